@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ import time
 from pathlib import Path
 
 from deploy import allocator
+from deploy.installation import choose_port
 from storage_nodes.client import StorageClient
 from storage_nodes.model import NodeAddress, format_node_list
 from storage_nodes.protocol.errors import StorageError
@@ -116,8 +116,8 @@ class StorageCluster:
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [held.getsockname()[1] for held in sockets]
-    for held in sockets:
-        held.close()
-    return ports
+    """Not among those that the system gives to connections: one of them could be taken before the node listens."""
+    taken: set[int] = set()
+    for _ in range(count):
+        taken.add(choose_port(taken))
+    return sorted(taken)

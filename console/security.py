@@ -16,6 +16,8 @@ from api.people.origin import SOURCE_HEADER, origin_of
 from console import notices
 
 PAGES = "/console"
+# So long a browser that was here by https comes by https only.
+ENCRYPTED_FOR_S = 180 * 86_400
 _SCHEME = "HTTP_X_PENSTOCK_SCHEME"
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -46,6 +48,9 @@ class PageSecurity(MiddlewareMixin):
         add_never_cache_headers(response)
         notices.forget_shown(request, response)
         if request.is_secure():
+            # It holds for all ports of the name: not for the one that every program of a machine shares.
+            if request.get_host().partition(":")[0] != "localhost":
+                response["Strict-Transport-Security"] = f"max-age={ENCRYPTED_FOR_S}"
             for cookie in response.cookies.values():
                 cookie["secure"] = True
         return response

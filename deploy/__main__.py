@@ -63,6 +63,13 @@ def add_lifecycle(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     up.add_argument("--port", type=int, metavar="P", help=f"public port (default {limits.DEFAULT_PORT})")
     up.add_argument("--host", metavar="H", help="public address (default 127.0.0.1; 0.0.0.0 serves the network)")
     up.add_argument("--nodes", type=int, metavar="N", help=f"storage nodes (default {limits.DEFAULT_NODES})")
+    up.add_argument(
+        "--front-ends", type=int, metavar="N", help="processes that share the public port (default: one for two cores)"
+    )
+    up.add_argument("--tls-certificate", metavar="FILE", help="the public port speaks TLS: certificate and chain, PEM")
+    up.add_argument("--tls-key", metavar="FILE", help="its private key, PEM; readable by its owner only")
+    up.add_argument("--no-tls", action="store_true", help="the public port speaks plain HTTP again")
+    up.add_argument("--redirect-port", type=int, metavar="P", help="plain HTTP here sends to https (0: nothing does)")
     up.add_argument("--detach", action="store_true", help="return once the endpoint answers")
     up.add_argument("--report-to", type=int, help=argparse.SUPPRESS)
     add_command(commands, "down", "down", "stop everything cleanly")

@@ -23,10 +23,15 @@ from random import SystemRandom
 
 from deploy import allocator, limits
 from deploy.errors import EXIT_USAGE, CommandError
+from deploy.tls import CERTIFICATE_SETTINGS, KEY_SETTINGS, TlsWish, settle_tls
 from storage_nodes.model import NodeAddress, format_node_list
 
 ROOT = Path(__file__).resolve().parent.parent
+PYTHON_CLIENT = ROOT / "clients" / "python" / "src"
 LOOPBACK = "127.0.0.1"
+# Of the front ends' port for the installation's own processes.
+INTERNAL_PORT = "frontend-internal"
+UNCHANGED = TlsWish()
 SECRET_NAMES = ("master.key", "internal.key", "receipt.key", "django.key", "pepper.key")
 # Passwords of the embedded servers; not part of the processes' contract, so kept under names of their own.
 SERVER_SECRET_NAMES = ("postgres.password", "valkey.password")
@@ -36,7 +41,10 @@ ADMIN_SECRET_NAMES = ("postgres-admin.password",)
 MARK = "PENSTOCK_INSTALLATION"
 
 _RPC = ("PENSTOCK_CLUSTER_ID", "PENSTOCK_STORAGE_NODES")
-_CONTROL = (*_RPC, "PENSTOCK_REGION", "PENSTOCK_SECRETS_DIR", "PENSTOCK_ENDPOINT", "DATABASE_URL", "CELERY_BROKER_URL")
+_CONTROL = (
+    *_RPC, "PENSTOCK_REGION", "PENSTOCK_SECRETS_DIR", "PENSTOCK_ENDPOINT", "PENSTOCK_FRONTEND_URL", "DATABASE_URL",
+    "CELERY_BROKER_URL",
+)  # fmt: skip
 # What each role's processes are told, and no more (docs/processes.md, "Settings").
 SETTINGS_OF_ROLE: dict[str, tuple[str, ...]] = {
     "postgres": (),
@@ -66,6 +74,11 @@ class State:
     ports: dict[str, int] = field(default_factory=dict)
     gone: list[int] = field(default_factory=list)  # those that were decommissioned
     joining: list[int] = field(default_factory=list)  # those that were added and are not known to be members yet
+    front_ends: int = 1  # they share the public port
+    tls_certificate: str = ""  # paths of PEM files; "" = the public port speaks plain HTTP
+    tls_key: str = ""
+    public_name: str = ""  # of the endpoint, where the certificate is not for the address
+    redirect_port: int = 0  # plain HTTP that sends to https; 0 = none
 
     def node_ids(self) -> list[int]:
         return [node_id for node_id in range(1, self.node_count + 1) if node_id not in self.gone]
@@ -129,7 +142,14 @@ class Installation:
             os.fsync(file.fileno())
         os.replace(temporary, self.state_file)
 
-    def settle_state(self, host: str | None, port: int | None, node_count: int | None) -> State:
+    def settle_state(
+        self,
+        host: str | None,
+        port: int | None,
+        node_count: int | None,
+        front_ends: int | None = None,
+        tls: TlsWish = UNCHANGED,
+    ) -> State:
         """The state to run with: the remembered one where there is one, with what the caller asked for checked."""
         if self.exists():
             state = self.load_state()
@@ -146,7 +166,15 @@ class Installation:
             if not 1 <= wanted <= limits.NODES_MAX:
                 raise CommandError(f"--nodes must lie between 1 and {limits.NODES_MAX}", EXIT_USAGE)
             state = State(f"pk-{secrets.token_hex(8)}", host or LOOPBACK, port or limits.DEFAULT_PORT, wanted)
+            state.front_ends = default_front_ends(len(os.sched_getaffinity(0)))
+        if front_ends is not None:
+            if not 1 <= front_ends <= limits.FRONT_ENDS_MAX:
+                raise CommandError(f"--front-ends must lie between 1 and {limits.FRONT_ENDS_MAX}", EXIT_USAGE)
+            state.front_ends = front_ends
+        settle_tls(state, tls)
         require_free(state.host, state.port)
+        if state.redirect_port:
+            require_free(state.host, state.redirect_port, "--redirect-port")
         settle_ports(state)
         self.save_state(state)
         return state
@@ -200,6 +228,7 @@ class Installation:
             "PENSTOCK_METADATA": f"{LOOPBACK}:{ports['metadata']}",
             "PENSTOCK_CONTROL": f"{LOOPBACK}:{ports['control']}",
             "PENSTOCK_ENDPOINT": endpoint(state),
+            "PENSTOCK_FRONTEND_URL": os.environ.get("PENSTOCK_FRONTEND_URL") or internal_endpoint(state),
             "DATABASE_URL": os.environ.get("DATABASE_URL") or self.database_url(state),
             "CELERY_BROKER_URL": os.environ.get("CELERY_BROKER_URL") or self.broker_url(state),
         }
@@ -213,7 +242,7 @@ class Installation:
         if not names:
             return {"PATH": os.defpath, "LC_ALL": "C", **common}
         settings = self.settings(state)
-        hidden = {*settings, *(f"{name}_FILE" for name in settings)}
+        hidden = {*settings, *(f"{name}_FILE" for name in settings), *CERTIFICATE_SETTINGS, *KEY_SETTINGS}
         if role not in SENDS_MAIL:
             hidden.update(MAIL_SETTINGS)
         return {
@@ -234,8 +263,22 @@ class Installation:
 
 
 def endpoint(state: State) -> str:
-    host = LOOPBACK if state.host in ("0.0.0.0", "::") else state.host
-    return f"http://{host}:{state.port}"
+    host = state.public_name or (LOOPBACK if state.host in ("0.0.0.0", "::") else state.host)
+    return f"{'https' if state.tls_certificate else 'http'}://{host}:{state.port}"
+
+
+def internal_endpoint(state: State) -> str:
+    """Where the installation's own processes and commands reach the front ends: no name and no certificate between."""
+    return f"http://{LOOPBACK}:{state.ports[INTERNAL_PORT]}" if state.tls_certificate else endpoint(state)
+
+
+def default_front_ends(cores: int) -> int:
+    return min(max(1, cores // limits.CORES_PER_FRONT_END), limits.FRONT_ENDS_MAX)
+
+
+def front_end_name(number: int) -> str:
+    """Of its log and, with `-metrics`, of its operators' port."""
+    return "frontend" if number == 1 else f"frontend-{number}"
 
 
 def write_private_once(path: Path, text: str) -> None:
@@ -254,11 +297,13 @@ def write_private_once(path: Path, text: str) -> None:
 # --- ports --------------------------------------------------------------------------------------------------
 
 
-def internal_roles(node_ids: list[int]) -> list[str]:
+def internal_roles(state: State) -> list[str]:
     """Names of the ports that are chosen, not given: one a listening process, one a metrics page."""
-    nodes = [name for node_id in node_ids for name in node_port_names(node_id)]
-    metrics = [f"{name}-metrics" for name in ("metadata", "control", "frontend", "worker", "schedule")]
-    return [*nodes, *metrics, "metadata", "control", "postgres", "valkey"]
+    nodes = [name for node_id in state.node_ids() for name in node_port_names(node_id)]
+    front_ends = [front_end_name(number) for number in range(1, state.front_ends + 1)]
+    metrics = [f"{name}-metrics" for name in ("metadata", "control", *front_ends, "worker", "schedule")]
+    internal = [INTERNAL_PORT] if state.tls_certificate else []
+    return [*nodes, *metrics, *internal, "metadata", "control", "postgres", "valkey"]
 
 
 def node_port_names(node_id: int) -> list[str]:
@@ -267,8 +312,11 @@ def node_port_names(node_id: int) -> list[str]:
 
 def settle_ports(state: State) -> None:
     """Choose a free port for every name that has none, or whose port somebody else took meanwhile."""
-    taken = {state.port, *state.ports.values()}
-    for name in internal_roles(state.node_ids()):
+    wanted = internal_roles(state)
+    for name in [name for name in state.ports if name.startswith("frontend-") and name not in wanted]:
+        del state.ports[name]
+    taken = {state.port, state.redirect_port, *state.ports.values()}
+    for name in wanted:
         if name in state.ports and is_free(LOOPBACK, state.ports[name]):
             continue
         state.ports[name] = choose_port(taken)
@@ -297,10 +345,10 @@ def is_free(host: str, port: int) -> bool:
         return True
 
 
-def require_free(host: str, port: int) -> None:
+def require_free(host: str, port: int, option: str = "--port") -> None:
     if not is_free(host, port):
         raise CommandError(
             f"{host}:{port} is taken by another program (or may not be used). Choose another port: "
-            f"./penstock up --port {port + 1}",
+            f"./penstock up {option} {port + 1}",
             EXIT_USAGE,
         )

@@ -58,16 +58,23 @@ WATCH_STALL_S = 20.0
 DEFAULT_PORT = 9324
 DEFAULT_NODES = 3
 NODES_MAX = 9
+# By default a front end for each second core: the other half goes to storage nodes and the rest (docs/processes.md).
+CORES_PER_FRONT_END = 2
+FRONT_ENDS_MAX = 16
+# `doctor` tells of a certificate that is about to expire.
+CERTIFICATE_DAYS_LEFT_MIN = 14
 # Below the kernel's range for outgoing connections, so that a port stays free while its process restarts.
 INTERNAL_PORT_MIN = 20_000
 INTERNAL_PORT_MAX = 32_000
 PORT_ATTEMPTS_MAX = 200
 
 # --- send and receive ---------------------------------------------------------------------------------------
-BATCH_MESSAGES = 10
-# SQS refuses a batch of more than 1 MiB; room is left for attributes.
+BATCH_MESSAGES = 500
+# A quarter of what a frame may have: several are under way.
 BATCH_BYTES_MAX = 1_000_000
 BATCHES_IN_FLIGHT = 8
+# Messages that come ahead of what was written and deleted.
+RECEIVE_PREFETCH = 2_000
 SEND_ATTEMPTS_MAX = 5
 RECEIVE_IDLE_S = 3.0
 

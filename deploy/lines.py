@@ -1,4 +1,4 @@
-"""Lines of bytes as SQS message bodies, and back: what `send` writes, `receive` reads.
+"""Lines of bytes as message bodies, and back: what `send` writes, `receive` reads.
 
 An SQS body is text of at least one character, of the characters XML 1.0 allows. A line that is such text travels as it
 is. Any other line travels in a form that the message attribute `Penstock.Encoding` names:
@@ -12,16 +12,18 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from deploy import limits
 
 ATTRIBUTE = "Penstock.Encoding"
+# A body, and the name of its encoding where it is not plain text.
+EncodedLine = tuple[str, str | None]
 # XML 1.0 Char, which is what SQS accepts in a body.
 _NOT_ALLOWED = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def encode_line(line: bytes) -> tuple[str, str | None]:
+def encode_line(line: bytes) -> EncodedLine:
     """The body for a line, and the encoding's name where it is not plain text."""
     if not line:
         return "-", "empty"
@@ -34,14 +36,15 @@ def encode_line(line: bytes) -> tuple[str, str | None]:
     return text, None
 
 
-def decode_message(message: dict[str, Any]) -> bytes:
-    """The line of a received message; messages of other senders are their text."""
-    encoding = message.get("MessageAttributes", {}).get(ATTRIBUTE, {}).get("StringValue")
+def decode_line(body: str, attribute: tuple[str, str] | None) -> bytes:
+    """The line of a received message, with the type and value of its attribute. Those of other senders are their
+    text."""
+    encoding = None if attribute is None else attribute[1]
     if encoding == "empty":
         return b""
     if encoding == "base64":
-        return base64.b64decode(message["Body"], validate=True)
-    return str(message["Body"]).encode()
+        return base64.b64decode(body, validate=True)
+    return body.encode()
 
 
 def read_lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -50,20 +53,17 @@ def read_lines(stream: BinaryIO) -> Iterator[bytes]:
         yield line.removesuffix(b"\n")
 
 
-def batches(lines: Iterable[bytes]) -> Iterator[list[dict[str, Any]]]:
-    """Entries for SendMessageBatch: at most ten, and no more bytes than a batch may have."""
-    entries: list[dict[str, Any]] = []
+def batches(lines: Iterable[bytes]) -> Iterator[list[EncodedLine]]:
+    """Encoded lines, as many at a time as one frame takes well."""
+    batch: list[EncodedLine] = []
     size_bytes = 0
     for line in lines:
-        body, encoding = encode_line(line)
-        body_bytes = len(body.encode()) + (len(ATTRIBUTE) + len("Stringbase64") if encoding else 0)
-        if entries and (len(entries) == limits.BATCH_MESSAGES or size_bytes + body_bytes > limits.BATCH_BYTES_MAX):
-            yield entries
-            entries, size_bytes = [], 0
-        entry: dict[str, Any] = {"Id": str(len(entries)), "MessageBody": body}
-        if encoding:
-            entry["MessageAttributes"] = {ATTRIBUTE: {"DataType": "String", "StringValue": encoding}}
-        entries.append(entry)
+        encoded = encode_line(line)
+        body_bytes = len(encoded[0].encode())
+        if batch and (len(batch) == limits.BATCH_MESSAGES or size_bytes + body_bytes > limits.BATCH_BYTES_MAX):
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(encoded)
         size_bytes += body_bytes
-    if entries:
-        yield entries
+    if batch:
+        yield batch

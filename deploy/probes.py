@@ -63,6 +63,11 @@ async def answers_http(address: Address, path: str, *, also: Address) -> bool:
         return await _status(address, path) is not None
 
 
+async def answers_well(address: Address, path: str) -> bool:
+    """Whether an HTTP request is answered with 200, by a port that is not the one clients use."""
+    return await _status(address, path) == b"200"
+
+
 async def _ask(address: Address, http_path: str | None) -> bool:
     if http_path is not None:
         return await _status(address, http_path) == b"200"

@@ -15,7 +15,7 @@ import sys
 
 from deploy import probes
 from deploy.child import ChildSpec
-from deploy.installation import LOOPBACK, Installation, State
+from deploy.installation import INTERNAL_PORT, LOOPBACK, Installation, State, front_end_name
 from storage_nodes.model import NodeAddress, format_node_list
 
 PYTHON = sys.executable
@@ -81,17 +81,34 @@ def control_spec(state: State) -> ChildSpec:
     )
 
 
-def frontend_spec(state: State) -> ChildSpec:
-    probe_host = LOOPBACK if state.host in ("0.0.0.0", "::") else state.host
+def frontend_specs(state: State) -> list[ChildSpec]:
+    return [frontend_spec(state, number) for number in range(1, state.front_ends + 1)]
+
+
+def frontend_spec(state: State, number: int) -> ChildSpec:
+    """All of them listen on the public port; each is asked for its health on an operators' port of its own."""
+    public_host = LOOPBACK if state.host in ("0.0.0.0", "::") else state.host
+    name = front_end_name(number)
+    operators = (LOOPBACK, state.ports[f"{name}-metrics"])
+    environment = {
+        "PENSTOCK_LISTEN": f"{state.host}:{state.port}",
+        "PENSTOCK_LISTEN_SHARED": str(int(state.front_ends > 1)),
+        "PENSTOCK_METRICS_LISTEN": metrics(state, name),
+    }
+    if state.tls_certificate:
+        environment["PENSTOCK_TLS_CERTIFICATE"] = state.tls_certificate
+        environment["PENSTOCK_TLS_KEY"] = state.tls_key
+        environment["PENSTOCK_INTERNAL_LISTEN"] = f"{LOOPBACK}:{state.ports[INTERNAL_PORT]}"
+    if state.redirect_port:
+        environment["PENSTOCK_REDIRECT_LISTEN"] = f"{state.host}:{state.redirect_port}"
     return ChildSpec(
         role="frontend",
+        number=number,
+        log_name=name,
         command=[PYTHON, "-m", "frontend"],
-        address=(probe_host, state.port),
-        http_path="/healthz",
-        environment={
-            "PENSTOCK_LISTEN": f"{state.host}:{state.port}",
-            "PENSTOCK_METRICS_LISTEN": metrics(state, "frontend"),
-        },
+        address=(public_host, state.port),
+        probe=lambda: probes.answers_well(operators, "/healthz"),
+        environment=environment,
     )
 
 

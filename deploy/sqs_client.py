@@ -7,7 +7,7 @@ from typing import Any
 from deploy import limits
 from deploy.demo import ensure_demo_key
 from deploy.errors import EXIT_NOT_RUNNING, CommandError
-from deploy.installation import Installation
+from deploy.installation import Installation, internal_endpoint
 
 
 def connect(installation: Installation) -> Any:
@@ -15,7 +15,8 @@ def connect(installation: Installation) -> Any:
     import boto3
     from botocore.config import Config
 
-    key = ensure_demo_key(installation, installation.load_state())
+    state = installation.load_state()
+    key = ensure_demo_key(installation, state)
     config = Config(
         max_pool_connections=limits.BATCHES_IN_FLIGHT,
         retries={"mode": "standard", "max_attempts": limits.SEND_ATTEMPTS_MAX},
@@ -23,7 +24,7 @@ def connect(installation: Installation) -> Any:
     )
     return boto3.client(
         "sqs",
-        endpoint_url=key["endpoint"],
+        endpoint_url=internal_endpoint(state),
         region_name=key["region"],
         aws_access_key_id=key["access_key_id"],
         aws_secret_access_key=key["secret_access_key"],

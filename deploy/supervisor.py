@@ -158,7 +158,8 @@ class Supervisor:
         await self._start("control plane", [roles.control_spec(self.state)])
 
     async def _start_frontend(self) -> None:
-        await self._start("front end", [roles.frontend_spec(self.state)])
+        specs = roles.frontend_specs(self.state)
+        await self._start("front end" if len(specs) == 1 else f"{len(specs)} front ends", specs)
 
     async def _start_worker(self) -> None:
         await self._start("worker", [roles.worker_spec(self.state)])

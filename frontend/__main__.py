@@ -10,12 +10,16 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
+from collections.abc import Callable, Sequence
 
 import structlog
 import uvloop
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.registry import Collector
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from frontend import VERSION
 from frontend.asgi import Application
@@ -38,8 +42,11 @@ from frontend.logs import configure_logging
 from frontend.metadata.client import MetadataClient
 from frontend.metadata.quota_reports import QuotaReporter
 from frontend.routing.guarded import GuardedStorage, Guards
-from frontend.server import Server, operators_config
+from frontend.server import Server, shared_sockets, small_config
 from frontend.services import FrontendServices
+from frontend.tls.certificate import CertificateRefused
+from frontend.tls.port import TlsPort
+from frontend.tls.redirect import HttpsRedirect
 from frontend.writing import paused_clients
 from storage_nodes.client import StorageClient
 
@@ -48,8 +55,7 @@ def main() -> int:
     try:
         config = FrontendConfig()
     except ValidationError as error:
-        names = ", ".join(f"PENSTOCK_{'_'.join(map(str, one['loc'])).upper()}: {one['msg']}" for one in error.errors())
-        print(f"python -m frontend: {names}", file=sys.stderr)
+        print(f"python -m frontend: {', '.join(map(_told, error.errors()))}", file=sys.stderr)
         return 2
     configure_logging(config.log_level)
     try:
@@ -57,6 +63,15 @@ def main() -> int:
     except SecretFileError as error:
         structlog.get_logger().error("secrets_unreadable", reason=str(error))
         return 2
+    except CertificateRefused as error:
+        structlog.get_logger().error("certificate_refused", reason=str(error))
+        return 2
+
+
+def _told(problem: ErrorDetails) -> str:
+    """What is wrong with which setting; with several at once, where the message names them."""
+    name = "_".join(map(str, problem["loc"])).upper()
+    return f"PENSTOCK_{name}: {problem['msg']}" if name else problem["msg"]
 
 
 async def run(config: FrontendConfig) -> int:
@@ -69,33 +84,67 @@ async def run(config: FrontendConfig) -> int:
     services = build_services(config, storage, metadata)
     services.meters.gauge("answers_held_bytes", lambda: paused_clients.held_bytes)
     services.meters.gauge("slow_readers_cut", lambda: paused_clients.cut)
-    host, port = split_address(config.listen)
-    servers = [Server(express_config(services, host, port, config.trusted_proxies), services.drain)]
-    if config.metrics_listen:
-        host, port = split_address(config.metrics_listen)
-        servers.append(Server(operators_config(operators_application(services), host, port)))
-    _stop_on_signals(servers)
+    services.meters.gauge("front_ends", lambda: services.quotas.front_ends)
+    tls = None if config.tls_files is None else TlsPort(*config.tls_files)
+    try:
+        servers = build_servers(config, services, tls)
+    except OSError as error:
+        log.error("port_not_available", reason=str(error))
+        return 1
+    _stop_on_signals([server for server, _ in servers])
     await storage.start()
     await metadata.start()
     reporter = QuotaReporter(
         services.quotas, services.account_limits, metadata.report_use, services.note_quota, services.steady_s
     )
-    reports = asyncio.create_task(reporter.run(), name="quota-reports")
+    beside = [
+        asyncio.create_task(reporter.run(), name="quota-reports"),
+        asyncio.create_task(tell_key_uses_forever(services), name="key-uses"),
+    ]
+    if tls is not None:
+        beside.append(asyncio.create_task(tls.keeper.run(), name="certificate"))
     pace_collector()
-    telling = asyncio.create_task(tell_key_uses_forever(services), name="key-uses")
     log.info("frontend_starting", listen=config.listen, version=VERSION)
     try:
-        await asyncio.gather(*(server.serve() for server in servers))
+        await asyncio.gather(*(server.serve(sockets) for server, sockets in servers))
     finally:
-        reports.cancel()
-        telling.cancel()
+        for task in beside:
+            task.cancel()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(tell_key_uses(services), KEY_USES_TOLD_AT_STOP_S)
         await services.control.close()
         await metadata.close()
         await storage.close()
     log.info("frontend_stopped")
-    return 0 if all(server.started for server in servers) else 1
+    return 0 if all(server.started for server, _ in servers) else 1
+
+
+# A server, and the sockets that it is given; None: it makes its own.
+Serving = tuple[Server, list[socket.socket] | None]
+
+
+def build_servers(config: FrontendConfig, services: FrontendServices, tls: TlsPort | None) -> list[Serving]:
+    """The public port first. Raises OSError."""
+
+    def shared(address: str) -> list[socket.socket] | None:
+        return shared_sockets(*split_address(address)) if config.listen_shared else None
+
+    public = express_config(services, *split_address(config.listen), config.trusted_proxies, tls)
+    servers: list[Serving] = [(Server(public, services.drain), shared(config.listen))]
+    if config.internal_listen:
+        internal = express_config(services, *split_address(config.internal_listen))
+        servers.append((Server(internal, services.drain), shared(config.internal_listen)))
+    if config.redirect_listen:
+        redirect = HttpsRedirect(config.redirect_port or split_address(config.listen)[1])
+        sending = small_config(redirect, *split_address(config.redirect_listen))
+        servers.append((Server(sending), shared(config.redirect_listen)))
+    if config.metrics_listen:
+        must_serve = [server for server, _ in servers]
+        application = operators_application(
+            services, lambda: all(server.started for server in must_serve), () if tls is None else (tls.metrics,)
+        )
+        servers.append((Server(small_config(application, *split_address(config.metrics_listen))), None))
+    return servers
 
 
 def build_services(config: FrontendConfig, storage: StorageClient, metadata: MetadataClient) -> FrontendServices:
@@ -121,10 +170,13 @@ def build_services(config: FrontendConfig, storage: StorageClient, metadata: Met
     return services
 
 
-def operators_application(services: FrontendServices) -> Application:
-    """/metrics for Prometheus, /healthz for the supervisor. For the operators' port only."""
+def operators_application(
+    services: FrontendServices, is_serving: Callable[[], bool] = lambda: True, more: Sequence[Collector] = ()
+) -> Application:
+    """/metrics for Prometheus, /healthz for the supervisor, which asks each process by itself: the public port is any
+    of them. For the operators' port only."""
     registry = CollectorRegistry(auto_describe=False)
-    for collector in (ProcessCollector(registry=None), PlatformCollector(registry=None), services.meters):
+    for collector in (ProcessCollector(registry=None), PlatformCollector(registry=None), services.meters, *more):
         registry.register(collector)
     GCCollector(registry=registry)
 
@@ -133,7 +185,9 @@ def operators_application(services: FrontendServices) -> Application:
             content_type = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
             await answer(send, 200, (content_type,), generate_latest(registry))
         elif scope["path"] == "/healthz":
-            await answer(send, 200, ((b"content-type", b"text/plain"),), b"ok\n")
+            is_well = is_serving()
+            said = b"ok\n" if is_well else b"the public port is not open yet\n"
+            await answer(send, 200 if is_well else 503, ((b"content-type", b"text/plain"),), said)
         else:
             await answer(send, 404, ((b"content-type", b"text/plain"),), b"There is /metrics and /healthz.\n")
 

@@ -6,6 +6,7 @@ POST /  and  /<12 digits>/<queue>        SQS
 /v1/...  /console...  /static/...        passed on to the control plane
 /healthz  /readyz  /version              operators
 websocket /v1/queues/<name>/subscribe    push
+websocket /v1/queues/<name>/bulk         many messages a frame, both ways
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from django.urls import re_path
 from frontend import VERSION
 from frontend.errors import RequestError
 from frontend.http import Receive, Scope, Send, answer, request_of
+from frontend.push.bulk_consumer import BulkConsumer
 from frontend.push.consumer import SubscribeConsumer
 from frontend.readiness import readiness
 from frontend.rest.problems import refuse_upgrade
@@ -35,11 +37,12 @@ Application = Callable[[Scope, Receive, Send], Awaitable[Any]]
 
 _TEXT = ((b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store"))
 _JSON = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
-_SUBSCRIBE = r"^v1/queues/(?P<name>[A-Za-z0-9_-]{1,80}(?:\.fifo)?)/subscribe$"
+_SOCKET = r"^v1/queues/(?P<name>[A-Za-z0-9_-]{1,80}(?:\.fifo)?)/%s$"
 
 
 def build_application(services: FrontendServices) -> Application:
-    sockets = URLRouter([re_path(_SUBSCRIBE, SubscribeConsumer.as_asgi(services=services))])
+    wires = {"subscribe": SubscribeConsumer, "bulk": BulkConsumer}
+    sockets = URLRouter([re_path(_SOCKET % name, wire.as_asgi(services=services)) for name, wire in wires.items()])
     router: Application = ProtocolTypeRouter({"http": _http(services), "websocket": _closing_unrouted(sockets)})
     return router
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from storage_nodes.model import NodeAddress, parse_node_list
@@ -24,7 +24,19 @@ class FrontendConfig(BaseSettings):
     metadata: str
     control: str
     listen: str = "127.0.0.1:9324"
+    # Other front ends of this machine listen there too, and the kernel shares connections out.
+    listen_shared: bool = False
     metrics_listen: str = ""
+    # Plain HTTP for the installation's own processes, where `listen` speaks TLS. Shared like it.
+    internal_listen: str = ""
+    # Plain HTTP that sends visitors to https, and the port of https as they know it. Shared like `listen`.
+    redirect_listen: str = ""
+    redirect_port: Annotated[int, Field(ge=0, le=65_535)] = 0
+    # Paths of PEM files, each under two names; without them `listen` speaks plain HTTP.
+    tls_certificate: str = ""
+    tls_certificate_file: str = ""
+    tls_key: str = ""
+    tls_key_file: str = ""
     log_level: Annotated[str, Field(pattern=r"^(?i:debug|info|warning|error)$")] = "info"
     # Addresses whose X-Forwarded-For and -Proto are believed. Empty: nobody's.
     trusted_proxies: str = ""
@@ -42,12 +54,32 @@ class FrontendConfig(BaseSettings):
             raise ValueError("the node list is empty")
         return value
 
+    @field_validator("internal_listen", "redirect_listen")
+    @classmethod
+    def _is_address_or_nothing(cls, value: str) -> str:
+        return cls._is_address(value) if value else value
+
     @field_validator("regions")
     @classmethod
     def _names_region(cls, value: str, info: ValidationInfo) -> str:
         if value and info.data.get("region") not in value.split(","):
             raise ValueError("PENSTOCK_REGION, which ARNs show, is not among them")
         return value
+
+    @model_validator(mode="after")
+    def _tls_is_whole(self) -> FrontendConfig:
+        files = (self.tls_certificate or self.tls_certificate_file, self.tls_key or self.tls_key_file)
+        if any(files) and not all(files):
+            raise ValueError("PENSTOCK_TLS_CERTIFICATE and PENSTOCK_TLS_KEY are needed both, or neither")
+        if self.redirect_listen and not all(files):
+            raise ValueError("PENSTOCK_REDIRECT_LISTEN sends to https, which needs PENSTOCK_TLS_CERTIFICATE")
+        return self
+
+    @property
+    def tls_files(self) -> tuple[str, str] | None:
+        """Certificate and key."""
+        certificate, key = self.tls_certificate or self.tls_certificate_file, self.tls_key or self.tls_key_file
+        return (certificate, key) if certificate else None
 
     @property
     def all_regions(self) -> list[str]:

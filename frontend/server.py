@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import resource
+import socket
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
@@ -28,6 +30,7 @@ from frontend.http import new_request_id
 from frontend.limits import (
     BODY_BYTES_PER_S_MIN,
     BODY_GRACE_S,
+    BULK_BYTES_MAX,
     CONNECTIONS_BACKLOG_MAX,
     CONNECTIONS_MAX,
     FILES_KEPT,
@@ -36,6 +39,7 @@ from frontend.limits import (
     LINGER_BYTES_MAX,
     LINGER_S_MAX,
     PARTIAL_HEADER_BYTES_MAX,
+    QUEUE_NAME_CHARS_MAX,
     REFUSALS_TOLD_EVERY_S,
     REQUEST_READ_S_MAX,
     SHUTDOWN_GRACE_S,
@@ -46,6 +50,7 @@ from frontend.push.closing import CLOSE_RESTART, STOPPING
 from frontend.writing import ClientTransport
 
 CRLF = "\r\n"
+_BULK_REQUEST = re.compile(rb"GET /v1/queues/[A-Za-z0-9_.-]{1,%d}/bulk[ ?]" % QUEUE_NAME_CHARS_MAX)
 _log = structlog.get_logger("frontend.server")
 
 
@@ -218,9 +223,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
 
 class BoundedSocketProtocol(WebSocketsSansIOProtocol):
-    """One websocket, whose client must read what it is pushed."""
+    """One websocket, whose client must read what it is pushed. A bulk socket takes larger frames."""
 
     transport: Any
+
+    def data_received(self, data: bytes) -> None:
+        # The first bytes are the request, from the beginning; the parser takes the bound of a frame before the frame.
+        if not self.handshake_initiated and _BULK_REQUEST.match(data) is not None:
+            self.conn.max_message_size = BULK_BYTES_MAX
+        super().data_received(data)
 
     def shutdown(self) -> None:
         if self.handshake_complete and not self.close_sent:
@@ -262,6 +273,28 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+def shared_sockets(host: str, port: int) -> list[socket.socket]:
+    """Sockets on which several processes listen at once: the kernel gives each connection to one of them, and those of
+    a process that ends to the others. Raises OSError."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return [_shared_socket(family, address) for family, address in dict.fromkeys((one[0], one[4]) for one in found)]
+
+
+def _shared_socket(family: int, address: Any) -> socket.socket:
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if family == socket.AF_INET6:
+        listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    try:
+        listening.bind(address)
+    except OSError:
+        listening.close()
+        raise
+    listening.setblocking(False)
+    return listening
+
+
 C = TypeVar("C", bound=uvicorn.Config)
 
 
@@ -292,8 +325,8 @@ def public_config(kind: type[C], application: Any, host: str, port: int, trusted
     )
 
 
-def operators_config(application: Any, host: str, port: int) -> uvicorn.Config:
-    """The operators' port: /metrics and /healthz."""
+def small_config(application: Any, host: str, port: int) -> uvicorn.Config:
+    """A port with little behind it: the operators' (/metrics and /healthz), and the one that sends to https."""
     return uvicorn.Config(
         application,
         host=host,

@@ -17,6 +17,7 @@ from frontend.errors import RequestError
 from frontend.limits import (
     ADDRESS_REQUESTS_PER_S,
     BROWSER_CALLS_MAX,
+    BULK_SENDS_MAX,
     POLLS_PARKED_MAX,
     SOCKETS_MAX,
     SOCKETS_WITHOUT_KEY_MAX,
@@ -86,6 +87,7 @@ class FrontendServices:
         self._metadata_look = metadata_look
         self.storage_calls = Bulkhead("storage", STORAGE_CALLS_IN_FLIGHT_MAX)
         self.browser_calls = Bulkhead("message browser", BROWSER_CALLS_MAX)
+        self.bulk_sends = Bulkhead("bulk send", BULK_SENDS_MAX)
         self.polls = Bulkhead("long poll", POLLS_PARKED_MAX)
         self.sockets = Bulkhead("websocket", SOCKETS_MAX)
         self.open_sockets = Bulkhead("websocket without a key", SOCKETS_WITHOUT_KEY_MAX)  # by address

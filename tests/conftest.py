@@ -1,4 +1,4 @@
-"""What all tests share: a running installation for those that ask for one, and how hypothesis draws.
+"""What all tests share: a running installation for those that ask for one, workers, and how hypothesis draws.
 
 The suite draws the same examples every time, so that what fails failed before, too. To look for new ones:
 
@@ -7,12 +7,61 @@ The suite draws the same examples every time, so that what fails failed before, 
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
+import pytest
 from hypothesis import settings
 
+from tests.support.control_plane import VARIABLES
+from tests.support.failures import FailuresAtOnce
 from tests.support.installation import installation
+from tests.support.load_groups import check_groups
+from tests.support.postgres import start_database
 
 __all__ = ["installation"]
+
+GIVEN = {name: os.environ[name] for name in VARIABLES if name in os.environ}
 
 settings.register_profile("suite", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("suite")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        config.pluginmanager.register(FailuresAtOnce(reporter))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    check_groups(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Workers inherit what was given, and not what the conftest of a folder has put into the environment here."""
+    for name in VARIABLES:
+        os.environ.pop(name, None)
+    os.environ.update(GIVEN)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """None, which means the plugin's own, where another way of sharing tests is asked for (`load` is `-n` alone)."""
+    if config.getoption("dist") not in ("load", "loadgroup"):
+        return None
+    from tests.support.scheduler import HeavyGroupsApart
+
+    return HeavyGroupsApart(config, log)
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> None:
+    """The server is there for the first test that needs a database, and not before."""
+    if start_database():
+        from django.test import TransactionTestCase
+
+        from tests.support.emptying import empty_tables
+
+        TransactionTestCase._fixture_teardown = empty_tables  # type: ignore[attr-defined]

@@ -9,8 +9,9 @@ from celery import Celery
 from celery.signals import beat_init, setup_logging, worker_init, worker_process_shutdown, worker_shutdown
 from kombu import Exchange, Queue
 
-from api.billing.limits import BUDGET_INTERVAL_S, CLOSE_INTERVAL_S, DRAFT_INTERVAL_S
+from api.billing.limits import CLOSE_INTERVAL_S
 from api.limits import CRON_INTERVAL_S, RESYNC_INTERVAL_S
+from api.settings.environment import billing_interval_s
 from api.settings.server_urls import BROKER_URL, server_url
 from workers import limits
 
@@ -81,9 +82,9 @@ app.conf.update(
                 "options": {"expires": interval_s},
             }
             for name, interval_s in (
-                ("refresh_drafts", DRAFT_INTERVAL_S),
+                ("refresh_drafts", billing_interval_s()),
                 ("issue_months", CLOSE_INTERVAL_S),
-                ("watch_budgets", BUDGET_INTERVAL_S),
+                ("watch_budgets", billing_interval_s()),
             )
         },
     },

@@ -28,7 +28,7 @@ CREDIT_NAME_CHARACTERS_MAX = 100
 # A month is closed so long after its end, for records that come late; what comes later is a correction.
 CLOSE_AFTER_HOURS = 6
 INVOICES_AT_ONCE_MAX = 500
-# One task drafts, closes and watches budgets for so long; the next tick goes on.
+# One task drafts, closes and watches budgets for so long, and never beyond the next tick, which goes on.
 BILLING_SLICE_S = 20.0
 INVOICE_TEXT_CHARACTERS_MAX = 200
 # Queue lines that a PDF lists; CSV and JSON have all.
@@ -45,8 +45,10 @@ BUDGET_MAILS_AT_ONCE_MAX = 200
 BUDGET_EVENTS_LISTED_MAX = 1_000
 
 # --- ticks of the schedule ----------------------------------------------------------------------------------
-DRAFT_INTERVAL_S = 60
+# Drafts and budgets, where PENSTOCK_BILLING_INTERVAL_S says nothing else.
+BILLING_INTERVAL_S = 60
+BILLING_INTERVAL_S_MIN = 2
+BILLING_INTERVAL_S_MAX = 3_600
 CLOSE_INTERVAL_S = 300
-BUDGET_INTERVAL_S = 60
 
-assert min(DRAFT_INTERVAL_S, CLOSE_INTERVAL_S, BUDGET_INTERVAL_S) > BILLING_SLICE_S
+assert min(BILLING_INTERVAL_S, CLOSE_INTERVAL_S) > BILLING_SLICE_S

@@ -7,16 +7,20 @@ say which setting is wrong and never print values.
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from api.billing.limits import BILLING_INTERVAL_S, BILLING_INTERVAL_S_MAX, BILLING_INTERVAL_S_MIN
 from api.settings.database_url import parse_database_url
 from api.settings.mail import MAIL_URL, parse_mail_url
 from api.settings.server_urls import BROKER_URL, DATABASE_URL, SettingsError, is_given, server_url
 from frontend.crypto.keyring import read_key_file
 from storage_nodes.model import NodeAddress, parse_node_list
+
+BILLING_INTERVAL = "PENSTOCK_BILLING_INTERVAL_S"
 
 
 class Environment(BaseSettings):
@@ -85,6 +89,19 @@ def environment() -> Environment:
     except ValidationError as error:
         problems = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors(include_input=False)]
         raise SettingsError("; ".join(problems)) from None
+
+
+def billing_interval_s() -> int:
+    """How often drafts are made again and budgets watched. By itself: the schedule reads it before anything else.
+
+    Raises SettingsError.
+    """
+    text = os.environ.get(BILLING_INTERVAL) or str(BILLING_INTERVAL_S)
+    if not (text.isascii() and text.isdigit() and BILLING_INTERVAL_S_MIN <= int(text) <= BILLING_INTERVAL_S_MAX):
+        raise SettingsError(
+            f"{BILLING_INTERVAL} must be a number of seconds from {BILLING_INTERVAL_S_MIN} to {BILLING_INTERVAL_S_MAX}"
+        )
+    return int(text)
 
 
 def split_listen(text: str) -> tuple[str, int]:

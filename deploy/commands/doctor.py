@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from deploy import control, output
+from deploy import control, output, tls
 from deploy.binaries import find_postgres
 from deploy.commands.status import not_up_lines
 from deploy.errors import EXIT_FAILED, EXIT_NOT_RUNNING, CommandError
@@ -33,6 +33,7 @@ def run(options: argparse.Namespace) -> int:
         check("servers run as", describe_identity),
         check("data directory", lambda: data_directory(installation)),
         check("public port", lambda: public_port(installation)),
+        check("TLS", lambda: certificate(installation)),
         check("open files", open_files),
         check("clock", clock),
         check("spark", spark),
@@ -107,6 +108,10 @@ def public_port(installation: Installation) -> str:
     if (installation.run / "control.sock").exists():
         return f"{port} is in use, by this installation if it is up"
     raise CommandError(f"{port} is taken by another program; choose another with --port")
+
+
+def certificate(installation: Installation) -> str:
+    return tls.finding(installation.load_state()) if installation.exists() else "off, unless up is given a certificate"
 
 
 def open_files() -> str:

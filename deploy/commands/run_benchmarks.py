@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 from deploy import output
 from deploy.errors import EXIT_FAILED, EXIT_USAGE, CommandError
-from deploy.installation import ROOT
+from deploy.installation import PYTHON_CLIENT, ROOT
 
 
 def run(arguments: list[str]) -> int:
@@ -18,9 +19,11 @@ def run(arguments: list[str]) -> int:
     if wanted and wanted[0] not in known:
         raise CommandError(f"there is no benchmark {arguments[0]!r}; there are: {', '.join(known)}", EXIT_USAGE)
     failed = []
+    environment = {**os.environ, "PYTHONPATH": str(PYTHON_CLIENT)}
     for name in wanted or known:
         output.say(f"--- {name}")
-        if subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *arguments[1:]], cwd=ROOT).returncode != 0:
+        command = [sys.executable, "-m", f"benchmarks.{name}", *arguments[1:]]
+        if subprocess.run(command, cwd=ROOT, env=environment).returncode != 0:
             failed.append(name)
     if failed:
         raise CommandError(f"failed: {', '.join(failed)}", EXIT_FAILED)

@@ -1,16 +1,57 @@
-"""`test [pytest arguments]`: the whole suite, or what the arguments choose; what CI runs."""
+"""`test [pytest arguments]`: the whole suite, or what the arguments choose; what CI runs.
+
+A run of more than a few files is shared by a worker a core (pytest-xdist; `tests/support/load_groups.py` says what runs
+together). `-n 0` runs everything in one process, `-n 4` on four workers.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from deploy import system_packages
 from deploy.installation import ROOT
+
+# A worker costs a second or two: its imports, and the collection of its own.
+FILES_ALONE_MAX = 8
+# More workers than this would wait for the heavy tests, of which one group runs at a time.
+WORKERS_MAX = 4
+# What says itself how many workers, needs the terminal, chooses a few tests by name, or runs none.
+ALONE = (
+    "-n", "--numprocesses", "--dist", "-pno:xdist", "no:xdist", "--pdb", "--trace", "-s", "--capture=no", "-k", "--lf",
+    "--last-failed", "--sw", "--stepwise", "--co", "--collect-only", "--fixtures", "--markers", "-h", "--help",
+    "--version",
+)  # fmt: skip
 
 
 def run(arguments: list[str]) -> int:
     system_packages.ensure(system_packages.OF_TESTS)
     sys.stdout.flush()
     os.chdir(ROOT)
-    os.execv(sys.executable, [sys.executable, "-m", "pytest", *arguments])
+    workers = workers_for(arguments, len(os.sched_getaffinity(0)))
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *workers, *arguments])
+
+
+def workers_for(arguments: Sequence[str], core_count: int) -> list[str]:
+    """The options of pytest-xdist; none where the run stays in one process."""
+    if core_count < 2 or any(is_alone(argument) for argument in arguments):
+        return []
+    places = [Path(argument.partition("::")[0]) for argument in arguments if not argument.startswith("-")]
+    named = [place for place in places if (ROOT / place).exists()]
+    if named and sum(count_files(ROOT / place) for place in named) <= FILES_ALONE_MAX:
+        return []
+    return ["-n", str(min(core_count, WORKERS_MAX)), "--dist", "loadgroup"]
+
+
+def is_alone(argument: str) -> bool:
+    """Also with its value joined: `-n4`, `-kbackoff`, `--dist=load`."""
+    return any(
+        argument == option or argument.startswith(option + "=" if option.startswith("--") else option)
+        for option in ALONE
+    )
+
+
+def count_files(place: Path) -> int:
+    return sum(1 for _ in place.rglob("test_*.py")) if place.is_dir() else 1

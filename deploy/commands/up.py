@@ -17,6 +17,7 @@ from deploy.demo import ensure_demo_key, introduction
 from deploy.errors import EXIT_FAILED, CommandError
 from deploy.installation import ROOT, Installation, State
 from deploy.supervisor import Say, Supervisor, take_lock
+from deploy.tls import TlsWish
 
 
 def run(options: argparse.Namespace) -> int:
@@ -26,7 +27,8 @@ def run(options: argparse.Namespace) -> int:
     lock = take_lock(installation)
     if lock is None:
         return already_running(installation, options)
-    state = installation.settle_state(options.host, options.port, options.nodes)
+    tls = TlsWish(options.tls_certificate, options.tls_key, options.no_tls, options.redirect_port)
+    state = installation.settle_state(options.host, options.port, options.nodes, options.front_ends, tls)
     if options.detach:
         lock.close()
         return detach(installation)
@@ -48,6 +50,16 @@ def already_running(installation: Installation, options: argparse.Namespace) -> 
     if options.port not in (None, state.port):
         raise CommandError(
             f"{installation.data} already runs, on port {state.port}. Stop it first to move it: ./penstock down"
+        )
+    if options.front_ends not in (None, state.front_ends):
+        raise CommandError(
+            f"{installation.data} already runs, with {state.front_ends} front ends. Stop it first to change their "
+            "number: ./penstock down"
+        )
+    if options.tls_certificate or options.tls_key or options.no_tls or options.redirect_port is not None:
+        raise CommandError(
+            f"{installation.data} already runs. A new certificate in the place of the old one is taken by itself; for "
+            "other files, or to begin or end TLS, stop it first: ./penstock down"
         )
     if not status["started"]:
         output.say(f"{installation.data} is being started by process {status['supervisor_pid']}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -15,6 +15,7 @@ from frontend.express.origin import Headers, ProxyOrigins
 from frontend.http import HttpResponse, Request
 from frontend.server import BoundedHttpProtocol, public_config
 from frontend.services import FrontendServices
+from frontend.tls.port import TlsPort
 
 
 class ExpressConfig(uvicorn.Config):
@@ -24,10 +25,12 @@ class ExpressConfig(uvicorn.Config):
     origins: ProxyOrigins | None = None  # None: no proxy is trusted
 
 
-def express_config(services: FrontendServices, host: str, port: int, trusted_proxies: str = "") -> ExpressConfig:
-    """The public endpoint, with the lane."""
+def express_config(
+    services: FrontendServices, host: str, port: int, trusted_proxies: str = "", tls: TlsPort | None = None
+) -> ExpressConfig:
+    """The public endpoint, with the lane; over TLS where there is `tls`."""
     config = public_config(ExpressConfig, build_application(services), host, port, trusted_proxies)
-    config.http = ExpressProtocol
+    config.http = ExpressProtocol if tls is None else cast(Any, tls.over(ExpressProtocol))
     config.hot = HotRequests(services)
     if trusted_proxies:
         config.origins = ProxyOrigins(trusted_proxies)

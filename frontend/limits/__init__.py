@@ -80,9 +80,21 @@ BROWSER_REASON_CHARS_MAX = 200
 # Prefix of the deduplication id that a message sent anew has on a FIFO queue, so that the same change counts once.
 BROWSER_DEDUP_PREFIX = "resend-"
 
+# --- bulk: REST, and the bulk socket -------------------------------------------------------------------------
+# Of one call or frame: messages sent, given out or settled; and its bytes, as they come over the network.
+BULK_MESSAGES_MAX = 500
+BULK_BYTES_MAX = 4 * MIB
+# Sends of more than BATCH_ENTRIES_MAX messages under way at a front end. Accounts share them (routing/bulkhead.py).
+BULK_SENDS_MAX = 64
+# Bodies that one storage call carries; what goes beyond it goes in several, one after the other where order counts.
+STORAGE_SEND_BYTES_MAX = BATCH_BYTES_MAX + 64 * KIB
+# msgpack: how deep it may be, and how many values it may have. 500 messages with all that one may have make 50,000.
+MSGPACK_DEPTH_MAX = 8
+MSGPACK_VALUES_MAX = 60_000
+
 # --- HTTP ---------------------------------------------------------------------------------------------------
 # A message of 1 MiB arrives as JSON in which a character takes up to three times its UTF-8 bytes.
-REQUEST_BODY_BYTES_MAX = 3 * MIB + 256 * KIB
+REQUEST_BODY_BYTES_MAX = 4 * MIB
 # A body over the limit is read and thrown away up to here, so that the connection stays usable; beyond, it is closed.
 REQUEST_DRAIN_BYTES_MAX = 16 * MIB
 # Of what a client still sends after its request was refused, so much is thrown away, for so long, before the
@@ -112,6 +124,10 @@ CONNECTIONS_BACKLOG_MAX = 2_048
 CONNECTIONS_MAX = 60_000
 FILES_KEPT = 1_024
 REFUSALS_TOLD_EVERY_S = 10.0
+# TLS: handshakes that are under way, which stand under FILES_KEPT, and how often the certificate's files are looked at.
+TLS_HANDSHAKE_S_MAX = 10.0
+TLS_HANDSHAKES_MAX = 512
+TLS_CERTIFICATE_LOOK_S = 2.0
 # A client that does not take what it asked for: in each window it must take this much, once more than the event loop's
 # high-water mark (64 KiB) is held for it. 4 KiB/s is a tenth of what a bad mobile network gives.
 WRITE_WINDOW_S = 20.0
@@ -238,6 +254,12 @@ SOCKET_RENEW_S = 10.0
 SOCKET_RECHECK_S = 10.0
 SOCKET_RETRY_S = 1.0
 SOCKET_PING_S = 20.0
+# Of a bulk socket: publish frames that are being stored; while there are so many, no frame is read.
+SOCKET_PUBLISHES_MAX = 8
+# A publish frame looks so often for a place among the BULK_SENDS_MAX, and is not read past in the meantime.
+SOCKET_PLACE_RETRY_S = 0.02
+# A number that JavaScript still holds exactly.
+SEQUENCE_MAX = 2**53 - 1
 
 assert RECEIVE_WAIT_S_MAX * 1000 <= ACQUIRE_WAIT_MS_MAX and SOCKET_WAIT_MS <= ACQUIRE_WAIT_MS_MAX
 assert SCHEDULED_LISTED_MAX <= storage_limits.SCHEDULE_PAGE_MESSAGES_MAX
@@ -249,9 +271,15 @@ assert BATCH_ENTRIES_MAX <= storage_limits.UNPARK_GROUPS_MAX
 assert MESSAGE_BYTES_MAX + 8 * KIB < RECORD_BYTES_MAX, "a sealed message with its attributes must fit one record"
 assert BATCH_BYTES_MAX + 64 * KIB < FRAME_BYTES_MAX, "a sealed batch must fit one frame"
 assert GROUP_ID_CHARS_MAX <= DEDUP_KEY_BYTES_MAX, "an id is a key where the queue is the scope"
-assert REQUEST_BODY_BYTES_MAX > 3 * BATCH_BYTES_MAX
+assert REQUEST_BODY_BYTES_MAX > 3 * BATCH_BYTES_MAX and REQUEST_BODY_BYTES_MAX >= BULK_BYTES_MAX
+assert BULK_MESSAGES_MAX <= storage_limits.RECORDS_PER_SEND_MAX, "they fit one storage call"
+assert BULK_MESSAGES_MAX <= storage_limits.ACQUIRE_MESSAGES_MAX
+assert BULK_MESSAGES_MAX <= storage_limits.RECEIPTS_PER_CALL_MAX
+assert STORAGE_SEND_BYTES_MAX <= RECORD_BYTES_MAX < storage_limits.BATCH_BYTES_MAX, "one storage call fits one batch"
+assert SOCKET_IDS_PER_FRAME_MAX <= storage_limits.RECEIPTS_PER_CALL_MAX
 assert REQUEST_DRAIN_BYTES_MAX > REQUEST_BODY_BYTES_MAX
 assert CONNECTIONS_MAX > POLLS_PARKED_MAX + SOCKETS_MAX
+assert 2 * TLS_HANDSHAKES_MAX <= FILES_KEPT, "handshakes leave files to storage nodes, metadata and the control plane"
 assert BODY_GRACE_S < REQUEST_READ_S_MAX and BODY_BYTES_PER_S_MIN * REQUEST_READ_S_MAX < REQUEST_BODY_BYTES_MAX
 # XML makes six characters of a quotation mark.
 assert CONNECTION_HELD_BYTES_MAX > 6 * RECEIVE_MESSAGES_MAX * MESSAGE_BYTES_MAX, "a whole answer may be held"

@@ -34,11 +34,15 @@ class Draft(msgspec.Struct, gc=False):
     content: Content
     headers: Headers
     size_bytes: int
-    body_md5: str
     acks: Acks
     group: bytes
     is_scheduled: bool
     level: int = 0
+
+    @property
+    def body_md5(self) -> str:
+        """For the wires that tell it."""
+        return hashlib.md5(self.content.body.encode(), usedforsecurity=False).hexdigest()
 
 
 class MessageTooLong(RequestError):
@@ -77,7 +81,6 @@ def draft_message(message: OutgoingMessage, rules: SendRules) -> Draft:
         Content(message.body, message.attributes, message.trace_header, dedup_id),
         headers,
         size_bytes,
-        hashlib.md5(raw_body, usedforsecurity=False).hexdigest(),
         rules.acks if message.acks is None else message.acks,
         group,
         message.due is not None,

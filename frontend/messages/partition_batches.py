@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from frontend.errors import RequestError
+from frontend.limits import STORAGE_SEND_BYTES_MAX
 from frontend.messages.drafts import Draft
 from frontend.queues.fifo import FifoRules, dedup_key
 from frontend.queues.resolver import ResolvedQueue
@@ -19,12 +21,14 @@ class Sent(msgspec.Struct, gc=False):
     """The acknowledgement of one message. It has no message id before it is sealed or numbered.
 
     schedule_id  of one that is delivered later: what cancels it
+    refused      it was not stored although others of its call were
     """
 
     draft: Draft
     message_id: str = ""
     sequence_number: str | None = None
     schedule_id: str | None = None
+    refused: RequestError | None = None
 
 
 class PartitionBatch(msgspec.Struct, gc=False):
@@ -40,6 +44,23 @@ class PartitionBatch(msgspec.Struct, gc=False):
     is_plain: bool = True
     has_scheduled: bool = False
     acks: Acks = Acks.NONE
+
+
+    def pieces(self) -> list[PartitionBatch]:
+        """What one storage call carries each, in order; the batch itself where that is all of it."""
+        if sum(map(len, self.bodies)) <= STORAGE_SEND_BYTES_MAX:
+            return [self]
+        pieces: list[PartitionBatch] = []
+        size_bytes = 0
+        for one, body in zip(self.messages, self.bodies, strict=True):
+            size_bytes += len(body)
+            if not pieces or size_bytes > STORAGE_SEND_BYTES_MAX:
+                piece = PartitionBatch(self.partition, [], [], self.is_plain, self.has_scheduled, self.acks)
+                pieces.append(piece)
+                size_bytes = len(body)
+            piece.messages.append(one)
+            piece.bodies.append(body)
+        return pieces
 
 
 def batches_of(queue: ResolvedQueue, messages: list[Sent]) -> list[PartitionBatch]:

@@ -43,7 +43,7 @@ _log = structlog.get_logger("frontend.messages.receive")
 
 
 class Received(NamedTuple):
-    """A message as a caller sees it. Times are ms since the epoch."""
+    """A message as a caller sees it. Times are ms since the epoch. No receipt: its lease is kept for the caller."""
 
     message_id: str
     receipt_handle: str
@@ -132,15 +132,20 @@ async def lease(
 
 
 async def open_leases(
-    services: FrontendServices, queue: ResolvedQueue, leases: Sequence[Lease], received_s: int = 0
+    services: FrontendServices,
+    queue: ResolvedQueue,
+    leases: Sequence[Lease],
+    received_s: int = 0,
+    with_receipts: bool = True,
 ) -> Sequence[Received | None]:
     """The message of each lease, None where it does not open: it stays where it is, and everything else is served.
-    Those under an encryption key that may not be used now go back, uncounted. `received_s` is told by the receipts.
+    Those under an encryption key that may not be used now go back, uncounted. `received_s` is told by the receipts; who
+    keeps the leases needs none.
 
     Raises RequestError where that is all of them.
     """
     try:
-        return [open_lease(services, queue, found, received_s) for found in leases]
+        return [open_lease(services, queue, found, received_s, with_receipts) for found in leases]
     except KeyNotGranted:
         # A redrive policy of this very moment: the keys were granted before the first message was moved.
         with contextlib.suppress(RequestError):
@@ -151,7 +156,7 @@ async def open_leases(
     unusable: list[Lease] = []
     for found in leases:
         try:
-            messages.append(open_lease(services, queue, found, received_s))
+            messages.append(open_lease(services, queue, found, received_s, with_receipts))
         except KeyUnusable as error:
             messages.append(None)
             unusable.append(found)
@@ -168,7 +173,9 @@ async def open_leases(
     return messages
 
 
-def open_lease(services: FrontendServices, queue: ResolvedQueue, found: Lease, received_s: int) -> Received:
+def open_lease(
+    services: FrontendServices, queue: ResolvedQueue, found: Lease, received_s: int, with_receipts: bool
+) -> Received:
     """Raises EnvelopeError, RecordError."""
     message = found.message
     record = open_record(queue, message.body)
@@ -184,9 +191,13 @@ def open_lease(services: FrontendServices, queue: ResolvedQueue, found: Lease, r
         sequence = queue.sequence_number(found.partition, message.offset)
     if queue.fifo is None and dead is not None:
         sent_ms = dead.sent_ms
+    receipt = ""
+    if with_receipts:
+        place = (found.partition, message.offset, message.delivery, found.epoch)
+        receipt = services.receipts.make(queue.owner, *place, received_s)
     return Received(
         message_id_of(services.message_ids, queue, found.partition, message.offset, record),
-        services.receipts.make(queue.owner, found.partition, message.offset, message.delivery, found.epoch, received_s),
+        receipt,
         opened.content,
         opened.sender,
         sent_ms,

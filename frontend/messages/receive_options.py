@@ -20,11 +20,11 @@ class ReceiveOptions(NamedTuple):
     tags: Sequence[str] | None = None
 
 
-def check_messages_max(value: int | None) -> int:
+def check_messages_max(value: int | None, most: int = RECEIVE_MESSAGES_MAX) -> int:
     if value is None:
         return 1
-    if not 1 <= value <= RECEIVE_MESSAGES_MAX:
-        raise bad_value(value, "MaxNumberOfMessages", f"Must be between 1 and {RECEIVE_MESSAGES_MAX}, if provided.")
+    if not 1 <= value <= most:
+        raise bad_value(value, "MaxNumberOfMessages", f"Must be between 1 and {most}, if provided.")
     return value
 
 

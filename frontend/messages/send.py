@@ -9,8 +9,8 @@
     draft           messages/drafts.py             the queue's rules               -> Draft
     route           messages/partition_batches.py  a partition for each message    -> PartitionBatch
     seal            crypto/envelope.py             AES-256-GCM per message         -> message id, envelope
-    store           storage_nodes.client           to all partitions at the same time; returns when a majority has
-                                                   fsynced, or as `Penstock.Acks` asks
+    store           storage_nodes.client           to all partitions at the same time, in as many calls as the bytes
+                                                   take; returns when a majority has fsynced, or as `Penstock.Acks` asks
     acknowledge     crypto/message_ids.py          deduplicated: id and sequence number from the offset
     answer, meter   the way in again
 
@@ -68,8 +68,8 @@ async def send_message(
     redraft = partial(_attempt_drafts, services, (given,), read)
     try:
         queue = await _queue_to_send_to(services, caller, address)
-        sent = [Sent(_draft(services, queue, read(given)))]
-        outcome = (await _deliver(services, caller, queue, sent, sent, redraft))[0]
+        sent = Sent(_draft(services, queue, read(given)))
+        outcome = (await _deliver(services, caller, queue, [sent], [sent], redraft))[0]
     except RequestError as error:
         raise _paid_back(services, caller, address, 1, size_bytes, error) from None
     if isinstance(outcome, RequestError):
@@ -84,27 +84,42 @@ async def send_messages(
     batch: Sequence[T],
     read: ReadMessage[T],
     size_bytes: int,
+    bytes_max: int = BATCH_BYTES_MAX,
 ) -> Sequence[Sent | RequestError]:
     """Several messages, each with its own outcome; those that pass are stored together. RequestError: none of them."""
     pay(services, caller, address, len(batch), size_bytes, True)
+    return await send_paid(services, caller, address, batch, read, size_bytes, bytes_max)
+
+
+async def send_paid(
+    services: FrontendServices,
+    caller: Principal,
+    address: Address,
+    batch: Sequence[T],
+    read: ReadMessage[T],
+    size_bytes: int,
+    bytes_max: int,
+) -> Sequence[Sent | RequestError]:
+    """The same of what is paid for; all messages together have at most `bytes_max`."""
     redraft = partial(_attempt_drafts, services, batch, read)
     try:
         queue = await _queue_to_send_to(services, caller, address)
         outcomes = redraft(queue)
-        _check_batch_size(outcomes)
-        return await _deliver(services, caller, queue, outcomes, _passed(outcomes), redraft)
+        _check_batch_size(outcomes, bytes_max)
+        outcomes = await _deliver(services, caller, queue, outcomes, _passed(outcomes), redraft)
     except RequestError as error:
         raise _paid_back(services, caller, address, len(batch), size_bytes, error) from None
+    return _told_apart(services, caller, address, outcomes)
 
 
 async def _deliver(
     services: FrontendServices,
     caller: Principal,
     queue: ResolvedQueue,
-    outcomes: Sequence[Sent | RequestError],
+    outcomes: list[Sent | RequestError],
     sent: list[Sent],
     redraft: Callable[[ResolvedQueue], list[Sent | RequestError]],
-) -> Sequence[Sent | RequestError]:
+) -> list[Sent | RequestError]:
     """Routes, seals, stores and acknowledges `sent`, which are those of the outcomes that passed. `redraft` makes all
     outcomes again, by another record of the queue."""
     for _ in range(ROUTE_ATTEMPTS_MAX):
@@ -116,11 +131,7 @@ async def _deliver(
             batches = batches_of(queue, sent)
             for part in batches:
                 _seal(services, caller, queue, part)
-            if queue.routes is None:
-                replies: Sequence[SendReply] = (await _store(services, queue, batches[0]),)
-            else:
-                replies = await _store_all(services, queue, batches)
-            for part, reply in zip(batches, replies, strict=True):
+            for part, reply in await _store_pieces(services, queue, batches):
                 if queue.numbers_messages or part.has_scheduled:
                     acknowledge(services, queue, part.partition, part.messages, reply)
         except PartitionClosed:
@@ -131,7 +142,7 @@ async def _deliver(
             outcomes = redraft(queue)
             sent = _passed(outcomes)
             continue
-        services.meters.count("messages_sent", len(sent))
+        services.meters.count("messages_sent", sum(one.refused is None for one in sent))
         return outcomes
     raise unavailable("The partitions of the queue change at the moment. Try again.")
 
@@ -154,6 +165,19 @@ def _paid_back(
     if error.kind.status >= 500:
         pay_later(services, caller, address, -messages, -size_bytes)
     return error
+
+
+def _told_apart(
+    services: FrontendServices, caller: Principal, address: Address, outcomes: list[Sent | RequestError]
+) -> Sequence[Sent | RequestError]:
+    """The outcomes, with the refusal of each message that was not stored. What the service failed to take is not paid
+    for."""
+    refused = [one for one in outcomes if isinstance(one, Sent) and one.refused is not None]
+    if not refused:
+        return outcomes
+    failed = [one.draft.size_bytes for one in refused if one.refused is not None and one.refused.kind.status >= 500]
+    pay_later(services, caller, address, -len(failed), -sum(failed))
+    return [one.refused or one if isinstance(one, Sent) else one for one in outcomes]
 
 
 def _draft(services: FrontendServices, queue: ResolvedQueue, message: OutgoingMessage) -> Draft:
@@ -181,7 +205,7 @@ def _attempt_drafts(
     return outcomes
 
 
-def _check_batch_size(outcomes: Sequence[Sent | RequestError]) -> None:
+def _check_batch_size(outcomes: Sequence[Sent | RequestError], bytes_max: int) -> None:
     """Raises RequestError if the messages of a batch are too large together."""
     size_bytes = 0
     for one in outcomes:
@@ -189,10 +213,10 @@ def _check_batch_size(outcomes: Sequence[Sent | RequestError]) -> None:
             size_bytes += one.draft.size_bytes
         elif isinstance(one, MessageTooLong):
             size_bytes += one.size_bytes
-    if size_bytes > BATCH_BYTES_MAX:
+    if size_bytes > bytes_max:
         raise RequestError(
             "BatchRequestTooLong",
-            f"Batch requests cannot be longer than {BATCH_BYTES_MAX} bytes. You have sent {size_bytes} bytes.",
+            f"Batch requests cannot be longer than {bytes_max} bytes. You have sent {size_bytes} bytes.",
         )
 
 
@@ -248,6 +272,43 @@ async def _store_all(
             raise outcome
         replies.append(outcome)
     return replies
+
+
+async def _store_pieces(
+    services: FrontendServices, queue: ResolvedQueue, batches: Sequence[PartitionBatch]
+) -> list[tuple[PartitionBatch, SendReply]]:
+    """What was stored; messages that were not are `refused`. Raises RequestError where that is all of them."""
+    pieces = [part.pieces() for part in batches]
+    if len(pieces) == 1 and len(pieces[0]) == 1:
+        return [(pieces[0][0], await _store(services, queue, pieces[0][0]))]
+    # In a FIFO queue nothing of a partition is stored behind what was not.
+    lines = pieces if queue.fifo is not None else [[piece] for part in pieces for piece in part]
+    stored: list[tuple[PartitionBatch, SendReply]] = []
+    calls = [_store_line(services, queue, line, stored) for line in lines]
+    errors = [error for error in await asyncio.gather(*calls) if error is not None]
+    if errors and not stored:
+        raise errors[0]
+    return stored
+
+
+async def _store_line(
+    services: FrontendServices,
+    queue: ResolvedQueue,
+    line: Sequence[PartitionBatch],
+    stored: list[tuple[PartitionBatch, SendReply]],
+) -> RequestError | None:
+    """One after the other, up to the first that is not stored."""
+    refusal: RequestError | None = None
+    for piece in line:
+        if refusal is None:
+            try:
+                stored.append((piece, await _store(services, queue, piece)))
+                continue
+            except RequestError as error:
+                refusal = error
+        for one in piece.messages:
+            one.refused = refusal
+    return refusal
 
 
 async def _store(services: FrontendServices, queue: ResolvedQueue, part: PartitionBatch) -> SendReply:

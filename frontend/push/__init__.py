@@ -1,2 +1,3 @@
-"""Push over websockets: `consumer.py` speaks the wire, `subscription.py` holds credit and leases, `frames.py` has the
-shapes."""
+"""Websockets of queues. `consumer.py` and `bulk_consumer.py` speak the two wires, `subscription.py` and
+`bulk_session.py` are what each has open, `deliveries.py` holds credit and leases for both, `frames.py` and
+`bulk_frames.py` have the shapes."""

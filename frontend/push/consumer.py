@@ -1,8 +1,6 @@
-"""The Channels consumer of a subscription: upgrade, authentication, frames. A thin shell around `subscription.py`.
+"""The Channels consumer of a subscription: authentication, frames. A thin shell around `subscription.py`.
 
-A token comes in the Authorization header of the upgrade or in the first frame, never in the URL, where logs would
-keep it. A browser's Origin must be the host it connects to: a page of another site must not speak with a visitor's
-network position.
+A token comes in the Authorization header of the upgrade or in the first frame.
 """
 
 from __future__ import annotations
@@ -10,14 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
-
-from channels.exceptions import StopConsumer
-from channels.generic.websocket import AsyncWebsocketConsumer
 
 from frontend.authn.principal import Principal
 from frontend.errors import RequestError
-from frontend.http import network_of, origin_of
+from frontend.http import origin_of
 from frontend.limits import SOCKET_AUTH_S_MAX
 from frontend.push.closing import (
     CLOSE_AUTH_TIMEOUT,
@@ -26,51 +20,28 @@ from frontend.push.closing import (
     CLOSE_TRY_LATER,
     CLOSE_UNAUTHENTICATED,
     close_code_of,
-    close_reason,
 )
+from frontend.push.deliveries import RateExceeded
 from frontend.push.frames import READY, AuthFrame, FilterFrame, FrameRefused, error_frame, read_frame
-from frontend.push.subscription import RateExceeded, Subscription
-from frontend.queues.names import Address
-from frontend.rest.problems import refuse_upgrade
-from frontend.routing.bulkhead import Place
+from frontend.push.socket_consumer import SocketConsumer
+from frontend.push.subscription import Subscription
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
 
-class SubscribeConsumer(AsyncWebsocketConsumer):
+class SubscribeConsumer(SocketConsumer):
     """One websocket at /v1/queues/<name>/subscribe."""
 
-    services: FrontendServices
-
     def __init__(self, services: FrontendServices) -> None:
-        super().__init__()
-        self.services = services
+        super().__init__(services)
         self._subscription: Subscription | None = None
         self._auth_timer: asyncio.TimerHandle | None = None
-        self._place: Place | None = None
-        self._closed = False
 
-    async def dispatch(self, message: dict[str, Any]) -> None:
-        """As Channels does it, without its look at database connections, which costs a thread switch per frame."""
-        await getattr(self, message["type"].replace(".", "_"))(message)
+    def _choose(self, caller: Principal | None, subprotocols: list[str]) -> str | None:
+        return None
 
-    async def websocket_connect(self, message: dict[str, Any]) -> None:
-        headers = dict(self.scope["headers"])
-        authorization = headers.get(b"authorization")
-        caller = None
-        try:
-            if not origin_is_same_host(headers.get(b"origin"), headers.get(b"host", b"")):
-                raise RequestError("AccessDeniedException", "The Origin is not the host that was connected to.")
-            # Until its key is known, a socket counts for the address that it comes from.
-            self._move_to(self.services.open_sockets.place(network_of(origin_of(self.scope)[0])))
-            if authorization is not None:
-                caller = await self._bearer_header(authorization)
-                self._move_to(self._place_of(caller))
-        except RequestError as error:
-            await self._refuse(error)
-            return
-        await self.accept()
+    async def _begin(self, caller: Principal | None) -> None:
         if caller is not None:
             await self._subscribe(caller)
         else:
@@ -101,16 +72,11 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
                     # The credit that follows would be for other messages.
                     await self._shut(CLOSE_BAD_FRAME, error.message)
 
-    async def websocket_disconnect(self, message: dict[str, Any]) -> None:
-        self._closed = True
+    async def _end(self) -> None:
         if self._auth_timer is not None:
             self._auth_timer.cancel()
-        try:
-            if self._subscription is not None:
-                await self._subscription.close()
-        finally:
-            self._move_to(None)
-        raise StopConsumer
+        if self._subscription is not None:
+            await self._subscription.close()
 
     async def _first_frame(self, frame: object) -> None:
         if not isinstance(frame, AuthFrame):
@@ -129,9 +95,7 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
     async def _subscribe(self, caller: Principal) -> None:
         if self._auth_timer is not None:
             self._auth_timer.cancel()
-        name = self.scope["url_route"]["kwargs"]["name"]
-        address = Address(caller.account_id, name)
-        subscription = Subscription(self.services, caller, address, self._say, self._shut)
+        subscription = Subscription(self.services, caller, self._address_for(caller), self._say, self._shut)
         try:
             await subscription.start()
         except RequestError as error:
@@ -141,37 +105,9 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
         self._subscription = subscription
         await self._say(READY)
 
-    def _place_of(self, caller: Principal) -> Place:
-        sockets_max = self.services.quotas.limits(caller.account_id, caller.access_key_id).sockets
-        return self.services.sockets.place(caller.account_id, sockets_max)
-
-    def _move_to(self, place: Place | None) -> None:
-        """Into another place, or out. Raises RequestError, and stays, where that has no room."""
-        if place is not None:
-            place.__enter__()
-        left, self._place = self._place, place
-        if left is not None:
-            left.__exit__(None, None, None)
-
-    async def _bearer_header(self, authorization: bytes) -> Principal:
-        if authorization[:7].lower() != b"bearer ":
-            raise RequestError("InvalidClientTokenId", "Subscriptions take a bearer token.")
-        token = authorization[7:].strip().decode("latin-1")
-        return await self.services.authenticator.bearer(token, *origin_of(self.scope))
-
     async def _say(self, text: str) -> None:
         if not self._closed:
             await self.send(text_data=text)
-
-    async def _refuse(self, error: RequestError) -> None:
-        """Before the upgrade: as any other request."""
-        self._closed = True
-        await refuse_upgrade(self.base_send, error)
-
-    async def _shut(self, code: int, reason: str) -> None:
-        if not self._closed:
-            self._closed = True
-            await self.close(code, close_reason(reason))
 
     def _auth_is_late(self) -> None:
         task = asyncio.ensure_future(self._shut_quietly(CLOSE_AUTH_TIMEOUT, "No auth frame came in time."))
@@ -180,14 +116,3 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
     async def _shut_quietly(self, code: int, reason: str) -> None:
         with contextlib.suppress(OSError, RuntimeError):
             await self._shut(code, reason)
-
-
-def origin_is_same_host(origin: bytes | None, host: bytes) -> bool:
-    """No Origin: not a browser. Otherwise it must name exactly the host that was connected to."""
-    if origin is None:
-        return True
-    try:
-        parts = urlsplit(origin.decode("ascii"))
-    except (UnicodeDecodeError, ValueError):
-        return False
-    return parts.scheme in ("http", "https") and bool(host) and parts.netloc.lower().encode() == host.lower()

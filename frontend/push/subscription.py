@@ -1,51 +1,18 @@
-"""One subscription: credit in, messages out, leases renewed until they are settled.
-
-    pump     while there is credit: lease from the queue, send; waits for the client's socket, and for nothing else's
-    renew    every SOCKET_RENEW_S: leases about to run out are extended; the key is looked at again; notices a stop
-    settle   acks gather while the previous delete is under way, so that one call carries many
-
-What is bounded: credit, leases, acks waiting. What the client holds when it goes is made visible again at once.
-"""
+"""One subscription: messages to a client that names each by its receipt, in JSON frames (`frames.py`)."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
-import structlog
-
 from frontend.authn.principal import Principal
 from frontend.crypto.receipts import Receipt
-from frontend.errors import RequestError, invalid, unavailable
-from frontend.limits import (
-    DELAY_S_MAX,
-    SOCKET_ACKS_PENDING_MAX,
-    SOCKET_CREDIT_MAX,
-    SOCKET_FETCH_MESSAGES_MAX,
-    SOCKET_IDS_PER_FRAME_MAX,
-    SOCKET_LEASES_MAX,
-    SOCKET_PAUSE_S_MAX,
-    SOCKET_RECHECK_S,
-    SOCKET_RENEW_S,
-    SOCKET_RETRY_S,
-    SOCKET_VISIBILITY_S,
-    SOCKET_WAIT_MS,
-    VISIBILITY_S_MAX,
-)
-from frontend.messages.admission import also, pay, pay_later, still_caller
-from frontend.messages.receive import open_leases
-from frontend.messages.settle import apply_receipts, give_back_mode, read_receipt
-from frontend.messages.tags import check_filter, filter_finds_nothing
-from frontend.metadata.interface import MetadataUnavailable
-from frontend.push.closing import (
-    CLOSE_GOING_AWAY,
-    CLOSE_INTERNAL,
-    STOPPING,
-    close_code_of,
-)
+from frontend.errors import RequestError, invalid
+from frontend.limits import SOCKET_IDS_PER_FRAME_MAX, VISIBILITY_S_MAX
+from frontend.messages.receive import Received, open_leases
+from frontend.messages.settle import read_receipt
+from frontend.push.deliveries import CloseSocket, Deliveries, check_nack_delay_s
 from frontend.push.frames import (
     AckFrame,
     CreditFrame,
@@ -59,68 +26,22 @@ from frontend.push.frames import (
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
 from frontend.rest.message_form import message_json
-from frontend.routing.poll import Lease, PollRequest, poll_partitions, release
-from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import VisibilityMode
+from frontend.routing.poll import Lease
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
-_log = structlog.get_logger("frontend.push")
-
 SendText = Callable[[str], Awaitable[None]]
-CloseSocket = Callable[[int, str], Awaitable[None]]  # the code and the reason
 
 
-class RateExceeded(Exception):
-    """Frames came faster than the quota allows, for longer than they can wait. The text is for the client."""
-
-
-class _Held:
-    """A lease the client has: when it runs out (monotonic clock)."""
-
-    __slots__ = ("lease", "until_s")
-
-    def __init__(self, lease: Lease, until_s: float) -> None:
-        self.lease = lease
-        self.until_s = until_s
-
-
-class Subscription:
-    """Started once, closed once. `handle` may be called in between."""
+class Subscription(Deliveries[str]):
+    """Names are receipts."""
 
     def __init__(
         self, services: FrontendServices, caller: Principal, address: Address, send: SendText, close: CloseSocket
     ) -> None:
-        self._services = services
-        self._caller = caller
-        self._address = address
+        super().__init__(services, caller, address, close)
         self._send = send
-        self._close_socket = close
-        self._tags: tuple[bytes, ...] = ()
-        self._may_filter = True  # nothing was asked for yet
-        self._credit = 0
-        self._held: dict[str, _Held] = {}
-        self._acks: list[str] = []
-        self._wake = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._settling: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        """Raises RequestError if the caller may not subscribe there."""
-        pay(self._services, self._caller, self._address)
-        await self._queue()
-        self._tasks = [asyncio.create_task(self._guard(self._pump())), asyncio.create_task(self._guard(self._renew()))]
-
-    async def close(self) -> None:
-        """Finish the acks that came, stop, give back what is still held."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._settling is not None:
-            await asyncio.gather(self._settling, return_exceptions=True)
-        await release(self._services.storage, [held.lease for held in self._held.values()])
-        self._held.clear()
 
     async def handle(self, frame: FilterFrame | CreditFrame | AckFrame | NackFrame | ExtendFrame) -> None:
         """One frame of the client, when its rate lets it in. Raises RequestError, RateExceeded."""
@@ -134,215 +55,39 @@ class Subscription:
         if not 1 <= len(frame.ids) <= SOCKET_IDS_PER_FRAME_MAX:
             raise invalid(f"A frame must name 1 to {SOCKET_IDS_PER_FRAME_MAX} ids.")
         if isinstance(frame, AckFrame):
-            await self._ack(frame.ids)
+            await self._ack([(receipt, None) for receipt in frame.ids])
         elif isinstance(frame, NackFrame):
-            delay_s = frame.delay_seconds or 0
-            if not 0 <= delay_s <= DELAY_S_MAX:
-                raise invalid(f"delay_seconds must be between 0 and {DELAY_S_MAX}.")
-            for receipt in frame.ids:
-                self._held.pop(receipt, None)
-            self._wake.set()
-            await self._apply(frame.ids, delay_s * 1000, give_back_mode(frame.delay_seconds, frame.count))
+            check_nack_delay_s(frame.delay_seconds)
+            await self._nack([(receipt, None) for receipt in frame.ids], frame.delay_seconds, frame.count)
         else:
             if not 1 <= frame.seconds <= VISIBILITY_S_MAX:
                 raise invalid(f"seconds must be between 1 and {VISIBILITY_S_MAX}.")
             await self._extend(frame)
 
-    async def _pay(self, messages: int) -> None:
-        """A client over its rate is not read for a while. Raises RateExceeded if that does not help."""
-        waits_until_s = monotonic() + SOCKET_PAUSE_S_MAX
-        while True:
-            try:
-                pay(self._services, self._caller, self._address, messages)
-                return
-            except RequestError as error:
-                wait_s = float(error.retry_after_s or SOCKET_RETRY_S)
-                if monotonic() + wait_s > waits_until_s:
-                    raise RateExceeded(error.message) from None
-                await asyncio.sleep(wait_s)
-
-    # --- credit and messages ---
-
-    async def _set_filter(self, tags: list[str]) -> None:
-        if not self._may_filter:
-            raise invalid("A filter is set before the first credit is given.")
-        self._tags = check_filter(tags, (await self._queue()).fifo is not None)
-
-    def _add_credit(self, n: int) -> None:
-        if not 1 <= n <= SOCKET_CREDIT_MAX - self._credit:
-            raise invalid(f"Credit must be positive and stay within {SOCKET_CREDIT_MAX}.")
-        self._credit += n
-        self._may_filter = False
-        self._wake.set()
-
-    async def _pump(self) -> None:
-        while True:
-            room = min(self._credit, SOCKET_LEASES_MAX - len(self._held), SOCKET_FETCH_MESSAGES_MAX)
-            if room <= 0:
-                self._wake.clear()
-                await self._wake.wait()
-                continue
-            queue = await self._queue()
-            try:
-                pay(self._services, self._caller, self._address)
-                ask = PollRequest(room, SOCKET_VISIBILITY_S * 1000, SOCKET_WAIT_MS, tags=self._tags)
-                leases = await poll_partitions(self._services.storage, queue.partitions, ask, queue.routes)
-            except StorageError as error:
-                if self._tags and error.code == ErrorCode.OVER_LIMIT:
-                    raise filter_finds_nothing(error.message) from None
-                await asyncio.sleep(SOCKET_RETRY_S)
-                continue
-            except RequestError as error:  # over a rate
-                await asyncio.sleep(max(SOCKET_RETRY_S, error.retry_after_s or 0.0))
-                continue
-            if leases:
-                try:
-                    queue = await self._queue()
-                except RequestError:
-                    # The key was revoked or restricted while this waited: it gets nothing more.
-                    await release(self._services.storage, leases, VisibilityMode.UNCOUNTED)
-                    raise
-            await self._deliver(queue, leases)
-
-    async def _deliver(self, queue: ResolvedQueue, leases: Sequence[Lease]) -> None:
-        until_s = monotonic() + SOCKET_VISIBILITY_S
-        opened = []
-        for lease, message in zip(leases, await open_leases(self._services, queue, leases), strict=True):
-            if message is not None:
-                # Held before it is sent: an ack may come back before `send` returns.
-                self._held[message.receipt_handle] = _Held(lease, until_s)
-                opened.append(message)
-        if leases:
-            size_bytes = sum(len(lease.message.body) for lease in leases)
-            pay_later(self._services, self._caller, self._address, len(leases), size_bytes)
-        self._credit -= len(opened)
-        self._services.meters.count("messages_pushed", len(opened))
-        for message in opened:
-            await self._send(message_frame(message_json(message)))
-
-    # --- settling ---
-
-    async def _ack(self, receipts: list[str]) -> None:
-        if len(self._acks) + len(receipts) > SOCKET_ACKS_PENDING_MAX and self._settling is not None:
-            await asyncio.wait({self._settling})
-        for receipt in receipts:
-            self._held.pop(receipt, None)
-        self._acks += receipts
-        self._wake.set()
-        if self._settling is None or self._settling.done():
-            self._settling = asyncio.create_task(self._guard(self._settle()))
-
-    async def _settle(self) -> None:
-        while self._acks:
-            receipts, self._acks = self._acks[:SOCKET_IDS_PER_FRAME_MAX], self._acks[SOCKET_IDS_PER_FRAME_MAX:]
-            await self._apply(receipts, None)
-
     async def _extend(self, frame: ExtendFrame) -> None:
-        refused = await self._apply(frame.ids, frame.seconds * 1000)
+        refused = await self._apply([(receipt, None) for receipt in frame.ids], frame.seconds * 1000)
         until_s = monotonic() + frame.seconds
         for receipt in frame.ids:
             held = self._held.get(receipt)
             if held is not None and receipt not in refused:
                 held.until_s = until_s
 
-    async def _apply(
-        self, receipts: Sequence[str], visibility_ms: int | None, mode: VisibilityMode = VisibilityMode.SET
-    ) -> set[str]:
-        """Delete (None) or change visibility; tells the client what was refused, and returns it."""
-        try:
-            queue = await self._queue("DeleteMessage" if visibility_ms is None else "ChangeMessageVisibility")
-            found: list[Receipt | RequestError] = [read_receipt(self._services, queue, receipt) for receipt in receipts]
-            changes = None if visibility_ms is None else [visibility_ms] * len(found)
-            outcomes = await apply_receipts(self._services, queue, found, changes, mode)
-        except RequestError as error:
-            outcomes = [error] * len(receipts)
-        by_code: dict[str, tuple[RequestError, list[str]]] = {}
-        for receipt, outcome in zip(receipts, outcomes, strict=True):
-            if outcome is not None and not (visibility_ms is None and outcome.code == "MessageNotInflight"):
-                by_code.setdefault(outcome.code, (outcome, []))[1].append(receipt)
-        for outcome, refused in by_code.values():
-            await self._send(error_frame(outcome, refused))
-        return {receipt for _, refused in by_code.values() for receipt in refused}
+    def _read(self, queue: ResolvedQueue, name: str) -> Receipt | RequestError:
+        return read_receipt(self._services, queue, name)
 
-    # --- leases ---
+    async def _require_use(self) -> ResolvedQueue:
+        return await self._queue()
 
-    async def _renew(self) -> None:
-        checked_s = monotonic()
-        while not await self._stopping_within(SOCKET_RENEW_S):
-            now_s = monotonic()
-            if now_s - checked_s >= SOCKET_RECHECK_S:
-                checked_s = now_s
-                refusal = await self._key_refused()
-                if refusal is not None:
-                    await self._close_socket(*refusal)
-                    return
-            await self._renew_held(now_s)
-        await self._close_socket(CLOSE_GOING_AWAY, STOPPING)
+    async def _open(self, queue: ResolvedQueue, leases: Sequence[Lease]) -> list[tuple[str, Lease, Received]]:
+        found = zip(leases, await open_leases(self._services, queue, leases), strict=True)
+        return [(message.receipt_handle, lease, message) for lease, message in found if message is not None]
 
-    async def _renew_held(self, now_s: float) -> None:
-        # A lease that ran out would be taken from who received the message since: it is not renewed.
-        lost = [receipt for receipt, held in self._held.items() if held.until_s <= now_s]
-        for receipt in lost:
-            del self._held[receipt]
-        due = {
-            receipt: held
-            for receipt, held in self._held.items()
-            if held.until_s - now_s < SOCKET_VISIBILITY_S - SOCKET_RENEW_S / 2
-        }
-        if due:
-            lost += await self._renew_all(due, now_s)
-        if lost:
-            self._wake.set()
-            await self._send(lost_frame(lost))
+    async def _send_messages(self, messages: Sequence[tuple[str, Lease, Received]]) -> None:
+        for _, _, message in messages:
+            await self._send(message_frame(message_json(message)))
 
-    async def _renew_all(self, due: Mapping[str, _Held], now_s: float) -> list[str]:
-        """Those that cannot be held any more."""
-        queue = await self._queue()
-        receipts = list(due)
-        found = [read_receipt(self._services, queue, receipt) for receipt in receipts]
-        outcomes = await apply_receipts(self._services, queue, found, [SOCKET_VISIBILITY_S * 1000] * len(found))
-        lost = []
-        for receipt, outcome in zip(receipts, outcomes, strict=True):
-            if outcome is None:
-                due[receipt].until_s = now_s + SOCKET_VISIBILITY_S
-            elif outcome.kind.status < 500 and self._held.pop(receipt, None) is not None:
-                lost.append(receipt)
-        return lost
+    async def _tell_lost(self, names: Sequence[str]) -> None:
+        await self._send(lost_frame(names))
 
-    async def _stopping_within(self, seconds: float) -> bool:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._services.stopping.wait()
-        return self._services.stopping.is_set()
-
-    async def _key_refused(self) -> tuple[int, str] | None:
-        """The code and the reason that end the subscription; None for a key that may go on."""
-        try:
-            await self._queue()
-        except RequestError as error:
-            return close_code_of(error.kind.rest_status), error.message
-        return None
-
-    async def _queue(self, action: str = "ReceiveMessage") -> ResolvedQueue:
-        """The queue, as the key may use it now. Raises RequestError."""
-        try:
-            self._caller = await still_caller(self._services, self._caller)
-            return await also(self._services, self._caller, action, self._address)
-        except MetadataUnavailable:
-            raise unavailable("Queues cannot be looked up at the moment.") from None
-
-    async def _guard(self, work: Awaitable[None]) -> None:
-        """A task of the socket ends with it: the client left (OSError, RuntimeError), the queue did, or the filter was
-        refused."""
-        try:
-            await work
-        except RequestError as error:
-            with contextlib.suppress(OSError, RuntimeError):
-                await self._send(error_frame(error))
-                await self._close_socket(close_code_of(error.kind.rest_status), error.message)
-        except (OSError, RuntimeError):
-            return
-        except Exception:
-            _log.exception("subscription_failed", account_id=self._caller.account_id)
-            with contextlib.suppress(OSError, RuntimeError):
-                await self._close_socket(CLOSE_INTERNAL, "The subscription failed inside the service.")
+    async def _tell_error(self, error: RequestError, names: Sequence[str] = ()) -> None:
+        await self._send(error_frame(error, names))

@@ -21,21 +21,26 @@ encode_answer = msgspec.json.Encoder().encode
 
 
 class RestCall(msgspec.Struct, frozen=True):
-    """The request with the proof of who sent it, and the queue that its path names."""
+    """The request with the proof of who sent it, and the queue that its path names. `encode` makes its answer."""
 
     services: FrontendServices
     request: Request
     caller: Principal
     address: Address
+    encode: Callable[[object], bytes] = encode_answer
 
 
 class Route(NamedTuple):
-    """`decode` reads the body of a request, `run` makes the answer; `action` is what metrics call it."""
+    """`decode` reads the body of a request, `run` makes the answer; `action` is what metrics call it.
+
+    decode_msgpack  reads bodies in msgpack; None where there are none, and answers are JSON
+    """
 
     action: str
     decode: Callable[[bytes], Any]
     run: Callable[[RestCall, Any], Awaitable[bytes]]
     method: str = "POST"
+    decode_msgpack: Callable[[bytes], Any] | None = None
 
 
 def error_json(error: RequestError) -> dict[str, object]:

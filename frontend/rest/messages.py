@@ -7,18 +7,20 @@
     POST /v1/queues/{name}/messages/release   {"receipts": [...], "delay_seconds", "count"}
                                               give back; the receive does not count, unless "count" is true
 
-The queue is one of the caller's account. In a batch each message or receipt has its own outcome.
+The queue is one of the caller's account. A call takes and gives up to BULK_MESSAGES_MAX messages and BULK_BYTES_MAX, in
+JSON or msgpack. In a batch each message or receipt has its own outcome, with its index where it was refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from frontend.errors import RequestError, invalid, missing
-from frontend.limits import BATCH_ENTRIES_MAX
+from frontend.limits import BATCH_ENTRIES_MAX, BULK_BYTES_MAX, BULK_MESSAGES_MAX
 from frontend.messages.partition_batches import Sent
 from frontend.messages.receive import receive_messages
 from frontend.messages.receive_options import (
@@ -30,7 +32,7 @@ from frontend.messages.receive_options import (
 )
 from frontend.messages.send import send_message, send_messages
 from frontend.messages.settle import change_visibility, delete_messages, give_back
-from frontend.rest.call import RestCall, Route, encode_answer, error_json
+from frontend.rest.call import RestCall, Route, error_json
 from frontend.rest.message_form import MessageJson, check_message, message_json, read_message
 
 
@@ -64,32 +66,41 @@ async def _send(call: RestCall, asked: SendJson) -> bytes:
     if asked.messages is None:
         message = check_message(asked)
         sent = await send_message(call.services, call.caller, call.address, message, read_message, size_bytes)
-        return encode_answer(_sent_json(sent))
+        return call.encode(sent_json(sent))
     if asked.body is not None:
         raise invalid("Either body or messages may be given, not both.")
     _check_count(asked.messages, "messages")
     batch = [check_message(one, asked.acks) for one in asked.messages]
-    outcomes = await send_messages(call.services, call.caller, call.address, batch, read_message, size_bytes)
-    return encode_answer(
-        {"messages": [error_json(one) if isinstance(one, RequestError) else _sent_json(one) for one in outcomes]}
+    sending = partial(
+        send_messages, call.services, call.caller, call.address, batch, read_message, size_bytes, BULK_BYTES_MAX
     )
+    if len(batch) > BATCH_ENTRIES_MAX:
+        with call.services.bulk_sends.place(call.caller.account_id):
+            outcomes = await sending()
+    else:
+        outcomes = await sending()
+    told = [
+        {"index": index, **error_json(one)} if isinstance(one, RequestError) else sent_json(one)
+        for index, one in enumerate(outcomes)
+    ]
+    return call.encode({"messages": told})
 
 
 async def _receive(call: RestCall, asked: ReceiveJson) -> bytes:
     bounds = ReceiveOptions(
-        check_messages_max(asked.max_messages),
+        check_messages_max(asked.max_messages, BULK_MESSAGES_MAX),
         check_visibility_s(asked.visibility_seconds),
         check_wait_s(asked.wait_seconds),
         asked.attempt,
         asked.tags,
     )
     messages = await receive_messages(call.services, call.caller, call.address, bounds, call.request.receive)
-    return encode_answer({"messages": [message_json(message) for message in messages]})
+    return call.encode({"messages": [message_json(message) for message in messages]})
 
 
 async def _ack(call: RestCall, asked: AckJson) -> bytes:
     receipts = _check_count(asked.receipts, "receipts")
-    return _receipts_answer(receipts, await delete_messages(call.services, call.caller, call.address, receipts))
+    return _receipts_answer(call, receipts, await delete_messages(call.services, call.caller, call.address, receipts))
 
 
 async def _extend(call: RestCall, asked: ExtendJson) -> bytes:
@@ -98,38 +109,44 @@ async def _extend(call: RestCall, asked: ExtendJson) -> bytes:
     if seconds is None:
         raise missing("visibility_seconds")
     changes = [(receipt, seconds) for receipt in receipts]
-    return _receipts_answer(receipts, await change_visibility(call.services, call.caller, call.address, changes))
+    outcomes = await change_visibility(call.services, call.caller, call.address, changes)
+    return _receipts_answer(call, receipts, outcomes)
 
 
 async def _release(call: RestCall, asked: ReleaseJson) -> bytes:
     receipts = _check_count(asked.receipts, "receipts")
     delay_s = check_give_back_s(asked.delay_seconds)
-    return _receipts_answer(
-        receipts, await give_back(call.services, call.caller, call.address, receipts, delay_s, asked.count)
+    outcomes = await give_back(call.services, call.caller, call.address, receipts, delay_s, asked.count)
+    return _receipts_answer(call, receipts, outcomes)
+
+
+def _route(action: str, asked: type[msgspec.Struct], run: Callable[[RestCall, Any], Awaitable[bytes]]) -> Route:
+    return Route(
+        action, msgspec.json.Decoder(asked).decode, run, decode_msgpack=msgspec.msgpack.Decoder(asked).decode
     )
 
 
 ROUTES: dict[bytes | None, Route] = {
-    None: Route("send", msgspec.json.Decoder(SendJson).decode, _send),
-    b"receive": Route("receive", msgspec.json.Decoder(ReceiveJson).decode, _receive),
-    b"ack": Route("ack", msgspec.json.Decoder(AckJson).decode, _ack),
-    b"extend": Route("extend", msgspec.json.Decoder(ExtendJson).decode, _extend),
-    b"release": Route("release", msgspec.json.Decoder(ReleaseJson).decode, _release),
+    None: _route("send", SendJson, _send),
+    b"receive": _route("receive", ReceiveJson, _receive),
+    b"ack": _route("ack", AckJson, _ack),
+    b"extend": _route("extend", ExtendJson, _extend),
+    b"release": _route("release", ReleaseJson, _release),
 }
 
 
 def _check_count(given: list[Any] | None, what: str) -> list[Any]:
     if not given:
         raise RequestError("EmptyBatchRequest", f"The request must contain at least one entry in {what}.")
-    if len(given) > BATCH_ENTRIES_MAX:
+    if len(given) > BULK_MESSAGES_MAX:
         raise RequestError(
             "TooManyEntriesInBatchRequest",
-            f"Maximum number of entries per request are {BATCH_ENTRIES_MAX}. You have sent {len(given)}.",
+            f"Maximum number of entries per request are {BULK_MESSAGES_MAX}. You have sent {len(given)}.",
         )
     return given
 
 
-def _sent_json(sent: Sent) -> dict[str, object]:
+def sent_json(sent: Sent) -> dict[str, object]:
     answer: dict[str, object] = {"id": sent.message_id, "md5": sent.draft.body_md5}
     if sent.sequence_number is not None:
         answer["sequence_number"] = sent.sequence_number
@@ -138,14 +155,14 @@ def _sent_json(sent: Sent) -> dict[str, object]:
     return answer
 
 
-def _receipts_answer(receipts: Sequence[str], outcomes: Sequence[RequestError | None]) -> bytes:
+def _receipts_answer(call: RestCall, receipts: Sequence[str], outcomes: Sequence[RequestError | None]) -> bytes:
     errors = [outcome for outcome in outcomes if outcome is not None]
     for error in errors:
         if error.kind.status >= 500 or len(receipts) == 1:
             raise error
     failed = [
-        {"receipt": receipt, **error_json(outcome)}
-        for receipt, outcome in zip(receipts, outcomes, strict=True)
+        {"index": index, "receipt": receipt, **error_json(outcome)}
+        for index, (receipt, outcome) in enumerate(zip(receipts, outcomes, strict=True))
         if outcome is not None
     ]
-    return encode_answer({"done": len(receipts) - len(failed), "failed": failed})
+    return call.encode({"done": len(receipts) - len(failed), "failed": failed})

@@ -20,12 +20,14 @@ from frontend.parameters import shortened
 from frontend.queues.names import Address, check_queue_name
 from frontend.rest.call import RestCall, Route
 from frontend.rest.counts import COUNTS_PATH, COUNTS_ROUTE
+from frontend.rest.media import JSON, MSGPACK, MediaForm, form_of_answer, form_of_body
 from frontend.rest.message_browser import BROWSER_ROUTES
 from frontend.rest.messages import ROUTES
 from frontend.rest.parked import PARKED_ROUTES
 from frontend.rest.problems import problem_of, rate_headers
 from frontend.rest.scheduled import SCHEDULED_ROUTES
 from frontend.strict_json import RepeatedMember, check_members
+from frontend.strict_msgpack import MsgpackRefused, check_msgpack
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
@@ -111,10 +113,12 @@ async def _answer_route(services: FrontendServices, request: Request, route: Rou
         raise MethodNotAllowed(route.method)
     await request.read_body()
     caller = await services.authenticator.authenticate(request)
-    call = RestCall(services, request, caller, Address(caller.account_id, queue_name))
-    body = await route.run(call, _decode(route, request))
+    form = form_of_body(request.headers)
+    said = JSON if route.decode_msgpack is None else form_of_answer(request.headers, form)
+    call = RestCall(services, request, caller, Address(caller.account_id, queue_name), said.encode)
+    body = await route.run(call, _decode(route, request, form))
     headers = (
-        (b"content-type", b"application/json"),
+        (b"content-type", said.content_type),
         (b"x-request-id", request.request_id.encode()),
         (b"cache-control", b"no-store"),
         *rate_headers(services.quotas.standing(caller.account_id, services.steady_s())),
@@ -148,12 +152,15 @@ def _refusal_of(request: Request, action: str, error: Exception) -> RequestError
     return RequestError("InternalFailure", "The request could not be completed.")
 
 
-def _decode(route: Route, request: Request) -> Any:
-    content_type = request.headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
-    if content_type != b"application/json":
+def _decode(route: Route, request: Request, form: MediaForm) -> Any:
+    body = request.body
+    if form is MSGPACK and route.decode_msgpack is None:
         raise RequestError("UnsupportedMediaType", "The Content-Type must be application/json.")
-    body = request.body or b"{}"
     try:
+        if form is MSGPACK and route.decode_msgpack is not None and body:
+            check_msgpack(body)
+            return route.decode_msgpack(body)
+        body = body or b"{}"
         asked = route.decode(body)
         check_members(body)
     except msgspec.ValidationError as error:
@@ -162,8 +169,11 @@ def _decode(route: Route, request: Request) -> Any:
     except RepeatedMember as error:
         name = shortened(error.name)
         raise RequestError("SerializationException", f"The body of the request names {name!r} twice.") from None
+    except MsgpackRefused as error:
+        raise RequestError("SerializationException", f"The body of the request is no right msgpack: {error}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise RequestError("SerializationException", "The body of the request is not valid JSON.") from None
+        name = "msgpack" if form is MSGPACK else "JSON"
+        raise RequestError("SerializationException", f"The body of the request is not valid {name}.") from None
     return asked
 
 

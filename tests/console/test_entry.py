@@ -152,6 +152,10 @@ def test_scheme_is_believed_from_a_front_end_alone(ann: Browser) -> None:
     mac = source_mac(internal_key(), "GET", "/console/sign-in", source)
     vouched = {SOURCE_HEADER: source, SOURCE_MAC_HEADER: mac, "X-Forwarded-Proto": "https"}
     assert Browser().get("/console/sign-in", **vouched).cookies["penstock_csrf"]["secure"] is True
+    by_https = Browser().get("/console/sign-in", **vouched, host="127.0.0.1")
+    assert by_https["Strict-Transport-Security"] == "max-age=15552000"
+    assert "Strict-Transport-Security" not in forged
+    assert "Strict-Transport-Security" not in Browser().get("/console/sign-in", **vouched, host="localhost")
     assert Browser().get("/console/sign-up", **vouched).status_code == 403, "vouched for another path"
     assert Browser().get("/console/sign-in", **{"X-Penstock-Scheme": "https"}).cookies["penstock_csrf"]["secure"] == ""
 

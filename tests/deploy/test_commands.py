@@ -11,7 +11,6 @@ import pytest
 from deploy.__main__ import main, parser
 from deploy.commands import doctor
 from deploy.commands.logs import show_end, show_new
-from deploy.commands.receive import Drain
 from deploy.demo import boto3_lines, curl_line
 from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
 from deploy.installation import Installation, choose_port
@@ -135,18 +134,3 @@ def test_logs_follow_shows_whole_lines_across_rotation(tmp_path: Path, capsys: p
     path.write_bytes(b"new\n")
     show_new(path, "frontend", position)
     assert capsys.readouterr().out == "frontend | new\n"
-
-
-def test_drain_never_takes_more_than_wanted() -> None:
-    drain = Drain(wanted=15, idle_s=60)
-    assert [drain.reserve(), drain.reserve(), drain.reserve()] == [10, 5, 0]
-    drain.write([], 5)  # nothing came for the second: another may try
-    assert drain.reserve() == 5
-
-
-def test_drain_idle_queue_ends_it() -> None:
-    assert Drain(wanted=None, idle_s=-1).reserve() == 0
-    drain = Drain(wanted=None, idle_s=60)
-    assert drain.reserve() == 10
-    drain.stop()
-    assert drain.reserve() == 0

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import io
 import re
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy import limits
-from deploy.lines import ATTRIBUTE, batches, decode_message, encode_line, read_lines
+from deploy.lines import EncodedLine, batches, decode_line, encode_line, read_lines
 
 # Written out apart from the code under test: the characters SQS documents as allowed.
 SQS_TEXT = re.compile("[\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]+")
 
 
-def as_received(entry: dict[str, Any]) -> dict[str, Any]:
-    return {"Body": entry["MessageBody"], "MessageAttributes": entry.get("MessageAttributes", {})}
+def as_received(encoded: EncodedLine) -> bytes:
+    body, encoding = encoded
+    return decode_line(body, None if encoding is None else ("String", encoding))
 
 
 @given(st.lists(st.binary(max_size=40), max_size=35))
 def test_lines_any_bytes_come_back(lines: list[bytes]) -> None:
-    entries = [entry for batch in batches(lines) for entry in batch]
-    assert [decode_message(as_received(entry)) for entry in entries] == lines
-    assert all(SQS_TEXT.fullmatch(entry["MessageBody"]) for entry in entries)
+    encoded = [one for batch in batches(lines) for one in batch]
+    assert [as_received(one) for one in encoded] == lines
+    assert all(SQS_TEXT.fullmatch(body) for body, _ in encoded)
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_line_travels_as_text_where_it_can(line: bytes, encoding: str | None) ->
 
 
 def test_message_of_another_sender_is_its_text() -> None:
-    assert decode_message({"Body": "hello"}) == b"hello"
-    assert decode_message({"Body": "x", "MessageAttributes": {ATTRIBUTE: {"StringValue": "unknown"}}}) == b"x"
+    assert decode_line("hello", None) == b"hello"
+    assert decode_line("x", ("String", "unknown")) == b"x"
 
 
 def test_lines_last_newline_may_lack() -> None:
@@ -58,13 +58,12 @@ def test_lines_last_newline_may_lack() -> None:
 
 
 def test_batches_keep_count_and_bytes_within_bounds() -> None:
-    lines = [b"x" * 300_000] * 7 + [b"y"] * 25
+    lines = [b"x" * 300_000] * 7 + [b"y"] * 1_025
     made = list(batches(lines))
     assert sum(map(len, made)) == len(lines)
     for batch in made:
         assert 1 <= len(batch) <= limits.BATCH_MESSAGES
-        assert sum(len(entry["MessageBody"]) for entry in batch) <= limits.BATCH_BYTES_MAX
-        assert len({entry["Id"] for entry in batch}) == len(batch)
+        assert sum(len(body) for body, _ in batch) <= limits.BATCH_BYTES_MAX
 
 
 def test_batches_line_larger_than_a_batch_goes_alone() -> None:

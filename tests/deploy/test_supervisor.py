@@ -35,9 +35,10 @@ def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
     monkeypatch.setattr("deploy.management.migrate", lambda installation, state: False)
     monkeypatch.setattr("deploy.supervisor.ensure_demo_key", lambda installation, state: {"access_key_id": "x"})
     # "control" is no role that STOP_ORDER names: it must be stopped all the same.
-    for name in ("metadata", "control", "frontend", "worker"):
+    for name in ("metadata", "control", "worker"):
         monkeypatch.setattr(roles, f"{name}_spec", lambda state, name=name: sleeper(name))
     monkeypatch.setattr(roles, "schedule_spec", lambda state: sleeper("schedule"))
+    monkeypatch.setattr(roles, "frontend_specs", lambda state: [sleeper("frontend")])
     monkeypatch.setattr(roles, "storage_node_specs", lambda installation, state: [sleeper("storage-node")])
     installation = Installation(tmp_path / "data")
     installation.prepare()
@@ -118,7 +119,8 @@ async def test_supervisor_dying_process_is_named_with_its_log(
 ) -> None:
     monkeypatch.setattr("deploy.limits.RESTART_DELAY_S_MIN", 0.01)
     program = [sys.executable, "-S", "-c", "import sys; sys.exit('port of the front end is on fire')"]
-    monkeypatch.setattr(roles, "frontend_spec", lambda state: ChildSpec("frontend", program, address=("127.0.0.1", 1)))
+    broken = ChildSpec("frontend", program, address=("127.0.0.1", 1))
+    monkeypatch.setattr(roles, "frontend_specs", lambda state: [broken])
     with pytest.raises(CommandError, match=r"(?s)frontend died.*on fire"):
         await asyncio.wait_for(supervisor.run(lambda _: None), 20)
 

@@ -23,7 +23,7 @@ class Crash(Exception):
     """The consumer dies here."""
 
 
-def leases(sqs: Any, url: str, idle_s: float = 3.0, visibility_s: int = 1, most: int = 1) -> Any:
+def leases(sqs: Any, url: str, idle_s: float = 2.0, visibility_s: int = 1, most: int = 1) -> Any:
     """Messages one after the other, until none has come for a while."""
     until_s = time.monotonic() + idle_s
     asked = {"WaitTimeSeconds": 1, "VisibilityTimeout": visibility_s, "MaxNumberOfMessages": most}

@@ -13,7 +13,7 @@ from frontend.limits import SOCKET_CREDIT_MAX
 from frontend.limits.quota_tree import QuotaTree
 from frontend.limits.quotas import AccountLimits, Rates, account_limits
 from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_OVER_LIMIT, close_reason
-from frontend.push.consumer import origin_is_same_host
+from frontend.push.socket_consumer import origin_is_same_host
 from storage_nodes.protocol.errors import ErrorCode
 from tests.support.fake_storage import settle
 from tests.support.frontend_plane import ACCOUNT, HOST, QUEUE_URL, Installation
@@ -162,7 +162,7 @@ async def test_filter_that_storage_refuses_is_told_once_and_ends_the_subscriptio
 async def test_storage_that_fails_otherwise_is_asked_again(
     front: Installation, sockets: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frontend.push.subscription.SOCKET_RETRY_S", 0.0)
+    monkeypatch.setattr("frontend.push.deliveries.SOCKET_RETRY_S", 0.0)
     await send(front)
     for code, tags in ((ErrorCode.NOT_LEADER, ["red"]), (ErrorCode.OVER_LIMIT, [])):
         socket = sockets()
@@ -234,11 +234,11 @@ async def test_client_that_leaves_gives_back_what_it_held(front: Installation, s
 async def test_leases_are_renewed_while_the_socket_lives(
     front: Installation, sockets: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from frontend.push import subscription
+    from frontend.push import deliveries
 
-    monkeypatch.setattr(subscription, "SOCKET_RENEW_S", 0.01)
+    monkeypatch.setattr(deliveries, "SOCKET_RENEW_S", 0.01)
     now = [1000.0]
-    monkeypatch.setattr(subscription, "monotonic", lambda: now[0])
+    monkeypatch.setattr(deliveries, "monotonic", lambda: now[0])
     await send(front)
     socket = sockets()
     socket.say({"type": "credit", "n": 1})
@@ -262,10 +262,10 @@ async def test_leases_are_renewed_while_the_socket_lives(
 
 async def test_revoked_key_is_cut_off(front: Installation, sockets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """S11."""
-    from frontend.push import subscription
+    from frontend.push import deliveries
 
-    monkeypatch.setattr(subscription, "SOCKET_RENEW_S", 0.01)
-    monkeypatch.setattr(subscription, "SOCKET_RECHECK_S", 0.0)
+    monkeypatch.setattr(deliveries, "SOCKET_RENEW_S", 0.01)
+    monkeypatch.setattr(deliveries, "SOCKET_RECHECK_S", 0.0)
     socket = sockets()
     await settle(lambda: bool(socket.of("ready")))
     front.metadata.keys.clear()

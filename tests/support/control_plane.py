@@ -17,15 +17,19 @@ import time
 import uuid
 from typing import Any, NamedTuple
 
-from tests.support.postgres import ensure_database
+from tests.support.postgres import name_database
 
 SECRET_NAMES = ("master.key", "internal.key", "receipt.key", "django.key", "pepper.key")
 CLUSTER_ID = "pk-test"
+# What `set_up` puts into the environment, and a worker has to put there for itself.
+VARIABLES = (
+    "CELERY_BROKER_URL", "DATABASE_URL", "DJANGO_SETTINGS_MODULE", "PENSTOCK_CLUSTER_ID", "PENSTOCK_SECRETS_DIR",
+)  # fmt: skip
 
 
 def set_up() -> None:
     """Safe to call from several folders."""
-    ensure_database()
+    name_database()
     if "PENSTOCK_SECRETS_DIR" not in os.environ:
         directory = tempfile.mkdtemp(prefix="pksec-")
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -34,7 +38,8 @@ def set_up() -> None:
                 file.write(secrets.token_hex(32))
         os.environ["PENSTOCK_SECRETS_DIR"] = directory
     os.environ.setdefault("PENSTOCK_CLUSTER_ID", CLUSTER_ID)
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "api.settings.project")
+    # Not `setdefault`: importing the front end names its own, which know of no model.
+    os.environ["DJANGO_SETTINGS_MODULE"] = "api.settings.project"
     # Nothing listens there: a hint that a test did not ask for fails at once, and is not missed.
     os.environ.setdefault("CELERY_BROKER_URL", "redis://127.0.0.1:1/0")
     import django

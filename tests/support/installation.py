@@ -11,25 +11,26 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
-from deploy.installation import Installation
+from deploy.installation import Installation, choose_port
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-P", "-m", "deploy"]
 UP_TIMEOUT_S = 180
 RECOVERY_TIMEOUT_S = 60
+# Ticks that tests wait for come often.
+QUICK = {"PENSTOCK_BILLING_INTERVAL_S": "5"}
 # The tests' own servers must not be taken for the installation's.
 NOT_INHERITED = ("DATABASE_URL", "CELERY_BROKER_URL", "DJANGO_SETTINGS_MODULE")
 
@@ -37,8 +38,18 @@ NOT_INHERITED = ("DATABASE_URL", "CELERY_BROKER_URL", "DJANGO_SETTINGS_MODULE")
 class RunningInstallation:
     """Handles of one installation. `printed` is what `up` wrote on stdout; `settings` are PENSTOCK_ variables."""
 
-    def __init__(self, data: Path, node_count: int = 3, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data: Path,
+        node_count: int = 3,
+        settings: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
+        trusted: Path | None = None,
+    ) -> None:
+        """`options` are more words of `up`; `trusted` is what clients trust, where the installation speaks TLS."""
         self.data = data
+        self._options = options
+        self._trusted = trusted
         self._settings = dict(settings or {})
         self.node_count = node_count
         self.port = free_port()
@@ -76,7 +87,7 @@ class RunningInstallation:
 
     def up(self) -> str:
         arguments = ["up", "--detach", "--port", str(self.port), "--nodes", str(self.node_count)]
-        self.printed = self.command(*arguments).stdout.decode()
+        self.printed = self.command(*arguments, *self._options).stdout.decode()
         return self.printed
 
     def down(self) -> None:
@@ -105,6 +116,7 @@ class RunningInstallation:
             region_name=self.key["region"],
             aws_access_key_id=self.key["access_key_id"],
             aws_secret_access_key=self.key["secret_access_key"],
+            verify=None if self._trusted is None else str(self._trusted),
             config=config,
         )
 
@@ -169,15 +181,19 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0, interval_
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Not among those that the system gives to connections: one of them could be taken before anybody listens."""
+    return choose_port(set())
 
 
 @contextlib.contextmanager
-def running(node_count: int = 3, settings: Mapping[str, str] | None = None) -> Iterator[RunningInstallation]:
+def running(
+    node_count: int = 3,
+    settings: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
+    trusted: Path | None = None,
+) -> Iterator[RunningInstallation]:
     directory = Path(tempfile.mkdtemp(prefix="penstock-test-"))
-    made = RunningInstallation(directory / "data", node_count, settings)
+    made = RunningInstallation(directory / "data", node_count, settings, options, trusted)
     try:
         made.up()
         yield made
@@ -188,5 +204,5 @@ def running(node_count: int = 3, settings: Mapping[str, str] | None = None) -> I
 
 @pytest.fixture(scope="session")
 def installation() -> Iterator[RunningInstallation]:
-    with running() as made:
+    with running(settings=QUICK) as made:
         yield made

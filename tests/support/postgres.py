@@ -1,9 +1,9 @@
 """A private PostgreSQL server for one test session, from the binaries of the wheel.
 
-`ensure_database()` is called before Django's settings are read. It honours `DATABASE_URL`; without it a server is made
-in a short temporary directory (socket paths have a limit of about 100 characters), listening on a Unix socket only.
-PostgreSQL refuses to run as root, so root starts it as `nobody`. Nothing is synced to disk: the data lives as long as
-the session.
+`name_database()` is called before Django's settings are read, and `start_database()` before the first test that needs
+it. They honour `DATABASE_URL`; without it a server is made in a short temporary directory (socket paths have a limit of
+about 100 characters), listening on a Unix socket only. PostgreSQL refuses to run as root, so root starts it as
+`nobody`. Nothing is synced to disk: the data lives as long as the session.
 """
 
 from __future__ import annotations
@@ -26,16 +26,27 @@ _SERVER_OPTIONS = (
     "-c listen_addresses='' -c autovacuum=off -c log_min_messages=fatal"
 )
 
-_started_url: str | None = None
+_directory: str | None = None
+_is_running = False
 
 
-def ensure_database() -> str:
-    """The URL of a running server; also put into `DATABASE_URL`. The server ends with this process."""
-    global _started_url
-    if _started_url is None:
-        _started_url = os.environ.get("DATABASE_URL") or _start_server()
-        os.environ["DATABASE_URL"] = _started_url
-    return _started_url
+def name_database() -> None:
+    """Puts the URL of the server to be into `DATABASE_URL`."""
+    global _directory
+    if "DATABASE_URL" in os.environ:
+        return
+    _directory = tempfile.mkdtemp(prefix="pkpg-", dir="/tmp")
+    atexit.register(_remove, os.getpid(), _directory)
+    os.environ["DATABASE_URL"] = f"postgresql://{USER}@/{DATABASE}?host={_directory}"
+
+
+def start_database() -> bool:
+    """Whether the server is the tests' own. It ends with this process."""
+    global _is_running
+    if _directory is not None and not _is_running:
+        _start_server(_directory)
+        _is_running = True
+    return _is_running
 
 
 def binaries_dir() -> str:
@@ -48,8 +59,7 @@ def binaries_dir() -> str:
     return max(found)
 
 
-def _start_server() -> str:
-    directory = tempfile.mkdtemp(prefix="pkpg-", dir="/tmp")
+def _start_server(directory: str) -> None:
     owner = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
     if owner is not None:
         os.chown(directory, owner.pw_uid, owner.pw_gid)
@@ -57,17 +67,19 @@ def _start_server() -> str:
     _run(["initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"], owner)
     control = ["pg_ctl", "-D", data, "-w", "-t", str(START_TIMEOUT_S), "-l", os.path.join(directory, "server.log")]
     _run([*control, "-o", f"{_SERVER_OPTIONS} -k {directory}", "start"], owner)
-    started_by = os.getpid()
-    atexit.register(_stop_server, started_by, directory, owner)
+    atexit.register(_stop_server, os.getpid(), directory, owner)
     _run(["createdb", "-h", directory, "-U", USER, DATABASE], owner)
-    return f"postgresql://{USER}@/{DATABASE}?host={directory}"
 
 
 def _stop_server(started_by: int, directory: str, owner: pwd.struct_passwd | None) -> None:
     if os.getpid() != started_by:  # a forked child runs the parent's exit handlers too
         return
     _run(["pg_ctl", "-D", os.path.join(directory, "data"), "-m", "immediate", "-w", "stop"], owner, check=False)
-    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _remove(made_by: int, directory: str) -> None:
+    if os.getpid() == made_by:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _run(command: list[str], owner: pwd.struct_passwd | None, check: bool = True) -> None:

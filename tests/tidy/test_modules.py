@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import PurePosixPath
 
 from tests.tidy.repository import PACKAGES, files, python_files, text
@@ -17,6 +18,7 @@ def module_of(name: str) -> str:
     return str(PurePosixPath(name).with_suffix("")).replace("/", ".").removesuffix(".__init__")
 
 
+@functools.cache
 def imported_by(name: str) -> set[str]:
     """Every module and every `module.name` that a file imports."""
     found: set[str] = set()

@@ -21,6 +21,7 @@ from api.billing.mails import send_budget_mail
 from api.billing.models import BudgetEvent
 from api.billing.pricing.periods import BillingPeriod
 from api.billing.selectors import settled_up_to
+from api.settings.environment import billing_interval_s
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -57,7 +58,7 @@ def _mail(event: BudgetEvent) -> None:
 
 
 def _each(work: str, found: Iterable[T], do: Callable[[T], object]) -> int:
-    ends_s = monotonic() + BILLING_SLICE_S
+    ends_s = monotonic() + min(BILLING_SLICE_S, billing_interval_s())
     done = 0
     for one in found:
         if monotonic() > ends_s:

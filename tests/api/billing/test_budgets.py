@@ -13,6 +13,7 @@ from api.audit.models import AuditEntry
 from api.billing.actions.budgets import BudgetSpec, delete_budget, judge_budgets, put_budget
 from api.billing.actions.invoices import draft_invoice
 from api.billing.errors import BillingError
+from api.billing.limits import BILLING_INTERVAL_S
 from api.billing.models import BudgetEvent, SpendingBudget, SpendingStop
 from api.billing.pricing.budget_levels import levels_reached
 from api.billing.pricing.periods import BillingPeriod
@@ -20,6 +21,8 @@ from api.billing.settling import UsageRow
 from api.models import FeedChange
 from api.quotas.actions import stop_sending
 from api.quotas.selectors import holder_of
+from api.settings.environment import BILLING_INTERVAL, billing_interval_s
+from api.settings.server_urls import SettingsError
 from tests.api.billing.test_invoices import plan
 from tests.api.billing.usage import NOW, QUEUE, make_queue, settle_rows
 from workers.billing import rounds
@@ -279,3 +282,24 @@ def test_schedule_names_tasks_that_exist_and_work_in_their_own_queue() -> None:
     ours = [entry for name, entry in app.conf.beat_schedule.items() if name.startswith("billing_")]
     assert len(ours) == 3 and all(entry["task"] in app.tasks for entry in ours)
     assert {app.amqp.router.route({}, entry["task"])["queue"].name for entry in ours} == {"billing"}
+
+
+def test_interval_of_drafts_and_budgets_is_named_and_what_is_no_interval_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(BILLING_INTERVAL, raising=False)
+    assert billing_interval_s() == BILLING_INTERVAL_S
+    monkeypatch.setenv(BILLING_INTERVAL, "2")
+    assert billing_interval_s() == 2
+    for wrong in ("1", "3601", "-5", "60 s", "1e1", "²"):
+        monkeypatch.setenv(BILLING_INTERVAL, wrong)
+        with pytest.raises(SettingsError, match=BILLING_INTERVAL):
+            billing_interval_s()
+
+
+def test_round_ends_before_the_next_tick_where_ticks_come_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(BILLING_INTERVAL, "2")
+    now_s = iter([0.0, 1.9, 2.1])
+    monkeypatch.setattr(rounds, "monotonic", lambda: next(now_s))
+    done: list[int] = []
+    assert rounds._each("test", [1, 2, 3], done.append) == 1 and done == [1]

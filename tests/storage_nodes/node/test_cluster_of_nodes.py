@@ -35,10 +35,10 @@ def run(work: object) -> None:
     asyncio.run(asyncio.wait_for(work, 60))  # type: ignore[arg-type]
 
 
-def test_messages_sent_are_received_once_in_order_and_gone_after_delete(cluster: StorageCluster) -> None:
+def test_messages_sent_are_received_once_in_order_and_gone_after_delete(shared_cluster: StorageCluster) -> None:
     async def scenario() -> None:
-        client = await cluster.client()
-        partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
+        client = await shared_cluster.client()
+        partition = await shared_cluster.create_partition(client, PartitionKind.QUEUE, "in order")
         values = [b"message %d" % n for n in range(2_000)]
         for start in range(0, len(values), 10):
             await client.send(partition, [encode_body(value) for value in values[start : start + 10]])
@@ -125,11 +125,11 @@ def test_node_that_was_away_catches_up(cluster: StorageCluster) -> None:
     run(scenario())
 
 
-def test_malformed_frames_close_their_connection_and_nobody_elses(cluster: StorageCluster) -> None:
+def test_malformed_frames_close_their_connection_and_nobody_elses(shared_cluster: StorageCluster) -> None:
     async def scenario() -> None:
-        client = await cluster.client()
-        partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
-        address = cluster.addresses[0]
+        client = await shared_cluster.client()
+        partition = await shared_cluster.create_partition(client, PartitionKind.QUEUE, "rubbish")
+        address = shared_cluster.addresses[0]
         huge = struct.pack(">BBBBIII", 0xA7, 1, 10, 0, 1, 2**31, 0)
         for rubbish in (b"GET / HTTP/1.1\r\n\r\n", huge, b"\xa7\x01\x0a\x00" + bytes(12), b"\xa7\x02" + bytes(30)):
             with socket.create_connection((address.host, address.port), timeout=5) as connection:
@@ -137,16 +137,16 @@ def test_malformed_frames_close_their_connection_and_nobody_elses(cluster: Stora
                 assert connection.recv(1) == b"", "the node closes"
         await client.send(partition, [encode_body(b"still here")])
         assert await drain(client, partition) == [b"still here"]
-        assert cluster.log_of(1).count("malformed") == 4
+        assert shared_cluster.log_of(1).count("malformed") == 4
         await client.close()
 
     run(scenario())
 
 
-def test_calls_that_make_no_sense_are_refused_and_the_connection_stays_usable(cluster: StorageCluster) -> None:
+def test_calls_that_make_no_sense_are_refused_and_the_connection_stays_usable(shared_cluster: StorageCluster) -> None:
     async def scenario() -> None:
-        client = await cluster.client()
-        partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
+        client = await shared_cluster.client()
+        partition = await shared_cluster.create_partition(client, PartitionKind.QUEUE, "senseless")
         for call, code in (
             (client.acquire(partition, 0, 1_000), ErrorCode.INVALID_REQUEST),
             (client.acquire(partition, 1, -1), ErrorCode.INVALID_REQUEST),
@@ -164,10 +164,10 @@ def test_calls_that_make_no_sense_are_refused_and_the_connection_stays_usable(cl
     run(scenario())
 
 
-def test_stream_is_read_by_offset_as_often_as_wanted_and_waits_at_its_end(cluster: StorageCluster) -> None:
+def test_stream_is_read_by_offset_as_often_as_wanted_and_waits_at_its_end(shared_cluster: StorageCluster) -> None:
     async def scenario() -> None:
-        client = await cluster.client()
-        partition = await cluster.create_partition(client, PartitionKind.STREAM, "s")
+        client = await shared_cluster.client()
+        partition = await shared_cluster.create_partition(client, PartitionKind.STREAM, "s")
         values = [b"record %d" % n for n in range(500)]
         for start in range(0, 500, 50):
             await client.stream_append(partition, [encode_body(value) for value in values[start : start + 50]])

@@ -34,12 +34,15 @@ from storage_nodes.node.node import StorageNode
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.peer_messages import AppendEntries, RaftFrame, RaftMessage
 from storage_nodes.protocol.records import encode_body
+from tests.storage_nodes.node.node_programs import HOMING_MS
 from tests.storage_nodes.node.test_cluster_of_nodes import run
 
 # Free space is below the reserve, and above a quarter of it; below a quarter.
 FULL = {"PENSTOCK_NODE_DISK_RESERVE_BYTES": str(2 * shutil.disk_usage(tempfile.gettempdir()).free)}
 CLOSED = {"PENSTOCK_NODE_DISK_RESERVE_BYTES": str(1 << 60)}
 SLOW_FSYNC_S = 0.3
+# A client asks again for so long before it tells of the refusal.
+REFUSED_WITHIN_S = 2.0
 # A node whose syncs are slow while a file is there.
 SLOW_NODE = """
 import os, runpy, time
@@ -148,7 +151,9 @@ async def leader_of(client: StorageClient, partition: int) -> int:
     return next((row.leader for row in (await client.describe([partition])).partitions), 0)
 
 
-def test_node_whose_disk_is_nearly_full_leads_nothing_and_the_others_go_on(cluster: StorageCluster) -> None:
+def test_node_whose_disk_is_nearly_full_leads_nothing_and_the_others_go_on(homing_cluster: StorageCluster) -> None:
+    cluster = homing_cluster
+
     async def scenario() -> None:
         client = await cluster.client()
         partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
@@ -163,11 +168,12 @@ def test_node_whose_disk_is_nearly_full_leads_nothing_and_the_others_go_on(clust
         await until(is_noted, 15)
         for number in range(50):
             await client.send(partition, [encode_body(b"%d" % number)])
-        # It is the preferred leader, and still gets no leadership (it did after ten seconds, were its disk not full).
-        for _ in range(24):
+        # It is the preferred leader, and still gets no leadership (it had long got it, were its disk not full).
+        ends_s = time.monotonic() + 3 * HOMING_MS / 1_000
+        while time.monotonic() < ends_s:
             assert await leader_of(client, partition) != full
             await client.send(partition, [encode_body(b"more")])
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.25)
         await client.close()
 
     run(scenario())
@@ -192,12 +198,18 @@ def test_all_disks_nearly_full_sends_are_refused_and_deletes_go_on(
             return all("disk space changed" in cluster.log_of(node) for node in (1, 2, 3))
 
         await until(all_noted, 15)
+        # Both have leaders again, and the refusal comes from them.
+        await client.stats(partition)
+        await client.stream_read(stream, 0, 1, 0)
+        impatient = StorageClient(cluster.cluster_id, cluster.addresses, "impatient", REFUSED_WITHIN_S)
+        await impatient.start()
         with pytest.raises(StorageError) as refused:
-            await client.send(partition, [encode_body(b"one more")])
+            await impatient.send(partition, [encode_body(b"one more")])
         assert refused.value.code is ErrorCode.READ_ONLY and "nearly full" in refused.value.message
         with pytest.raises(StorageError) as refused:
-            await client.stream_append(stream, [encode_body(b"one more")])
+            await impatient.stream_append(stream, [encode_body(b"one more")])
         assert refused.value.code is ErrorCode.READ_ONLY
+        await impatient.close()
         reply = await client.acquire(partition, 100, 30_000, 5_000)
         assert len(reply.messages) == 20
         codes = await client.delete(partition, [(m.offset, m.delivery) for m in reply.messages])
@@ -211,7 +223,11 @@ def test_all_disks_nearly_full_sends_are_refused_and_deletes_go_on(
     run(scenario())
 
 
-def test_leader_whose_disk_becomes_slow_gives_way_and_the_others_lead(cluster: StorageCluster, tmp_path: Path) -> None:
+def test_leader_whose_disk_becomes_slow_gives_way_and_the_others_lead(
+    homing_cluster: StorageCluster, tmp_path: Path
+) -> None:
+    cluster = homing_cluster
+
     async def scenario() -> None:
         client = await cluster.client()
         partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
@@ -233,7 +249,7 @@ def test_leader_whose_disk_becomes_slow_gives_way_and_the_others_lead(cluster: S
         took_s = await until(leads_not, 15)
         assert took_s < 15
         started = time.monotonic()
-        while time.monotonic() < started + 5:
+        while time.monotonic() < started + 3 * HOMING_MS / 1_000:
             assert await leads_not(), "it gets the leadership back only when it has recovered"
         flag.unlink()
 

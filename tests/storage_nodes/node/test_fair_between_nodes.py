@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Coroutine
 from typing import Any
 
@@ -29,7 +30,8 @@ def message(value: bytes, group: bytes = b"", tag: bytes = b"") -> bytes:
 
 async def create(cluster: StorageCluster, client: StorageClient, config: QueueConfig | None = None) -> int:
     await cluster.create_partition(client, PartitionKind.QUEUE, "first")  # waits for the cluster
-    info = await client.create_partition(PartitionKind.QUEUE, "fair", config or QueueConfig())
+    tag = f"fair {uuid.uuid4()}"  # a partition of its own where tests share a cluster
+    info = await client.create_partition(PartitionKind.QUEUE, tag, config or QueueConfig())
     await client.stats(info.partition)
     return info.partition
 
@@ -129,10 +131,10 @@ def test_filtered_consumers_take_their_tags_apart_while_the_leader_is_killed(clu
     run(scenario())
 
 
-def test_long_poll_for_a_tag_is_woken_by_it(small_cluster: StorageCluster) -> None:
+def test_long_poll_for_a_tag_is_woken_by_it(shared_small_cluster: StorageCluster) -> None:
     async def scenario() -> None:
-        client = await small_cluster.client()
-        partition = await create(small_cluster, client)
+        client = await shared_small_cluster.client()
+        partition = await create(shared_small_cluster, client)
         poll = asyncio.create_task(client.acquire(partition, 10, 30_000, 10_000, tags=[b"red", b"blue"]))
         await client.send(partition, [message(b"plain")])
         await client.send(partition, [message(b"no", tag=b"green"), message(b"yes", tag=b"blue")], plain=False)
@@ -147,10 +149,10 @@ def test_long_poll_for_a_tag_is_woken_by_it(small_cluster: StorageCluster) -> No
     "tags",
     [[b""], [b"x" * (TAG_BYTES_MAX + 1)], [b"%d" % number for number in range(TAGS_PER_ACQUIRE_MAX + 1)]],
 )
-def test_filter_out_of_bounds_is_refused(small_cluster: StorageCluster, tags: list[bytes]) -> None:
+def test_filter_out_of_bounds_is_refused(shared_small_cluster: StorageCluster, tags: list[bytes]) -> None:
     async def scenario() -> None:
-        client = await small_cluster.client()
-        partition = await create(small_cluster, client)
+        client = await shared_small_cluster.client()
+        partition = await create(shared_small_cluster, client)
         with pytest.raises(StorageError) as raised:
             await client.acquire(partition, 1, 30_000, tags=tags)
         assert raised.value.code == ErrorCode.INVALID_REQUEST
@@ -159,10 +161,10 @@ def test_filter_out_of_bounds_is_refused(small_cluster: StorageCluster, tags: li
     run(scenario())
 
 
-def test_message_with_a_tag_out_of_bounds_is_refused(small_cluster: StorageCluster) -> None:
+def test_message_with_a_tag_out_of_bounds_is_refused(shared_small_cluster: StorageCluster) -> None:
     async def scenario() -> None:
-        client = await small_cluster.client()
-        partition = await create(small_cluster, client)
+        client = await shared_small_cluster.client()
+        partition = await create(shared_small_cluster, client)
         with pytest.raises(StorageError) as raised:
             await client.send(partition, [message(b"x", tag=b"t" * (TAG_BYTES_MAX + 1))], plain=False)
         assert raised.value.code == ErrorCode.INVALID_REQUEST
@@ -171,10 +173,10 @@ def test_message_with_a_tag_out_of_bounds_is_refused(small_cluster: StorageClust
     run(scenario())
 
 
-def test_filter_on_a_fifo_partition_is_refused(small_cluster: StorageCluster) -> None:
+def test_filter_on_a_fifo_partition_is_refused(shared_small_cluster: StorageCluster) -> None:
     async def scenario() -> None:
-        client = await small_cluster.client()
-        partition = await create(small_cluster, client, QueueConfig(fifo=True))
+        client = await shared_small_cluster.client()
+        partition = await create(shared_small_cluster, client, QueueConfig(fifo=True))
         with pytest.raises(StorageError) as raised:
             await client.acquire(partition, 1, 30_000, tags=[b"red"])
         assert raised.value.code == ErrorCode.INVALID_REQUEST

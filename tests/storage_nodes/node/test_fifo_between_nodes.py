@@ -158,10 +158,11 @@ async def wait_until_empty(client: StorageClient, partition: int) -> None:
     raise AssertionError(f"the queue does not become empty: {stats}")
 
 
-def test_message_stays_receivable_where_its_dead_letter_queue_does_not_exist(cluster: StorageCluster) -> None:
+def test_message_stays_receivable_where_its_dead_letter_queue_does_not_exist(shared_cluster: StorageCluster) -> None:
     async def scenario() -> None:
-        client = await cluster.client()
-        source = await create(cluster, client, "source", QueueConfig(max_receives=1, dead_letter_partition=9_999))
+        client = await shared_cluster.client()
+        config = QueueConfig(max_receives=1, dead_letter_partition=9_999)
+        source = await create(shared_cluster, client, "no dead-letter queue", config)
         await client.send(source, [encode_body(b"x")])
         (first,) = (await client.acquire(source, 1, 1)).messages
         (second,) = (await client.acquire(source, 1, 30_000, 20_000)).messages
@@ -173,10 +174,12 @@ def test_message_stays_receivable_where_its_dead_letter_queue_does_not_exist(clu
 
 
 @pytest.mark.parametrize("is_fifo", [False, True], ids=["standard", "fifo"])
-def test_messages_are_browsed_in_every_state_and_stay_as_they_are(cluster: StorageCluster, is_fifo: bool) -> None:
+def test_messages_are_browsed_in_every_state_and_stay_as_they_are(
+    shared_cluster: StorageCluster, is_fifo: bool
+) -> None:
     async def scenario() -> None:
-        client = await cluster.client()
-        partition = await create(cluster, client, "browsed", QueueConfig(fifo=is_fifo))
+        client = await shared_cluster.client()
+        partition = await create(shared_cluster, client, f"browsed {is_fifo}", QueueConfig(fifo=is_fifo))
         sent = await client.send(partition, [keyed(b"%d" % n, b"g%d" % n) for n in range(40)], plain=False)
         delayed = encode_body(b"later", None, [(HEADER_GROUP, b"x"), (HEADER_DELAY_MS, b"60000")])
         await client.send(partition, [delayed], plain=False)
@@ -208,10 +211,10 @@ def test_messages_are_browsed_in_every_state_and_stay_as_they_are(cluster: Stora
 
 
 @pytest.mark.parametrize("is_fifo", [False, True], ids=["standard", "fifo"])
-def test_chosen_messages_are_removed_in_every_state_for_good(cluster: StorageCluster, is_fifo: bool) -> None:
+def test_chosen_messages_are_removed_in_every_state_for_good(shared_cluster: StorageCluster, is_fifo: bool) -> None:
     async def scenario() -> None:
-        client = await cluster.client()
-        partition = await create(cluster, client, "desk", QueueConfig(fifo=is_fifo))
+        client = await shared_cluster.client()
+        partition = await create(shared_cluster, client, f"desk {is_fifo}", QueueConfig(fifo=is_fifo))
         sent = await client.send(partition, [keyed(b"%d" % n, b"g%d" % n) for n in range(6)], plain=False)
         later = encode_body(b"later", None, [(HEADER_GROUP, b"x"), (HEADER_DELAY_MS, b"60000")])
         delayed = (await client.send(partition, [later], plain=False)).first_offset
@@ -240,10 +243,10 @@ def test_chosen_messages_are_removed_in_every_state_for_good(cluster: StorageClu
     run(scenario())
 
 
-def test_sends_and_configurations_that_do_not_fit_the_queue_are_refused(cluster: StorageCluster) -> None:
+def test_sends_and_configurations_that_do_not_fit_the_queue_are_refused(shared_cluster: StorageCluster) -> None:
     async def scenario() -> None:
-        client = await cluster.client()
-        partition = await create(cluster, client, "fifo", FIFO)
+        client = await shared_cluster.client()
+        partition = await create(shared_cluster, client, "refused", FIFO)
         refused = [
             ([encode_body(b"x")], True),
             ([encode_body(b"x")], False),

@@ -8,9 +8,9 @@ import time
 
 from benchmarks.storage_cluster import StorageCluster
 from storage_nodes.client import StorageClient
-from storage_nodes.limits import BALANCE_LEVEL_MS_MIN
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.records import encode_body
+from tests.storage_nodes.node.node_programs import HOMING_MS
 from tests.storage_nodes.node.test_cluster_of_nodes import drain, run
 
 GAP_S_MAX = 0.3
@@ -77,7 +77,9 @@ def test_all_nodes_stopped_at_once_none_waits_for_another(cluster: StorageCluste
     run(scenario())
 
 
-def test_preferred_leader_that_is_back_and_level_leads_again(cluster: StorageCluster) -> None:
+def test_preferred_leader_that_is_back_and_level_leads_again(homing_cluster: StorageCluster) -> None:
+    cluster = homing_cluster
+
     async def scenario() -> None:
         client = await cluster.client()
         partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
@@ -87,7 +89,7 @@ def test_preferred_leader_that_is_back_and_level_leads_again(cluster: StorageClu
         await client.send(partition, [encode_body(b"while away")])
         assert (await client.describe([partition])).partitions[0].leader != info.replicas[0]
         cluster.start(info.leader)
-        deadline = time.monotonic() + BALANCE_LEVEL_MS_MIN / 1000 + 10
+        deadline = time.monotonic() + HOMING_MS / 1000 + 10
         while await leader_of(client, partition) != info.replicas[0]:
             assert time.monotonic() < deadline, "leadership did not go home"
             await asyncio.sleep(0.2)

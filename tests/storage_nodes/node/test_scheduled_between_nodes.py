@@ -151,10 +151,10 @@ def test_schedule_survives_a_restart_of_every_node_and_is_shown_page_by_page(clu
     run(scenario())
 
 
-def test_dead_letter_that_was_scheduled_is_not_lost_and_keeps_its_origin(small_cluster: StorageCluster) -> None:
+def test_dead_letter_that_was_scheduled_is_not_lost_and_keeps_its_origin(shared_small_cluster: StorageCluster) -> None:
     async def scenario() -> None:
-        client = await small_cluster.client()
-        dead = await small_cluster.create_partition(client, PartitionKind.QUEUE, "dead")
+        client = await shared_small_cluster.client()
+        dead = await shared_small_cluster.create_partition(client, PartitionKind.QUEUE, "dead")
         config = QueueConfig(max_receives=1, dead_letter_partition=dead)
         partition = (await client.create_partition(PartitionKind.QUEUE, "scheduled", config)).partition
         await client.send(partition, [encode_body(b"before")])
@@ -174,10 +174,10 @@ def test_dead_letter_that_was_scheduled_is_not_lost_and_keeps_its_origin(small_c
     run(scenario())
 
 
-def test_node_refuses_senseless_due_times_and_releases_from_clients(small_cluster: StorageCluster) -> None:
+def test_node_refuses_senseless_due_times_and_releases_from_clients(shared_small_cluster: StorageCluster) -> None:
     async def scenario() -> None:
-        client = await small_cluster.client()
-        partition = await small_cluster.create_partition(client, PartitionKind.QUEUE, "first")
+        client = await shared_small_cluster.client()
+        partition = await shared_small_cluster.create_partition(client, PartitionKind.QUEUE, "first")
         for headers in ([(HEADER_DUE, b"soon")], [(HEADER_DUE, b"")], [(HEADER_RELEASED, b"0/0")]):
             with pytest.raises(StorageError) as refused:
                 await client.send(partition, [encode_body(b"x", None, headers)], plain=False)

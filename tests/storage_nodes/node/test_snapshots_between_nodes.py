@@ -11,9 +11,11 @@ import pytest
 
 from benchmarks.storage_cluster import StorageCluster
 from storage_nodes.client import StorageClient
-from storage_nodes.limits import LAGGARD_BYTES_MAX, MIB, WAL_FILE_BYTES
+from storage_nodes.limits import MIB
 from storage_nodes.model import Acks, PartitionKind
 from storage_nodes.protocol.records import decode_body, encode_body
+from tests.storage_nodes.node.node_programs import SMALL_LAGGARD_BYTES_MAX as LAGGARD_BYTES_MAX
+from tests.storage_nodes.node.node_programs import SMALL_WAL_FILE_BYTES as WAL_FILE_BYTES
 from tests.storage_nodes.node.test_cluster_of_nodes import drain, run
 
 BODY_BYTES = 512 * 1024
@@ -56,7 +58,11 @@ async def all_hold(client: StorageClient, partition: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["wiped", "away"])
-def test_follower_that_cannot_be_fed_from_the_log_catches_up_by_snapshot(cluster: StorageCluster, how: str) -> None:
+def test_follower_that_cannot_be_fed_from_the_log_catches_up_by_snapshot(
+    small_files_cluster: StorageCluster, how: str
+) -> None:
+    cluster = small_files_cluster
+
     async def scenario() -> None:
         client = await cluster.client()
         partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
@@ -90,7 +96,9 @@ def test_follower_that_cannot_be_fed_from_the_log_catches_up_by_snapshot(cluster
     run(scenario())
 
 
-def test_disk_space_of_a_leader_with_a_follower_away_stays_bounded(cluster: StorageCluster) -> None:
+def test_disk_space_of_a_leader_with_a_follower_away_stays_bounded(small_files_cluster: StorageCluster) -> None:
+    cluster = small_files_cluster
+
     async def scenario() -> None:
         client = await cluster.client()
         partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
@@ -108,7 +116,9 @@ def test_disk_space_of_a_leader_with_a_follower_away_stays_bounded(cluster: Stor
     run(scenario())
 
 
-def test_damaged_segment_costs_its_replica_only_and_no_message(cluster: StorageCluster) -> None:
+def test_damaged_segment_costs_its_replica_only_and_no_message(small_files_cluster: StorageCluster) -> None:
+    cluster = small_files_cluster
+
     async def scenario() -> None:
         client = await cluster.client()
         partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,9 +18,19 @@ from tests.workers.spark_jobs.streams import Streams
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     java_or_skip()
+    from workers.spark_jobs import session as sessions
     from workers.spark_jobs.session import spark_session
 
+    in_earnest = sessions.settings
+
+    def soon_compiled(*given: Any) -> dict[str, str]:
+        """Without the second compiler, which would take a core for code that runs a few times."""
+        options = in_earnest(*given)
+        java = f"{options['spark.driver.extraJavaOptions']} -XX:TieredStopAtLevel=1"
+        return {**options, "spark.driver.extraJavaOptions": java}
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sessions, "settings", soon_compiled)
         patch.setenv("SPARK_MASTER", "local[2]")
         patch.setenv("PENSTOCK_SPARK_MEMORY_MIB", "768")
         with spark_session("tests", partitions=1) as session:

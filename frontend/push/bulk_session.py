@@ -1,0 +1,197 @@
+"""One bulk socket: publishes with confirms, and deliveries that are settled by number (`bulk_frames.py`).
+
+    publish   paid for, then a place among the front end's BULK_SENDS_MAX, which accounts share; while that is waited
+              for, and while SOCKET_PUBLISHES_MAX frames are being stored (FIFO: one), no further frame is read
+    confirm   when storage has acknowledged all of a frame, or said why not
+    deliver   numbered from 1 on; the leases stay here, so no receipt is made, sent or proved
+
+A key that may send only, or receive only, may open one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from frontend.authn.principal import Principal
+from frontend.crypto.receipts import Receipt
+from frontend.errors import RequestError, invalid
+from frontend.limits import (
+    BULK_BYTES_MAX,
+    BULK_MESSAGES_MAX,
+    SEQUENCE_MAX,
+    SOCKET_LEASES_MAX,
+    SOCKET_PLACE_RETRY_S,
+    SOCKET_PUBLISHES_MAX,
+)
+from frontend.messages.outgoing import OutgoingMessage
+from frontend.messages.receive import Received, open_leases
+from frontend.messages.send import send_paid
+from frontend.push import bulk_frames
+from frontend.push.bulk_frames import AckRangesFrame, BulkFrame, NackRangesFrame, PublishFrame, Ranges
+from frontend.push.deliveries import CloseSocket, Deliveries, Settled, check_nack_delay_s, receipt_of_lease
+from frontend.push.frames import CreditFrame, FilterFrame, FrameRefused
+from frontend.queues.names import Address
+from frontend.queues.resolver import ResolvedQueue
+from frontend.rest.call import error_json
+from frontend.rest.message_form import MessageJson, check_message, read_message
+from frontend.rest.messages import sent_json
+from frontend.routing.bulkhead import Place
+from frontend.routing.poll import Lease
+
+if TYPE_CHECKING:
+    from frontend.services import FrontendServices
+
+SendFrame = Callable[[object], Awaitable[None]]
+
+
+class BulkSession(Deliveries[int]):
+    """Names are numbers."""
+
+    credit_max = SOCKET_LEASES_MAX
+    fetch_messages_max = BULK_MESSAGES_MAX
+
+    def __init__(
+        self, services: FrontendServices, caller: Principal, address: Address, send: SendFrame, close: CloseSocket
+    ) -> None:
+        super().__init__(services, caller, address, close)
+        self._send = send
+        self._delivered = 0
+        self._publishes: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """What is being stored is stored; its confirm is lost."""
+        await asyncio.gather(*self._publishes, return_exceptions=True)
+        await super().close()
+
+    async def handle(self, frame: BulkFrame, size_bytes: int) -> None:
+        """One frame of the client, when its rate lets it in. Raises RequestError, RateExceeded, FrameRefused."""
+        if isinstance(frame, PublishFrame):
+            await self._publish(frame, size_bytes)
+        elif isinstance(frame, FilterFrame):
+            await self._pay(0)
+            await self._set_filter(frame.tags)
+        elif isinstance(frame, CreditFrame):
+            await self._pay(0)
+            self._add_credit(frame.n)
+        else:
+            await self._settle_ranges(frame)
+
+    # --- publishing ---
+
+    async def _publish(self, frame: PublishFrame, size_bytes: int) -> None:
+        if not 0 <= frame.seq <= SEQUENCE_MAX:
+            raise FrameRefused(f"seq must be between 0 and {SEQUENCE_MAX}.")
+        count = len(frame.messages)
+        try:
+            if not 1 <= count <= BULK_MESSAGES_MAX:
+                raise RequestError(
+                    "TooManyEntriesInBatchRequest" if count else "EmptyBatchRequest",
+                    f"A frame must have 1 to {BULK_MESSAGES_MAX} messages. You have sent {count}.",
+                )
+            await self._pay(count, size_bytes, True)
+            is_fifo = self._address.name.endswith(".fifo")
+            while len(self._publishes) >= (1 if is_fifo else SOCKET_PUBLISHES_MAX):
+                await asyncio.wait(self._publishes, return_when=asyncio.FIRST_COMPLETED)
+            place = await self._place()
+        except RequestError as error:
+            await self._send(bulk_frames.refuse(frame.seq, error))
+            return
+        task = asyncio.create_task(self._guard(self._store(frame, size_bytes, place)))
+        self._publishes.add(task)
+        task.add_done_callback(self._publishes.discard)
+
+    async def _place(self) -> ExitStack:
+        """Waits until the account has one: other accounts keep theirs."""
+        while True:
+            entered = ExitStack()
+            place: Place = self._services.bulk_sends.place(self._caller.account_id)
+            try:
+                entered.enter_context(place)
+                return entered
+            except RequestError:
+                await asyncio.sleep(SOCKET_PLACE_RETRY_S)
+
+    async def _store(self, frame: PublishFrame, size_bytes: int, place: ExitStack) -> None:
+        def read(given: MessageJson) -> OutgoingMessage:
+            return read_message(check_message(given, frame.acks))
+
+        with place:
+            try:
+                caller = await self._renewed_caller()
+                outcomes = await send_paid(
+                    self._services, caller, self._address, frame.messages, read, size_bytes, BULK_BYTES_MAX
+                )
+            except RequestError as error:
+                await self._send(bulk_frames.refuse(frame.seq, error))
+                return
+        failed: list[dict[str, object]] = [
+            {"index": index, **error_json(one)} for index, one in enumerate(outcomes) if isinstance(one, RequestError)
+        ]
+        sent = None
+        if frame.ids:
+            sent = [None if isinstance(one, RequestError) else sent_json(one) for one in outcomes]
+        await self._send(bulk_frames.confirm(frame.seq, failed, sent))
+
+    # --- settling ---
+
+    async def _settle_ranges(self, frame: AckRangesFrame | NackRangesFrame) -> None:
+        count = _count(frame.ranges, self._delivered)
+        await self._pay(count)
+        named: list[Settled[int]] = []
+        for first, last in frame.ranges:
+            for number in range(first, last + 1):
+                held = self._held.get(number)
+                if held is not None:  # else it was settled before, or lost
+                    named.append((number, receipt_of_lease(held.lease)))
+        if isinstance(frame, AckRangesFrame):
+            await self._ack(named)
+        else:
+            check_nack_delay_s(frame.delay_seconds)
+            await self._nack(named, frame.delay_seconds, frame.count)
+
+    # --- deliveries ---
+
+    def _read(self, queue: ResolvedQueue, name: int) -> Receipt | RequestError:
+        raise AssertionError("the receipt of what is held is at hand")
+
+    async def _require_use(self) -> ResolvedQueue:
+        try:
+            return await self._queue()
+        except RequestError as error:
+            if error.code != "AccessDeniedException":
+                raise
+            return await self._queue("SendMessage")
+
+    async def _open(self, queue: ResolvedQueue, leases: Sequence[Lease]) -> list[tuple[int, Lease, Received]]:
+        opened = await open_leases(self._services, queue, leases, with_receipts=False)
+        found = [(lease, message) for lease, message in zip(leases, opened, strict=True) if message is not None]
+        first = self._delivered + 1
+        self._delivered += len(found)
+        return [(number, lease, message) for number, (lease, message) in enumerate(found, first)]
+
+    async def _send_messages(self, messages: Sequence[tuple[int, Lease, Received]]) -> None:
+        if messages:
+            await self._send(bulk_frames.messages(messages[0][0], [message for _, _, message in messages]))
+
+    async def _tell_lost(self, names: Sequence[int]) -> None:
+        await self._send(bulk_frames.lost(names))
+
+    async def _tell_error(self, error: RequestError, names: Sequence[int] = ()) -> None:
+        await self._send(bulk_frames.error(error, names))
+
+
+def _count(ranges: Ranges, delivered: int) -> int:
+    """How many numbers are named. Raises RequestError for ranges that are none, or of messages that never came."""
+    count = 0
+    for first, last in ranges:
+        if not 1 <= first <= last <= delivered:
+            raise invalid("A range must be [first, last] of messages that were delivered on this socket.")
+        count += last - first + 1
+        if count > SOCKET_LEASES_MAX:
+            break
+    if not 1 <= count <= SOCKET_LEASES_MAX:
+        raise invalid(f"A frame must name 1 to {SOCKET_LEASES_MAX} messages.")
+    return count

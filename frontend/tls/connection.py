@@ -1,0 +1,244 @@
+"""A connection of the TLS port: the handshake first, then a protocol of HTTP that finds a transport as it knows it.
+
+    first byte     a handshake begins with 0x16; who speaks HTTP is told so in plain text, others are closed
+    handshake      bounded in time and number (handshakes.py), with the certificate of this moment
+    open           what arrives is opened and handed on; what is written is sealed and goes to the network at once
+
+Nothing is held here: the network transport alone knows how much waits to be read, so the bounds on slow readers
+(frontend/writing.py) see all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from frontend.limits import TLS_HANDSHAKE_S_MAX
+from frontend.tls.handshakes import DEADLINE, LEFT, NOT_TLS, PLAIN_HTTP, Handshakes, reason_of
+from frontend.tls.stream import TlsStream
+
+_HANDSHAKE = b"\x16"
+_HTTP_METHODS = (b"GET ", b"POST ", b"PUT ", b"HEAD ", b"PATCH ", b"DELETE ", b"OPTIONS ", b"PRI ")
+_TOLD = b"This port speaks TLS: use https.\n"
+_PLAIN_ANSWER = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n"
+    b"connection: close\r\n\r\n%b" % (len(_TOLD), _TOLD)
+)
+
+MakeProtocol = Callable[[], asyncio.Protocol]
+
+
+class TlsConnection(asyncio.Protocol):
+    """What the network transport calls."""
+
+    def __init__(self, context: ssl.SSLContext, make_protocol: MakeProtocol, handshakes: Handshakes) -> None:
+        self._context = context
+        self._make_protocol = make_protocol
+        self._handshakes = handshakes
+        self._stream: TlsStream | None = None
+        self._network: asyncio.Transport | None = None
+        self._transport: TlsTransport | None = None  # once the handshake is done
+        self._deadline: asyncio.TimerHandle | None = None
+        self._is_shaking = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._network = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self._is_shaking = True
+        self._handshakes.begin(self)
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(TLS_HANDSHAKE_S_MAX, self.give_up, DEADLINE)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.network_received(data)
+        elif self._is_shaking:
+            self._shake(data)
+
+    def eof_received(self) -> bool:
+        """Closed by both then: there is no half of a connection for a client to keep."""
+        if self._transport is not None:
+            self._transport.protocol.eof_received()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(LEFT)
+        if self._transport is not None:
+            self._transport.lost(exc)
+
+    def pause_writing(self) -> None:
+        if self._transport is not None:
+            self._transport.protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._transport is not None:
+            self._transport.protocol.resume_writing()
+
+    # --- the handshake ---
+
+    def give_up(self, reason: str) -> None:
+        self._fail(reason)
+        if self._network is not None:
+            self._network.abort()
+
+    def _shake(self, data: bytes) -> None:
+        assert self._network is not None
+        if self._stream is None:
+            if not data.startswith(_HANDSHAKE):
+                self._refuse_plain(data)
+                return
+            self._stream = TlsStream(self._context)
+        try:
+            plain = self._stream.take(data)
+        except ssl.SSLError as error:
+            reason = error.reason or ""
+            self._fail(reason_of(reason), reason)
+            self._network.write(self._stream.outgoing())  # why, as an alert
+            self._network.close()
+            return
+        self._network.write(self._stream.outgoing())
+        if self._stream.is_open:
+            self._open(plain)
+
+    def _open(self, plain: bytes) -> None:
+        assert self._network is not None and self._stream is not None
+        self._is_shaking = False
+        self._cancel_deadline()
+        self._handshakes.finish(self)
+        self._transport = TlsTransport(self._network, self._stream, self._context, self._make_protocol())
+        self._transport.protocol.connection_made(self._transport)
+        self._transport.hand_on(plain)
+
+    def _refuse_plain(self, data: bytes) -> None:
+        assert self._network is not None
+        is_http = data.startswith(_HTTP_METHODS)
+        self._fail(PLAIN_HTTP if is_http else NOT_TLS)
+        if is_http:
+            self._network.write(_PLAIN_ANSWER)
+        self._network.close()
+
+    def _fail(self, reason: str, detail: str = "") -> None:
+        if self._is_shaking:
+            self._is_shaking = False
+            self._cancel_deadline()
+            client = str(self._network.get_extra_info("peername")) if self._network is not None else ""
+            self._handshakes.failed(self, reason, detail, client)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+class TlsTransport(asyncio.Transport):
+    """What the protocol of HTTP writes through."""
+
+    def __init__(
+        self, network: asyncio.Transport, stream: TlsStream, context: ssl.SSLContext, protocol: asyncio.Protocol
+    ) -> None:
+        super().__init__()
+        self.protocol = protocol
+        self._network = network
+        self._stream = stream
+        self._context = context
+        self._is_closing = False
+        self._has_written_eof = False
+
+    # --- from the network ---
+
+    def network_received(self, data: bytes) -> None:
+        if self._has_written_eof:
+            self.protocol.data_received(data)  # what lingers is counted and thrown away: it need not be opened
+            return
+        try:
+            plain = self._stream.take(data)
+        except ssl.SSLError:
+            self.abort()
+            return
+        self.hand_on(plain)
+
+    def hand_on(self, plain: bytes) -> None:
+        """What the client said, to the protocol; and what TLS has to say, to the client."""
+        said = self._stream.outgoing()
+        if said and not self._is_closing:
+            self._network.write(said)
+        if plain and not self._is_closing:
+            self.protocol.data_received(plain)
+        if self._stream.is_ended:
+            self.close()
+
+    def lost(self, exc: Exception | None) -> None:
+        self._is_closing = True
+        self.protocol.connection_lost(exc)
+
+    # --- asyncio.Transport ---
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._is_closing or self._has_written_eof:
+            return
+        try:
+            sealed = self._stream.seal(bytes(data))
+        except ssl.SSLError:
+            self.abort()
+            return
+        self._network.write(sealed)
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def close(self) -> None:
+        if not self._is_closing:
+            self._say_end()
+            self._is_closing = True
+            self._network.close()
+
+    def abort(self) -> None:
+        self._is_closing = True
+        self._network.abort()
+
+    def is_closing(self) -> bool:
+        return self._is_closing or self._network.is_closing()
+
+    def can_write_eof(self) -> bool:
+        return self._network.can_write_eof()
+
+    def write_eof(self) -> None:
+        self._say_end()
+        self._has_written_eof = True
+        self._network.write_eof()
+
+    def _say_end(self) -> None:
+        if not self._has_written_eof and not self._network.is_closing():
+            self._network.write(self._stream.end())
+
+    def pause_reading(self) -> None:
+        self._network.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._network.resume_reading()
+
+    def is_reading(self) -> bool:
+        return self._network.is_reading()
+
+    def get_write_buffer_size(self) -> int:
+        return self._network.get_write_buffer_size()
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._network.get_write_buffer_limits()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._network.set_write_buffer_limits(high, low)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = cast(asyncio.Protocol, protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self.protocol
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "sslcontext":
+            return self._context
+        if name == "ssl_object":
+            return self._stream.object
+        return self._network.get_extra_info(name, default)

@@ -1,0 +1,69 @@
+"""The TLS of one connection without its socket: bytes of the network in, plain bytes out, and the other way."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+
+# A record holds 16 KiB at most, and a read gives one record at most.
+_RECORD_BYTES_MAX = 16 * 1024
+
+
+class TlsStream:
+    """The server's side. `is_open`: the handshake is done. `is_ended`: the client has said that it sends no more."""
+
+    __slots__ = ("_incoming", "_object", "_outgoing", "is_ended", "is_open")
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self.is_open = self.is_ended = False
+
+    def take(self, data: bytes) -> bytes:
+        """What the client said, as far as whole records of it have arrived. Raises ssl.SSLError. There may be something
+        to send afterwards, in both cases."""
+        self._incoming.write(data)
+        if not self.is_open:
+            try:
+                self._object.do_handshake()
+            except ssl.SSLWantReadError:
+                return b""
+            self.is_open = True
+        return self._read()
+
+    def _read(self) -> bytes:
+        chunks: list[bytes] = []
+        while self._incoming.pending or self._object.pending():
+            try:
+                chunk = self._object.read(_RECORD_BYTES_MAX)
+            except ssl.SSLWantReadError:
+                break
+            except ssl.SSLZeroReturnError:
+                chunk = b""
+            if not chunk:
+                self.is_ended = True
+                break
+            chunks.append(chunk)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def seal(self, data: bytes) -> bytes:
+        """What goes to the network for these bytes. Raises ssl.SSLError."""
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._object.write(rest) :]
+        return self._outgoing.read()
+
+    def outgoing(self) -> bytes:
+        """What TLS itself has to say: its part of the handshake, an alert."""
+        return self._outgoing.read()
+
+    def end(self) -> bytes:
+        """Says that nothing more is sent, as an attacker who cuts the connection cannot."""
+        # It waits for the client's own end, or the handshake was not done: what there is to say is there.
+        with contextlib.suppress(ssl.SSLError, ValueError):
+            self._object.unwrap()
+        return self._outgoing.read()
+
+    @property
+    def object(self) -> ssl.SSLObject:
+        return self._object

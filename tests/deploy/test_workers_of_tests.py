@@ -1,0 +1,45 @@
+"""`./penstock test` shares a long run between workers, and leaves a short one in one process."""
+
+from __future__ import annotations
+
+import pytest
+
+from deploy.commands.run_tests import FILES_ALONE_MAX, WORKERS_MAX, workers_for
+from deploy.installation import ROOT
+
+SHARED = ["-n", "2", "--dist", "loadgroup"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["-q", "--durations=40"], ["tests/frontend"], ["-m", "not slow"], ["tests/api", "tests/tidy"]]
+)
+def test_run_of_many_files_has_a_worker_a_core(arguments: list[str]) -> None:
+    assert workers_for(arguments, 2) == SHARED
+    assert workers_for(arguments, 64)[1] == str(WORKERS_MAX)
+    assert workers_for(arguments, 1) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["tests/deploy/test_child.py"],
+        ["tests/deploy/test_child.py::test_x[a]", "tests/deploy/test_lines.py"],
+        ["tests/blackbox"],
+        ["-k", "backoff"],
+        ["-kbackoff"],
+        ["-n", "0"],
+        ["-n4"],
+        ["--numprocesses=3"],
+        ["-p", "no:xdist"],
+        ["--pdb"],
+        ["--collect-only"],
+    ],
+)
+def test_run_of_few_files_or_with_a_word_on_workers_stays_as_it_is(arguments: list[str]) -> None:
+    assert workers_for(arguments, 2) == []
+
+
+def test_files_are_counted_in_folders_and_one_by_one() -> None:
+    some = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests" / "frontend").glob("test_*.py"))]
+    assert workers_for(some[:FILES_ALONE_MAX], 2) == []
+    assert workers_for(some[: FILES_ALONE_MAX + 1], 2) == SHARED

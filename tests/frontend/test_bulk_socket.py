@@ -1,0 +1,441 @@
+"""The bulk socket, driven as an ASGI application: publishes with confirms, deliveries settled by number."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+import websockets
+
+from frontend.limits import (
+    BULK_BYTES_MAX,
+    BULK_MESSAGES_MAX,
+    BULK_SENDS_MAX,
+    MIB,
+    SOCKET_FRAME_BYTES_MAX,
+    SOCKET_LEASES_MAX,
+    SOCKET_PUBLISHES_MAX,
+)
+from frontend.limits.quota_tree import QuotaTree
+from frontend.limits.quotas import AccountLimits, Rates, account_limits
+from frontend.push.bulk_frames import ranges_of
+from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_FORBIDDEN, CLOSE_OVER_LIMIT
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from tests.support.fake_storage import settle
+from tests.support.frontend_plane import ACCOUNT, HOST, Installation
+
+JSON, MSGPACK = "penstock.bulk.json", "penstock.bulk.msgpack"
+
+
+class BulkSocket:
+    """A client of one bulk socket."""
+
+    def __init__(
+        self, front: Installation, queue: str, subprotocols: list[str], token: str | None, **headers: str
+    ) -> None:
+        self.incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.sent: list[dict[str, Any]] = []
+        self.is_binary = subprotocols[:1] == [MSGPACK]
+        self.is_stuck = False  # it reads nothing more
+        if token is not None:
+            headers["authorization"] = f"Bearer {token or front.key.bearer_token}"
+        scope = {
+            "type": "websocket",
+            "path": f"/v1/queues/{queue}/bulk",
+            "headers": [(b"host", HOST.encode()), *((n.encode(), v.encode()) for n, v in headers.items())],
+            "query_string": b"",
+            "subprotocols": subprotocols,
+        }
+        self.incoming.put_nowait({"type": "websocket.connect"})
+        self.task = asyncio.create_task(front.application(scope, self.incoming.get, self._send))  # type: ignore[arg-type]
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        while self.is_stuck and message["type"] == "websocket.send":
+            await asyncio.sleep(3600)
+        self.sent.append(message)
+        if message["type"] == "websocket.close":
+            assert 0 < len(message["reason"].encode()) <= 123, "a close says why"
+            self.incoming.put_nowait({"type": "websocket.disconnect", "code": message["code"]})
+        elif message["type"] == "websocket.http.response.body":
+            self.incoming.put_nowait({"type": "websocket.disconnect", "code": 1006})
+
+    def say(self, frame: Any) -> None:
+        raw = frame
+        if not isinstance(frame, bytes | str):
+            raw = msgspec.msgpack.encode(frame) if self.is_binary else json.dumps(frame)
+        self.incoming.put_nowait({"type": "websocket.receive", "bytes" if isinstance(raw, bytes) else "text": raw})
+
+    def publish(self, seq: int, *bodies: str, **more: Any) -> None:
+        self.say({"type": "publish", "seq": seq, "messages": [{"body": body} for body in bodies], **more})
+
+    async def leave(self) -> None:
+        self.incoming.put_nowait({"type": "websocket.disconnect", "code": 1000})
+        await asyncio.wait_for(self.task, 5)
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        sent = [message for message in self.sent if message["type"] == "websocket.send"]
+        if self.is_binary:
+            frames = [msgspec.msgpack.decode(message["bytes"]) for message in sent]
+        else:
+            frames = [json.loads(message["text"]) for message in sent]
+        return [frame for frame in frames if frame["type"] == kind]
+
+    async def first(self, kind: str) -> dict[str, Any]:
+        await settle(lambda: bool(self.of(kind)))
+        return self.of(kind)[0]
+
+    def bodies(self) -> list[str]:
+        return [one["body"] for frame in self.of("messages") for one in frame["messages"]]
+
+    @property
+    def refused(self) -> tuple[int, str]:
+        start, body = self.sent
+        return start["status"], json.loads(body["body"])["code"]
+
+    @property
+    def closed(self) -> tuple[int, str]:
+        return next(((m["code"], m["reason"]) for m in self.sent if m["type"] == "websocket.close"), (0, ""))
+
+
+@pytest.fixture
+async def sockets(front: Installation) -> AsyncIterator[Any]:
+    opened: list[BulkSocket] = []
+
+    def connect(
+        queue: str = "orders",
+        subprotocols: tuple[str, ...] = (MSGPACK,),
+        token: str | None = "",
+        at: Installation | None = None,
+        **headers: str,
+    ) -> BulkSocket:
+        opened.append(BulkSocket(at or front, queue, list(subprotocols), token, **headers))
+        return opened[-1]
+
+    yield connect
+    for socket in opened:
+        if not socket.task.done():
+            await socket.leave()
+    assert front.plane.sockets.calls == front.plane.open_sockets.calls == front.plane.bulk_sends.calls == 0
+
+
+@pytest.mark.parametrize("subprotocols", [(), (JSON,), (MSGPACK,), ("other", JSON, MSGPACK)])
+async def test_messages_go_in_and_out_and_are_acknowledged_by_ranges(
+    front: Installation, sockets: Any, subprotocols: tuple[str, ...]
+) -> None:
+    socket = sockets(subprotocols=subprotocols)
+    ready = await socket.first("ready")
+    chosen = next((name for name in subprotocols if name in (JSON, MSGPACK)), None)
+    assert socket.sent[0]["subprotocol"] == chosen
+    assert (ready["messages_max"], ready["bytes_max"]) == (500, 4 * MIB)
+    bodies = [f"größe {n}" for n in range(BULK_MESSAGES_MAX)]
+    socket.publish(7, *bodies, ids=True)
+    confirm = await socket.first("confirm")
+    assert (confirm["seq"], confirm["failed"]) == (7, [])
+    assert front.storage.calls == [("send", 1)]
+    socket.say({"type": "credit", "n": 1_000})
+    messages = await socket.first("messages")
+    assert messages["first"] == 1 and socket.bodies() == bodies
+    assert [one["id"] for one in messages["messages"]] == [one["id"] for one in confirm["sent"]]
+    assert not {"receipt", "number"} & set(messages["messages"][0])
+    socket.say({"type": "ack", "ranges": [[1, 100], [102, 500]]})
+    await settle(lambda: front.storage.count() == 1)
+    socket.say({"type": "ack", "ranges": [[101, 101], [1, 3]]})
+    await settle(lambda: front.storage.count() == 0)
+    assert not socket.of("error")
+
+
+async def test_confirm_waits_for_storage(front: Installation, sockets: Any) -> None:
+    gate = asyncio.Event()
+    send = front.storage.send
+
+    async def slow(*arguments: Any) -> Any:
+        await gate.wait()
+        return await send(*arguments)
+
+    front.storage.send = slow  # type: ignore[method-assign]
+    socket = sockets()
+    for seq in range(SOCKET_PUBLISHES_MAX + 2):
+        socket.publish(seq, "x")
+    await settle(lambda: front.plane.bulk_sends.calls == SOCKET_PUBLISHES_MAX)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not socket.of("confirm") and not socket.incoming.empty(), "no further frame is read"
+    gate.set()
+    await settle(lambda: len(socket.of("confirm")) == SOCKET_PUBLISHES_MAX + 2)
+
+
+async def test_fifo_publishes_are_stored_one_after_the_other(front: Installation, sockets: Any) -> None:
+    front.add_queue("orders.fifo", (2,))
+    socket = sockets("orders.fifo")
+    for seq in range(5):
+        rows = [{"body": f"{seq}", "group": "g", "deduplication_id": f"{seq}-{n}"} for n in range(3)]
+        socket.say({"type": "publish", "seq": seq, "messages": rows})
+    await settle(lambda: len(socket.of("confirm")) == 5)
+    assert [frame["seq"] for frame in socket.of("confirm")] == list(range(5))
+    socket.say({"type": "credit", "n": 100})
+    await settle(lambda: len(socket.bodies()) == 15)
+    assert socket.bodies() == [f"{n // 3}" for n in range(15)]
+
+
+async def test_refused_entries_have_their_index_and_the_rest_is_stored(front: Installation, sockets: Any) -> None:
+    socket = sockets()
+    rows: list[dict[str, Any]] = [{"body": "a"}, {"body": ""}, {"body": "b", "priority": 99}, {"body": "c"}]
+    socket.say({"type": "publish", "seq": 1, "messages": rows, "ids": True})
+    confirm = await socket.first("confirm")
+    assert [(one["index"], one["error"]["code"]) for one in confirm["failed"]] == [
+        (1, "missing-required-parameter"),
+        (2, "invalid-parameter-value"),
+    ]
+    assert [one is None for one in confirm["sent"]] == [False, True, True, False]
+    assert front.storage.count() == 2
+
+
+@pytest.mark.parametrize(
+    ("bodies", "code"), [([], "empty-batch-request"), (["x"] * 501, "too-many-entries-in-batch-request")]
+)
+async def test_publish_out_of_bounds_is_refused_whole(
+    front: Installation, sockets: Any, bodies: list[str], code: str
+) -> None:
+    socket = sockets()
+    socket.publish(3, *bodies)
+    refuse = await socket.first("refuse")
+    assert (refuse["seq"], refuse["code"]) == (3, code) and front.storage.count() == 0
+    socket.publish(4, "fine")
+    await socket.first("confirm")
+
+
+async def test_publish_that_storage_does_not_take_says_when_to_come_again(front: Installation, sockets: Any) -> None:
+    front.storage.fail_with = ErrorCode.NO_QUORUM
+    socket = sockets()
+    socket.publish(1, "x")
+    refuse = await socket.first("refuse")
+    assert refuse["code"] == "service-unavailable" and refuse["retry_after_s"] >= 1
+    assert socket.closed == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (b"\x81\xa4type\xdd\xff\xff\xff\xff", "claims more"),
+        (msgspec.msgpack.encode({"type": "credit", "n": 1}) + b"\x00", "bytes follow"),
+        (b"\x83\xa4type\xa6credit\xa1n\x01\xa1n\x02", "names 'n' twice"),
+        (msgspec.msgpack.encode({"type": "credit", "n": float("nan")}), "wrong"),
+        (b"\x91" * 50, "deeper"),
+        (msgspec.msgpack.encode({"type": "publish", "seq": -1, "messages": []}), "seq"),
+        (msgspec.msgpack.encode({"type": "nope"}), "wrong"),
+        ('{"type":"credit","n":1}', "binary"),
+        (b"", "cut"),
+    ],
+)
+async def test_bad_frame_closes_and_says_why(front: Installation, sockets: Any, frame: Any, reason: str) -> None:
+    socket = sockets()
+    await socket.first("ready")
+    socket.say(frame)
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.closed[0] == CLOSE_BAD_FRAME and reason in socket.closed[1], socket.closed
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [(b"\x81", "texts"), ('{"type":"credit","n":1,"n":2}', "twice"), ('{"type":"credit","n":1} x', "not valid JSON")],
+)
+async def test_bad_json_frame_closes_and_says_why(front: Installation, sockets: Any, frame: Any, reason: str) -> None:
+    socket = sockets(subprotocols=(JSON,))
+    await socket.first("ready")
+    socket.say(frame)
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.closed[0] == CLOSE_BAD_FRAME and reason in socket.closed[1], socket.closed
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"type": "ack", "ranges": [[1, 2]]},
+        {"type": "ack", "ranges": [[0, 1]]},
+        {"type": "ack", "ranges": [[1, 2**60]]},
+        {"type": "ack", "ranges": []},
+        {"type": "ack", "ranges": [[1, 1]] * (SOCKET_LEASES_MAX + 1)},
+        {"type": "nack", "ranges": [[1, 1]], "delay_seconds": 901},
+        {"type": "credit", "n": SOCKET_LEASES_MAX + 1},
+    ],
+)
+async def test_frame_out_of_bounds_is_answered_with_an_error(front: Installation, sockets: Any, frame: Any) -> None:
+    socket = sockets()
+    socket.publish(1, "x")
+    socket.say({"type": "credit", "n": 1})
+    await socket.first("messages")
+    socket.say(frame)
+    assert (await socket.first("error"))["code"] == "invalid-parameter-value"
+    assert front.storage.count() == 1 and socket.closed == (0, "")
+
+
+async def test_nack_and_leaving_give_back(front: Installation, sockets: Any) -> None:
+    socket = sockets()
+    socket.publish(1, "a", "b", "c")
+    socket.say({"type": "credit", "n": 3})
+    await socket.first("messages")
+    socket.say({"type": "nack", "ranges": [[2, 2]], "count": False})
+    socket.say({"type": "credit", "n": 1})
+    await settle(lambda: len(socket.of("messages")) == 2)
+    again = socket.of("messages")[1]
+    assert (again["first"], again["messages"][0]["body"], again["messages"][0]["delivery_count"]) == (4, "b", 1)
+    await socket.leave()
+    other = sockets()
+    other.say({"type": "credit", "n": 10})
+    await settle(lambda: len(other.bodies()) == 3)
+
+
+async def test_backlog_is_fetched_while_it_is_sent_and_goes_back_whole(front: Installation, sockets: Any) -> None:
+    first, second = [[f"{n}-{k}" for k in range(BULK_MESSAGES_MAX)] for n in range(2)]
+    socket = sockets()
+    socket.publish(1, *first)
+    socket.publish(2, *second)
+    await settle(lambda: len(socket.of("confirm")) == 2)
+    socket.is_stuck = True
+    socket.say({"type": "credit", "n": 2_000})
+    await settle(lambda: sum(call == "acquire" for call, _ in front.storage.calls) == 2)
+    assert not socket.of("messages"), "the client has not taken the first yet"
+    await socket.leave()
+    other = sockets()
+    other.say({"type": "credit", "n": 2_000})
+    await settle(lambda: len(other.bodies()) == 1_000)
+    assert sorted(other.bodies()) == sorted(first + second)
+
+
+@pytest.mark.parametrize(("token", "code"), [(None, 401), ("pstk_wrong", 401)])
+async def test_upgrade_without_a_right_token_is_refused(
+    front: Installation, sockets: Any, token: str | None, code: int
+) -> None:
+    socket = sockets(token=token)
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.refused[0] == code
+
+
+async def test_unknown_subprotocols_and_foreign_origins_are_refused(front: Installation, sockets: Any) -> None:
+    socket = sockets(subprotocols=("mqtt",))
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.refused == (400, "unsupported-operation")
+    socket = sockets(origin="http://evil.example")
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.refused == (403, "access-denied")
+
+
+@pytest.mark.parametrize("queue", ["absent", "secret"])
+async def test_queue_of_others_is_as_absent_as_none(front: Installation, sockets: Any, queue: str) -> None:
+    socket = sockets(queue)
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.closed[0] == 4404 and socket.of("error")[0]["code"] == "queue-does-not-exist"
+
+
+async def test_key_that_may_only_send_publishes_and_gets_nothing(front: Installation, sockets: Any) -> None:
+    deny(front, "ReceiveMessage")
+    socket = sockets()
+    socket.publish(1, "x")
+    await socket.first("confirm")
+    socket.say({"type": "credit", "n": 1})
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.closed[0] == CLOSE_FORBIDDEN and not socket.of("messages")
+
+
+async def test_key_that_may_only_receive_is_refused_its_publish(front: Installation, sockets: Any) -> None:
+    deny(front, "SendMessage")
+    socket = sockets()
+    socket.publish(1, "x")
+    assert (await socket.first("refuse"))["code"] == "access-denied"
+    assert front.storage.count() == 0
+
+
+async def test_account_that_fills_its_share_waits_and_others_do_not(front: Installation, sockets: Any) -> None:
+    places = [front.plane.bulk_sends.place(ACCOUNT) for _ in range(BULK_SENDS_MAX // 2)]
+    for place in places:
+        place.__enter__()
+    mine, other = sockets(), sockets("secret", token=front.other_key.bearer_token)
+    mine.publish(1, "x")
+    other.publish(1, "x")
+    await other.first("confirm")
+    assert not mine.of("confirm") and mine.closed == (0, "")
+    places.pop().__exit__(None, None, None)
+    async with asyncio.timeout(5):
+        while not mine.of("confirm"):
+            await asyncio.sleep(0.01)
+    for place in places:
+        place.__exit__(None, None, None)
+
+
+async def test_publishes_pay_for_messages_and_bytes_before_they_are_looked_at(sockets: Any) -> None:
+    front = Installation(quotas=QuotaTree(lambda _: AccountLimits(account=Rates(1_000, 1, None))))
+    socket = sockets(at=front)
+    socket.publish(1, *["x"] * 500)
+    socket.publish(2, "late")
+    await settle(lambda: bool(socket.of("confirm")))
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.closed[0] == CLOSE_OVER_LIMIT and "messages_per_s" in socket.closed[1]
+    assert front.storage.count() == 500
+
+
+async def test_stopped_sending_and_payload_quota_refuse_the_publish(sockets: Any) -> None:
+    for limits, code in (
+        (account_limits({}, "not paid"), "sending-stopped"),
+        (account_limits({"payload_bytes": 1_024}), "request-too-large"),
+    ):
+        front = Installation(quotas=QuotaTree(lambda _, limits=limits: limits))
+        socket = sockets(at=front)
+        socket.publish(1, "x" * 2_000)
+        assert (await socket.first("refuse"))["code"] == code
+        assert front.storage.count() == 0 and socket.closed == (0, "")
+        await socket.leave()
+
+
+async def test_failed_part_of_a_publish_is_told_by_entry(front: Installation, sockets: Any) -> None:
+    send, calls = front.storage.send, 0
+
+    async def failing(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise StorageError(ErrorCode.NO_QUORUM, "no majority")
+        return await send(*arguments)
+
+    front.storage.send = failing  # type: ignore[method-assign]
+    socket = sockets()
+    socket.publish(1, *["x" * (MIB - 100)] * 3)
+    confirm = await socket.first("confirm")
+    assert [one["index"] for one in confirm["failed"]] == [1] and front.storage.count() == 2
+
+
+async def test_stop_of_the_process_closes(front: Installation, sockets: Any) -> None:
+    socket = sockets()
+    await socket.first("ready")
+    front.plane.drain()
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.closed[0] == 1001
+
+
+@pytest.mark.parametrize(("wire", "bytes_max"), [("bulk", BULK_BYTES_MAX), ("subscribe", SOCKET_FRAME_BYTES_MAX)])
+async def test_frame_over_the_limit_of_its_wire_closes(
+    front: Installation, port: int, wire: str, bytes_max: int
+) -> None:
+    headers = {"Authorization": f"Bearer {front.key.bearer_token}"}
+    uri = f"ws://127.0.0.1:{port}/v1/queues/orders/{wire}"
+    for length, code in ((bytes_max, CLOSE_BAD_FRAME), (bytes_max + 1, 1009)):
+        async with websockets.connect(uri, additional_headers=headers, proxy=None) as socket:
+            assert json.loads(await socket.recv())["type"] == "ready"
+            await socket.send("x" * length)  # no frame either, but one that is looked at
+            with pytest.raises(websockets.ConnectionClosed):
+                await asyncio.wait_for(socket.recv(), 5)
+            assert socket.close_code == code
+
+
+def test_ranges_join_what_follows() -> None:
+    assert ranges_of([5, 1, 2, 3, 9]) == [[1, 3], [5, 5], [9, 9]]
+    assert ranges_of([]) == []
+
+
+def deny(front: Installation, action: str) -> None:
+    arn = f"arn:aws:sqs:us-east-1:{ACCOUNT}:orders"
+    statement = {"Effect": "Deny", "Principal": "*", "Action": f"sqs:{action}", "Resource": arn}
+    front.add_queue("orders", attributes={"Policy": json.dumps({"Version": "2012-10-17", "Statement": statement})})
