@@ -22,6 +22,7 @@ from frontend.metadata.records import RecordKind
 CHANNEL = "penstock_changes"
 SEQUENCE = "penstock_version"
 DATA_KEYS = "penstock_data_key"
+ENCRYPTION_KEYS = "penstock_encryption_key"
 
 _ANNOUNCE = """
 WITH noted AS (
@@ -46,6 +47,11 @@ def next_version() -> int:
 def next_data_key_version() -> int:
     """Names a data key for good, within the installation."""
     return _next(DATA_KEYS)
+
+
+def next_encryption_key_version() -> int:
+    """Names a version of an encryption key for good, within the installation."""
+    return _next(ENCRYPTION_KEYS)
 
 
 def announce(kind: RecordKind, key: str, version: int) -> None:

@@ -172,6 +172,7 @@ METADATA_REFRESHERS = 2
 QUEUES_HELD_BYTES_MAX = 768 * 1024 * 1024
 KEYS_HELD_BYTES_MAX = 192 * 1024 * 1024
 ACCOUNTS_HELD_BYTES_MAX = 64 * 1024 * 1024
+ENCRYPTION_KEYS_HELD_BYTES_MAX = 64 * 1024 * 1024
 # What a record costs beside its own bytes: its name, and its places in tables.
 HELD_ROW_OVERHEAD_BYTES = 200
 # A front end that comes back is told what it missed while that is among the last so many changes, and compares all

@@ -6,6 +6,7 @@ from django.urls import include, path
 
 from api.health import healthz, metrics
 from api.internal.audit import note_action
+from api.internal.encryption_keys import note_encryption_key_uses
 from api.internal.keys import note_uses
 from api.internal.quotas import note_quota_use
 from api.internal.sqs import run_action
@@ -20,12 +21,14 @@ urlpatterns = [
     path("healthz", healthz),
     path("metrics", metrics),
     path("internal/audit", note_action),
+    path("internal/encryption-keys/used", note_encryption_key_uses),
     path("internal/keys/used", note_uses),
     path("internal/quotas", note_quota_use),
     path("internal/sqs/<str:action>", run_action),
     path("v1/openapi.json", openapi_document),
     path("v1/", include("api.accounts.urls")),
     path("v1/", include("api.billing.urls")),
+    path("v1/", include("api.encryption.urls")),
     path("v1/", include("api.iam.urls")),
     path("v1/", include("api.people.urls")),
     path("v1/", include("api.queues.urls")),

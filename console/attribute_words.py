@@ -128,10 +128,13 @@ SCALE = Section(
             "Messages are always encrypted with a key of the queue; this is what SQS clients are told.", "choice",
             choices=(("true", "On"), ("false", "Off")),
         ),
-        Word("KmsMasterKeyId", "KMS key name", "Kept and reported to SQS clients; no key service is asked.", "text"),
         Word(
-            "KmsDataKeyReusePeriodSeconds", "KMS data key reuse",
-            "Kept and reported to SQS clients.", "seconds", 60, 86_400,
+            "KmsMasterKeyId", "Encryption key",
+            "Id, ARN or alias/name of an encryption key of the account. Empty: a key that Penstock keeps.", "text",
+        ),
+        Word(
+            "KmsDataKeyReusePeriodSeconds", "Data key reuse",
+            "For how long messages are sealed under one key derived from the encryption key.", "seconds", 60, 86_400,
         ),
     ),
 )  # fmt: skip

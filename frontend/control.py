@@ -12,7 +12,7 @@ import base64
 import hashlib
 import hmac
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import httpx2
@@ -132,6 +132,12 @@ class ControlPlane:
     async def note_key_uses(self, request_id: str, uses: dict[str, int]) -> None:
         """Unix milliseconds by access key. Said by this process, for no account. Raises RequestError."""
         await self._ask("/internal/keys/used", Principal("", ""), request_id, msgspec.json.encode({"uses": uses}))
+
+    async def note_encryption_key_uses(self, request_id: str, uses: Mapping[str, tuple[int, int]]) -> None:
+        """Messages sealed and opened by key id, since this was said last. Said by this process, for no account. Raises
+        RequestError."""
+        told = msgspec.json.encode({"uses": uses})
+        await self._ask("/internal/encryption-keys/used", Principal("", ""), request_id, told)
 
     async def _ask(self, path: str, principal: Principal, request_id: str, body: bytes) -> dict[str, Any]:
         headers = self._vouch("POST", path.encode(), principal, request_id, body)

@@ -73,6 +73,11 @@ KINDS: dict[str, ErrorKind] = {
     "RequestExpired": ErrorKind("RequestExpired", 400, 401),
     "InvalidSecurity": ErrorKind("InvalidSecurity", 400, 401),
     "AccessDeniedException": ErrorKind("AccessDenied", 403, 403, _CORAL),
+    # encryption keys of customers
+    "KmsAccessDenied": ErrorKind("KMS.AccessDeniedException", 400, 403),
+    "KmsDisabled": ErrorKind("KMS.DisabledException", 400, 409),
+    "KmsInvalidState": ErrorKind("KMS.InvalidStateException", 400, 409),
+    "KmsNotFound": ErrorKind("KMS.NotFoundException", 400, 409),
     # load and failure
     "RequestThrottled": ErrorKind("RequestThrottled", 400, 429),
     "SendingStopped": ErrorKind("OverLimit", 403, 403),

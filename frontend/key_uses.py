@@ -1,6 +1,7 @@
-"""Tells the control plane now and then which keys were used: their owners see it as `last_used_at`.
+"""Tells the control plane now and then which keys were used: their owners see it as `last_used_at`, and of encryption
+keys how many messages an hour.
 
-What could not be told is lost: the next use of the key is told again.
+What could not be told is lost: the next use of the key is told again. Counts of encryption keys are a lower bound.
 """
 
 from __future__ import annotations
@@ -32,4 +33,10 @@ async def tell_key_uses(services: FrontendServices) -> None:
             await services.control.note_key_uses(new_request_id(), uses)
         except RequestError as error:
             _log.warning("key_uses_not_told", keys=len(uses), reason=error.code)
+            return
+    while counts := services.queues.uses.take(KEY_USES_TOLD_MAX):
+        try:
+            await services.control.note_encryption_key_uses(new_request_id(), counts)
+        except RequestError as error:
+            _log.warning("encryption_key_uses_not_told", keys=len(counts), reason=error.code)
             return

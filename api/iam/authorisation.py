@@ -30,13 +30,14 @@ _OF_THE_ACCOUNT = frozenset((Target.ALL_QUEUES, Target.ACCOUNT))
 
 class Targets(NamedTuple):
     """What an operation is about: names of queues of the account, the name or id of something else, tags that it sets
-    (`tags` and their keys) or takes away (keys alone)."""
+    (`tags` and their keys) or takes away (keys alone), the id of the encryption key that it gives the queue."""
 
     queue: str = ""
     destinations: tuple[str, ...] = ()
     item: str = ""
     tags: Tags = NO_TAGS
     tag_keys: tuple[str, ...] = ()
+    encryption_key: str = ""
 
 
 def require(principal: ForwardedPrincipal, demands: Sequence[Demand], targets: Targets) -> None:
@@ -99,6 +100,8 @@ def _require_one(
 def _is_made(demand: Demand, targets: Targets) -> bool:
     if demand.when is When.TAGS_ARE_SET:
         return bool(targets.tags)
+    if demand.when is When.KEY_IS_NAMED:
+        return bool(targets.encryption_key)
     return demand.when is When.ALWAYS or (bool(targets.tag_keys) and not targets.tags)
 
 
@@ -107,6 +110,8 @@ def _names_of(demand: Demand, targets: Targets) -> tuple[str, ...]:
         return (targets.queue,)
     if demand.target is Target.DESTINATION:
         return targets.destinations
+    if demand.when is When.KEY_IS_NAMED:
+        return (targets.encryption_key,)
     return ("",) if demand.target in _OF_THE_ACCOUNT else (targets.item,)
 
 

@@ -12,12 +12,12 @@ from typing import Any
 from rest_framework.request import Request
 
 from api.iam.authorisation import Targets
-from api.iam.origins import destinations_of
+from api.iam.origins import destinations_of, encryption_key_of
 from api.queues import moves
 from api.queues.attributes import parse_arn
-from api.queues.serializers import MoveRequestSerializer, QueueRequestSerializer
+from api.queues.serializers import MoveRequestSerializer, QueueRequestSerializer, QueueSettingsSerializer
 
-_ITEMS = ("access_key_id", "policy", "group")
+_ITEMS = ("access_key_id", "policy", "group", "encryption_key")
 
 
 def targets_of(operation: str, account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
@@ -33,8 +33,15 @@ def _new_queue(account_id: str, request: Request, path: Mapping[str, Any]) -> Ta
     asked = QueueRequestSerializer(data=request.data)
     if not asked.is_valid():
         return None
-    tags = asked.validated_data["tags"]
-    return Targets(asked.validated_data["name"], tags=tags, tag_keys=tuple(tags))
+    tags, key_id = asked.validated_data["tags"], encryption_key_of(account_id, asked.attributes(account_id))
+    return Targets(asked.validated_data["name"], tags=tags, tag_keys=tuple(tags), encryption_key=key_id)
+
+
+def _changed_queue(account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
+    asked = QueueSettingsSerializer(data=request.data)
+    if not asked.is_valid():
+        return Targets(path["name"])
+    return Targets(path["name"], encryption_key=encryption_key_of(account_id, asked.attributes(account_id)))
 
 
 def _new_move(account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
@@ -55,6 +62,7 @@ def _resumed_move(account_id: str, request: Request, path: Mapping[str, Any]) ->
 
 _READERS: Mapping[str, Callable[[str, Request, Mapping[str, Any]], Targets | None]] = {
     "queues.create": _new_queue,
+    "queues.update": _changed_queue,
     "moves.start": _new_move,
     "moves.resume": _resumed_move,
 }

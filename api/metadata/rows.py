@@ -10,14 +10,21 @@ from typing import Any
 import msgspec
 
 from api.queues.layout import records_of
-from frontend.metadata.records import DataKeyGrantRecord, DataKeyRecord, QueueRecord
+from frontend.metadata.records import (
+    DataKeyGrantRecord,
+    DataKeyRecord,
+    EncryptionKeyRecord,
+    EncryptionKeyVersionRecord,
+    QueueRecord,
+)
 
 # Every queue there is. JSON comes as text: the drivers differ in what they make of it.
 QUEUES = """
 SELECT q.account_id, q.name, uuid_send(q.uuid), q.partitions::text, q.state, q.attributes::text, q.fifo,
        a.account_key_wrapped, d.versions, d.wrapped, floor(extract(epoch FROM q.created_at) * 1000)::bigint,
        floor(extract(epoch FROM q.modified_at) * 1000)::bigint, q.version,
-       q.layout::text, b.versions, b.wrapped, b.owners, b.names, q.tags::text
+       q.layout::text, b.versions, b.wrapped, b.owners, b.names, q.tags::text,
+       q.encryption_key, q.encryption_keys::text
   FROM queue q
   JOIN account a ON a.id = q.account_id
   CROSS JOIN LATERAL (
@@ -31,8 +38,21 @@ SELECT q.account_id, q.name, uuid_send(q.uuid), q.partitions::text, q.state, q.a
 """
 # By account and name.
 QUEUE = QUEUES + " AND q.account_id = %s AND q.name = %s"
+# Every encryption key of a customer that is not deleted.
+ENCRYPTION_KEYS = """
+SELECT k.id::text, k.account_id, k.state, v.numbers, v.wrapped, k.version, k.shared_accounts::text
+  FROM encryption_key k
+  CROSS JOIN LATERAL (
+       SELECT array_agg(n.number ORDER BY n.number) AS numbers, array_agg(n.wrapped ORDER BY n.number) AS wrapped
+         FROM encryption_key_version n WHERE n.key_id = k.id) v
+ WHERE k.state <> 'deleted'
+"""
+# By id.
+ENCRYPTION_KEY = ENCRYPTION_KEYS + " AND k.id = %s::uuid"
+ENCRYPTION_KEYS_OF = ENCRYPTION_KEYS + " AND k.id = ANY(%s::uuid[])"
 
 _layout = msgspec.json.Decoder(list[list[Any]]).decode
+_texts = msgspec.json.Decoder(list[str]).decode
 _partitions = msgspec.json.Decoder(list[int]).decode
 _attributes = _tags = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -42,5 +62,11 @@ def queue_record(row: Sequence[Any]) -> QueueRecord:
     grants = [DataKeyGrantRecord(*key) for key in zip(*(column or () for column in row[14:18]), strict=True)]
     partitions, attributes = _partitions(row[3]), _attributes(row[5])
     fields: list[Any] = [*row[:3], partitions, row[4], attributes, *row[6:8], keys, *row[10:13], grants]
-    fields += (records_of(_layout(row[13])), _tags(row[18]))
+    fields += (records_of(_layout(row[13])), _tags(row[18]), row[19], _texts(row[20]))
     return QueueRecord(*fields)
+
+
+def encryption_key_record(row: Sequence[Any]) -> EncryptionKeyRecord:
+    versions = [EncryptionKeyVersionRecord(*version) for version in zip(row[3] or (), row[4] or (), strict=True)]
+    key_id, account_id, state = row[:3]
+    return EncryptionKeyRecord(key_id, account_id, state, versions, row[5], _texts(row[6]))

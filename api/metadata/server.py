@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Coroutine
 from typing import cast
@@ -27,8 +28,10 @@ from frontend.metadata.messages import (
     Change,
     Compare,
     CompareReply,
+    EncryptionKeyReply,
     FeedState,
     GetAccount,
+    GetEncryptionKey,
     GetKey,
     GetQueue,
     KeyReply,
@@ -46,6 +49,7 @@ _hello = msgspec.msgpack.Decoder(Hello).decode
 _get_key = msgspec.msgpack.Decoder(GetKey).decode
 _get_queue = msgspec.msgpack.Decoder(GetQueue).decode
 _get_account = msgspec.msgpack.Decoder(GetAccount).decode
+_get_encryption_key = msgspec.msgpack.Decoder(GetEncryptionKey).decode
 _subscribe = msgspec.msgpack.Decoder(Subscribe).decode
 _compare = msgspec.msgpack.Decoder(Compare).decode
 _report_use = msgspec.msgpack.Decoder(UseReport).decode
@@ -53,7 +57,9 @@ _ABSENT = {
     RecordKind.KEY: encode_message(KeyReply(None)),
     RecordKind.QUEUE: encode_message(QueueReply(None)),
     RecordKind.ACCOUNT: encode_message(AccountReply(None)),
+    RecordKind.ENCRYPTION_KEY: encode_message(EncryptionKeyReply(None)),
 }
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 _log = structlog.get_logger(__name__)
 
 
@@ -133,6 +139,10 @@ class MetadataServer(asyncio.Protocol, Subscriber):
         elif frame.opcode == MetadataOpcode.GET_ACCOUNT:
             account = _get_account(frame.payload)
             self._answer(frame, RecordKind.ACCOUNT, account.account_id, account.fresh, _is_account(account.account_id))
+        elif frame.opcode == MetadataOpcode.GET_ENCRYPTION_KEY:
+            asked = _get_encryption_key(frame.payload)
+            possible = _UUID.fullmatch(asked.key_id) is not None
+            self._answer(frame, RecordKind.ENCRYPTION_KEY, asked.key_id, asked.fresh, possible)
         elif frame.opcode == MetadataOpcode.SUBSCRIBE:
             self._subscribe(frame, _subscribe(frame.payload))
         elif frame.opcode == MetadataOpcode.COMPARE:

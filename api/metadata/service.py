@@ -63,6 +63,7 @@ class MetadataLookups:
             RecordKind.ACCOUNT: Holding(limits.ACCOUNTS_HELD_BYTES_MAX),
             RecordKind.KEY: Holding(limits.KEYS_HELD_BYTES_MAX),
             RecordKind.QUEUE: Holding(limits.QUEUES_HELD_BYTES_MAX),
+            RecordKind.ENCRYPTION_KEY: Holding(limits.ENCRYPTION_KEYS_HELD_BYTES_MAX),
         }
         self.demands = DemandTable()
         self._flights: dict[tuple[RecordKind, str], asyncio.Task[bytes | None]] = {}

@@ -16,8 +16,8 @@ import psycopg
 
 from api import limits
 from api.metadata.holding import EncodedRecord
-from api.metadata.rows import QUEUE, QUEUES, queue_record
-from frontend.metadata.messages import AccountReply, Change, KeyReply, QueueReply
+from api.metadata.rows import ENCRYPTION_KEY, ENCRYPTION_KEYS, QUEUE, QUEUES, encryption_key_record, queue_record
+from frontend.metadata.messages import AccountReply, Change, EncryptionKeyReply, KeyReply, QueueReply
 from frontend.metadata.records import (
     OWN_POLICY,
     AccountRecord,
@@ -109,16 +109,28 @@ def _queue_row(row: Sequence[Any]) -> EncodedRecord:
     )
 
 
+def _encryption_key_row(row: Sequence[Any]) -> EncodedRecord:
+    record = encryption_key_record(row)
+    return EncodedRecord(record.key_id, record.version, encode_message(EncryptionKeyReply(record)))
+
+
 _ROW_OF: dict[RecordKind, Callable[[Sequence[Any]], EncodedRecord]] = {
     RecordKind.KEY: _key_row,
     RecordKind.ACCOUNT: _account_row,
     RecordKind.QUEUE: _queue_row,
+    RecordKind.ENCRYPTION_KEY: _encryption_key_row,
 }
-_ALL: dict[RecordKind, str] = {RecordKind.ACCOUNT: _ACCOUNTS, RecordKind.KEY: _KEYS, RecordKind.QUEUE: QUEUES}
+_ALL: dict[RecordKind, str] = {
+    RecordKind.ACCOUNT: _ACCOUNTS,
+    RecordKind.KEY: _KEYS,
+    RecordKind.QUEUE: QUEUES,
+    RecordKind.ENCRYPTION_KEY: ENCRYPTION_KEYS,
+}
 _ONE: dict[RecordKind, str] = {
     RecordKind.ACCOUNT: _ACCOUNTS + " WHERE id = %s",
     RecordKind.KEY: _KEYS + " WHERE k.access_key_id = %s",
     RecordKind.QUEUE: QUEUE,
+    RecordKind.ENCRYPTION_KEY: ENCRYPTION_KEY,
 }
 
 

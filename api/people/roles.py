@@ -60,6 +60,7 @@ _OF_OWNERS: list[str] = [Act.CLOSE_ACCOUNT, Act.MANAGE_OWNERS]
 _OF_ADMINS: list[str] = [
     Act.MANAGE_MEMBERS,
     "penstock:*Key",
+    "penstock:*EncryptionKeyDeletion",
     "penstock:*KeyPolicy",
     "penstock:*Policy",
     "penstock:*Group",
@@ -77,7 +78,7 @@ STATEMENTS: dict[MemberRole, list[dict[str, object]]] = {
     MemberRole.OWNER: [_statement("Allow", ["*"])],
     MemberRole.ADMIN: [{"Effect": "Allow", "NotAction": _OF_OWNERS, "Resource": "*"}],
     MemberRole.DEVELOPER: [
-        _statement("Allow", [*_READING, "sqs:*"]),
+        _statement("Allow", [*_READING, "sqs:*", "penstock:UseEncryptionKey"]),
         {"Effect": "Allow", "NotAction": [*_OF_OWNERS, *_OF_ADMINS, "sqs:*"], "Resource": "*"},
     ],
     MemberRole.READER: [_statement("Allow", _READING)],

@@ -2,7 +2,7 @@
 hint goes out.
 
 Lock order: account, then queue. CreateQueue locks the account's row, so that names, the quota and versions are decided
-one at a time within an account. So does whatever touches dead-letter relations (redrive.py).
+one at a time within an account. So does whatever touches dead-letter relations (redrive.py) or encryption keys.
 """
 
 from __future__ import annotations
@@ -18,22 +18,34 @@ from api import clock, limits
 from api.accounts.models import Account
 from api.audit.actions import Actor, record
 from api.changes import announce, next_data_key_version, next_version
+from api.encryption.selectors import existing_of, named_key
 from api.hints import Hint, send_hint
 from api.queues import attributes as rules
 from api.queues import layout
 from api.queues.attributes import QueueProblem
 from api.queues.models import Queue, QueueDataKey, QueueStatus
 from api.queues.permissions import Permission, with_permission, without_permission
-from api.queues.redrive import LIVE, check_redrive, grant_keys, grant_to_new, target_name, wake_sources
+from api.queues.redrive import (
+    LIVE,
+    check_redrive,
+    grant_keys,
+    grant_to_new,
+    shred_keys,
+    target_name,
+    wake_sources,
+)
 from api.quotas.actions import note_count
 from api.quotas.selectors import quota_value
 from api.secrets import keyring
 from api.settings.environment import environment
 from frontend.metadata.records import RecordKind, queue_change_key
 from frontend.queues import extensions
+from frontend.queues.encryption import KMS_KEY, names_customer_key
 
 # What the partitions of a queue are told of its attributes (lifecycle.py, `claim_queue`).
 ENFORCED_BY_STORAGE = ("MessageRetentionPeriod", "RedrivePolicy", *extensions.ENFORCED_BY_STORAGE)
+# What says which keys open messages, here and in queues that dead letters come to.
+_RELATIONS = ("RedrivePolicy", KMS_KEY, "SqsManagedSseEnabled")
 # What its partitions are (layout.py).
 SPREAD = ("Penstock.Partitions", "Penstock.PriorityLevels", "FifoThroughputLimit", "DeduplicationScope")
 
@@ -73,13 +85,15 @@ def set_queue_attributes(
     actor: Actor, account_id: str, name: str, change: Mapping[str, str], expected_version: int | None = None
 ) -> Queue:
     """`change` has passed `attributes.check_change`. Raises QueueProblem."""
-    if "RedrivePolicy" in change:
+    is_relation = not change.keys().isdisjoint(_RELATIONS)
+    if is_relation:
         _lock_account(account_id)
     queue = _lock_live(account_id, name)
     if expected_version is not None and queue.version != expected_version:
         raise QueueProblem("PreconditionFailed", "The queue has changed since it was read.")
     attributes = rules.merged(queue.attributes, change)
-    if attributes == queue.attributes:
+    key_id = _encryption_key_of(account_id, attributes) if is_relation else queue.encryption_key
+    if attributes == queue.attributes and key_id == queue.encryption_key:
         return queue
     rules.check_together(attributes)
     rules.check_spread(queue.attributes, attributes, change)
@@ -98,9 +112,10 @@ def set_queue_attributes(
     if pending:
         queue.generation += 1
         queue.next_attempt_at = queue.modified_at if queue.claim is None else queue.next_attempt_at
+    _use_key(queue, key_id)
     changed = ["attributes", "layout", "dead_letter_target", "modified_at", "version", "generation", "next_attempt_at"]
-    queue.save(update_fields=changed)
-    if "RedrivePolicy" in change:
+    queue.save(update_fields=[*changed, "encryption_key", "encryption_keys"])
+    if is_relation:
         grant_keys(queue)
     record(actor, account_id, "queue.configure", f"queue:{name}", attributes=dict(change))
     _announce_and_hint(queue, Hint.CONFIGURE_QUEUE if pending else None)
@@ -137,8 +152,10 @@ def remove_permission(actor: Actor, account_id: str, name: str, label: str) -> N
 
 
 @transaction.atomic
-def delete_queue(actor: Actor, account_id: str, name: str) -> Queue:
-    """From the commit on the queue takes and gives no messages; its partitions go in the background."""
+def delete_queue(actor: Actor, account_id: str, name: str, shred: bool = False) -> Queue:
+    """From the commit on the queue takes and gives no messages; its partitions go in the background, and then its data
+    keys. `shred`: at once, and with the copies that dead-letter queues were granted, so that no dead letter of this
+    queue can be read any more."""
     _lock_account(account_id)
     queue = _lock_live(account_id, name)
     now = clock.now()
@@ -148,7 +165,9 @@ def delete_queue(actor: Actor, account_id: str, name: str) -> Queue:
     queue.version = next_version()
     queue.next_attempt_at = now if queue.claim is None else queue.next_attempt_at
     queue.save(update_fields=["state", "deleted_at", "modified_at", "generation", "version", "next_attempt_at"])
-    record(actor, account_id, "queue.delete", f"queue:{name}", uuid=str(queue.uuid))
+    record(actor, account_id, "queue.delete", f"queue:{name}", uuid=str(queue.uuid), shred=shred)
+    if shred:
+        shred_keys(queue)
     wake_sources(account_id, name)
     _announce_and_hint(queue, Hint.DELETE_QUEUE)
     return queue
@@ -166,6 +185,7 @@ def _pay_for_queue(actor: Actor, account_id: str) -> None:
 def _insert(account: Account, name: str, attributes: dict[str, str], tags: Mapping[str, str]) -> Queue:
     now = clock.now()
     queue_uuid = uuid.uuid4()
+    key_id = _encryption_key_of(account.pk, attributes)
     queue = Queue.objects.create(
         account=account,
         name=name,
@@ -174,6 +194,8 @@ def _insert(account: Account, name: str, attributes: dict[str, str], tags: Mappi
         tags=dict(tags),
         fifo=rules.is_fifo(name),
         dead_letter_target=target_name(attributes),
+        encryption_key=key_id,
+        encryption_keys=[key_id] if key_id else [],
         state=QueueStatus.CREATING,
         created_at=now,
         modified_at=now,
@@ -184,6 +206,23 @@ def _insert(account: Account, name: str, attributes: dict[str, str], tags: Mappi
     wrapped = keyring().new_data_key(account.id, bytes(account.account_key_wrapped), queue_uuid.bytes, version)
     QueueDataKey.objects.create(queue=queue, version=version, wrapped=wrapped)
     return queue
+
+
+def _encryption_key_of(account_id: str, attributes: Mapping[str, str]) -> str:
+    """The id of the customer's key that the attributes name; "" where they name none. As in SQS a name of nothing is
+    stored all the same: sends and receives are refused then."""
+    named = attributes.get(KMS_KEY, "")
+    key = named_key(account_id, named) if names_customer_key(named) else None
+    return "" if key is None else str(key.pk)
+
+
+def _use_key(queue: Queue, key_id: str) -> None:
+    """Messages under the keys that it used before may be there for long, so those are not forgotten."""
+    if key_id != queue.encryption_key:
+        queue.encryption_key = key_id
+        queue.encryption_keys = existing_of(queue.encryption_keys)
+        if key_id and key_id not in queue.encryption_keys:
+            queue.encryption_keys.append(key_id)
 
 
 def _refuse_generations(rows: Sequence[layout.LayoutRow]) -> None:

@@ -35,6 +35,10 @@ class Queue(models.Model):
     fifo = models.BooleanField(default=False)
     # Name of the queue that its RedrivePolicy names, "" without one: what the sources of a queue are found by.
     dead_letter_target = models.CharField(max_length=limits.QUEUE_NAME_CHARACTERS_MAX, default="", db_collation="C")
+    # Id of the customer's key that its KmsMasterKeyId names, "" where that names none; ids of all that messages which
+    # lie here, dead letters too, may have been sealed under.
+    encryption_key = models.CharField(max_length=36, default="")
+    encryption_keys = models.JSONField(default=list)
     state = models.CharField(max_length=8, choices=QueueStatus.choices)
     generation = models.BigIntegerField(default=1)
     observed_generation = models.BigIntegerField(default=0)

@@ -22,9 +22,12 @@ from django.db.models import Q
 from api import clock, limits
 from api.audit.actions import LIFECYCLE, record
 from api.due import due_rows
+from api.encryption.selectors import records_of
 from api.metadata.rows import QUEUE, queue_record
 from api.queues.models import ACTIVE_MOVES, MessageMoveTask, MoveStatus, Queue, QueueStatus
+from api.secrets import keyring
 from frontend.metadata.records import QueueRecord
+from frontend.queues.resolver import ResolvedQueue
 
 # Tasks that may be worked on: paused ones do nothing until they are resumed or cancelled.
 _WORKABLE = Q(status__in=ACTIVE_MOVES) & (Q(paused_at__isnull=True) | Q(status=MoveStatus.CANCELLING))
@@ -201,6 +204,11 @@ def record_of(queue: Queue) -> QueueRecord | None:
         cursor.execute(QUEUE, (queue.account_id, queue.name))
         row = cursor.fetchone()
     return None if row is None else queue_record(row)
+
+
+def view_of(found: QueueRecord) -> ResolvedQueue:
+    """The queue as the message path sees it, with the encryption keys as they are now."""
+    return ResolvedQueue(found, keyring(), records_of(found.encryption_keys))
 
 
 def _scan_task(task: MessageMoveTask) -> ScanTask:

@@ -2,7 +2,8 @@
 
 A queue names its dead-letter queue by ARN. Three things follow from that:
 
-    keys     the target is granted the source's data keys before storage hears of it, and along the chain of targets
+    keys     the target is granted the source's data keys before storage hears of it, and along the chain of targets;
+             with them go the ids of the encryption keys that its messages may be sealed under
     storage  the source's partitions are told the target's partition; 0 while the target is not there
     wake     a target that appears or goes leaves its sources pending
 
@@ -11,7 +12,7 @@ Granting and waking write rows of several queues: both run with the account's ro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -20,6 +21,7 @@ from django.db.models import F, QuerySet
 
 from api import clock, limits
 from api.changes import announce, next_version
+from api.encryption.selectors import existing_of
 from api.hints import Hint, send_hint
 from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
@@ -92,6 +94,20 @@ def grant_to_new(target: Queue) -> None:
         grant_keys(source)
 
 
+def shred_keys(queue: Queue) -> None:
+    """The data keys of the queue, and every copy of them that was granted: nothing that it took opens any more."""
+    assert connection.in_atomic_block
+    queue.data_keys.all().delete()
+    queue.key_grants.all().delete()
+    grants = DataKeyGrant.objects.filter(owner_uuid=queue.uuid, queue__account_id=queue.account_id)
+    holders = set(grants.values_list("queue_id", flat=True))
+    grants.delete()
+    for holder in Queue.objects.select_for_update().filter(pk__in=holders).exclude(state=QueueStatus.DELETED):
+        holder.version = next_version()
+        holder.save(update_fields=["version"])
+        announce(RecordKind.QUEUE, queue_change_key(holder.account_id, holder.name), holder.version)
+
+
 def wake_sources(account_id: str, name: str) -> None:
     """The queue of this name is usable now, or is no longer: its sources' partitions must hear of it."""
     assert connection.in_atomic_block
@@ -113,13 +129,14 @@ def _grant(grantor: Queue, target: Queue) -> bool:
         DataKeyGrant(queue=target, version=version, wrapped=bytes(wrapped), owner_uuid=owner, owner_name=name)
         for version, wrapped, owner, name in readable
     ]
-    return _store_keys(target, keys)
+    return _store_keys(target, keys, grantor.encryption_keys)
 
 
-def _store_keys(target: Queue, keys: Iterable[DataKeyGrant]) -> bool:
+def _store_keys(target: Queue, keys: Iterable[DataKeyGrant], encryption_keys: Sequence[str]) -> bool:
+    new_ids = [key_id for key_id in encryption_keys if key_id not in target.encryption_keys]
     held = set(target.key_grants.values_list("owner_uuid", "version"))
     fresh = [key for key in keys if (key.owner_uuid, key.version) not in held]
-    if not fresh:
+    if not fresh and not new_ids:
         return False
     _forget_keys_of_the_gone(target)
     if target.key_grants.count() + len(fresh) > limits.KEY_GRANTS_MAX:
@@ -128,10 +145,18 @@ def _store_keys(target: Queue, keys: Iterable[DataKeyGrant]) -> bool:
             f"Dead letters of at most {limits.KEY_GRANTS_MAX} queues can come to one queue, by way of others too.",
         )
     DataKeyGrant.objects.bulk_create(fresh)
+    target.encryption_keys = [*existing_of(target.encryption_keys), *new_ids]
     target.version = next_version()
-    target.save(update_fields=["version"])
+    target.save(update_fields=["version", "encryption_keys"])
     announce(RecordKind.QUEUE, queue_change_key(target.account_id, target.name), target.version)
     return True
+
+
+def forget_expired_grants() -> int:
+    """Grants of queues deleted long ago: no message of theirs is left. How many went."""
+    long_ago = clock.now() - timedelta(days=limits.KEY_GRANT_DAYS)
+    gone = Queue.objects.filter(state=QueueStatus.DELETED, deleted_at__lt=long_ago)
+    return DataKeyGrant.objects.filter(owner_uuid__in=gone.values("uuid")).delete()[0]
 
 
 def _forget_keys_of_the_gone(target: Queue) -> None:

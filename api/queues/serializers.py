@@ -15,6 +15,7 @@ from api.queues.policies import PolicyFields, policies_json, policy_attributes
 from api.settings.environment import environment
 from frontend.errors import RequestError
 from frontend.message_browser.filters import filter_json, filter_of
+from frontend.queues.encryption import KMS_KEY, REUSE_PERIOD, REUSE_PERIOD_S_DEFAULT
 
 # REST field -> SQS attribute. All are integers.
 SETTINGS: dict[str, str] = {
@@ -30,6 +31,7 @@ _SPREAD = {"partitions": "Penstock.Partitions", "priority_levels": "Penstock.Pri
 _SCOPES = {"queue": "queue", "group": "messageGroup"}
 _THROUGHPUT = {"queue": "perQueue", "group": "perMessageGroupId"}
 _PERMISSIONS = {"all": "allowAll", "none": "denyAll", "listed": "byQueue"}
+_ENCRYPTION = {"encryption_key": KMS_KEY, "data_key_reuse_seconds": REUSE_PERIOD}
 _PAUSED = "paused"
 _FIFO_FIELDS = ("content_based_deduplication", "deduplication_scope", "throughput_limit")
 
@@ -68,6 +70,8 @@ class QueueSettingsSerializer(PolicyFields):
     content_based_deduplication = serializers.BooleanField(required=False)
     deduplication_scope = serializers.ChoiceField(choices=list(_SCOPES), required=False)
     throughput_limit = serializers.ChoiceField(choices=list(_THROUGHPUT), required=False)
+    encryption_key = serializers.CharField(required=False, allow_null=True, max_length=2_048)
+    data_key_reuse_seconds = serializers.IntegerField(required=False, min_value=60, max_value=86_400)
     dead_letter_queue = DeadLetterQueueSerializer(required=False, allow_null=True)
     dead_letter_sources = DeadLetterSourcesSerializer(required=False)
 
@@ -82,6 +86,7 @@ class QueueSettingsSerializer(PolicyFields):
             result["DeduplicationScope"] = _SCOPES[given["deduplication_scope"]]
         if "throughput_limit" in given:
             result["FifoThroughputLimit"] = _THROUGHPUT[given["throughput_limit"]]
+        result |= {name: str(given[field] or "") for field, name in _ENCRYPTION.items() if field in given}
         if "dead_letter_queue" in given:
             result["RedrivePolicy"] = _redrive_policy(account_id, given["dead_letter_queue"])
         if "dead_letter_sources" in given:
@@ -129,6 +134,9 @@ class QueueSerializer(PolicyFields):
     content_based_deduplication = serializers.BooleanField(allow_null=True)
     deduplication_scope = serializers.ChoiceField(choices=list(_SCOPES), allow_null=True)
     throughput_limit = serializers.ChoiceField(choices=list(_THROUGHPUT), allow_null=True)
+    encryption_key = serializers.CharField(allow_null=True, help_text="As it was set: id, ARN or alias of a key.")
+    encryption_key_id = serializers.CharField(allow_null=True, help_text="The key of the account that this names.")
+    data_key_reuse_seconds = serializers.IntegerField(allow_null=True)
     dead_letter_queue = DeadLetterQueueSerializer(allow_null=True)
     dead_letter_sources = DeadLetterSourcesSerializer()
     tags = serializers.DictField(child=serializers.CharField())
@@ -146,12 +154,23 @@ class QueueSerializer(PolicyFields):
             **settings,
             **_spread_json(instance),
             **_fifo_json(instance),
+            **_encryption_json(instance),
             **_dead_letter_json(instance),
             **policies_json(instance.attributes),
             "tags": instance.tags,
             "created_at": when.to_representation(instance.created_at),
             "modified_at": when.to_representation(instance.modified_at),
         }
+
+
+def _encryption_json(queue: Queue) -> dict[str, object]:
+    named = queue.attributes.get(KMS_KEY)
+    reuse_s = int(queue.attributes.get(REUSE_PERIOD, REUSE_PERIOD_S_DEFAULT))
+    return {
+        "encryption_key": named,
+        "encryption_key_id": queue.encryption_key or None,
+        "data_key_reuse_seconds": None if named is None else reuse_s,
+    }
 
 
 class QueuePageSerializer(serializers.Serializer):

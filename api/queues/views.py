@@ -37,6 +37,11 @@ from api.queues.spreading import change_attributes
 from api.settings.environment import environment
 
 _ETAG = re.compile(r'(?:W/)?"([0-9]{1,18})"', re.ASCII)
+SHRED = OpenApiParameter(
+    "shred",
+    OpenApiTypes.BOOL,
+    description="Dead letters of this queue in other queues cannot be read any more, either.",
+)
 IF_MATCH = OpenApiParameter("If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="ETag that is meant.")
 
 
@@ -91,10 +96,12 @@ class QueueView(APIView):
         who = caller(request)
         return _answer(async_to_sync(change_attributes)(actor_of(who), who.account_id, name, change, version))
 
-    @extend_schema(operation_id="queues.delete", responses={202: QueueSerializer})
+    @extend_schema(operation_id="queues.delete", parameters=[SHRED], responses={202: QueueSerializer})
     def delete(self, request: Request, name: str) -> Response:
         """The queue and its messages. Its name can be used again after a minute."""
-        return _answer(actions.delete_queue(actor_of(caller(request)), caller(request).account_id, name), 202)
+        shred = _shred_asked(request)
+        who = caller(request)
+        return _answer(actions.delete_queue(actor_of(who), who.account_id, name, shred), 202)
 
 
 class DeadLetterSourcesView(APIView):
@@ -180,6 +187,13 @@ def _arn(request: Request, name: str) -> str:
 
 def _answer(queue: Queue, status: int = 200) -> Response:
     return Response(QueueSerializer(queue).data, status=status, headers={"ETag": f'"{queue.version}"'})
+
+
+def _shred_asked(request: Request) -> bool:
+    given = request.query_params.get("shred", "false")
+    if given not in ("true", "false"):
+        raise ValidationError({"shred": "must be true or false"})
+    return given == "true"
 
 
 def _version_asked(request: Request) -> int | None:

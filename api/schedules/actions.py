@@ -17,11 +17,10 @@ from api import clock, limits
 from api.audit.actions import Actor, record
 from api.queues.attributes import QueueProblem
 from api.queues.models import Queue, QueueStatus
-from api.queues.moving import record_of
+from api.queues.moving import record_of, view_of
 from api.schedules.cron import CronError, check_cron, check_zone, next_tick
 from api.schedules.models import CronSchedule
-from api.secrets import keyring
-from frontend.crypto.envelope import Content, seal
+from frontend.crypto.envelope import Content, DataKey, seal
 from frontend.errors import RequestError
 from frontend.messages.attributes import read_attribute
 from frontend.messages.drafts import draft_message
@@ -61,7 +60,7 @@ def create_schedule(actor: Actor, account_id: str, queue_name: str, spec: Schedu
         raise QueueProblem("OverLimit", f"A queue has at most {limits.SCHEDULES_PER_QUEUE_MAX} schedules.")
     now = clock.now()
     schedule_uuid = uuid.uuid4()
-    sealed = seal(_view_of(queue).sealing_key, b"schedule/" + schedule_uuid.hex.encode(), content)[1]
+    sealed = seal(_sealing_key_of(queue), b"schedule/" + schedule_uuid.hex.encode(), content)[1]
     schedule = CronSchedule.objects.create(
         queue=queue, name=spec.name, uuid=schedule_uuid, cron=cron, zone=zone, content_sealed=sealed,
         group=spec.group or "", enabled=spec.enabled, next_tick_at=first, free_at=now, created_at=now, modified_at=now,
@@ -129,7 +128,14 @@ def _queue_of(account_id: str, name: str) -> Queue:
 def _view_of(queue: Queue) -> ResolvedQueue:
     found = record_of(queue)
     assert found is not None
-    return ResolvedQueue(found, keyring())
+    return view_of(found)
+
+
+def _sealing_key_of(queue: Queue) -> DataKey:
+    try:
+        return _view_of(queue).sealing_key(clock.now().timestamp())
+    except RequestError as refusal:
+        raise QueueProblem(refusal.code, refusal.message) from None
 
 
 def _locked(account_id: str, queue_name: str, name: str) -> CronSchedule:

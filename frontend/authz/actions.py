@@ -28,12 +28,14 @@ class Target(Enum):
     KEY = auto()  # an access key of the account
     POLICY = auto()  # a named policy of the account
     GROUP = auto()  # a group of people of the account
+    ENCRYPTION_KEY = auto()  # a customer's encryption key of the account
 
 
 class When(Enum):
     ALWAYS = auto()
     TAGS_ARE_SET = auto()
     TAGS_ARE_TAKEN_AWAY = auto()
+    KEY_IS_NAMED = auto()  # the queue is given an encryption key of the account
 
 
 class Demand(NamedTuple):
@@ -75,8 +77,10 @@ _OWNERS = (
 )
 _PENSTOCK = (
     "AttachPolicy",
+    "CancelEncryptionKeyDeletion",
     "CancelScheduledMessages",
     "CloseAccount",
+    "CreateEncryptionKey",
     "CreateGroup",
     "CreateKey",
     "CreatePolicy",
@@ -88,13 +92,17 @@ _PENSTOCK = (
     "DeletePolicy",
     "DeleteSchedule",
     "DetachPolicy",
+    "DisableEncryptionKey",
+    "EnableEncryptionKey",
     "GetAccount",
+    "GetEncryptionKey",
     "GetGroup",
     "GetKey",
     "GetKeyPolicy",
     "GetPolicy",
     "GetQuotas",
     "ListAuditEntries",
+    "ListEncryptionKeys",
     "ListGroups",
     "ListKeys",
     "ListMembers",
@@ -117,12 +125,16 @@ _PENSTOCK = (
     "ResumeMessageMoveTask",
     "ResumeQueue",
     "ResumeSchedule",
+    "RotateEncryptionKey",
     "RotateKey",
+    "ScheduleEncryptionKeyDeletion",
     "SimulatePolicy",
     "UpdateAccount",
+    "UpdateEncryptionKey",
     "UpdateGroup",
     "UpdateKey",
     "UpdatePolicy",
+    "UseEncryptionKey",
 )
 _BILLING = (
     "DeleteBudget",
@@ -169,7 +181,8 @@ _CHANGE_QUEUE, _START_MOVE = _sqs("SetQueueAttributes"), _sqs("StartMessageMoveT
 _LIST_MOVES = (_sqs("ListMessageMoveTasks"), _READ_QUEUE)
 _CANCEL_MOVE = (_sqs("CancelMessageMoveTask"), _RECEIVE, _DELETE, _READ_QUEUE)
 _MOVE = (_START_MOVE, _RECEIVE, _DELETE, _READ_QUEUE, _sqs("SendMessage", Target.DESTINATION))
-_CREATE = (_sqs("CreateQueue"), _sqs("TagQueue", when=When.TAGS_ARE_SET))
+_USE_KEY = Demand(f"{OWN}:UseEncryptionKey", Target.ENCRYPTION_KEY, When.KEY_IS_NAMED)
+_CREATE = (_sqs("CreateQueue"), _sqs("TagQueue", when=When.TAGS_ARE_SET), _USE_KEY)
 
 # SQS calls, by their names.
 SQS_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
@@ -182,6 +195,7 @@ SQS_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "DeleteMessageBatch": (_DELETE,),
     "ChangeMessageVisibilityBatch": (_VISIBILITY,),
     "CreateQueue": _CREATE,
+    "SetQueueAttributes": (_CHANGE_QUEUE, _USE_KEY),
     "ListQueues": (_sqs("ListQueues", Target.ALL_QUEUES),),
     "StartMessageMoveTask": _MOVE,
     "CancelMessageMoveTask": _CANCEL_MOVE,
@@ -218,6 +232,7 @@ MANAGEMENT_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
         _CHANGE_QUEUE,
         _sqs("TagQueue", when=When.TAGS_ARE_SET),
         _sqs("UntagQueue", when=When.TAGS_ARE_TAKEN_AWAY),
+        _USE_KEY,
     ),
     "queues.delete": (_sqs("DeleteQueue"),),
     "queues.sources": (_sqs("ListDeadLetterSourceQueues"),),
@@ -245,6 +260,16 @@ MANAGEMENT_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "keys.create": _own("CreateKey", target=Target.ACCOUNT),
     "keys.get": _own("GetKey", target=Target.KEY),
     "keys.delete": _own("DeleteKey", target=Target.KEY),
+    "encryption_keys.list": _own("ListEncryptionKeys", target=Target.ACCOUNT),
+    "encryption_keys.create": _own("CreateEncryptionKey", target=Target.ACCOUNT),
+    "encryption_keys.get": _own("GetEncryptionKey", target=Target.ENCRYPTION_KEY),
+    "encryption_keys.uses": _own("GetEncryptionKey", target=Target.ENCRYPTION_KEY),
+    "encryption_keys.update": _own("UpdateEncryptionKey", target=Target.ENCRYPTION_KEY),
+    "encryption_keys.enable": _own("EnableEncryptionKey", target=Target.ENCRYPTION_KEY),
+    "encryption_keys.disable": _own("DisableEncryptionKey", target=Target.ENCRYPTION_KEY),
+    "encryption_keys.rotate": _own("RotateEncryptionKey", target=Target.ENCRYPTION_KEY),
+    "encryption_keys.schedule_deletion": _own("ScheduleEncryptionKeyDeletion", target=Target.ENCRYPTION_KEY),
+    "encryption_keys.cancel_deletion": _own("CancelEncryptionKeyDeletion", target=Target.ENCRYPTION_KEY),
     "usage.get": _billing("GetUsage"),
     "meter.get": _billing("GetMeter"),
     "invoices.list": _billing("ListInvoices"),
@@ -301,7 +326,7 @@ PEOPLE_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "members.manage": _own("ManageMembers", target=Target.ACCOUNT),
     "members.manage_owners": _own("ManageOwners", target=Target.ACCOUNT),
 }
-_KINDS = {Target.KEY: "key", Target.POLICY: "policy", Target.GROUP: "group"}
+_KINDS = {Target.KEY: "key", Target.POLICY: "policy", Target.GROUP: "group", Target.ENCRYPTION_KEY: "encryption-key"}
 
 
 def resource_arn(target: Target, region: str, account_id: str, name: str = "") -> str:

@@ -1,5 +1,7 @@
 """The envelope of a message: what a storage node holds of it. Big-endian, unsigned.
 
+Layout 1, under the data key of a queue itself:
+
     offset size
        0     1  layout version, 1
        1    16  message id (a random UUID)
@@ -9,10 +11,20 @@
     22+n    12  nonce, random
     34+n        AES-256-GCM ciphertext and 16-byte tag of the content
 
+Layout 2, under a key that is derived from the data key and an encryption key of the customer (`derived_key` in
+keyring.py), begins so, and goes on with the length of the sender as layout 1 does:
+
+       0     1  layout version, 2
+       1    16  message id
+      17     4  data key version
+      21     4  version of the encryption key; no two keys of an installation have the same
+      25     4  when the period began that the key is derived for, seconds since 1970
+      29     1  length n of the sender
+
 The content is msgpack: [body, attributes, trace header, deduplication id, history]. Associated data: account id, queue
-uuid, the envelope's first 22+n bytes, that is message id, key version and sender, and the billed size as the record
-key has it (storage_nodes/protocol/usage.py), where it has one. So nothing can be moved to another message, queue or
-account, nor claim another sender or size.
+uuid, all of the envelope before the nonce, that is message id, key versions and sender, and the billed size as the
+record key has it (storage_nodes/protocol/usage.py), where it has one. So nothing can be moved to another message, queue
+or account, nor claim another sender, size or key.
 
 Surface: other planes may import this module.
 """
@@ -29,17 +41,20 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 LAYOUT = 1
+DERIVED_LAYOUT = 2
 NONCE_BYTES = 12
 MESSAGE_ID_BYTES = 16
 SENDER_CHARS_MAX = 255
 _HEAD = struct.Struct(">B16sIB")
 _HEAD_BYTES = _HEAD.size
+_DERIVED_HEAD = struct.Struct(">B16sIIIB")
+_DERIVED_HEAD_BYTES = _DERIVED_HEAD.size
 _RANDOM_BYTES = MESSAGE_ID_BYTES + NONCE_BYTES
 
 _UUID_MASK = ~(0xF << 76 | 0x3 << 62)
 _UUID_VERSION_4 = 0x4 << 76 | 0x2 << 62
 
-assert _HEAD_BYTES == 22
+assert _HEAD_BYTES == 22 and _DERIVED_HEAD_BYTES == 30
 
 # name -> (data type, value); texts and numbers as UTF-8
 Attributes = dict[str, tuple[str, bytes]]
@@ -82,12 +97,22 @@ def billed_bytes(content: Content) -> int:
     )
 
 
+class KeyNames(NamedTuple):
+    """Which key opens an envelope. In layout 1, without a key of the customer, the last two are 0."""
+
+    version: int
+    encryption_version: int = 0
+    since_s: int = 0
+
+
 class DataKey(NamedTuple):
-    """One version of a queue's data key, ready for use. `owner` is the constant part of the associated data."""
+    """A key that is ready for use, and its names. `owner` is the constant part of the associated data."""
 
     version: int
     cipher: AESGCM
     owner: bytes
+    encryption_version: int = 0
+    since_s: int = 0
 
 
 class Opened(NamedTuple):
@@ -106,6 +131,13 @@ _decode_content = msgspec.msgpack.Decoder(Content).decode
 
 def data_key(version: int, key: bytes, account_id: str, queue_uuid: bytes) -> DataKey:
     return DataKey(version, AESGCM(key), account_id.encode() + b"/" + queue_uuid)
+
+
+def derived_data_key(names: KeyNames, key: bytes, account_id: str, queue_uuid: bytes) -> DataKey:
+    """`key` is what `derived_key` made for these names."""
+    assert names.encryption_version > 0
+    version, encryption_version, since_s = names
+    return DataKey(version, AESGCM(key), account_id.encode() + b"/" + queue_uuid, encryption_version, since_s)
 
 
 def seal(key: DataKey, sender: bytes, content: Content, size: bytes = b"") -> tuple[str, bytes]:
@@ -139,21 +171,23 @@ def as_uuid(raw: bytes) -> bytes:
     return number.to_bytes(MESSAGE_ID_BYTES, "big")
 
 
-def key_version(envelope: bytes) -> int:
-    """Which data key opens this. Raises EnvelopeError."""
-    if len(envelope) < _HEAD_BYTES or envelope[0] != LAYOUT:
-        raise EnvelopeError("not an envelope of a known layout")
-    return int.from_bytes(envelope[17:21], "big")
+def key_names(envelope: bytes) -> KeyNames:
+    """Which key opens this. Raises EnvelopeError."""
+    if len(envelope) >= _HEAD_BYTES and envelope[0] == LAYOUT:
+        return KeyNames(int.from_bytes(envelope[17:21], "big"))
+    if len(envelope) >= _DERIVED_HEAD_BYTES and envelope[0] == DERIVED_LAYOUT:
+        return KeyNames(*_DERIVED_HEAD.unpack_from(envelope)[2:5])
+    raise EnvelopeError("not an envelope of a known layout")
 
 
 def open_envelope(key: DataKey, envelope: bytes, size: bytes = b"") -> Opened:
-    """Raises EnvelopeError. `key` is the one `key_version` names, `size` as in `seal`."""
-    if len(envelope) < _HEAD_BYTES:
-        raise EnvelopeError("not an envelope of a known layout")
-    layout, message_id, version, sender_chars = _HEAD.unpack_from(envelope)
-    if layout != LAYOUT or version != key.version:
+    """Raises EnvelopeError. `key` is the one `key_names` names, `size` as in `seal`."""
+    names = key_names(envelope)
+    if names != (key.version, key.encryption_version, key.since_s):
         raise EnvelopeError("an envelope does not open")
-    head_end = _HEAD_BYTES + sender_chars
+    fixed_bytes = _HEAD_BYTES if envelope[0] == LAYOUT else _DERIVED_HEAD_BYTES
+    message_id = envelope[1:17]
+    head_end = fixed_bytes + envelope[fixed_bytes - 1]
     nonce_end = head_end + NONCE_BYTES
     head = envelope[:head_end]
     try:
@@ -161,11 +195,15 @@ def open_envelope(key: DataKey, envelope: bytes, size: bytes = b"") -> Opened:
         content = _decode_content(plain)
     except (InvalidTag, ValueError):
         raise EnvelopeError("an envelope does not open") from None
-    return Opened(format_message_id(message_id), head[_HEAD_BYTES:].decode("ascii"), content)
+    return Opened(format_message_id(message_id), head[fixed_bytes:].decode("ascii"), content)
 
 
 def _seal(key: DataKey, message_id: bytes, sender: bytes, content: Content, size: bytes, nonce: bytes) -> bytes:
-    head = _HEAD.pack(LAYOUT, message_id, key.version, len(sender)) + sender
+    if key.encryption_version:
+        names = (key.version, key.encryption_version, key.since_s)
+        head = _DERIVED_HEAD.pack(DERIVED_LAYOUT, message_id, *names, len(sender)) + sender
+    else:
+        head = _HEAD.pack(LAYOUT, message_id, key.version, len(sender)) + sender
     return b"%b%b%b" % (head, nonce, key.cipher.encrypt(nonce, _encode_content(content), key.owner + head + size))
 
 

@@ -2,7 +2,8 @@
 
     master key (file, 32 bytes)
       |-- wraps  account key        one per account, row of the account       aad: account id
-      |     '-- wraps  data key     versioned, rows of the queue              aad: account id, queue uuid, version
+      |     |-- wraps  data key     versioned, rows of the queue              aad: account id, queue uuid, version
+      |     '-- wraps  encryption key of the customer, versioned rows         aad: account id, key id, version
       '-- seals  secret access key  row of the key                            aad: account id, access key id
 
 Every wrapped value, whatever its kind:
@@ -16,13 +17,23 @@ Every wrapped value, whatever its kind:
 The associated data starts with the kind of value, so that nothing sealed for one purpose opens for another; each part
 is preceded by its length, so that no two lists of parts give the same bytes. Random 96-bit nonces are safe up to
 2**32 values under one key: the master key seals one value per account and per access key, an account key one per
-queue data key.
+queue data key and per version of an encryption key.
+
+A queue that names an encryption key seals under neither of the two, but under a key that both make together, another
+one for every period of the queue's `KmsDataKeyReusePeriodSeconds`:
+
+    bound    = HMAC-SHA-256(data key, "penstock-bound-key" || when the period began, 4 bytes)
+    derived  = HMAC-SHA-256(encryption key, "penstock-derived-key" || bound)
+
+Without one of the two keys nothing is learnt of the derived one: when the rows of either are gone, so are all the
+messages. Nothing is stored for a period, and the rotation of an encryption key writes no row of any queue.
 
 Surface: other planes may import this module.
 """
 
 from __future__ import annotations
 
+import hmac
 import os
 import struct
 
@@ -43,6 +54,9 @@ _LAYOUT = b"\x01"
 _OVERHEAD_BYTES = 1 + NONCE_BYTES + TAG_BYTES
 _ACCOUNT_KEY = b"account-key"
 _DATA_KEY = b"data-key"
+_ENCRYPTION_KEY = b"encryption-key"
+_BOUND = b"penstock-bound-key"
+_DERIVED = b"penstock-derived-key"
 _SECRET = b"secret-access-key"
 
 
@@ -102,6 +116,17 @@ class Keyring:
         account = AESGCM(self.unwrap_account_key(account_id, account_key_wrapped))
         return _open_key(account, wrapped, _data_key_aad(account_id, queue_uuid, version))
 
+    def new_encryption_key(self, account_id: str, account_key_wrapped: bytes, key_id: bytes, version: int) -> bytes:
+        """A fresh version of a customer's encryption key, wrapped under the account's key: its row."""
+        account = AESGCM(self.unwrap_account_key(account_id, account_key_wrapped))
+        return _seal(account, AESGCM.generate_key(256), _encryption_key_aad(account_id, key_id, version))
+
+    def unwrap_encryption_key(
+        self, account_id: str, account_key_wrapped: bytes, key_id: bytes, version: int, wrapped: bytes
+    ) -> bytes:
+        account = AESGCM(self.unwrap_account_key(account_id, account_key_wrapped))
+        return _open_key(account, wrapped, _encryption_key_aad(account_id, key_id, version))
+
     def seal_secret(self, account_id: str, access_key_id: str, secret_access_key: str) -> bytes:
         """What is stored of a secret access key. It opens for this account only: a row that is moved to another one
         does not make the key that account's."""
@@ -112,10 +137,22 @@ class Keyring:
         return _open(self._master, sealed, _secret_aad(account_id, access_key_id)).decode()
 
 
+def derived_key(encryption_key: bytes, data_key: bytes, since_s: int) -> bytes:
+    """The key of one queue, one version of an encryption key and one period."""
+    bound = hmac.digest(data_key, _BOUND + struct.pack(">I", since_s), "sha256")
+    return hmac.digest(encryption_key, _DERIVED + bound, "sha256")
+
+
 def _data_key_aad(account_id: str, queue_uuid: bytes, version: int) -> bytes:
     if len(queue_uuid) != UUID_BYTES:
         raise ValueError(f"a queue uuid has {UUID_BYTES} bytes")
     return _aad(_DATA_KEY, account_id.encode(), queue_uuid, struct.pack(">I", version))
+
+
+def _encryption_key_aad(account_id: str, key_id: bytes, version: int) -> bytes:
+    if len(key_id) != UUID_BYTES:
+        raise ValueError(f"the id of an encryption key has {UUID_BYTES} bytes")
+    return _aad(_ENCRYPTION_KEY, account_id.encode(), key_id, struct.pack(">I", version))
 
 
 def _secret_aad(account_id: str, access_key_id: str) -> bytes:

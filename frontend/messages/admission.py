@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
 CALLERS_KEPT_MAX = 4_096
+# What cannot be done while the encryption key that the queue names cannot be used.
+_NEEDS_ENCRYPTION_KEY = frozenset(("SendMessage", "ReceiveMessage", "peek", "browser_resend"))
 KEY_NOT_VALID = "The key is not valid any more."
 
 
@@ -99,6 +101,8 @@ def authorise(
         raise
     if queue is not None and (caller.rights is not None or queue.policy is not NO_POLICY):
         _require_allowed(services, caller, operation, address, queue, sent_tags)
+    if queue is not None and queue.encryption is not None and operation in _NEEDS_ENCRYPTION_KEY:
+        queue.encryption.require(caller.account_id)
     return queue
 
 
@@ -124,6 +128,8 @@ async def find_authorised(
         raise
     if not is_own or caller.rights is not None or queue.policy is not NO_POLICY:
         _require_allowed(services, caller, operation, address, queue, sent_tags)
+    if queue.encryption is not None and operation in _NEEDS_ENCRYPTION_KEY:
+        queue.encryption.require(caller.account_id)
     return queue
 
 

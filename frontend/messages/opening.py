@@ -2,7 +2,8 @@
 
 A dead letter stays as it was sealed, under a data key of the queue it was sent to. The dead-letter queue has grants
 of its keys (`key_grants` of the record), and they stay there when it is deleted. Versions of data keys are unique in an
-installation (but for the first ones ever made), so the version in the envelope names the queue too.
+installation (but for the first ones ever made), so the version in the envelope names the queue too. The version of a
+customer's encryption key stands beside it, where one was used: it opens until that key is gone.
 
 Surface: other planes may import this module.
 """
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from frontend.crypto.envelope import EnvelopeError, Opened, key_version, open_envelope
+from frontend.crypto.envelope import EnvelopeError, KeyNames, Opened, key_names, open_envelope
 from frontend.crypto.message_ids import MessageIds
 from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.messages import DeadSource, DeathReason
@@ -45,11 +46,11 @@ class OpenedRecord(NamedTuple):
 
 
 class KeyNotGranted(EnvelopeError):
-    """A dead letter that no key opens which this view of the queue knows: a newer one may."""
+    """A message that no key opens which this view of the queue knows: a newer one may."""
 
 
 def open_record(queue: ResolvedQueue, body: bytes) -> OpenedRecord:
-    """Raises EnvelopeError, RecordError."""
+    """Raises EnvelopeError (KeyUnusable of an encryption key that may not be used now), RecordError."""
     decoded = decode_body(body)
     if not decoded.headers:
         return OpenedRecord(_open_own(queue, decoded.value, size_field(decoded.key)), None, None, None)
@@ -106,20 +107,29 @@ def message_id_of(ids: MessageIds, queue: ResolvedQueue, partition: int, offset:
 
 
 def _open_own(queue: ResolvedQueue, envelope: bytes, size: bytes) -> Opened:
-    key = queue.opening_key(key_version(envelope))
+    names = key_names(envelope)
+    key = queue.opening_key(names)
+    if key is None and names.encryption_version:
+        raise KeyNotGranted("the encryption key is gone, or newer than it is known here")
     if key is None:
         raise EnvelopeError("the queue has no such data key")
-    return open_envelope(key, envelope, size)
+    return _opened(queue, names, open_envelope(key, envelope, size))
 
 
 def _open_dead(queue: ResolvedQueue, envelope: bytes, size: bytes) -> tuple[Opened, str | None]:
-    version = key_version(envelope)
-    for granted in queue.key_grants(version):
+    names = key_names(envelope)
+    for granted in queue.key_grants(names):
         with contextlib.suppress(EnvelopeError):
-            return open_envelope(granted.key, envelope, size), granted.owner_name
+            return _opened(queue, names, open_envelope(granted.key, envelope, size)), granted.owner_name
     # Back where it was sent: two queues may be each other's dead-letter queue.
-    own = queue.opening_key(version)
+    own = queue.opening_key(names)
     if own is not None:
         with contextlib.suppress(EnvelopeError):
-            return open_envelope(own, envelope, size), None
+            return _opened(queue, names, open_envelope(own, envelope, size)), None
     raise KeyNotGranted("no known key opens this dead letter")
+
+
+def _opened(queue: ResolvedQueue, names: KeyNames, opened: Opened) -> Opened:
+    if names.encryption_version and queue.encryption is not None:
+        queue.encryption.note(names, opened=1)
+    return opened

@@ -27,6 +27,7 @@ from frontend.messages.receive_options import ReceiveOptions
 from frontend.messages.storage_errors import explain_storage_error
 from frontend.messages.tags import check_filter, filter_finds_nothing
 from frontend.metering.request_counts import EMPTY_RECEIVES
+from frontend.queues.encryption import KeyUnusable
 from frontend.queues.fifo import check_attempt
 from frontend.queues.names import Address, format_arn
 from frontend.queues.resolver import ResolvedQueue
@@ -74,7 +75,7 @@ async def receive_messages(
     queue = await admit(services, caller, "ReceiveMessage", address)
     leases = await lease(services, caller, queue, options, receive)
     if leases and (queue.wait_ms if options.wait_s is None else options.wait_s):
-        await _confirm(services, caller, address, leases)
+        queue = await _confirm(services, caller, address, leases)
     # A receive that is repeated gives the same handles: they cannot say when.
     received_s = 0 if options.attempt else int(services.now_s())
     messages = [message for message in await open_leases(services, queue, leases, received_s) if message is not None]
@@ -89,11 +90,14 @@ async def receive_messages(
 # --- stages ---
 
 
-async def _confirm(services: FrontendServices, caller: Principal, address: Address, leases: Sequence[Lease]) -> None:
-    """May the caller still have them? A poll waits for long, and a key may be revoked or restricted in that time: then
-    the messages go back, uncounted. Known without waiting, unless something has changed. Raises RequestError."""
+async def _confirm(
+    services: FrontendServices, caller: Principal, address: Address, leases: Sequence[Lease]
+) -> ResolvedQueue:
+    """May the caller still have them? A poll waits for long, and a key may be revoked or restricted in that time, or
+    the encryption key be disabled: then the messages go back, uncounted. Known without waiting, unless something has
+    changed. The queue as it is now. Raises RequestError."""
     try:
-        await also(services, await still_caller(services, caller), "ReceiveMessage", address)
+        return await also(services, await still_caller(services, caller), "ReceiveMessage", address)
     except RequestError:
         await release(services.storage, leases, VisibilityMode.UNCOUNTED)
         raise
@@ -138,7 +142,11 @@ async def open_leases(
     with_receipts: bool = True,
 ) -> Sequence[Received | None]:
     """The message of each lease, None where it does not open: it stays where it is, and everything else is served.
-    `received_s` is told by the receipts; who keeps the leases needs none."""
+    Those under an encryption key that may not be used now go back, uncounted. `received_s` is told by the receipts; who
+    keeps the leases needs none.
+
+    Raises RequestError where that is all of them.
+    """
     try:
         return [open_lease(services, queue, found, received_s, with_receipts) for found in leases]
     except KeyNotGranted:
@@ -148,14 +156,23 @@ async def open_leases(
     except (EnvelopeError, RecordError):
         pass
     messages: list[Received | None] = []
+    unusable: list[Lease] = []
     for found in leases:
         try:
             messages.append(open_lease(services, queue, found, received_s, with_receipts))
+        except KeyUnusable as error:
+            messages.append(None)
+            unusable.append(found)
+            refusal = error.refusal
         except (EnvelopeError, RecordError) as error:
             messages.append(None)
             services.meters.count("envelopes_unopened")
             place = {"partition": found.partition, "offset": found.message.offset}
             _log.error("envelope_unopened", **place, reason=str(error))
+    if unusable:
+        await release(services.storage, unusable, VisibilityMode.UNCOUNTED)
+        if len(unusable) == len(leases):
+            raise refusal
     return messages
 
 

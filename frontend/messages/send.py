@@ -132,7 +132,7 @@ async def _deliver(
                 await _ask_former_partitions(services, queue, sent)
             batches = batches_of(queue, sent)
             for part in batches:
-                _seal(caller, queue, part)
+                _seal(services, caller, queue, part)
             for part, reply in await _store_pieces(services, queue, batches):
                 if queue.numbers_messages or part.has_scheduled:
                     acknowledge(services, queue, part.partition, part.messages, reply)
@@ -244,10 +244,11 @@ async def _ask_former_partitions(services: FrontendServices, queue: ResolvedQueu
                 _identify(services, queue, part.partition, part.messages[index], offset)
 
 
-def _seal(caller: Principal, queue: ResolvedQueue, part: PartitionBatch) -> None:
+def _seal(services: FrontendServices, caller: Principal, queue: ResolvedQueue, part: PartitionBatch) -> None:
     keys = [usage_key(_CLIENT, one.draft.size_bytes) for one in part.messages]
     contents = [(one.draft.content, size_field(key)) for one, key in zip(part.messages, keys, strict=True)]
-    sealed = seal_all(queue.sealing_key, caller.access_key_id.encode(), contents)
+    sealing_key = queue.sealing_key(services.now_s(), len(contents))
+    sealed = seal_all(sealing_key, caller.access_key_id.encode(), contents)
     for one, key, (message_id, envelope) in zip(part.messages, keys, sealed, strict=True):
         draft = one.draft
         one.message_id = message_id

@@ -27,6 +27,7 @@ from frontend.metadata.connection import ConnectionLost, MetadataConnection, Pus
 from frontend.metadata.interface import MISS, MetadataUnavailable, Missing
 from frontend.metadata.limits import (
     ACCOUNTS_CACHED_MAX,
+    ENCRYPTION_KEYS_CACHED_MAX,
     KEYS_CACHED_MAX,
     METADATA_BACKOFF_MS_MAX,
     METADATA_BACKOFF_MS_MIN,
@@ -43,8 +44,10 @@ from frontend.metadata.messages import (
     Change,
     Compare,
     CompareReply,
+    EncryptionKeyReply,
     FeedState,
     GetAccount,
+    GetEncryptionKey,
     GetKey,
     GetQueue,
     KeyReply,
@@ -56,6 +59,7 @@ from frontend.metadata.messages import (
 )
 from frontend.metadata.records import (
     AccountRecord,
+    EncryptionKeyRecord,
     KeyRecord,
     QueueRecord,
     RecordKind,
@@ -89,6 +93,7 @@ class MetadataClient:
         self._keys: VersionedCache[str, KeyRecord] = VersionedCache(KEYS_CACHED_MAX)
         self._queues: VersionedCache[tuple[str, str], QueueRecord] = VersionedCache(QUEUES_CACHED_MAX)
         self._accounts: VersionedCache[str, AccountRecord] = VersionedCache(ACCOUNTS_CACHED_MAX)
+        self._encryption_keys: VersionedCache[str, EncryptionKeyRecord] = VersionedCache(ENCRYPTION_KEYS_CACHED_MAX)
         self._flights: dict[tuple[str, Hashable], asyncio.Task[object]] = {}
         self._shares = Shares()
         self._connection: MetadataConnection | None = None
@@ -166,6 +171,9 @@ class MetadataClient:
     def cached_account(self, account_id: str) -> AccountRecord | Literal[Missing.MISS] | None:
         return self._accounts.get(account_id, _now_ms())
 
+    def cached_encryption_key(self, key_id: str) -> EncryptionKeyRecord | Literal[Missing.MISS] | None:
+        return self._encryption_keys.get(key_id, _now_ms())
+
     async def get_key(self, access_key_id: str) -> KeyRecord | None:
         # Whose key it is, if anybody's, is not known yet: all key look-ups have one share together.
         return await self._get(RecordKind.KEY, self._keys, access_key_id, "", lambda: self._ask_key(access_key_id))
@@ -178,6 +186,15 @@ class MetadataClient:
     async def get_account(self, account_id: str) -> AccountRecord | None:
         ask = partial(self._ask_account, account_id)
         return await self._get(RecordKind.ACCOUNT, self._accounts, account_id, account_id, ask)
+
+    async def get_encryption_key(self, account_id: str, key_id: str) -> EncryptionKeyRecord | None:
+        ask = partial(self._ask_encryption_key, key_id, fresh=False)
+        return await self._get(RecordKind.ENCRYPTION_KEY, self._encryption_keys, key_id, account_id, ask)
+
+    async def refresh_encryption_key(self, account_id: str, key_id: str) -> EncryptionKeyRecord | None:
+        ask = partial(self._ask_encryption_key, key_id, fresh=True)
+        fill = self._fill(self._encryption_keys, key_id, account_id, ask)
+        return await asyncio.create_task(fill, name="metadata-refresh")
 
     async def refresh_queue(self, account_id: str, name: str) -> QueueRecord | None:
         """As the database says now, past every cache; use after a change that was just answered."""
@@ -255,6 +272,11 @@ class MetadataClient:
     async def _ask_account(self, account_id: str) -> AccountRecord | None:
         reply = await self._live().ask(MetadataOpcode.GET_ACCOUNT, GetAccount(account_id))
         assert isinstance(reply, AccountReply)
+        return reply.record
+
+    async def _ask_encryption_key(self, key_id: str, fresh: bool) -> EncryptionKeyRecord | None:
+        reply = await self._live().ask(MetadataOpcode.GET_ENCRYPTION_KEY, GetEncryptionKey(key_id, fresh))
+        assert isinstance(reply, EncryptionKeyReply)
         return reply.record
 
     # --- connection and feed ---
@@ -347,7 +369,7 @@ class MetadataClient:
         heartbeat."""
         queues = [(queue_change_key(*key), version) for key, version in self._queues.versions()]
         held = [(RecordKind.KEY, self._keys.versions()), (RecordKind.ACCOUNT, self._accounts.versions())]
-        held.append((RecordKind.QUEUE, queues))
+        held += ((RecordKind.QUEUE, queues), (RecordKind.ENCRYPTION_KEY, self._encryption_keys.versions()))
         if any(records for _, records in held):
             await asyncio.sleep(random.uniform(0, METADATA_COMPARE_JITTER_MS) / 1000)
         try:
@@ -374,6 +396,7 @@ class MetadataClient:
         self._keys.drop()
         self._queues.drop()
         self._accounts.drop()
+        self._encryption_keys.drop()
 
     def _changed(self, change: Change) -> None:
         if change.kind == RecordKind.QUEUE:
@@ -382,6 +405,8 @@ class MetadataClient:
             self._keys.invalidate(change.key, change.version)
         elif change.kind == RecordKind.ACCOUNT:
             self._accounts.invalidate(change.key, change.version)
+        elif change.kind == RecordKind.ENCRYPTION_KEY:
+            self._encryption_keys.invalidate(change.key, change.version)
 
 
 def _now_ms() -> int:

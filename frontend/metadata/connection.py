@@ -28,6 +28,7 @@ from frontend.metadata.messages import (
     Change,
     Compare,
     CompareReply,
+    EncryptionKeyReply,
     FeedState,
     KeyReply,
     MetadataOpcode,
@@ -45,7 +46,9 @@ class ConnectionLost(MetadataUnavailable):
     """The lookup may be repeated on the next connection."""
 
 
-Reply = Hello | KeyReply | QueueReply | AccountReply | CompareReply | UseShares | Change | FeedState
+Reply = (
+    Hello | KeyReply | QueueReply | AccountReply | EncryptionKeyReply | CompareReply | UseShares | Change | FeedState
+)
 Pushed = Change | FeedState
 
 _DECODE: dict[int, Callable[[bytes], Reply]] = {
@@ -53,6 +56,7 @@ _DECODE: dict[int, Callable[[bytes], Reply]] = {
     MetadataOpcode.GET_KEY: msgspec.msgpack.Decoder(KeyReply).decode,
     MetadataOpcode.GET_QUEUE: msgspec.msgpack.Decoder(QueueReply).decode,
     MetadataOpcode.GET_ACCOUNT: msgspec.msgpack.Decoder(AccountReply).decode,
+    MetadataOpcode.GET_ENCRYPTION_KEY: msgspec.msgpack.Decoder(EncryptionKeyReply).decode,
     MetadataOpcode.COMPARE: msgspec.msgpack.Decoder(CompareReply).decode,
     MetadataOpcode.REPORT_USE: msgspec.msgpack.Decoder(UseShares).decode,
     MetadataOpcode.SUBSCRIBE: msgspec.msgpack.Decoder(Change).decode,

@@ -9,7 +9,7 @@ import enum
 from typing import Final, Literal, Protocol
 
 from frontend.metadata.limits import METADATA_RETRY_AFTER_S
-from frontend.metadata.records import AccountRecord, KeyRecord, QueueRecord
+from frontend.metadata.records import AccountRecord, EncryptionKeyRecord, KeyRecord, QueueRecord
 
 
 class MetadataUnavailable(Exception):
@@ -38,11 +38,20 @@ class MetadataService(Protocol):
     def cached_account(self, account_id: str) -> AccountRecord | Literal[Missing.MISS] | None:
         """As `cached_key`."""
 
+    def cached_encryption_key(self, key_id: str) -> EncryptionKeyRecord | Literal[Missing.MISS] | None:
+        """As `cached_key`."""
+
     async def get_key(self, access_key_id: str) -> KeyRecord | None: ...
 
     async def get_queue(self, account_id: str, name: str) -> QueueRecord | None: ...
 
     async def get_account(self, account_id: str) -> AccountRecord | None: ...
+
+    async def get_encryption_key(self, account_id: str, key_id: str) -> EncryptionKeyRecord | None:
+        """`account_id` is that of the queue which names it."""
+
+    async def refresh_encryption_key(self, account_id: str, key_id: str) -> EncryptionKeyRecord | None:
+        """As the database has it, past every cache."""
 
     async def refresh_queue(self, account_id: str, name: str) -> QueueRecord | None:
         """As the database has it, past every cache; the answer takes the place of what the cache held."""

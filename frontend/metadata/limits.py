@@ -44,6 +44,7 @@ METADATA_RETRY_AFTER_S = 2
 KEYS_CACHED_MAX = 20_000
 QUEUES_CACHED_MAX = 20_000
 ACCOUNTS_CACHED_MAX = 5_000
+ENCRYPTION_KEYS_CACHED_MAX = 5_000
 NEGATIVES_CACHED_MAX = 10_000
 
 # Requests are refused beyond these: longer ones name nothing that can exist.

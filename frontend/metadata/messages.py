@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 
-from frontend.metadata.records import AccountRecord, KeyRecord, QueueRecord
+from frontend.metadata.records import AccountRecord, EncryptionKeyRecord, KeyRecord, QueueRecord
 from storage_nodes.protocol.messages import Message
 
 
@@ -26,6 +26,7 @@ class MetadataOpcode(enum.IntEnum):
     FEED_STATE = 64
     COMPARE = 65
     REPORT_USE = 66
+    GET_ENCRYPTION_KEY = 67
 
 
 class GetKey(Message, frozen=True):
@@ -44,6 +45,11 @@ class GetAccount(Message, frozen=True):
     fresh: bool = False
 
 
+class GetEncryptionKey(Message, frozen=True):
+    key_id: str
+    fresh: bool = False
+
+
 class KeyReply(Message, frozen=True):
     record: KeyRecord | None
 
@@ -54,6 +60,10 @@ class QueueReply(Message, frozen=True):
 
 class AccountReply(Message, frozen=True):
     record: AccountRecord | None
+
+
+class EncryptionKeyReply(Message, frozen=True):
+    record: EncryptionKeyRecord | None
 
 
 class Subscribe(Message, frozen=True):

@@ -19,6 +19,7 @@ class RecordKind(enum.StrEnum):
     KEY = "key"
     QUEUE = "queue"
     ACCOUNT = "account"
+    ENCRYPTION_KEY = "encryption-key"
 
 
 class MetadataRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -83,6 +84,33 @@ class AccountRecord(MetadataRecord, frozen=True):
     sending_stopped: str = ""
 
 
+class EncryptionKeyState(enum.StrEnum):
+    """Of a customer's encryption key. One that is deleted has no record."""
+
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+    PENDING_DELETION = "pending_deletion"
+
+
+class EncryptionKeyVersionRecord(MetadataRecord, frozen=True):
+    """Wrapped by the account key. No two versions of an installation have the same number."""
+
+    version: int
+    wrapped: bytes
+
+
+class EncryptionKeyRecord(MetadataRecord, frozen=True):
+    """A customer's encryption key. `versions` ascend: the last one seals, all of them open. `state` is one of
+    EncryptionKeyState. `shared_accounts` may use it through queues that are open to them."""
+
+    key_id: str
+    account_id: str
+    state: str
+    versions: list[EncryptionKeyVersionRecord]
+    version: int
+    shared_accounts: list[str] = []
+
+
 class PartitionRecord(MetadataRecord, frozen=True):
     """A partition of a queue that has several, or had others before.
 
@@ -105,7 +133,9 @@ class QueueRecord(MetadataRecord, frozen=True):
     """A queue. `state` is "creating", "active" or "deleting"; `attributes` has the SQS names, all values as strings.
 
     `data_keys` stand in ascending version: the last one seals, all of them open. `layout` says more of `partitions`
-    where there is more to say: without it all of them are open and of one level.
+    where there is more to say: without it all of them are open and of one level. `encryption_key` is the id of the key
+    that its KmsMasterKeyId names, "" where that names none; `encryption_keys` are the ids of all that messages which
+    lie here may have been sealed under.
     """
 
     account_id: str
@@ -123,6 +153,8 @@ class QueueRecord(MetadataRecord, frozen=True):
     key_grants: list[DataKeyGrantRecord] = []
     layout: list[PartitionRecord] = []
     tags: dict[str, str] = {}
+    encryption_key: str = ""
+    encryption_keys: list[str] = []
 
 
 def queue_change_key(account_id: str, name: str) -> str:

@@ -12,13 +12,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from frontend.authz import NO_POLICY, PolicyKind, load_policy
-from frontend.crypto.envelope import Content, DataKey, data_key
+from frontend.crypto.envelope import Content, DataKey, KeyNames, data_key
 from frontend.crypto.keyring import Keyring
 from frontend.crypto.receipts import receipt_owner
 from frontend.errors import queue_does_not_exist, unavailable
 from frontend.limits import MESSAGE_BYTES_MAX, QUEUES_RESOLVED_MAX
 from frontend.metadata.interface import MISS, MetadataService, MetadataUnavailable
-from frontend.metadata.records import QueueRecord
+from frontend.metadata.records import EncryptionKeyRecord, QueueRecord
+from frontend.queues.encryption import encryption_of
+from frontend.queues.encryption_key_uses import EncryptionKeyUses
 from frontend.queues.extensions import ACKS, DEDUPLICATION_WINDOW, UNCOUNTED_RELEASE, acks_of
 from frontend.queues.fifo import FifoRules, sequence_number
 from frontend.queues.names import Address
@@ -59,6 +61,9 @@ class ResolvedQueue:
         "_granted",
         "_keyring",
         "_keys",
+        "_sealing_key",
+        "encryption",
+        "encryption_keys",
         "fifo",
         "numbers_messages",
         "owner",
@@ -67,14 +72,20 @@ class ResolvedQueue:
         "rate_name",
         "record",
         "routes",
-        "sealing_key",
         "send_rules",
         "visibility_ms",
         "wait_ms",
         "zero_releases",
     )
 
-    def __init__(self, record: QueueRecord, keyring: Keyring) -> None:
+    def __init__(
+        self,
+        record: QueueRecord,
+        keyring: Keyring,
+        encryption_keys: Sequence[EncryptionKeyRecord | None] = (),
+        uses: EncryptionKeyUses | None = None,
+    ) -> None:
+        """`encryption_keys` are those that the record names, in its order; None is one that does not exist."""
         assert record.partitions and record.data_keys
         attributes = record.attributes
         self.record = record
@@ -106,8 +117,11 @@ class ResolvedQueue:
         self.rate_name = f"{record.account_id}/{record.name}"
         self._keyring = keyring
         self._keys: dict[int, DataKey] = {}
-        self._granted: dict[int, list[GrantedKey]] = {}
-        self.sealing_key = self._open_key(record.data_keys[-1].version)
+        self._granted: dict[KeyNames, list[GrantedKey]] = {}
+        self.encryption_keys = tuple(encryption_keys)
+        # None: no encryption key of the customer has to do with its messages.
+        self.encryption = encryption_of(record, keyring, [key for key in encryption_keys if key is not None], uses)
+        self._sealing_key = self._open_key(record.data_keys[-1].version)
 
     @property
     def address(self) -> Address:
@@ -129,29 +143,52 @@ class ResolvedQueue:
         level = 0 if given is None else level_of(*given) or 0
         return self.routes.for_turn(level, turn)
 
-    def opening_key(self, version: int) -> DataKey | None:
-        """The data key of that version, None if the queue has no such version."""
-        key = self._keys.get(version)
-        if key is None and any(known.version == version for known in self.record.data_keys):
-            key = self._open_key(version)
+    def sealing_key(self, now_s: float, messages: int = 1) -> DataKey:
+        """What so many messages are sealed under now. Raises RequestError: an encryption key that the queue names
+        cannot be used."""
+        encryption = self.encryption
+        names = None if encryption is None else encryption.sealing_names(self._sealing_key.version, now_s)
+        if encryption is None or names is None:
+            return self._sealing_key
+        key = encryption.key_of(names, self.record.queue_uuid, self.record.data_keys[-1].wrapped)
+        assert key is not None, "the current encryption key has versions"
+        encryption.note(names, sealed=messages)
         return key
 
-    def key_grants(self, version: int) -> Sequence[GrantedKey]:
-        """The keys of that version that were granted to this queue: one, but for queues of old."""
-        openings = self._granted.get(version)
+    def opening_key(self, names: KeyNames) -> DataKey | None:
+        """The key of these names, None if the queue has none. Raises KeyUnusable."""
+        if names.encryption_version:
+            wrapped = next((known.wrapped for known in self.record.data_keys if known.version == names.version), None)
+            return None if wrapped is None else self._derived(names, self.record.queue_uuid, wrapped)
+        key = self._keys.get(names.version)
+        if key is None and any(known.version == names.version for known in self.record.data_keys):
+            key = self._open_key(names.version)
+        return key
+
+    def key_grants(self, names: KeyNames) -> Sequence[GrantedKey]:
+        """The keys of these names that were granted to this queue: one, but for queues of old. Raises KeyUnusable."""
+        openings = self._granted.get(names)
         if openings is None:
-            record = self.record
             openings = []
-            for grant in record.key_grants:
-                if grant.version == version:
-                    plain = self._keyring.unwrap_data_key(
-                        record.account_id, record.account_key_wrapped, grant.owner_uuid, version, grant.wrapped
-                    )
-                    key = data_key(version, plain, record.account_id, grant.owner_uuid)
-                    openings.append(GrantedKey(key, grant.owner_name))
-            if openings:
-                self._granted[version] = openings
+            for grant in self.record.key_grants:
+                if grant.version == names.version:
+                    key = self._granted_key(names, grant.owner_uuid, grant.wrapped)
+                    if key is not None:
+                        openings.append(GrantedKey(key, grant.owner_name))
+            if openings and not names.encryption_version:
+                self._granted[names] = openings
         return openings
+
+    def _granted_key(self, names: KeyNames, owner_uuid: bytes, wrapped: bytes) -> DataKey | None:
+        if names.encryption_version:
+            return self._derived(names, owner_uuid, wrapped)
+        record = self.record
+        owner = (record.account_id, record.account_key_wrapped, owner_uuid)
+        plain = self._keyring.unwrap_data_key(*owner, names.version, wrapped)
+        return data_key(names.version, plain, record.account_id, owner_uuid)
+
+    def _derived(self, names: KeyNames, owner_uuid: bytes, wrapped: bytes) -> DataKey | None:
+        return None if self.encryption is None else self.encryption.key_of(names, owner_uuid, wrapped)
 
     def _open_key(self, version: int) -> DataKey:
         record = self.record
@@ -167,19 +204,28 @@ class ResolvedQueue:
 class QueueResolver:
     """The queues that this front end knows."""
 
-    __slots__ = ("_keyring", "_metadata", "_resolved")
+    __slots__ = ("_keyring", "_metadata", "_resolved", "uses")
 
     def __init__(self, metadata: MetadataService, keyring: Keyring) -> None:
         self._metadata = metadata
         self._keyring = keyring
         self._resolved: dict[Address, ResolvedQueue] = {}
+        self.uses = EncryptionKeyUses()
 
     def cached(self, address: Address) -> ResolvedQueue | None:
         """The queue if it needs no waiting, else None. Raises RequestError for a queue known not to exist."""
         record = self._metadata.cached_queue(address.account_id, address.name)
         if record is MISS:
             return None
-        return self._resolve(address, record)
+        if record is None or not record.encryption_keys:
+            return self._resolve(address, record)
+        keys: list[EncryptionKeyRecord | None] = []
+        for key_id in record.encryption_keys:
+            key = self._metadata.cached_encryption_key(key_id)
+            if key is MISS:
+                return None
+            keys.append(key)
+        return self._resolve(address, record, keys)
 
     async def find(self, address: Address) -> ResolvedQueue:
         """Raises RequestError: QueueDoesNotExist, or 503 where nobody can tell."""
@@ -188,25 +234,38 @@ class QueueResolver:
             return queue
         try:
             record = await self._metadata.get_queue(address.account_id, address.name)
+            return self._resolve(address, record, await self._keys_of(record))
         except MetadataUnavailable:
             raise unavailable("Queues cannot be looked up at the moment.") from None
-        return self._resolve(address, record)
 
     async def refresh(self, address: Address) -> ResolvedQueue:
         """As `find`, past every cache."""
         try:
             record = await self._metadata.refresh_queue(address.account_id, address.name)
+            return self._resolve(address, record, await self._keys_of(record, fresh=True))
         except MetadataUnavailable:
             raise unavailable("Queues cannot be looked up at the moment.") from None
-        return self._resolve(address, record)
 
-    def _resolve(self, address: Address, record: QueueRecord | None) -> ResolvedQueue:
+    async def _keys_of(self, record: QueueRecord | None, fresh: bool = False) -> Sequence[EncryptionKeyRecord | None]:
+        if record is None or not record.encryption_keys:
+            return ()
+        look_up = self._metadata.refresh_encryption_key if fresh else self._metadata.get_encryption_key
+        return [await look_up(record.account_id, key_id) for key_id in record.encryption_keys]
+
+    def _resolve(
+        self, address: Address, record: QueueRecord | None, keys: Sequence[EncryptionKeyRecord | None] = ()
+    ) -> ResolvedQueue:
         if record is None or record.state != "active":
             self._resolved.pop(address, None)
             raise queue_does_not_exist()
         queue = self._resolved.get(address)
-        if queue is None or queue.record is not record:
+        if queue is None or queue.record is not record or not _are_same(queue.encryption_keys, keys):
             if queue is None and len(self._resolved) >= QUEUES_RESOLVED_MAX:
                 del self._resolved[next(iter(self._resolved))]
-            queue = self._resolved[address] = ResolvedQueue(record, self._keyring)
+            queue = self._resolved[address] = ResolvedQueue(record, self._keyring, keys, self.uses)
         return queue
+
+
+def _are_same(held: Sequence[EncryptionKeyRecord | None], found: Sequence[EncryptionKeyRecord | None]) -> bool:
+    """The very same records."""
+    return len(held) == len(found) and all(one is other for one, other in zip(held, found, strict=True))

@@ -13,6 +13,7 @@ from django.db import connection
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from api.audit.actions import OPERATOR
+from api.encryption.actions import create_encryption_key
 from api.iam.actions import groups, keys, policies
 from api.iam.permission import MayDo, operation_of
 from api.internal.sqs import _ACTIONS
@@ -39,6 +40,9 @@ BODIES: dict[str, dict[str, Any]] = {
     "policies.update": {"policy": ALLOW_ALL},
     "policies.simulate": {"actions": ["sqs:SendMessage"], "resources": ["arn:aws:sqs:us-east-1:1:q"]},
     "groups.create": {"name": "new"},
+    "encryption_keys.create": {"name": "new"},
+    "encryption_keys.update": {"description": "new"},
+    "encryption_keys.schedule_deletion": {"days": 7},
     "queues.create": {"name": "new"},
     "queues.update": {"delay_seconds": 1},
     "moves.start": {"destination": "others"},
@@ -95,6 +99,7 @@ class Scene:
         assert self.owner.request("PATCH", "/v1/queues/source", dead).status_code == 200
         policies.create_policy(OPERATOR, account_id, "mine", json.dumps(ALLOW_ALL))
         groups.create_group(OPERATOR, account_id, "people")
+        self.encryption_key = create_encryption_key(OPERATOR, account_id, "mine")
         self.victim = keys.make_key(OPERATOR, account_id, keys.KeySpec("victim")).key
         words = {
             "<name:name>": "orders",
@@ -102,6 +107,7 @@ class Scene:
             "<name:policy>": "mine",
             "<name:policy_name>": "mine",
             "<name:group>": "people",
+            "<name:encryption_key>": str(self.encryption_key.pk),
             "<name:schedule>": "s",
             "<uuid:move_id>": str(uuid.UUID(int=1)),
             "<uuid:person_id>": str(uuid.UUID(int=1)),
@@ -143,6 +149,8 @@ def dump(account_id: str) -> dict[str, list[Any]]:
         "account": "id = %s", "access_key": "account_id = %s", "queue": "account_id = %s",
         "iam_policy": "account_id = %s", "iam_group": "account_id = %s", "message_move_task": "account_id = %s",
         "audit_entry": "account_id = %s",
+        "encryption_key": "account_id = %s",
+        "encryption_key_version": "key_id IN (SELECT id FROM encryption_key WHERE account_id = %s)",
         "iam_key_access": "key_id IN (SELECT access_key_id FROM access_key WHERE account_id = %s)",
     }  # fmt: skip
     found = {}

@@ -15,6 +15,8 @@ from django.db import connection
 from api.accounts import actions as accounts
 from api.accounts.models import AccessKey
 from api.audit.actions import OPERATOR
+from api.encryption import actions as encryption
+from api.encryption.models import EncryptionKey, EncryptionKeyVersion
 from api.metadata.process import MetadataProcess, MetadataSettings
 from api.metadata.service import Subscriber
 from api.queues import actions as queues
@@ -217,3 +219,30 @@ async def test_dead_pooled_connection_is_replaced(client: MetadataClient, caller
 async def test_client_of_another_installation_is_refused(process: MetadataProcess) -> None:
     with pytest.raises(MetadataUnavailable, match="another installation"):
         await open_connection("127.0.0.1", process.port, "pk-other", "x", Subscribe(), lambda pushed: None)
+
+
+async def test_change_of_an_encryption_key_reaches_the_front_end(client: MetadataClient, caller: Caller) -> None:
+    """By one announcement of the key, whatever queues name it; a key that is gone has no record."""
+    make = sync_to_async(encryption.create_encryption_key)
+    key_id = str((await make(OPERATOR, caller.account_id, "mine", "", ["111122223333"])).pk)
+    record = await client.get_encryption_key(caller.account_id, key_id)
+    assert record is not None and client.cached_encryption_key(key_id) is record
+    assert (record.account_id, record.state, record.shared_accounts) == (
+        caller.account_id,
+        "enabled",
+        ["111122223333"],
+    )
+    (version,) = record.versions
+    assert bytes(version.wrapped) == (await EncryptionKeyVersion.objects.aget()).wrapped
+    for change, state in ((encryption.disable_encryption_key, "disabled"), (encryption.schedule_deletion, None)):
+        await sync_to_async(change)(OPERATOR, caller.account_id, key_id)
+        if state is None:
+            await EncryptionKey.objects.aupdate(deletes_at=EPOCH)
+            assert await sync_to_async(encryption.delete_due_keys)() == 1
+        async with asyncio.timeout(5):
+            while (found := await client.get_encryption_key(caller.account_id, key_id)) is not None:
+                if found.state == state:
+                    break
+                await asyncio.sleep(0.001)
+        assert (None if found is None else found.state) == state
+    assert await client.get_encryption_key(caller.account_id, "no-id") is None

@@ -14,7 +14,7 @@ from frontend.authn.tokens import (
     mint_key,
     parse_bearer_token,
 )
-from frontend.crypto.envelope import Content, EnvelopeError, data_key, key_version, open_envelope, seal
+from frontend.crypto.envelope import Content, EnvelopeError, data_key, key_names, open_envelope, seal
 from frontend.crypto.keyring import Keyring, KeyringError, SecretFileError, read_key_file
 from frontend.crypto.receipts import Receipt, ReceiptError, ReceiptMaker, receipt_owner
 
@@ -117,7 +117,7 @@ def test_envelope_opens_to_what_was_sealed() -> None:
     opened = open_envelope(key, envelope)
     assert opened == (message_id, "AKPSX", CONTENT)
     assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", message_id)
-    assert key_version(envelope) == 2 and b"body" not in envelope
+    assert key_names(envelope) == (2, 0, 0) and b"body" not in envelope
     assert seal(key, b"AKPSX", CONTENT)[1] != envelope
 
 

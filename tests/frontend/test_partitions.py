@@ -119,7 +119,9 @@ async def test_sparse_queue_costs_one_step_when_it_is_known_where_messages_are(f
 
 def front_body(front: Installation, number: int) -> bytes:
     view = ResolvedQueue(front.metadata.queues[(ACCOUNT, "orders")], front.keyring)
-    return encode_body(seal(view.sealing_key, b"sender", Content(str(number), {}, "", ""))[1], None, ())
+    return encode_body(
+        seal(view.sealing_key(front.clock.now_s), b"sender", Content(str(number), {}, "", ""))[1], None, ()
+    )
 
 
 async def test_receive_leases_from_one_partition_and_hands_nothing_back(front: Installation) -> None:

@@ -16,6 +16,7 @@ from frontend.metadata.records import (
     AccountRecord,
     DataKeyGrantRecord,
     DataKeyRecord,
+    EncryptionKeyRecord,
     KeyRecord,
     PartitionRecord,
     QueueRecord,
@@ -197,9 +198,7 @@ class FakeStorage:
     def _is_held(self, stored: _Stored, delivery: int) -> bool:
         return stored.delivery == delivery and stored.visible_ms > self._now_ms()
 
-    async def browse(
-        self, partition: int, from_offset: int, messages_max: int, states: int = 7
-    ) -> QueueBrowseReply:
+    async def browse(self, partition: int, from_offset: int, messages_max: int, states: int = 7) -> QueueBrowseReply:
         """Looks at BROWSED_MAX offsets at most, as a node reads a piece of its log."""
         log, now_ms = self._log("browse", partition), self._now_ms()
         found: list[BrowsedMessage] = []
@@ -375,6 +374,7 @@ class FakeMetadata:
         self.keys: dict[str, KeyRecord] = {}
         self.queues: dict[tuple[str, str], QueueRecord] = {}
         self.accounts: dict[str, AccountRecord] = {}
+        self.encryption_keys: dict[str, EncryptionKeyRecord] = {}
         self.cold = False
         self.down = False
         self.lookups: list[tuple[str, ...]] = []
@@ -387,6 +387,17 @@ class FakeMetadata:
 
     def cached_account(self, account_id: str) -> AccountRecord | Missing | None:
         return MISS if self.cold or self.down else self.accounts.get(account_id)
+
+    def cached_encryption_key(self, key_id: str) -> EncryptionKeyRecord | Missing | None:
+        return MISS if self.cold or self.down else self.encryption_keys.get(key_id)
+
+    async def get_encryption_key(self, account_id: str, key_id: str) -> EncryptionKeyRecord | None:
+        self._look("encryption key", key_id)
+        return self.encryption_keys.get(key_id)
+
+    async def refresh_encryption_key(self, account_id: str, key_id: str) -> EncryptionKeyRecord | None:
+        self._look("refresh", key_id)
+        return self.encryption_keys.get(key_id)
 
     async def get_key(self, access_key_id: str) -> KeyRecord | None:
         self._look("key", access_key_id)

@@ -11,14 +11,16 @@ within CRON_AHEAD_MS before. What makes a tick one message is said in `api/sched
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import structlog
 
+from api.queues.moving import view_of
 from api.schedules.firing import CronClaim, claim_due, note_failed, note_handed_over
-from api.secrets import keyring
-from frontend.crypto.envelope import Content, EnvelopeError, billed_bytes, key_version, open_envelope, seal
+from frontend.crypto.envelope import Content, EnvelopeError, billed_bytes, key_names, open_envelope, seal
+from frontend.errors import RequestError
 from frontend.messages.storage_errors import check_taken
 from frontend.queues.fifo import dedup_key
 from frontend.queues.resolver import ResolvedQueue
@@ -51,8 +53,11 @@ def _hand_over(storage: StorageRunner[MoveStorage], claimed: Sequence[CronClaim]
     by_partition: dict[int, list[tuple[CronClaim, list[bytes]]]] = {}
     for claim in claimed:
         try:
-            view = ResolvedQueue(claim.queue, keyring())
+            view = view_of(claim.queue)
             partition, bodies = ticks_of(claim, view)
+        except RequestError as refusal:
+            note_failed([claim], refusal.message)
+            continue
         except EnvelopeError:
             note_failed([claim], "The message of the schedule cannot be read.")
             continue
@@ -96,8 +101,8 @@ def _batches(bodies: list[bytes]) -> Iterator[list[bytes]]:
 
 def ticks_of(claim: CronClaim, view: ResolvedQueue) -> tuple[int, list[bytes]]:
     """The records of a schedule's ticks, and the partition that takes them: the same one whenever it is asked, so that
-    a tick that is sent twice meets its first. Raises EnvelopeError."""
-    key = view.opening_key(key_version(claim.content_sealed))
+    a tick that is sent twice meets its first. Raises EnvelopeError, RequestError."""
+    key = view.opening_key(key_names(claim.content_sealed))
     if key is None:
         raise EnvelopeError("the queue has no such data key")
     opened = open_envelope(key, claim.content_sealed)
@@ -120,5 +125,5 @@ def _body_of(claim: CronClaim, view: ResolvedQueue, sender: str, content: Conten
     if group:
         headers += ((HEADER_GROUP, group),)
     record_key = usage_key(Origin.CRON, billed_bytes(content))
-    envelope = seal(view.sealing_key, sender.encode(), content, size_field(record_key))[1]
+    envelope = seal(view.sealing_key(time.time()), sender.encode(), content, size_field(record_key))[1]
     return encode_body(envelope, record_key, headers)

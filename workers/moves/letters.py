@@ -1,4 +1,4 @@
-"""One message on its way from a dead-letter queue to another queue. Pure.
+"""One message on its way from a dead-letter queue to another queue.
 
 It is opened with the source's keys (its own, or one granted to it) and sealed anew with the target's: the target may
 belong to nobody who could read the source. What it becomes there is a new message:
@@ -14,6 +14,7 @@ A task of REST makes a copy that keeps its id and its history (`copy_of`), in bo
 from __future__ import annotations
 
 import struct
+import time
 import uuid
 from contextlib import suppress
 from typing import NamedTuple
@@ -51,7 +52,7 @@ def copy_of(target: ResolvedQueue, source: ResolvedQueue, seen: BrowsedView, tas
     sender = seen.record.opened.sender.encode()
     message_id = uuid.UUID(seen.message_id).bytes
     record_key = _key_of(content)
-    envelope = seal_as(target.sealing_key, message_id, sender, content, size_field(record_key))
+    envelope = seal_as(target.sealing_key(time.time()), message_id, sender, content, size_field(record_key))
     return encode_body(envelope, record_key, headers)
 
 
@@ -95,14 +96,16 @@ def body_for(target: ResolvedQueue, leased: Leased, ids: MessageIds) -> bytes:
         # Without the deduplication id it was sent with, if any: that would have its id made from where it lies.
         content = msgspec.structs.replace(letter.opened.content, dedup_id="")
         record_key = _key_of(content)
-        envelope = seal_as(target.sealing_key, message_id, sender, content, size_field(record_key))
+        envelope = seal_as(target.sealing_key(time.time()), message_id, sender, content, size_field(record_key))
         return encode_body(envelope, record_key, headers)
     dead = letter.dead
     origin = offset if letter.origin is None else letter.origin
     old_id = ids.of(leased.partition, origin) if dead is None else ids.of(dead.partition, dead.offset)
     content = msgspec.structs.replace(letter.opened.content, dedup_id=old_id)
     record_key = _key_of(content)
-    return encode_body(seal(target.sealing_key, sender, content, size_field(record_key))[1], record_key, headers)
+    return encode_body(
+        seal(target.sealing_key(time.time()), sender, content, size_field(record_key))[1], record_key, headers
+    )
 
 
 def _key_of(content: Content) -> bytes:

@@ -14,8 +14,9 @@ from api import limits
 from api.queues import moving
 from api.queues.models import MoveStatus
 from api.queues.moving import MoveClaim, ScanProgress
-from api.secrets import keyring, receipt_key
+from api.secrets import receipt_key
 from frontend.crypto.message_ids import MessageIds
+from frontend.errors import RequestError
 from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import AcquireReply, DeadSource, QueueBrowseReply, QueueStats, SendReply
@@ -78,8 +79,8 @@ class Slice(ABC):
             raise MoveFailed(_QUEUE_IS_GONE)
         self.claim = claim
         self._storage, self._monotonic, self._sleep = tools
-        self.source = ResolvedQueue(claim.source, keyring())
-        self._destination = None if claim.destination is None else ResolvedQueue(claim.destination, keyring())
+        self.source = _usable(moving.view_of(claim.source))
+        self._destination = None if claim.destination is None else _usable(moving.view_of(claim.destination))
         self.ids = MessageIds(receipt_key())
         self._owners: dict[int, ResolvedQueue | None] = {}
         self.left = claim.left
@@ -141,7 +142,7 @@ class Slice(ABC):
             raise MoveFailed("CouldNotDetermineMessageSource")
         if dead.partition not in self._owners:
             record = moving.owner_of_partition(self.claim.account_id, dead.partition)
-            self._owners[dead.partition] = None if record is None else ResolvedQueue(record, keyring())
+            self._owners[dead.partition] = None if record is None else _usable(moving.view_of(record))
         owner = self._owners[dead.partition]
         if owner is None:
             raise MoveFailed(_QUEUE_IS_GONE)
@@ -149,3 +150,13 @@ class Slice(ABC):
 
     def in_storage(self, work: Callable[[MoveStorage], Awaitable[T]]) -> T:
         return self._storage.run(work, MOVE_STEP_S_MAX)
+
+
+def _usable(view: ResolvedQueue) -> ResolvedQueue:
+    """Raises MoveFailed where the encryption key of the queue cannot be used."""
+    if view.encryption is not None:
+        try:
+            view.encryption.require(view.record.account_id)
+        except RequestError as refusal:
+            raise MoveFailed(f"{refusal.code}: {refusal.message}") from None
+    return view

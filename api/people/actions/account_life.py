@@ -19,6 +19,7 @@ from api import clock
 from api.accounts.actions import set_account_active
 from api.accounts.models import Account
 from api.audit.actions import Actor, record
+from api.encryption.shredding import shred_account
 from api.people import limits
 from api.people.actions.console_links import ensure_life
 from api.people.actions.enrolment import check_printable
@@ -103,7 +104,8 @@ def reopen_account(origin: RequestOrigin, person: Person, account_id: str) -> Ac
 
 
 def finish_closing() -> int:
-    """Closes accounts whose grace period is over; returns how many. Safe to run twice, and beside itself."""
+    """Closes accounts whose grace period is over, and ends their keys: nothing they stored can be opened any more.
+    Returns how many. Safe to run twice, and beside itself."""
     due = AccountLife.objects.filter(state=AccountState.CLOSING, closes_at__lte=clock.now()).order_by("closes_at")
     closed = 0
     for account_id in list(due.values_list("account_id", flat=True)[: limits.CLOSED_AT_ONCE_MAX]):
@@ -112,6 +114,7 @@ def finish_closing() -> int:
             if life.state != AccountState.CLOSING or life.closes_at is None or life.closes_at > clock.now():
                 continue
             _move(LIFECYCLE_ACTOR, life, StateChange.FINISH)
+            shred_account(LIFECYCLE_ACTOR, account_id)
             record(LIFECYCLE_ACTOR, account_id, StateChange.FINISH, f"account:{account_id}")
             closed += 1
     return closed

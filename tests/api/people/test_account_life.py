@@ -75,7 +75,9 @@ def test_account_is_closed_for_good_when_the_grace_period_is_over(ann: Visitor, 
     assert account_life.finish_closing() == 0
     assert refused(closing(ann, ann, "DELETE")) == (409, "state-not-possible")
     assert ann.call("GET", f"/v1/accounts/{ann.account_id}").json()["state"] == "closed"
-    assert audit(ann.account_id)[-1] == "account.finish_closing"
+    assert audit(ann.account_id)[-2:] == ["account.shred", "account.finish_closing"]
+    assert bytes(Account.objects.get(pk=ann.account_id).account_key_wrapped) == b""
+    assert bytes(Account.objects.get(pk=bob.account_id).account_key_wrapped) != b""
     assert bob.call("GET", f"/v1/accounts/{bob.account_id}").json()["state"] == "active"
 
 

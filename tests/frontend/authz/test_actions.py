@@ -92,9 +92,11 @@ def test_moving_messages_asks_at_both_ends() -> None:
     assert Demand("sqs:SendMessage", Target.DEAD_LETTER_QUEUE) in ROUTE_OPERATIONS["browser_dead_letter"]
 
 
-def test_tags_ask_for_tagging() -> None:
+def test_tags_ask_for_tagging_and_encryption_keys_for_their_use() -> None:
+    use = Demand("penstock:UseEncryptionKey", Target.ENCRYPTION_KEY, When.KEY_IS_NAMED)
     for demands in (SQS_OPERATIONS["CreateQueue"], MANAGEMENT_OPERATIONS["queues.create"]):
-        assert demands == (Demand("sqs:CreateQueue"), Demand("sqs:TagQueue", when=When.TAGS_ARE_SET))
+        assert demands == (Demand("sqs:CreateQueue"), Demand("sqs:TagQueue", when=When.TAGS_ARE_SET), use)
+    assert use in SQS_OPERATIONS["SetQueueAttributes"] and use in MANAGEMENT_OPERATIONS["queues.update"]
 
 
 def test_actions_that_queue_policies_open_are_those_that_can_be_granted() -> None:

@@ -42,11 +42,38 @@ from tests.frontend.compat.scene import (
     tagged,
     unwilling,
     url_of,
+    with_encryption_key,
     with_sources,
 )
 from tests.support.frontend_plane import ACCOUNT, OTHER_ACCOUNT
 
+_KEY_STATES = {
+    "disabled": "KMS.DisabledException",
+    "pending_deletion": "KMS.InvalidStateException",
+    "": "KMS.NotFoundException",
+}
+_WITH_KEYS: dict[str, dict[str, object]] = {
+    "SendMessage": {"MessageBody": "x"},
+    "SendMessageBatch": {"Entries": [{"Id": "a", "MessageBody": "x"}]},
+    "ReceiveMessage": {},
+}
+_KEY_CASES = (
+    *(
+        Case(action, f"encryption key {state.replace('_', ' ') or 'gone'}", queue(**params), code,
+             before=with_encryption_key(state))
+        for action, params in _WITH_KEYS.items()
+        for state, code in _KEY_STATES.items()
+    ),
+    *(
+        Case(action, "encryption key of another account, not shared",
+             lambda scene, params=params: {"QueueUrl": url_of("secret", OTHER_ACCOUNT), **params},
+             "KMS.AccessDeniedException", before=with_encryption_key("enabled", OTHER_ACCOUNT, "secret"))
+        for action, params in _WITH_KEYS.items()
+    ),
+)  # fmt: skip
+
 CASES: tuple[Case, ...] = (
+    *_KEY_CASES,
     # --- messages ---
     Case("SendMessage", "text", sending(), check=has(MD5OfMessageBody="9dd4e461268c8034f5c8564e155c67a6")),
     Case(

@@ -35,6 +35,10 @@ QUERY_CODES = {
             "UnsupportedOperation",
         )
     },
+    "KmsAccessDenied": "KMS.AccessDeniedException",
+    "KmsDisabled": "KMS.DisabledException",
+    "KmsInvalidState": "KMS.InvalidStateException",
+    "KmsNotFound": "KMS.NotFoundException",
 }
 
 
@@ -46,8 +50,8 @@ class Never(NamedTuple):
     actions: tuple[str, ...] = ()
 
 
-_KMS = "messages are sealed under keys of the installation, which no caller can take away; KmsMasterKeyId is only kept"
-_OF_KMS = ("AccessDenied", "Disabled", "InvalidKeyUsage", "InvalidState", "NotFound", "OptInRequired", "Throttled")
+_KMS = "encryption keys are Penstock's own: no other service is subscribed to, limits calls, or has keys for other uses"
+_OF_KMS = ("InvalidKeyUsage", "OptInRequired", "Throttled")
 NEVER: tuple[Never, ...] = (
     Never("InvalidIdFormat", "all receipt handles that were given can be read; others are ReceiptHandleIsInvalid"),
     *(Never(f"Kms{name}", _KMS) for name in _OF_KMS),

@@ -10,6 +10,9 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import msgspec
+
+from frontend.metadata.records import EncryptionKeyRecord
 from storage_nodes.protocol.errors import ErrorCode
 from tests.frontend.compat.control import ControlPlaneInMemory
 from tests.support.frontend_plane import ACCOUNT, HOST, OTHER_ACCOUNT, REGION, Installation
@@ -47,6 +50,23 @@ class Scene(NamedTuple):
 
     def answer_codes(self, *codes: ErrorCode) -> None:
         self.front.storage.codes = list(codes)
+
+
+def with_encryption_key(state: str, account_id: str = ACCOUNT, name: str = "orders") -> Callable[[Scene], None]:
+    """The queue names a key in this state, "" for one that is gone, and its policy lets everybody in."""
+
+    def prepare(scene: Scene) -> None:
+        metadata, key_id = scene.front.metadata, "5f0c3e9e-0000-4000-8000-000000000001"
+        record = metadata.queues[(account_id, name)]
+        statement = {"Effect": "Allow", "Principal": "*", "Action": "sqs:*", "Resource": "*"}
+        attributes = {"KmsMasterKeyId": key_id, "Policy": json.dumps({"Statement": [statement]})}
+        metadata.queues[(account_id, name)] = msgspec.structs.replace(
+            record, attributes={**record.attributes, **attributes}, encryption_key=key_id, encryption_keys=[key_id]
+        )
+        if state:
+            metadata.encryption_keys[key_id] = EncryptionKeyRecord(key_id, account_id, state, [], 1)
+
+    return prepare
 
 
 class Case(NamedTuple):

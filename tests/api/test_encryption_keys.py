@@ -1,0 +1,467 @@
+"""Encryption keys: REST, states, queues that name them, rights, counts of use, and what is left of them at the end."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from api import clock
+from api.audit.actions import OPERATOR
+from api.audit.models import AuditEntry
+from api.encryption import actions, limits
+from api.encryption.models import EncryptionKey, EncryptionKeyUse, EncryptionKeyVersion
+from api.encryption.shredding import shred_account
+from api.iam.actions import keys
+from api.queues import lifecycle, redrive
+from api.queues.models import DataKeyGrant, Queue, QueueDataKey
+from api.queues.moving import record_of, view_of
+from api.secrets import keyring
+from frontend.crypto.envelope import Content, EnvelopeError, key_names, open_envelope, seal
+from frontend.crypto.keyring import KeyringError
+from frontend.queues.resolver import ResolvedQueue
+from tests.support.control_plane import Caller, new_caller
+from tests.support.scripted_storage import ScriptedStorage
+from workers.lifecycle.reconciling import resync
+
+pytestmark = pytest.mark.django_db(transaction=True)
+KEYS = "/v1/encryption-keys"
+
+
+@pytest.fixture
+def caller(transactional_db: None, storage: ScriptedStorage) -> Caller:
+    return new_caller()
+
+
+def make(caller: Caller, name: str = "orders-key", **more: Any) -> dict[str, Any]:
+    answer = caller.request("POST", KEYS, {"name": name, **more})
+    assert answer.status_code == 201, answer.content
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+def do(caller: Caller, key: dict[str, Any], what: str, method: str = "POST", body: Any = None) -> Any:
+    return caller.request(method, f"{KEYS}/{key['id']}/{what}", body)
+
+
+def make_queue(caller: Caller, name: str, **attributes: str) -> None:
+    answer = caller.sqs("CreateQueue", QueueName=name, Attributes=attributes)
+    assert answer.status_code == 200, answer.content
+
+
+def view(name: str) -> ResolvedQueue:
+    """The queue as a worker sees it now."""
+    found = record_of(Queue.objects.get(name=name, state="active"))
+    assert found is not None
+    return view_of(found)
+
+
+def sealed_in(name: str) -> bytes:
+    return seal(view(name).sealing_key(1_700_000_000), b"AKPS", Content("secret"))[1]
+
+
+def opens(name: str, envelope: bytes) -> bool:
+    """By any key that the queue has, its own or granted."""
+    queue, names = view(name), key_names(envelope)
+    found = [grant.key for grant in queue.key_grants(names)]
+    own = queue.opening_key(names)
+    for key in [*found, *(() if own is None else (own,))]:
+        try:
+            return open_envelope(key, envelope).content.body == "secret"
+        except EnvelopeError:
+            continue
+    return False
+
+
+def code_of(answer: Any) -> tuple[int, str]:
+    return answer.status_code, answer.json()["code"]
+
+
+def end_waiting_period(key: dict[str, Any]) -> None:
+    EncryptionKey.objects.filter(pk=key["id"]).update(deletes_at=clock.now() - timedelta(seconds=1))
+
+
+# --- REST ---
+
+
+def test_key_is_made_listed_described_and_changed(caller: Caller) -> None:
+    made = make(caller, description="of orders", shared_accounts=["111122223333", "111122223333", caller.account_id])
+    assert made["state"] == "enabled" and made["versions"] == 1 and made["shared_accounts"] == ["111122223333"]
+    assert made["arn"] == f"arn:aws:kms:us-east-1:{caller.account_id}:key/{made['id']}"
+    assert "wrapped" not in json.dumps(made)
+    make(caller, "another")
+    listed = caller.request("GET", KEYS + "?page_size=1").json()
+    assert [one["name"] for one in listed["encryption_keys"]] == ["another"]
+    rest = caller.request("GET", f"{KEYS}?page_token={listed['next_page_token']}").json()
+    assert rest == {"encryption_keys": [made], "next_page_token": None}
+    changed = caller.request("PATCH", f"{KEYS}/{made['id']}", {"description": "", "shared_accounts": []}).json()
+    assert changed == {**made, "description": "", "shared_accounts": []}
+    assert caller.request("GET", f"{KEYS}/{made['id']}").json() == changed
+    assert new_caller("neighbour").request("GET", f"{KEYS}/{made['id']}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {}, {"name": ""}, {"name": "a b"}, {"name": "a/b"}, {"name": "é"}, {"name": "x" * 65}, {"name": 1},
+        {"name": "a", "description": "x" * 257}, {"name": "a", "description": "\x00"}, {"name": "a", "other": 1},
+        {"name": "a", "shared_accounts": ["1"]}, {"name": "a", "shared_accounts": "111122223333"},
+        {"name": "a", "shared_accounts": ["111122223333"] * 101}, {"name": "a", "shared_accounts": [None]},
+    ],
+)  # fmt: skip
+def test_bad_key_is_refused_and_nothing_is_stored(caller: Caller, body: dict[str, Any]) -> None:
+    answer = caller.request("POST", KEYS, body)
+    assert answer.status_code == 400 and answer["content-type"].startswith("application/problem+json")
+    assert not EncryptionKey.objects.exists() and not EncryptionKeyVersion.objects.exists()
+
+
+def test_name_is_unique_in_the_account_until_the_key_is_deleted(caller: Caller) -> None:
+    made = make(caller)
+    assert code_of(caller.request("POST", KEYS, {"name": made["name"]})) == (409, "encryption-key-exists")
+    make(new_caller("neighbour"))
+    do(caller, made, "deletion", body={"days": 7})
+    assert code_of(caller.request("POST", KEYS, {"name": made["name"]})) == (409, "encryption-key-exists")
+    end_waiting_period(made)
+    assert actions.delete_due_keys() == 1
+    assert make(caller)["id"] != made["id"]
+
+
+def test_keys_and_versions_have_a_bound(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "KEYS_PER_ACCOUNT_MAX", 1)
+    monkeypatch.setattr(limits, "VERSIONS_PER_KEY_MAX", 2)
+    made = make(caller)
+    assert code_of(caller.request("POST", KEYS, {"name": "second"})) == (403, "over-limit")
+    assert do(caller, made, "rotation").json()["versions"] == 2
+    assert code_of(do(caller, made, "rotation")) == (403, "over-limit")
+
+
+@pytest.mark.parametrize("key_id", ["x", "5f0c3e9e-0000-4000-8000-000000000001", "orders-key"])
+def test_key_that_is_not_there_is_not_found(caller: Caller, key_id: str) -> None:
+    make(caller)
+    for method, what in (("GET", ""), ("GET", "/uses"), ("POST", "/enable"), ("DELETE", "/deletion")):
+        assert caller.request(method, f"{KEYS}/{key_id}{what}").status_code == 404
+
+
+# --- states ---
+
+
+def test_key_goes_through_its_states(caller: Caller) -> None:
+    made = make(caller)
+    assert do(caller, made, "disable").json()["state"] == "disabled"
+    assert do(caller, made, "enable").json()["state"] == "enabled"
+    assert code_of(do(caller, made, "deletion", "DELETE")) == (409, "encryption-key-state")
+    pending = do(caller, made, "deletion", body={"days": 7})
+    assert pending.status_code == 202 and pending.json()["state"] == "pending_deletion"
+    assert pending.json()["deletes_at"] is not None
+    for what in ("enable", "disable", "rotation", "deletion"):
+        assert code_of(do(caller, made, what, body={} if what == "deletion" else None)) == (409, "encryption-key-state")
+    cancelled = do(caller, made, "deletion", "DELETE").json()
+    assert (cancelled["state"], cancelled["deletes_at"]) == ("disabled", None)
+
+
+@pytest.mark.parametrize("days", [6, 31, 0, -1, "7", 7.5, True, None])
+def test_waiting_period_has_its_bounds(caller: Caller, days: object) -> None:
+    made = make(caller)
+    assert do(caller, made, "deletion", body={"days": days}).status_code == 400
+    assert EncryptionKey.objects.get().state == "enabled"
+
+
+def test_key_is_not_deleted_before_its_waiting_period_is_over(caller: Caller) -> None:
+    made = make(caller)
+    do(caller, made, "deletion", body={"days": 7})
+    resync()
+    assert EncryptionKeyVersion.objects.count() == 1
+    end_waiting_period(made)
+    resync()
+    assert not EncryptionKeyVersion.objects.exists()
+    assert caller.request("GET", f"{KEYS}/{made['id']}").status_code == 404
+
+
+def test_every_change_of_a_key_is_in_the_audit_trail(caller: Caller) -> None:
+    made = make(caller)
+    for what in ("disable", "disable", "enable", "rotation"):
+        do(caller, made, what)
+    do(caller, made, "deletion", body={})
+    end_waiting_period(made)
+    actions.delete_due_keys()
+    rows = AuditEntry.objects.filter(subject=f"encryption_key:{made['id']}").order_by("id")
+    assert [(row.action.removeprefix("encryption_key."), row.actor) for row in rows] == [
+        ("create", caller.access_key_id),
+        ("disable", caller.access_key_id),
+        ("enable", caller.access_key_id),
+        ("rotate", caller.access_key_id),
+        ("schedule_deletion", caller.access_key_id),
+        ("delete", "lifecycle"),
+    ]
+
+
+# --- queues that name keys ---
+
+
+def test_queue_finds_its_key_by_every_name(caller: Caller) -> None:
+    key_id = make(caller)["id"]
+    arn = f"arn:aws:kms:us-east-1:{caller.account_id}"
+    for number, named in enumerate(
+        (key_id, "alias/orders-key", f"{arn}:key/{key_id}", f"{arn}:alias/orders-key"),
+    ):
+        make_queue(caller, f"q{number}", KmsMasterKeyId=named)
+        queue = Queue.objects.get(name=f"q{number}")
+        assert (queue.encryption_key, queue.encryption_keys) == (key_id, [key_id])
+        assert queue.attributes["KmsMasterKeyId"] == named and queue.attributes["SqsManagedSseEnabled"] == "false"
+
+
+def test_name_that_is_none_of_a_key_of_the_account_is_kept_and_names_nothing(caller: Caller) -> None:
+    foreign = make(new_caller("neighbour"), "theirs")
+    for number, named in enumerate(
+        ("alias/none", foreign["id"], foreign["arn"], "alias/theirs", "arn:aws:kms:eu-west-1:1:key/x", "orders-key"),
+    ):
+        make_queue(caller, f"q{number}", KmsMasterKeyId=named)
+        queue = Queue.objects.get(name=f"q{number}")
+        assert (queue.encryption_key, queue.attributes["KmsMasterKeyId"]) == ("", named)
+
+
+def test_queue_that_is_given_the_name_again_finds_a_key_made_since(caller: Caller) -> None:
+    make_queue(caller, "orders", KmsMasterKeyId="alias/orders-key")
+    made = make(caller)
+    assert Queue.objects.get().encryption_key == ""
+    caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"KmsMasterKeyId": "alias/orders-key"})
+    assert Queue.objects.get().encryption_key == made["id"]
+
+
+def test_queue_forgets_its_key_with_the_attribute_but_not_what_it_sealed(caller: Caller) -> None:
+    made = make(caller)
+    for change in ({"KmsMasterKeyId": ""}, {"SqsManagedSseEnabled": "true"}):
+        name = next(iter(change))
+        make_queue(caller, name, KmsMasterKeyId=made["id"])
+        envelope = sealed_in(name)
+        caller.sqs("SetQueueAttributes", QueueName=name, Attributes=change)
+        queue = Queue.objects.get(name=name)
+        assert (queue.encryption_key, queue.encryption_keys) == ("", [made["id"]])
+        assert opens(name, envelope)
+        assert key_names(sealed_in(name)).encryption_version == 0
+
+
+def test_rest_shows_and_sets_the_key_of_a_queue(caller: Caller) -> None:
+    made = make(caller)
+    content = {"name": "orders", "encryption_key": "alias/orders-key", "data_key_reuse_seconds": 60}
+    queue = caller.request("POST", "/v1/queues", content).json()
+    assert (queue["encryption_key"], queue["encryption_key_id"]) == ("alias/orders-key", made["id"])
+    assert queue["data_key_reuse_seconds"] == 60
+    queue = caller.request("PATCH", "/v1/queues/orders", {"encryption_key": None}).json()
+    assert (queue["encryption_key"], queue["encryption_key_id"], queue["data_key_reuse_seconds"]) == (None, None, None)
+
+
+def test_rotation_writes_no_row_of_a_queue_and_old_messages_open(caller: Caller) -> None:
+    made = make(caller)
+    make_queue(caller, "orders", KmsMasterKeyId=made["id"])
+    before, version = sealed_in("orders"), Queue.objects.get().version
+    do(caller, made, "rotation")
+    after = sealed_in("orders")
+    assert key_names(after).encryption_version > key_names(before).encryption_version
+    assert opens("orders", before) and opens("orders", after)
+    assert Queue.objects.get().version == version and QueueDataKey.objects.count() == 1
+
+
+def dead_letters_to(caller: Caller, name: str) -> dict[str, str]:
+    arn = f"arn:aws:sqs:us-east-1:{caller.account_id}:{name}"
+    return {"RedrivePolicy": json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 3})}
+
+
+def test_dead_letters_open_along_the_chain_after_key_and_version_changed(caller: Caller) -> None:
+    """The key of the source is given to it before, and another one after it was chained."""
+    first, second = make(caller), make(caller, "second")
+    make_queue(caller, "last")
+    make_queue(caller, "dead", **dead_letters_to(caller, "last"))
+    make_queue(caller, "orders", KmsMasterKeyId=first["id"], **dead_letters_to(caller, "dead"))
+    envelopes = [sealed_in("orders")]
+    do(caller, first, "rotation")
+    envelopes.append(sealed_in("orders"))
+    caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"KmsMasterKeyId": second["id"]})
+    envelopes.append(sealed_in("orders"))
+    do(caller, second, "rotation")
+    for name in ("orders", "dead", "last"):
+        assert [opens(name, envelope) for envelope in envelopes] == [True] * 3, name
+
+
+# --- rights ---
+
+
+def restricted(caller: Caller, *actions_allowed: str, resource: str = "*") -> Caller:
+    statement = {"Effect": "Allow", "Action": list(actions_allowed), "Resource": resource}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    made = keys.make_key(OPERATOR, caller.account_id, keys.KeySpec("restricted", policy=policy))
+    return Caller(caller.account_id, made.key.access_key_id)
+
+
+def test_giving_a_queue_a_key_needs_the_right_to_use_that_key(caller: Caller) -> None:
+    made, other = make(caller), make(caller, "other")
+    make_queue(caller, "orders")
+    arn = f"arn:aws:penstock:us-east-1:{caller.account_id}:encryption-key/{made['id']}"
+    without = restricted(caller, "sqs:*")
+    policy = {"Statement": [
+        {"Effect": "Allow", "Action": "sqs:*", "Resource": "*"},
+        {"Effect": "Allow", "Action": "penstock:UseEncryptionKey", "Resource": arn},
+    ], "Version": "2012-10-17"}  # fmt: skip
+    allowed = keys.make_key(OPERATOR, caller.account_id, keys.KeySpec("allowed", policy=json.dumps(policy)))
+    with_one = Caller(caller.account_id, allowed.key.access_key_id)
+    for key, key_id, status in ((without, made["id"], 403), (with_one, made["id"], 200), (with_one, other["id"], 403)):
+        named = {"KmsMasterKeyId": key_id}
+        assert key.sqs("SetQueueAttributes", QueueName="orders", Attributes=named).status_code == status
+        assert key.request("PATCH", "/v1/queues/orders", {"encryption_key": key_id}).status_code == status
+        assert key.sqs("CreateQueue", QueueName=f"new-{status}-{key_id}", Attributes=named).status_code == status
+        created = {"name": f"rest-{status}-{key_id}", "encryption_key": key_id}
+        assert key.request("POST", "/v1/queues", created).status_code == (201 if status == 200 else 403)
+    assert without.sqs("SetQueueAttributes", QueueName="orders", Attributes={"DelaySeconds": "1"}).status_code == 200
+
+
+def test_rights_on_a_key_are_of_that_key(caller: Caller) -> None:
+    made, other = make(caller), make(caller, "other")
+    arn = f"arn:aws:penstock:us-east-1:{caller.account_id}:encryption-key/{made['id']}"
+    key = restricted(caller, "penstock:DisableEncryptionKey", resource=arn)
+    assert do(key, made, "disable").status_code == 200
+    assert do(key, other, "disable").status_code == do(key, made, "enable").status_code == 403
+
+
+# --- counts of use ---
+
+
+def told(caller: Caller, uses: Any) -> Any:
+    return Caller("", "").request("POST", "/internal/encryption-keys/used", {"uses": uses})
+
+
+def test_uses_told_by_front_ends_add_up_by_the_hour(caller: Caller) -> None:
+    made = make(caller)
+    for counts in ([3, 1], [1, 0]):
+        assert told(caller, {made["id"]: counts, str(uuid.uuid4()): [9, 9]}).status_code == 200
+    assert told(caller, {}).status_code == 200
+    shown = do(caller, made, "uses", "GET").json()["uses"]
+    assert [(row["sealed"], row["opened"]) for row in shown] == [(4, 1)]
+    assert EncryptionKeyUse.objects.count() == 1
+    assert EncryptionKeyUse.objects.get().hour.minute == 0
+
+
+@pytest.mark.parametrize("uses", [{"x": [1, 1]}, {str(uuid.uuid4()): [1]}, {str(uuid.uuid4()): [-1, 0]}, [], None])
+def test_uses_that_do_not_parse_are_refused(caller: Caller, uses: Any) -> None:
+    assert told(caller, uses).status_code == 400
+
+
+def test_uses_are_no_account_s_to_tell(caller: Caller) -> None:
+    assert caller.request("POST", "/internal/encryption-keys/used", {"uses": {}}).status_code == 401
+
+
+def test_old_counts_are_forgotten(caller: Caller) -> None:
+    made = make(caller)
+    told(caller, {made["id"]: [1, 1]})
+    assert actions.forget_old_uses() == 0
+    EncryptionKeyUse.objects.update(hour=clock.now() - timedelta(days=limits.USE_DAYS_KEPT + 1))
+    assert actions.forget_old_uses() == 1
+
+
+# --- the end ---
+
+
+def wrapped_values() -> list[bytes]:
+    """Everything in the database that could still be a wrapped key."""
+    found = []
+    with connection.cursor() as cursor:
+        for table, column in (
+            ("queue_data_key", "wrapped"),
+            ("queue_data_key_grant", "wrapped"),
+            ("encryption_key_version", "wrapped"),
+            ("account", "account_key_wrapped"),
+        ):
+            cursor.execute(f"SELECT {column} FROM {table}")
+            found += [bytes(row[0]) for row in cursor.fetchall()]
+    return found
+
+
+def scene(caller: Caller) -> tuple[dict[str, Any], bytes]:
+    """A queue with a key, and a dead-letter queue which was granted its data key; a message of it."""
+    made = make(caller)
+    make_queue(caller, "dead")
+    make_queue(caller, "orders", KmsMasterKeyId=made["id"], **dead_letters_to(caller, "dead"))
+    envelope = sealed_in("orders")
+    assert opens("orders", envelope) and opens("dead", envelope)
+    return made, envelope
+
+
+def test_deleted_key_leaves_nothing_that_opens_its_messages(caller: Caller) -> None:
+    """The copies of data keys that dead-letter queues hold do not help."""
+    made, envelope = scene(caller)
+    versions = {bytes(row.wrapped) for row in EncryptionKeyVersion.objects.all()}
+    do(caller, made, "deletion", body={})
+    end_waiting_period(made)
+    actions.delete_due_keys()
+    assert not versions & set(wrapped_values())
+    assert not opens("dead", envelope)
+    assert DataKeyGrant.objects.count() == 1, "the grant is there, and opens nothing"
+    queue = view("orders")
+    assert queue.opening_key(key_names(envelope)) is None
+
+
+def test_shredded_queue_leaves_no_copy_of_its_data_keys(caller: Caller) -> None:
+    _, envelope = scene(caller)
+    held = {bytes(row.wrapped) for row in QueueDataKey.objects.filter(queue__name="orders")}
+    granted = {bytes(row.wrapped) for row in DataKeyGrant.objects.all()}
+    assert held == granted
+    version = Queue.objects.get(name="dead").version
+    assert caller.request("DELETE", "/v1/queues/orders?shred=true").status_code == 202
+    assert not held & set(wrapped_values())
+    assert not opens("dead", envelope)
+    assert Queue.objects.get(name="dead").version > version, "front ends hear of it"
+
+
+def test_deleted_queue_leaves_its_dead_letters_readable_until_they_are_gone(caller: Caller) -> None:
+    _, envelope = scene(caller)
+    held = {bytes(row.wrapped) for row in QueueDataKey.objects.filter(queue__name="orders")}
+    assert caller.request("DELETE", "/v1/queues/orders").status_code == 202
+    assert not QueueDataKey.objects.filter(queue__name="orders").exists()
+    resync()
+    assert opens("dead", envelope)
+    Queue.objects.filter(name="orders").update(
+        deleted_at=clock.now() - timedelta(days=redrive.limits.KEY_GRANT_DAYS + 1)
+    )
+    resync()
+    assert not held & set(wrapped_values()) and not opens("dead", envelope)
+
+
+@pytest.mark.parametrize("value", ["1", "yes", "", "True"])
+def test_shred_is_true_or_false(caller: Caller, value: str) -> None:
+    make_queue(caller, "orders")
+    assert caller.request("DELETE", f"/v1/queues/orders?shred={value}").status_code == 400
+    assert Queue.objects.get().state == "active"
+
+
+def test_shredded_account_leaves_nothing_that_opens_anything(caller: Caller) -> None:
+    """Copies of rows made before, as in a backup of single tables, do not open without the account's key."""
+    from django.db import transaction
+
+    neighbour = new_caller("neighbour")
+    make(neighbour)
+    scene(caller)
+    data_key = QueueDataKey.objects.get(queue__name="orders")
+    owner_uuid = Queue.objects.get(name="orders").uuid.bytes
+    with transaction.atomic():
+        shred_account(OPERATOR, caller.account_id)
+    wrapped = Queue.objects.get(name="orders").account.account_key_wrapped
+    with pytest.raises(KeyringError):
+        keyring().unwrap_data_key(caller.account_id, bytes(wrapped), owner_uuid, data_key.version, data_key.wrapped)
+    with pytest.raises(KeyringError):
+        keyring().unwrap_account_key(caller.account_id, bytes(wrapped))
+    left = Queue.objects.filter(account_id=caller.account_id)
+    assert {queue.state for queue in left} <= {"deleting", "deleted"}
+    assert not QueueDataKey.objects.filter(queue__account_id=caller.account_id).exists()
+    assert not EncryptionKeyVersion.objects.filter(key__account_id=caller.account_id).exists()
+    assert EncryptionKeyVersion.objects.filter(key__account_id=neighbour.account_id).count() == 1
+    assert AuditEntry.objects.filter(account_id=caller.account_id, action="account.shred").count() == 1
+
+
+def test_lifecycle_of_a_shredded_queue_ends(caller: Caller) -> None:
+    make_queue(caller, "orders")
+    caller.request("DELETE", "/v1/queues/orders?shred=true")
+    assert Queue.objects.get().state == "deleted"
+    assert lifecycle.due_queues(0) == ([], None)

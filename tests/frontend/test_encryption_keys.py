@@ -1,0 +1,447 @@
+"""Encryption keys of customers on the message path: envelopes, rotation, states, other accounts, the end of keys."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from frontend.crypto.envelope import (
+    Content,
+    EnvelopeError,
+    KeyNames,
+    derived_data_key,
+    key_names,
+    open_envelope,
+    seal,
+)
+from frontend.crypto.keyring import Keyring, KeyringError, derived_key
+from frontend.metadata.records import (
+    DataKeyGrantRecord,
+    DataKeyRecord,
+    EncryptionKeyRecord,
+    EncryptionKeyVersionRecord,
+    QueueRecord,
+)
+from frontend.queues.encryption_key_uses import EncryptionKeyUses, KeyUseCounts
+from storage_nodes.protocol.records import decode_body
+from tests.support.frontend_plane import ACCOUNT, OTHER_ACCOUNT, QUEUE_URL, Installation
+
+KEY_ID = "5f0c3e9e-0000-4000-8000-000000000001"
+OTHER_KEY_ID = "5f0c3e9e-0000-4000-8000-000000000002"
+UUID = b"q" * 16
+OPEN_TO_OTHERS = (
+    '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"AWS":"' + OTHER_ACCOUNT + '"},'
+    '"Action":"sqs:*","Resource":"*"}]}'
+)
+
+
+def encrypted(front: Installation, name: str = "orders", key_id: str = KEY_ID, **attributes: str) -> QueueRecord:
+    """The queue names the key, which is enabled and has one version."""
+    record = front.metadata.queues[(ACCOUNT, name)]
+    names = {"KmsMasterKeyId": key_id, **attributes}
+    changed = msgspec.structs.replace(
+        record, attributes={**record.attributes, **names}, encryption_key=key_id, encryption_keys=[key_id]
+    )
+    front.metadata.queues[(ACCOUNT, name)] = changed
+    if key_id not in front.metadata.encryption_keys:
+        front.metadata.encryption_keys[key_id] = EncryptionKeyRecord(
+            key_id, ACCOUNT, "enabled", [key_version(front, changed, 7, key_id)], 1
+        )
+    return changed
+
+
+def key_version(
+    front: Installation, record: QueueRecord, number: int, key_id: str = KEY_ID
+) -> EncryptionKeyVersionRecord:
+    key = uuid.UUID(key_id).bytes
+    wrapped = front.keyring.new_encryption_key(ACCOUNT, record.account_key_wrapped, key, number)
+    return EncryptionKeyVersionRecord(number, wrapped)
+
+
+def change_key(front: Installation, key_id: str = KEY_ID, **changes: Any) -> None:
+    held = front.metadata.encryption_keys
+    held[key_id] = msgspec.structs.replace(held[key_id], **changes)
+
+
+def stored(front: Installation, partition: int = 1) -> list[bytes]:
+    """Envelopes."""
+    return [decode_body(message.body).value for message in front.storage.logs[partition]]
+
+
+async def send(front: Installation, body: str = "x", **options: Any) -> Any:
+    return await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": body}, **options)
+
+
+async def receive(front: Installation, count: int = 10, url: str = QUEUE_URL, **options: Any) -> Any:
+    return await front.sqs("ReceiveMessage", {"QueueUrl": url, "MaxNumberOfMessages": count}, **options)
+
+
+# --- keys and envelopes ---
+
+
+def test_version_of_an_encryption_key_opens_for_its_account_and_its_key_only() -> None:
+    ring = Keyring(bytes(32))
+    account_key, other = ring.new_account_key(ACCOUNT), ring.new_account_key(OTHER_ACCOUNT)
+    key_id = uuid.UUID(KEY_ID).bytes
+    wrapped = ring.new_encryption_key(ACCOUNT, account_key, key_id, 7)
+    assert len(ring.unwrap_encryption_key(ACCOUNT, account_key, key_id, 7, wrapped)) == 32
+    for arguments in (
+        (ACCOUNT, account_key, key_id, 8, wrapped),
+        (ACCOUNT, account_key, uuid.UUID(OTHER_KEY_ID).bytes, 7, wrapped),
+        (OTHER_ACCOUNT, other, key_id, 7, wrapped),
+        (ACCOUNT, ring.new_account_key(ACCOUNT), key_id, 7, wrapped),
+    ):
+        with pytest.raises(KeyringError):
+            ring.unwrap_encryption_key(*arguments)
+    with pytest.raises(KeyringError):  # one that was wrapped for another purpose
+        ring.unwrap_data_key(ACCOUNT, account_key, key_id, 7, wrapped)
+
+
+def test_derived_key_needs_the_encryption_key_and_the_data_key_and_the_period() -> None:
+    one = derived_key(b"e" * 32, b"d" * 32, 300)
+    others = [
+        derived_key(b"f" * 32, b"d" * 32, 300),
+        derived_key(b"e" * 32, b"c" * 32, 300),
+        derived_key(b"e" * 32, b"d" * 32, 600),
+        derived_key(b"d" * 32, b"e" * 32, 300),
+    ]
+    assert len({one, *others}) == 5 and len(one) == 32
+    # The bytes that are stored under it depend on this: it never changes.
+    assert one.hex() == "40030b0b3c5bd2dcdea0a80ad142ec7785d03a1b8de291238a6c56b90ed5c384"
+
+
+@pytest.mark.parametrize("at", range(17, 29))
+def test_envelope_of_a_derived_key_does_not_open_with_any_byte_of_its_key_names_changed(at: int) -> None:
+    names = KeyNames(3, 7, 1_700_000_100)
+    key = derived_data_key(names, b"k" * 32, ACCOUNT, UUID)
+    envelope = seal(key, b"AKPS", Content("hello"), b"\x05")[1]
+    assert key_names(envelope) == names
+    assert open_envelope(key, envelope, b"\x05").content.body == "hello"
+    changed = bytearray(envelope)
+    changed[at] ^= 1
+    with pytest.raises(EnvelopeError):
+        open_envelope(key, bytes(changed), b"\x05")
+    # Nor where the reader believes what the changed names say.
+    forged = derived_data_key(key_names(bytes(changed)), b"k" * 32, ACCOUNT, UUID)
+    with pytest.raises(EnvelopeError):
+        open_envelope(forged, bytes(changed), b"\x05")
+
+
+@pytest.mark.parametrize("length", [0, 1, 21, 29])
+def test_envelope_that_is_cut_names_no_key(length: int) -> None:
+    key = derived_data_key(KeyNames(3, 7, 300), b"k" * 32, ACCOUNT, UUID)
+    envelope = seal(key, b"AKPS", Content("hello"))[1]
+    with pytest.raises(EnvelopeError):
+        key_names(envelope[:length])
+
+
+# --- messages ---
+
+
+async def test_message_of_a_queue_with_a_key_says_which_version_sealed_it(front: Installation) -> None:
+    encrypted(front)
+    assert (await send(front)).status == 200
+    names = key_names(stored(front)[0])
+    assert names == KeyNames(1, 7, int(front.clock.now_s) // 300 * 300)
+    assert (await receive(front)).json["Messages"][0]["Body"] == "x"
+
+
+async def test_data_key_is_reused_for_its_period_and_no_longer(front: Installation) -> None:
+    encrypted(front, KmsDataKeyReusePeriodSeconds="60")
+    front.clock.now_s = 1_700_000_040.0
+    for step_s in (0, 59, 1, 60):
+        front.clock.now_s += step_s
+        assert (await send(front)).status == 200
+    assert [key_names(envelope).since_s - 1_700_000_040 for envelope in stored(front)] == [0, 0, 60, 120]
+    assert len((await receive(front)).json["Messages"]) == 4
+
+
+async def test_message_sealed_before_a_rotation_opens_after_it_unwritten(front: Installation) -> None:
+    record = encrypted(front)
+    await send(front, "before")
+    versions = front.metadata.encryption_keys[KEY_ID].versions
+    change_key(front, versions=[*versions, key_version(front, record, 9)], version=2)
+    before = stored(front)[0]
+    await send(front, "after")
+    assert [key_names(envelope).encryption_version for envelope in stored(front)] == [7, 9]
+    assert stored(front)[0] == before
+    bodies = [one["Body"] for one in (await receive(front)).json["Messages"]]
+    assert bodies == ["before", "after"]
+
+
+async def test_front_end_that_has_not_heard_of_a_rotation_yet_asks_again(front: Installation) -> None:
+    """Another front end seals under the new version already."""
+    record = encrypted(front)
+    old = front.metadata.encryption_keys[KEY_ID]
+    change_key(front, versions=[*old.versions, key_version(front, record, 9)], version=2)
+    await send(front, "new")
+    new = front.metadata.encryption_keys[KEY_ID]
+    stale = True
+
+    async def refreshed(account_id: str, key_id: str) -> EncryptionKeyRecord:
+        nonlocal stale
+        stale = False
+        return new
+
+    front.metadata.encryption_keys[KEY_ID] = old
+    front.metadata.refresh_encryption_key = refreshed  # type: ignore[method-assign]  # of this one object
+    assert (await receive(front)).json["Messages"][0]["Body"] == "new"
+    assert not stale
+
+
+async def test_message_opens_after_its_queue_was_given_another_key_or_none(front: Installation) -> None:
+    first = encrypted(front)
+    await send(front, "first")
+    encrypted(front, key_id=OTHER_KEY_ID)
+    both = [KEY_ID, OTHER_KEY_ID]
+    record = front.metadata.queues[(ACCOUNT, "orders")]
+    front.metadata.queues[(ACCOUNT, "orders")] = msgspec.structs.replace(record, encryption_keys=both)
+    front.metadata.encryption_keys[OTHER_KEY_ID] = EncryptionKeyRecord(
+        OTHER_KEY_ID, ACCOUNT, "enabled", [key_version(front, first, 8, OTHER_KEY_ID)], 1
+    )
+    await send(front, "second")
+    attributes = {name: value for name, value in record.attributes.items() if name != "KmsMasterKeyId"}
+    front.metadata.queues[(ACCOUNT, "orders")] = msgspec.structs.replace(
+        record, attributes=attributes, encryption_key="", encryption_keys=both
+    )
+    await send(front, "third")
+    assert [key_names(envelope).encryption_version for envelope in stored(front)] == [7, 8, 0]
+    bodies = [one["Body"] for one in (await receive(front)).json["Messages"]]
+    assert bodies == ["first", "second", "third"]
+
+
+def dead_letter_queue(front: Installation, source: QueueRecord, key_ids: Sequence[str] = (KEY_ID,)) -> None:
+    """What the source's dead-letter queue looks like: it holds a grant of the data key, and the id of the key."""
+    front.add_queue("dead", (50,))
+    record = front.metadata.queues[(ACCOUNT, "dead")]
+    wrapped = front.keyring.new_data_key(ACCOUNT, source.account_key_wrapped, record.queue_uuid, 2)
+    grant = DataKeyGrantRecord(1, source.data_keys[0].wrapped, source.queue_uuid, source.name)
+    front.metadata.queues[(ACCOUNT, "dead")] = msgspec.structs.replace(
+        record,
+        account_key_wrapped=source.account_key_wrapped,
+        data_keys=[DataKeyRecord(2, wrapped)],
+        key_grants=[grant],
+        encryption_keys=list(key_ids),
+    )
+
+
+async def dead_letter(front: Installation) -> None:
+    """The message of `orders` as its storage node moves it: as it is, with a header that says where it died."""
+    from storage_nodes.protocol.dead_letters import copy_of_dead
+    from storage_nodes.protocol.messages import DeadSource, DeathReason
+
+    message = front.storage.logs[1].pop(0)
+    source = DeadSource(1, 0, message.sent_ms, message.sent_ms, 1, DeathReason.MAX_RECEIVES, message.sent_ms)
+    await front.storage.send(50, [copy_of_dead(source, message.body)], False)
+
+
+async def test_dead_letter_opens_in_its_dead_letter_queue_after_a_rotation(front: Installation) -> None:
+    source = encrypted(front)
+    await send(front, "dead")
+    dead_letter_queue(front, source)
+    await dead_letter(front)
+    versions = front.metadata.encryption_keys[KEY_ID].versions
+    change_key(front, versions=[*versions, key_version(front, source, 9)], version=2)
+    answer = await receive(front, url=QUEUE_URL.replace("orders", "dead"))
+    assert answer.json["Messages"][0]["Body"] == "dead"
+
+
+async def test_dead_letter_under_a_disabled_key_is_refused_and_kept(front: Installation) -> None:
+    source = encrypted(front)
+    await send(front, "dead")
+    dead_letter_queue(front, source)
+    await dead_letter(front)
+    url = QUEUE_URL.replace("orders", "dead")
+    change_key(front, state="disabled", version=2)
+    assert (await receive(front, url=url)).error == "KmsDisabled"
+    change_key(front, state="enabled", version=3)
+    # It was given back at once, and the receive that was refused is not counted.
+    answer = (await front.sqs("ReceiveMessage", {"QueueUrl": url, "AttributeNames": ["All"]})).json["Messages"][0]
+    assert answer["Body"] == "dead"
+
+
+# --- states ---
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "query_code"),
+    [
+        ("disabled", "KmsDisabled", "KMS.DisabledException"),
+        ("pending_deletion", "KmsInvalidState", "KMS.InvalidStateException"),
+        (None, "KmsNotFound", "KMS.NotFoundException"),
+    ],
+)
+async def test_key_that_cannot_be_used_refuses_sends_and_receives(
+    front: Installation, state: str | None, error: str, query_code: str
+) -> None:
+    encrypted(front)
+    await send(front)
+    if state is None:
+        del front.metadata.encryption_keys[KEY_ID]
+    else:
+        change_key(front, state=state, version=2)
+    batch = {"QueueUrl": QUEUE_URL, "Entries": [{"Id": "a", "MessageBody": "x"}]}
+    for answer in (await send(front), await front.sqs("SendMessageBatch", batch), await receive(front)):
+        assert (answer.status, answer.error) == (400, error)
+        assert answer.headers["x-amzn-query-error"] == f"{query_code};Sender"
+    rest = await front.rest("/v1/queues/orders/messages", {"body": "x"})
+    assert rest.status == 409 and rest.json["code"] == error[:3].lower() + "-" + rest.json["code"][4:]
+    # What needs no key goes on.
+    asked = {"QueueUrl": QUEUE_URL, "AttributeNames": ["All"]}
+    answer = await front.sqs("GetQueueAttributes", asked)
+    assert answer.json["Attributes"]["ApproximateNumberOfMessages"] == "1"
+    assert answer.json["Attributes"]["KmsMasterKeyId"] == KEY_ID
+    assert (await front.sqs("PurgeQueue", {"QueueUrl": QUEUE_URL})).status == 200
+
+
+async def test_messages_are_kept_while_their_key_is_disabled(front: Installation) -> None:
+    encrypted(front)
+    await send(front)
+    change_key(front, state="disabled", version=2)
+    assert (await receive(front)).error == "KmsDisabled"
+    change_key(front, state="enabled", version=3)
+    assert (await receive(front)).json["Messages"][0]["Body"] == "x"
+
+
+async def test_long_poll_gives_nothing_once_the_key_is_disabled(front: Installation) -> None:
+    encrypted(front)
+    await send(front)
+    acquire = front.storage.acquire
+
+    async def disable_then_acquire(*given: Any, **named: Any) -> Any:
+        change_key(front, state="disabled", version=2)
+        return await acquire(*given, **named)
+
+    front.storage.acquire = disable_then_acquire  # type: ignore[method-assign]  # of this one object
+    answer = await front.sqs("ReceiveMessage", {"QueueUrl": QUEUE_URL, "WaitTimeSeconds": 5})
+    assert answer.error == "KmsDisabled"
+
+
+async def test_long_poll_of_a_dead_letter_queue_opens_by_the_keys_as_they_are_when_it_ends(front: Installation) -> None:
+    """The dead-letter queue itself names no key: what its letters need is looked at when they come."""
+    source = encrypted(front)
+    await send(front, "dead")
+    dead_letter_queue(front, source)
+    await dead_letter(front)
+    acquire = front.storage.acquire
+
+    async def disable_then_acquire(*given: Any, **named: Any) -> Any:
+        change_key(front, state="disabled", version=2)
+        return await acquire(*given, **named)
+
+    front.storage.acquire = disable_then_acquire  # type: ignore[method-assign]  # of this one object
+    url = QUEUE_URL.replace("orders", "dead")
+    assert (await front.sqs("ReceiveMessage", {"QueueUrl": url, "WaitTimeSeconds": 5})).error == "KmsDisabled"
+
+
+async def test_name_of_the_managed_key_needs_no_key_of_the_customer(front: Installation) -> None:
+    for named in ("alias/aws/sqs", f"arn:aws:kms:us-east-1:{ACCOUNT}:alias/aws/sqs"):
+        front.add_queue("orders", attributes={"KmsMasterKeyId": named})
+        assert (await send(front)).status == 200
+    assert key_names(stored(front)[0]).encryption_version == 0
+
+
+async def test_name_of_no_key_refuses_as_the_key_that_it_would_name(front: Installation) -> None:
+    front.add_queue("orders", attributes={"KmsMasterKeyId": "alias/none"})
+    assert (await send(front)).error == "KmsNotFound"
+
+
+async def test_key_record_of_another_account_opens_nothing(front: Installation) -> None:
+    encrypted(front)
+    change_key(front, account_id=OTHER_ACCOUNT, version=2)
+    assert (await send(front)).error == "KmsNotFound"
+
+
+# --- callers of other accounts ---
+
+
+async def test_caller_of_another_account_needs_the_key_to_be_shared_with_it(front: Installation) -> None:
+    encrypted(front, Policy=OPEN_TO_OTHERS)
+    await send(front)
+    for answer in (await send(front, key=front.other_key), await receive(front, key=front.other_key)):
+        assert answer.error == "KmsAccessDenied"
+    # Nor is it told in which state the key is.
+    change_key(front, state="disabled", version=2)
+    assert (await send(front, key=front.other_key)).error == "KmsAccessDenied"
+    change_key(front, state="enabled", shared_accounts=[OTHER_ACCOUNT], version=3)
+    assert (await send(front, key=front.other_key)).status == 200
+    assert len((await receive(front, key=front.other_key)).json["Messages"]) == 2
+
+
+# --- the end of keys ---
+
+
+async def test_ciphertext_opens_no_more_without_the_encryption_key_or_without_the_data_key(
+    front: Installation,
+) -> None:
+    """All that a database and its nodes still hold is tried, with the master key at hand: grants of the data key
+    without the encryption key, the encryption key without the data key."""
+    record = encrypted(front)
+    await send(front, "secret")
+    envelope, names = stored(front)[0], key_names(stored(front)[0])
+    ring, owner = front.keyring, (ACCOUNT, record.account_key_wrapped)
+    data_key = ring.unwrap_data_key(*owner, record.queue_uuid, 1, record.data_keys[0].wrapped)
+    version = front.metadata.encryption_keys[KEY_ID].versions[0]
+    encryption_key = ring.unwrap_encryption_key(*owner, uuid.UUID(KEY_ID).bytes, 7, version.wrapped)
+    account_key = ring.unwrap_account_key(*owner)
+    body = decode_body(front.storage.logs[1][0].body)
+    for left in (
+        data_key,
+        encryption_key,
+        account_key,
+        derived_key(account_key, data_key, names.since_s),
+        derived_key(encryption_key, account_key, names.since_s),
+        derived_key(bytes(32), data_key, names.since_s),
+        derived_key(encryption_key, bytes(32), names.since_s),
+    ):
+        with pytest.raises(EnvelopeError):
+            open_envelope(derived_data_key(names, left, ACCOUNT, record.queue_uuid), envelope, _size(body))
+    whole = derived_data_key(names, derived_key(encryption_key, data_key, names.since_s), ACCOUNT, record.queue_uuid)
+    assert open_envelope(whole, envelope, _size(body)).content.body == "secret"
+
+
+async def test_messages_of_a_deleted_key_are_left_and_others_are_given(front: Installation) -> None:
+    """Unlike those of a disabled key they will never open: they hold up nobody."""
+    record = encrypted(front)
+    await send(front, "lost")
+    del front.metadata.encryption_keys[KEY_ID]
+    attributes = {name: value for name, value in record.attributes.items() if name != "KmsMasterKeyId"}
+    front.metadata.queues[(ACCOUNT, "orders")] = msgspec.structs.replace(
+        record, attributes=attributes, encryption_key=""
+    )
+    await send(front, "kept")
+    assert [one["Body"] for one in (await receive(front)).json["Messages"]] == ["kept"]
+
+
+def _size(body: Any) -> bytes:
+    from storage_nodes.protocol.usage import size_field
+
+    return size_field(body.key)
+
+
+# --- uses ---
+
+
+async def test_uses_of_a_key_are_counted_by_message(front: Installation) -> None:
+    encrypted(front)
+    entries = [{"Id": str(one), "MessageBody": "x"} for one in range(3)]
+    await front.sqs("SendMessageBatch", {"QueueUrl": QUEUE_URL, "Entries": entries})
+    await send(front)
+    await receive(front, 2)
+    assert front.plane.queues.uses.take(10) == {KEY_ID: KeyUseCounts(4, 2)}
+    assert front.plane.queues.uses.take(10) == {}
+
+
+def test_uses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    from frontend.queues import encryption_key_uses
+
+    monkeypatch.setattr(encryption_key_uses, "KEY_USES_HELD_MAX", 1)
+    uses = EncryptionKeyUses()
+    uses.note("a", 1, 0)
+    uses.note("b", 1, 0)
+    uses.note("a", 0, 1)
+    assert uses.take(10) == {"a": KeyUseCounts(1, 1)}
