@@ -24,7 +24,7 @@ from api.billing.pricing.periods import (
 from api.billing.pricing.priced_month import CreditLeft, PricedMonth, SpanUsage, TaxRate, price_month
 from api.billing.pricing.standard_plan import STANDARD_CODE
 from api.billing.pricing.terms import parse_terms
-from api.billing.provisional import provisional_quantities_of
+from api.billing.provisional import quantities_so_far
 from api.billing.selectors import account_plans, closed_at, credits_left, quantities_of, versions_of
 
 
@@ -97,16 +97,14 @@ def _span_usage(
     account_id: str, span: PlanSpan, terms: Terms, interval: Interval, period: BillingPeriod, is_provisional: bool
 ) -> SpanUsage:
     version = terms.versions[span.version_id]
-    usage = quantities_of(account_id, span.interval)
-    if is_provisional:
-        usage = usage + provisional_quantities_of(account_id, span.interval)
+    read = quantities_so_far if is_provisional else quantities_of
     return SpanUsage(
         str(version),
         parse_terms(version.terms),
         span.interval.hours,
         interval.hours,
         Interval(*period).hours,
-        usage,
+        read(account_id, span.interval),
     )
 
 

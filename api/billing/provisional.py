@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection, transaction
-from django.db.models import Exists, OuterRef, QuerySet, Sum
+from django.db.models import Exists, OuterRef, QuerySet
 from psycopg import sql
 
 from api.billing import limits
@@ -21,6 +21,7 @@ from api.billing.models import FillLedger, MeterReading, ProvisionalUsage, Usage
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import Interval
 from api.billing.pricing.priced_month import QueueQuantities
+from api.billing.selectors import quantities_in, queue_sums, settled_usage
 
 FULL = "More usage is not settled than the meter holds: settle it (docs/usage.md)."
 
@@ -100,11 +101,14 @@ def _merge(cursor: Any, rows: Iterable[ProvisionalRow]) -> set[str]:
 
 def provisional_quantities_of(account_id: str, interval: Interval) -> list[QueueQuantities]:
     """Per queue, of the interval's hours that are not settled."""
-    sums = {f"sum_{meter}": Sum(meter.value) for meter in UsageMeter}
-    rows = unsettled(account_id, interval).values("queue_uuid").annotate(**sums).order_by("queue_uuid")
-    return [
-        QueueQuantities(row["queue_uuid"], {meter: int(row[f"sum_{meter}"]) for meter in UsageMeter}) for row in rows
-    ]
+    return quantities_in(queue_sums(unsettled(account_id, interval)))
+
+
+def quantities_so_far(account_id: str, interval: Interval) -> list[QueueQuantities]:
+    """Settled and provisional ones, of a queue one after the other. One statement: an hour that is settled in the same
+    moment is in it once."""
+    settled, provisional = settled_usage(account_id, interval), unsettled(account_id, interval)
+    return quantities_in(queue_sums(settled).union(queue_sums(provisional), all=True))
 
 
 def unsettled(account_id: str, interval: Interval) -> QuerySet[ProvisionalUsage]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Count, Q, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 
 from api.accounts.models import Account
 from api.billing import limits
@@ -53,8 +53,16 @@ def settled_up_to() -> datetime | None:
 
 def quantities_of(account_id: str, interval: Interval) -> list[QueueQuantities]:
     """Per queue, summed over its hours, partitions and origins."""
-    rows = _usage_of(account_id, interval).values("queue_uuid").annotate(**_SUMS).order_by("queue_uuid")
-    return [QueueQuantities(row["queue_uuid"], _quantities(row)) for row in rows]
+    return quantities_in(queue_sums(settled_usage(account_id, interval)))
+
+
+def queue_sums(rows: QuerySet[Any]) -> Any:
+    """Of rows with a queue and counters; to be read by `quantities_in`."""
+    return rows.values("queue_uuid").annotate(**_SUMS)
+
+
+def quantities_in(sums: Any) -> list[QueueQuantities]:
+    return [QueueQuantities(row["queue_uuid"], _quantities(row)) for row in sums.order_by("queue_uuid")]
 
 
 class UsageLine(NamedTuple):
@@ -68,7 +76,7 @@ class UsageLine(NamedTuple):
 
 def used_queues(account_id: str, interval: Interval, after: UUID | None, limit: int) -> list[UUID]:
     """Queues with usage, by their UUIDs, from the first one behind `after` on."""
-    rows = _usage_of(account_id, interval)
+    rows = settled_usage(account_id, interval)
     if after is not None:
         rows = rows.filter(queue_uuid__gt=after)
     return list(rows.values_list("queue_uuid", flat=True).distinct().order_by("queue_uuid")[:limit])
@@ -76,7 +84,7 @@ def used_queues(account_id: str, interval: Interval, after: UUID | None, limit: 
 
 def usage_of(account_id: str, interval: Interval, queues: Sequence[UUID] | None = None) -> list[UsageLine]:
     """Per queue and origin, by name; of all queues, or of these."""
-    usage = _usage_of(account_id, interval)
+    usage = settled_usage(account_id, interval)
     if queues is not None:
         usage = usage.filter(queue_uuid__in=queues)
     rows = list(usage.values("queue_uuid", "origin").annotate(**_SUMS))
@@ -90,7 +98,7 @@ def usage_of(account_id: str, interval: Interval, queues: Sequence[UUID] | None 
 _SUMS = {f"sum_{meter}": Sum(meter.value) for meter in UsageMeter}
 
 
-def _usage_of(account_id: str, interval: Interval) -> Any:
+def settled_usage(account_id: str, interval: Interval) -> QuerySet[HourlyUsage]:
     return HourlyUsage.objects.filter(account_id=account_id, hour__gte=interval.start, hour__lt=interval.end)
 
 

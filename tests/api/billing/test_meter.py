@@ -5,8 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
+from django.db import connection
 
 from api import clock
 from api.accounts.models import Account
@@ -14,7 +16,7 @@ from api.audit.actions import OPERATOR
 from api.billing import provisional
 from api.billing.actions.budgets import BudgetSpec, judge_budgets, put_budget
 from api.billing.actions.plans import ensure_standard_plan
-from api.billing.meter import CostMeter, cost_meter
+from api.billing.meter import CostMeter, cost_meter, month_spending
 from api.billing.models import BudgetEvent, MeterReading, SpendingStop
 from api.billing.pipeline import NEVER_READ, answer_now
 from api.billing.pricing.meters import UsageMeter
@@ -82,6 +84,27 @@ def test_hour_that_is_settled_is_not_provisional_any_more(account: str) -> None:
     assert read(account).provisional[UsageMeter.SENT_UNITS] == 0
     assert merge([seen(account, 900, hour)]) == set(), "a late record is the pipeline's to settle"
     assert provisional.drop_settled() == 1 and provisional.ProvisionalUsage.objects.count() == 0
+
+
+def test_hour_that_is_settled_while_the_meter_is_read_counts_once(account: str) -> None:
+    ensure_standard_plan()
+    plan(account)
+    hour = this_hour() - HOUR
+    if hour < NOW.start:
+        pytest.skip("the month began in this hour")
+    merge([seen(account, 1100, hour)])
+    done: list[datetime] = []
+
+    def settle_behind(execute: Any, sql: str, *given: Any) -> Any:
+        answer = execute(sql, *given)
+        if "hourly_usage" in sql and not done:
+            done.append(hour)
+            settle_hour([UsageRow(account, hour, QUEUE, 0, "client", sent_units=1100)], hour)
+        return answer
+
+    with connection.execute_wrapper(settle_behind):
+        spent = month_spending(Account.objects.get(pk=account), NOW)
+    assert done and spent.charges_minor == 100
 
 
 def settle_hour(rows: list[UsageRow], hour: datetime) -> None:
