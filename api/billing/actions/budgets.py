@@ -8,7 +8,6 @@ as `sending_stopped`.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
@@ -118,7 +117,7 @@ def judge(account: Account, period: BillingPeriod) -> int:
         if budget.stops_sending and levels_reached(budget.limit_minor, spent, per_minor, [STOP_PERCENT]):
             used_up.append(budget)
             made += _note(budget, period, BudgetEventKind.STOP, STOP_PERCENT, spending)
-    return made + _set_stop(account, period, used_up, clock.now())
+    return made + _set_stop(account, period, used_up, spending.currency)
 
 
 def _note(
@@ -142,7 +141,7 @@ def _note(
     return int(is_new)
 
 
-def _set_stop(account: Account, period: BillingPeriod, used_up: list[SpendingBudget], now: datetime) -> int:
+def _set_stop(account: Account, period: BillingPeriod, used_up: list[SpendingBudget], currency: str) -> int:
     """Part of the caller's transaction, with the account locked. 1 where the account sends again.
 
     The stop names a budget that is used up: where that budget was raised or deleted, it passes to another one.
@@ -157,7 +156,7 @@ def _set_stop(account: Account, period: BillingPeriod, used_up: list[SpendingBud
     if stop is not None:
         stop.delete()
     if used_up:
-        SpendingStop.objects.create(account=account, budget=used_up[0], period_start=period.start, since=now)
+        SpendingStop.objects.create(account=account, budget=used_up[0], period_start=period.start, since=clock.now())
         record(BUDGETS, account.pk, "account.stop_sending", f"account:{account.pk}", budget=used_up[0].name)
         if is_ours:
             stop_sending(BUDGETS, account.pk, _reason(used_up[0]))
@@ -167,7 +166,7 @@ def _set_stop(account: Account, period: BillingPeriod, used_up: list[SpendingBud
     record(BUDGETS, account.pk, "account.resume_sending", f"account:{account.pk}", budget=stop.budget.name)
     if is_ours:
         resume_sending(BUDGETS, account.pk)
-    return _note(stop.budget, period, BudgetEventKind.RESUME, 0, NOTHING_SPENT)
+    return _note(stop.budget, period, BudgetEventKind.RESUME, 0, NOTHING_SPENT._replace(currency=currency))
 
 
 def _reason(budget: SpendingBudget) -> str:

@@ -96,6 +96,16 @@ def test_raised_budget_lets_the_account_send_and_alerts_again(account: str) -> N
     assert BudgetEvent.objects.filter(budget=None).count() == len(events(account)), "events outlive their budget"
 
 
+def test_events_name_the_currency_of_the_account(account: str) -> None:
+    plan(account, currency="EUR")
+    put_budget(OPERATOR, account, "cap", spec(stops_sending=True))
+    spend(account, 1000)
+    judge_budgets(account)
+    put_budget(OPERATOR, account, "cap", spec(5000, stops_sending=True))
+    events = BudgetEvent.objects.order_by("id").values_list("kind", "currency")
+    assert list(events) == [("alert", "EUR"), ("alert", "EUR"), ("stop", "EUR"), ("resume", "EUR")]
+
+
 def test_stop_passes_to_another_budget_that_is_used_up_and_ends_with_that_one(account: str) -> None:
     plan(account)
     put_budget(OPERATOR, account, "first", spec(stops_sending=True))
