@@ -127,11 +127,13 @@ def meter_reading() -> MeterReading:
     return MeterReading.objects.filter(pk=1).first() or MeterReading()
 
 
+@transaction.atomic
 def note_reading(as_of: datetime | None, took_ms: int, ended_at: datetime, missing: str) -> None:
-    """`as_of` None: it did not go further than before."""
-    changes: dict[str, Any] = {
-        "took_ms": took_ms, "ended_at": ended_at, "missing": missing[: limits.DETAIL_CHARACTERS_MAX],
-    }  # fmt: skip
-    if as_of is not None:
-        changes["as_of"] = as_of
-    MeterReading.objects.update_or_create(pk=1, defaults=changes)
+    """`as_of` None: it did not go further than before. A look that began earlier and ended later takes nothing back; a
+    time that lies ahead of `ended_at` is one of a clock that was wrong."""
+    reading, _ = MeterReading.objects.select_for_update().get_or_create(pk=1)
+    if as_of is not None and (reading.as_of is None or reading.as_of < as_of or reading.as_of > ended_at):
+        reading.as_of = as_of
+    reading.took_ms, reading.ended_at = took_ms, ended_at
+    reading.missing = missing[: limits.DETAIL_CHARACTERS_MAX]
+    reading.save()

@@ -83,3 +83,4 @@ def test_look_that_took_long_leaves_the_nodes_their_time() -> None:
     assert is_due(MeterReading(), now)
     slow = MeterReading(took_ms=10_000, ended_at=now - timedelta(seconds=60))
     assert not is_due(slow, now) and is_due(slow, now + timedelta(seconds=60))
+    assert is_due(MeterReading(took_ms=10_000, ended_at=now + timedelta(days=1)), now), "the clock was a day ahead"

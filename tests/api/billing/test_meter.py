@@ -146,6 +146,15 @@ def test_meter_says_how_far_it_goes(account: str) -> None:
     assert not read(account).is_live
 
 
+def test_look_that_began_earlier_and_ended_later_takes_nothing_back() -> None:
+    now = clock.now()
+    note_reading(now, 20, now, "")
+    note_reading(now - timedelta(seconds=20), 30_000, now + timedelta(seconds=10), "")
+    assert provisional.meter_reading().as_of == now
+    note_reading(now - timedelta(hours=1), 20, now - timedelta(hours=1), "")
+    assert provisional.meter_reading().as_of == now - timedelta(hours=1), "the clock was an hour ahead"
+
+
 def test_meter_is_read_over_rest(caller: Caller) -> None:
     plan(caller.account_id)
     merge([seen(caller.account_id, 500)])
