@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -15,8 +15,11 @@ from frontend.usage_reports import request_record
 from storage_nodes.protocol.records import decode_body
 from storage_nodes.protocol.usage import Origin
 from storage_nodes.protocol.usage_records import HOUR_MS, KIND_WINDOW, VERSION
-from workers.usage.meter_round import is_due
+from workers.usage import meter_round, running
+from workers.usage.__main__ import bring_up_to_now
+from workers.usage.meter_round import MeterLook, is_due
 from workers.usage.open_windows import what_is_missing
+from workers.usage.running import RoundDone
 from workers.usage.stream_tail import rows_of
 
 HOUR = 496_000 * HOUR_MS
@@ -25,9 +28,10 @@ QUEUE = b"q" * 16
 
 
 def window(
-    sent: int, until_ms: int = HOUR_MS, hour_ms: int = HOUR, origin: int = Origin.CLIENT, stored: int = 0
-) -> bytes:
-    row = ["one", 7, ACCOUNT, QUEUE, hour_ms, hour_ms + until_ms, False, stored, 0]
+    sent: int, until_ms: int = HOUR_MS, hour_ms: int = HOUR, origin: int = Origin.CLIENT, stored: int = 0,
+    account: str = ACCOUNT, cluster: str = "one",
+) -> bytes:  # fmt: skip
+    row = [cluster, 7, account, QUEUE, hour_ms, hour_ms + until_ms, False, stored, 0]
     return bytes((VERSION, KIND_WINDOW)) + msgspec.msgpack.encode(
         [*row, [[origin, sent, 0, 0, 0, 0, 0, sent * 10, 0, sent, 0]]]
     )
@@ -55,7 +59,8 @@ def test_what_is_stored_counts_once_however_many_origins_there_are() -> None:
 @pytest.mark.parametrize(
     "value",
     [b"", b"\x09\x01\x90", window(-1), window(3, hour_ms=HOUR + 1), window(3, hour_ms=HOUR + 48 * HOUR_MS),
-     window(1 << 50), window(3, origin=9)],
+     window(1 << 50), window(3, origin=9), window(3, account="1" * 13), window(3, account="a\0"),
+     window(3, cluster="\0")],
 )  # fmt: skip
 def test_record_that_is_not_sound_adds_nothing(value: bytes) -> None:
     assert sum(figures([value, window(1)]).values()) == 1
@@ -66,6 +71,20 @@ def test_reports_of_front_ends_are_requests() -> None:
     early, late = (request_record(b"f" * 16, hour, [CountedRow((ACCOUNT, QUEUE, "K"), (n, 1, 0))]) for n in (2, 5))
     (row,) = rows_of([decode_body(early).value, decode_body(late).value], HOUR)
     assert row.counters[-2:] == [5, 1] and row.source.endswith("/K")
+
+
+def test_requests_that_were_only_throttled_make_no_row() -> None:
+    report = request_record(b"f" * 16, CountedHour(HOUR), [CountedRow((ACCOUNT, bytes(16), "K"), (0, 0, 7))])
+    assert rows_of([decode_body(report).value], HOUR) == []
+
+
+def test_report_of_now_judges_the_budgets_of_what_it_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[set[str]] = []
+    monkeypatch.setattr("workers.storage.storage", lambda: None)
+    monkeypatch.setattr(meter_round, "look", lambda *given: MeterLook("", {ACCOUNT}, datetime.now(UTC)))
+    monkeypatch.setattr(meter_round, "judge_spending", lambda accounts, is_late: judged.append(accounts))
+    monkeypatch.setattr(running, "run_round", lambda *given: RoundDone(0, ""))
+    assert bring_up_to_now(0.0)["missing"] == "" and judged == [{ACCOUNT}]
 
 
 def test_closing_names_what_it_may_lack() -> None:

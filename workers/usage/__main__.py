@@ -1,7 +1,7 @@
 """`python -m workers.usage [--wait-s N]`: what `./penstock report ... --now` runs before it reads the figures.
 
-Closes the open windows, reads them into the live meter, and settles the hours that are over where Spark is there. Tells
-what it does on stderr, a line each; one JSON object on stdout: `asked`, `missing` (empty: all that was acknowledged
+Closes the open windows, reads them into the live meter, judges the budgets of those that used more, and settles the
+hours that are over where Spark is there. Tells what it does on stderr, a line each; one JSON object on stdout: `asked`, `missing` (empty: all that was acknowledged
 before `asked` is counted), `settled_hours`, `not_settled` (why).
 """
 
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
 
 def bring_up_to_now(wait_s: float) -> dict[str, object]:
     from workers.storage import close_storage, storage
-    from workers.usage.meter_round import look
+    from workers.usage.meter_round import judge_spending, look
     from workers.usage.running import run_round
 
     say("closing open windows")
@@ -36,6 +36,8 @@ def bring_up_to_now(wait_s: float) -> dict[str, object]:
         found = look(storage(), say)
     finally:
         close_storage()
+    # What this look has read is no news to the next one of the worker.
+    judge_spending(found.accounts, lambda: False)
     done = run_round(say, wait_s)
     asked = found.as_of.isoformat()
     return {

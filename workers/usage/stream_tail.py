@@ -20,6 +20,7 @@ from storage_nodes.protocol.usage import Origin
 from workers import limits
 from workers.spark_jobs.limits import CLOCK_AHEAD_MS_MAX, COUNTER_MAX, HOUR_MS, STORED_BYTE_MS_MAX
 from workers.spark_jobs.schemas.usage_record import (
+    ACCOUNT_ID_DIGITS,
     UUID_BYTES,
     RequestReport,
     UsageRecordError,
@@ -83,6 +84,8 @@ def rows_of(values: Iterable[bytes], now_ms: int) -> list[ProvisionalRow]:
             continue
         rows = _of_window(record) if isinstance(record, UsageWindow) else _of_requests(record)
         for key, counters in rows:
+            if not _is_storable(key):
+                continue
             known = found.get(key)
             found[key] = counters if known is None else list(map(max, known, counters))
     return [ProvisionalRow(*key, counters) for key, counters in found.items()]
@@ -109,10 +112,17 @@ def _of_window(window: UsageWindow) -> Iterator[tuple[Key, list[int]]]:
 def _of_requests(report: RequestReport) -> Iterator[tuple[Key, list[int]]]:
     hour, nothing = _time_of(report.hour_ms), [0] * (_COUNTERS - 2)
     for row in report.rows:
-        if len(row.queue_uuid) == UUID_BYTES and _are_sound([row.requests, row.empty_receives]):
+        figures = [row.requests, row.empty_receives]
+        if len(row.queue_uuid) == UUID_BYTES and any(figures) and _are_sound(figures):
             source = f"{report.front_end.hex()}/{report.sequence}/{row.access_key_id}"[:USAGE_SOURCE_CHARACTERS_MAX]
             key = (hour, row.account_id, UUID(bytes=row.queue_uuid), source, _CLIENT)
-            yield key, [*nothing, row.requests, row.empty_receives]
+            yield key, [*nothing, *figures]
+
+
+def _is_storable(key: Key) -> bool:
+    """What PostgreSQL would refuse would hold up all that stands behind it in the stream."""
+    _, account_id, _, source, _ = key
+    return len(account_id) <= ACCOUNT_ID_DIGITS and account_id.isdigit() and "\0" not in source
 
 
 def _are_sound(figures: list[int]) -> bool:
