@@ -143,6 +143,14 @@ def test_round_without_its_claim_merges_nothing(spark: Spark) -> None:
     assert settled_figures() == {0: 5}
 
 
+def test_round_without_its_claim_removes_no_files_of_another(spark: Spark) -> None:
+    spark.arrive("a", {0: 5})
+    of_another = spark.write(HourSpan(hour(0), hour(1)), str(UUID(int=7)))
+    with pytest.raises(ClaimLost):
+        run_round(spark, hour(1) + CLOSE_GRACE_MS, lambda: False)
+    assert (of_another / "_SUCCESS").exists() and spark.settled == []
+
+
 def test_files_that_a_settlement_had_to_leave_out_are_logged(spark: Spark) -> None:
     spark.arrive("a", {0: 5})
     spark.left_out = ["windows/a/x.parquet"]
@@ -336,3 +344,20 @@ def test_days_that_ended_are_rolled_up(spark: Spark) -> None:
     work = UsageRound(spark.lake, "one", "1=a:1", lambda: True, run, spark.merge, settled_up_to)
     roll_up_days(work, [HourSpan(hour(0), hour(1)), HourSpan(hour(30), hour(3 * day + 2))])
     assert rolled == [["rollup", "--from", str(hour(day)), "--to", str(hour(3 * day))]]
+
+
+def test_days_whose_rollup_failed_are_rolled_up_by_the_next_round(spark: Spark) -> None:
+    rolled: list[list[str]] = []
+
+    def run(name: str, arguments: list[str], holds_claim: Callable[[], bool], time_s_max: float) -> dict[str, Any]:
+        spark.crash("before rollup")
+        rolled.append(arguments[2:])
+        return {}
+
+    work = UsageRound(spark.lake, "one", "1=a:1", lambda: True, run, spark.merge, settled_up_to)
+    spark.crash_at = "before rollup"
+    with pytest.raises(Crash):
+        roll_up_days(work, [HourSpan(hour(20), hour(24))])
+    roll_up_days(work, [HourSpan(hour(24), hour(25))])
+    assert rolled == [["--from", str(hour(0)), "--to", str(hour(24))]]
+    assert roll_up_days(work, []) == [] and len(rolled) == 1

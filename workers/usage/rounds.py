@@ -65,6 +65,7 @@ def settle_due(work: UsageRound, now_ms: int) -> list[HourSpan]:
     entries = work.lake.entries()
     span = span_to_settle(entries, noted_entries(work.lake), work.settled_up_to(), now_ms)
     spans = pieces(span) if span else []
+    require_claim(work)
     # Of rounds that were cut off: this one holds the claim, so nothing reads them.
     shutil.rmtree(work.lake.root / "settlements", ignore_errors=True)
     for piece in spans:
@@ -74,13 +75,29 @@ def settle_due(work: UsageRound, now_ms: int) -> list[HourSpan]:
 
 
 def roll_up_days(work: UsageRound, settled: list[HourSpan]) -> list[HourSpan]:
-    """Days that ended within what was settled, or of which records came late: the spans that were rolled up."""
+    """Days that ended within what was settled, late records included, and those that an earlier round could not roll
+    up: the spans that were rolled up."""
     days = [whole_days(span) for span in settled]
-    found = [span for span in days if span is not None]
-    for span in found:
+    due = [*_days_left(work.lake), *(span for span in days if span is not None)]
+    if not due:
+        return []
+    whole = HourSpan(min(span.from_ms for span in due), max(span.to_ms for span in due))
+    _note_days_left(work.lake, [whole])
+    spans = pieces(whole)
+    for span in spans:
         place = ["--lake", str(work.lake.root), "--from", str(span.from_ms), "--to", str(span.to_ms)]
         work.run_job("rollup", place, work.holds_claim, limits.USAGE_JOB_S_MAX)
-    return found
+    _note_days_left(work.lake, [])
+    return spans
+
+
+def _days_left(lake: Lake) -> list[HourSpan]:
+    path = lake.root / "days_left.json"
+    return msgspec.json.decode(path.read_bytes(), type=list[HourSpan]) if path.exists() else []
+
+
+def _note_days_left(lake: Lake, spans: list[HourSpan]) -> None:
+    lake.note(lake.root / "days_left.json", msgspec.json.encode(spans))
 
 
 def whole_days(span: HourSpan) -> HourSpan | None:
@@ -113,9 +130,7 @@ def settle_span(work: UsageRound, span: HourSpan) -> None:
     run = uuid4()
     arguments = ["--lake", str(work.lake.root), "--from", str(span.from_ms), "--to", str(span.to_ms), "--run", str(run)]
     answer = work.run_job("settle", arguments, work.holds_claim, limits.USAGE_JOB_S_MAX)
-    if not work.holds_claim():
-        # Another round may have merged later figures, which these would replace.
-        raise ClaimLost("the claim of the usage run is lost")
+    require_claim(work)
     left_out = {name: answer[name] for name in ("refused_files", "conflicts") if answer.get(name)}
     if left_out:
         _log.warning("usage_left_out", run=str(run), from_ms=span.from_ms, to_ms=span.to_ms, **left_out)
@@ -123,6 +138,12 @@ def settle_span(work: UsageRound, span: HourSpan) -> None:
     merged = work.merge(directory, run, span)
     shutil.rmtree(directory, ignore_errors=True)
     _log.info("usage_settled", run=str(run), from_ms=span.from_ms, to_ms=span.to_ms, merged=str(merged))
+
+
+def require_claim(work: UsageRound) -> None:
+    """Before what would harm another round: its files, or later figures that it has merged. Raises ClaimLost."""
+    if not work.holds_claim():
+        raise ClaimLost("the claim of the usage run is lost")
 
 
 def span_to_settle(

@@ -16,6 +16,7 @@ import structlog
 from api import clock
 from api.billing.provisional import first_provisional_hour
 from api.billing.selectors import settled_up_to
+from api.billing.settling import SettlingError
 from api.settings.environment import environment
 from api.settings.server_urls import DATABASE_URL, server_url
 from storage_nodes.model import format_node_list
@@ -74,7 +75,7 @@ def run_round(say: Say = lambda text: None, wait_s: float = 0.0) -> RoundDone:
             say("the usage worker settles; waiting for it")
             sleep(limits.USAGE_CLAIM_WAIT_S)
         return _settle(Lake(Path(lake_dir)), claim, say)
-    except (JobFailed, ClaimLost, SettlementError, LakeError, StorageError, OSError) as error:
+    except (JobFailed, ClaimLost, SettlementError, SettlingError, LakeError, StorageError, OSError) as error:
         _log.warning("usage_not_settled", error=str(error))
         return RoundDone(0, str(error))
     finally:
