@@ -81,7 +81,10 @@ METER_READ_BYTES = 4 * 1024 * 1024
 METER_READ_S_MAX = 10.0
 # Of one transaction, and how many of those a look does.
 METER_RECORDS_MAX = 50_000
+METER_BYTES_MAX = 16 * 1024 * 1024
 METER_READS_MAX = 4
+# One look on the schedule at a time: the claim is a session of the database.
+METER_CLAIM_KEY = 0x6D657465
 # What the budgets have at its end.
 METER_JUDGE_S_MAX = 10.0
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -12,10 +14,14 @@ from api.billing.models import MeterReading
 from api.billing.pricing.meters import UsageMeter
 from frontend.metering.request_counts import CountedHour, CountedRow
 from frontend.usage_reports import request_record
+from storage_nodes.client import StorageClient
 from storage_nodes.protocol.records import decode_body
 from storage_nodes.protocol.usage import Origin
 from storage_nodes.protocol.usage_records import HOUR_MS, KIND_WINDOW, VERSION
-from workers.usage import meter_round, running
+from workers import limits
+from workers.billing import rounds
+from workers.storage import StorageThread
+from workers.usage import meter_round, running, stream_tail
 from workers.usage.__main__ import bring_up_to_now
 from workers.usage.meter_round import MeterLook, is_due
 from workers.usage.open_windows import what_is_missing
@@ -28,9 +34,14 @@ QUEUE = b"q" * 16
 
 
 def window(
-    sent: int, until_ms: int = HOUR_MS, hour_ms: int = HOUR, origin: int = Origin.CLIENT, stored: int = 0,
-    account: str = ACCOUNT, cluster: str = "one",
-) -> bytes:  # fmt: skip
+    sent: int,
+    until_ms: int = HOUR_MS,
+    hour_ms: int = HOUR,
+    origin: int = Origin.CLIENT,
+    stored: int = 0,
+    account: str = ACCOUNT,
+    cluster: str = "one",
+) -> bytes:
     row = [cluster, 7, account, QUEUE, hour_ms, hour_ms + until_ms, False, stored, 0]
     return bytes((VERSION, KIND_WINDOW)) + msgspec.msgpack.encode(
         [*row, [[origin, sent, 0, 0, 0, 0, 0, sent * 10, 0, sent, 0]]]
@@ -85,6 +96,51 @@ def test_report_of_now_judges_the_budgets_of_what_it_has_read(monkeypatch: pytes
     monkeypatch.setattr(meter_round, "judge_spending", lambda accounts, is_late: judged.append(accounts))
     monkeypatch.setattr(running, "run_round", lambda *given: RoundDone(0, ""))
     assert bring_up_to_now(0.0)["missing"] == "" and judged == [{ACCOUNT}]
+
+
+class Log:
+    """A stream of 20 records, one a page; the client of `read_tail`."""
+
+    async def stream_read(self, partition: int, offset: int, limit_bytes: int) -> SimpleNamespace:
+        return SimpleNamespace(batches=[bytes(1000)], next_offset=offset + 1, high_watermark=20)
+
+
+async def test_tail_is_bounded_by_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_tail, "records_of", lambda batch, start, end: [(start, 0, b"", window(1))])
+    monkeypatch.setattr(limits, "METER_BYTES_MAX", 2500)
+    tail = await stream_tail.read_tail(cast(StorageClient, Log()), 3, 0, HOUR)
+    assert (tail.next_offset, tail.at_end) == (3, False)
+    assert (await stream_tail.read_tail(cast(StorageClient, Log()), 3, 18, HOUR)).at_end
+
+
+@pytest.mark.django_db
+def test_look_that_reads_for_too_long_leaves_the_rest_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+    answers: list[Any] = ["", [3], stream_tail.Tail([], 5, False), stream_tail.Tail([], 9, False)]
+
+    class Slow:
+        """In the place of the storage thread: each call takes more than half of what all reads may."""
+
+        def run(self, work: Any, timeout_s: float) -> Any:
+            now_s[0] += limits.METER_READ_S_MAX * 0.6
+            return answers.pop(0)
+
+    monkeypatch.setattr(meter_round, "monotonic", lambda: now_s[0])
+    found = meter_round.look(cast(StorageThread, Slow()))
+    assert found.missing == meter_round.MORE and len(answers) == 1
+
+
+@pytest.mark.django_db
+def test_one_look_of_the_schedule_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    def look(storage: object) -> MeterLook:
+        looks.append(rounds.read_meter())
+        return MeterLook("", {ACCOUNT}, clock.now())
+
+    monkeypatch.setattr(rounds, "storage", lambda: None)
+    monkeypatch.setattr(meter_round, "look", look)
+    assert rounds.read_meter() == 1 and looks == [0]
 
 
 def test_closing_names_what_it_may_lack() -> None:

@@ -23,7 +23,9 @@ from api.billing.pricing.periods import BillingPeriod
 from api.billing.provisional import meter_reading
 from api.billing.selectors import settled_up_to
 from api.settings.environment import billing_interval_s
-from workers.limits import METER_JUDGE_S_MAX
+from api.settings.server_urls import DATABASE_URL, server_url
+from workers.limits import METER_CLAIM_KEY, METER_JUDGE_S_MAX
+from workers.schedule import ScheduleLock
 from workers.storage import storage
 from workers.usage import meter_round
 
@@ -50,12 +52,17 @@ def watch_budgets() -> int:
 
 def read_meter() -> int:
     """A look of the live meter, and the budgets of those that used more. How many accounts that were."""
-    if not meter_round.is_due(meter_reading(), clock.now()):
-        return 0
-    found = meter_round.look(storage())
-    ends_s = monotonic() + METER_JUDGE_S_MAX
-    meter_round.judge_spending(found.accounts, lambda: monotonic() > ends_s)
-    return len(found.accounts)
+    claim = ScheduleLock(server_url(DATABASE_URL), METER_CLAIM_KEY)
+    try:
+        # A look may take longer than a tick.
+        if not claim.hold() or not meter_round.is_due(meter_reading(), clock.now()):
+            return 0
+        found = meter_round.look(storage())
+        ends_s = monotonic() + METER_JUDGE_S_MAX
+        meter_round.judge_spending(found.accounts, lambda: monotonic() > ends_s)
+        return len(found.accounts)
+    finally:
+        claim.release()
 
 
 def _draft(month: Month) -> None:

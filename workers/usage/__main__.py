@@ -1,8 +1,8 @@
 """`python -m workers.usage [--wait-s N]`: what `./penstock report ... --now` runs before it reads the figures.
 
 Closes the open windows, reads them into the live meter, judges the budgets of those that used more, and settles the
-hours that are over where Spark is there. Tells what it does on stderr, a line each; one JSON object on stdout: `asked`, `missing` (empty: all that was acknowledged
-before `asked` is counted), `settled_hours`, `not_settled` (why).
+hours that are over where Spark is there. Tells what it does on stderr, a line each; one JSON object on stdout: `asked`,
+`missing` (empty: all that was acknowledged before `asked` is counted), `settled_hours`, `not_settled` (why).
 """
 
 from __future__ import annotations

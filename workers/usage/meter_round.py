@@ -24,6 +24,7 @@ from workers.storage import StorageThread
 from workers.usage.open_windows import Say, close_windows
 from workers.usage.stream_tail import Tail, read_tail, usage_partitions
 
+MORE = "More usage stands in the stream than one look reads: the next one goes on."
 _log = structlog.get_logger(__name__)
 
 
@@ -81,9 +82,12 @@ def judge_spending(accounts: set[str], is_late: Callable[[], bool]) -> int:
 def _read(storage: StorageThread, as_of: datetime, accounts: set[str]) -> str:
     """Why something is missing; empty: nothing is."""
     now_ms = int(as_of.timestamp() * 1000)
+    ends_s = monotonic() + limits.METER_READ_S_MAX
     for partition in storage.run(usage_partitions, limits.METER_READ_S_MAX):
         name = f"{environment().cluster_id}/{partition}"
         for _ in range(limits.METER_READS_MAX):
+            if monotonic() > ends_s:
+                return MORE
             offset = position_of(name)
             tail = _tail(storage, partition, offset, now_ms)
             changed = merge_provisional(name, tail.next_offset, tail.rows)
@@ -93,7 +97,7 @@ def _read(storage: StorageThread, as_of: datetime, accounts: set[str]) -> str:
             if tail.at_end:
                 break
         else:
-            return "More usage stands in the stream than one look reads: the next one goes on."
+            return MORE
     return ""
 
 

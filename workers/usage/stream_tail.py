@@ -53,8 +53,9 @@ async def usage_partitions(client: StorageClient) -> list[int]:
 async def read_tail(client: StorageClient, partition: int, offset: int, now_ms: int) -> Tail:
     """What stands from `offset` on, up to a bound. Raises StorageError."""
     values: list[bytes] = []
+    held_bytes = 0
     at_end = False
-    while not at_end and len(values) < limits.METER_RECORDS_MAX:
+    while not at_end and len(values) < limits.METER_RECORDS_MAX and held_bytes < limits.METER_BYTES_MAX:
         try:
             page = await client.stream_read(partition, offset, limits.METER_READ_BYTES)
         except StorageError as error:
@@ -67,6 +68,7 @@ async def read_tail(client: StorageClient, partition: int, offset: int, now_ms: 
             continue
         for batch in page.batches:
             values.extend(value for _, _, _, value in records_of(batch, offset, page.next_offset))
+            held_bytes += len(batch)
         at_end = page.next_offset >= page.high_watermark or page.next_offset <= offset
         offset = page.next_offset
     return Tail(rows_of(values, now_ms), offset, at_end)
