@@ -1,6 +1,6 @@
 """Usage of hours that are not settled, from the usage stream itself: what the live meter adds to what is settled.
 
-An hour is either settled or provisional: from the moment in which a run has settled it, its rows here count no more.
+An hour is either settled or provisional: once a run has settled it, its rows here are not counted.
 The figures of a key are cumulative, so rows that come again, or late, change nothing; the greatest counts. What is
 missing here until it is settled: what is stored by a queue without traffic, and records that the pipeline must judge.
 """

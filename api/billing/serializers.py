@@ -52,7 +52,7 @@ class CostMeterSerializer(serializers.Serializer):
     settled_up_to = serializers.DateTimeField(allow_null=True)
     as_of = serializers.DateTimeField(allow_null=True, help_text="What was acknowledged before is counted.")
     is_live = serializers.BooleanField(help_text="`as_of` is not long ago, and nothing is missing.")
-    missing = serializers.CharField(help_text="Why something is missing. Empty: nothing is.")
+    missing = serializers.CharField(help_text="That something is missing. Empty: nothing is.")
     provisional = QuantitiesSerializer(help_text="Of the hours that are not settled.")
 
 

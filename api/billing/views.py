@@ -85,6 +85,9 @@ class UsageView(BillingView):
         return Response(UsagePageSerializer(content).data)
 
 
+METER_BEHIND = "What was used since `as_of` may not be counted yet."
+
+
 class MeterView(BillingView):
     @extend_schema(operation_id="meter.get", responses=CostMeterSerializer)
     def get(self, request: Request) -> Response:
@@ -94,7 +97,13 @@ class MeterView(BillingView):
         found = cost_meter(account, period_of(now), now)
         if found is None:
             raise NotFound
-        content = {**found._asdict(), "period": found.period.name, "minor_digits": CURRENCIES[found.currency]}
+        content = {
+            **found._asdict(),
+            "period": found.period.name,
+            "minor_digits": CURRENCIES[found.currency],
+            # The reason names storage nodes: it is the operators' (`meter_incomplete` in the log, `report ... --now`).
+            "missing": METER_BEHIND if found.missing else "",
+        }
         return Response(CostMeterSerializer(content).data)
 
 

@@ -72,7 +72,7 @@ class RequestCounts:
         del self._past[:-REQUEST_HOURS_HELD_MAX]
 
     def hours(self) -> list[CountedHour]:
-        """Those of which something may not have been told, the oldest first."""
+        """The hours with rows that may not have been told, the oldest first."""
         self._past = [hour for hour in self._past if hour.untold()]
         return [*self._past, self._hour]
 

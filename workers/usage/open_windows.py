@@ -44,7 +44,7 @@ def leaders_of(cluster: ClusterInfo) -> Leaders:
 
 
 def what_is_missing(before: Leaders, after: Leaders, silent: set[int]) -> str:
-    """Partitions that came since have no earlier usage; those that are gone tell no more."""
+    """Partitions that were created since have no earlier usage; deleted ones are not asked."""
     led = {partition: after[partition] for partition in before if partition in after}
     without = sum(1 for leader, _ in led.values() if not leader)
     if without:

@@ -23,6 +23,7 @@ from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import HOUR, Interval, floor_hour
 from api.billing.provisional import ProvisionalRow, merge_provisional, note_reading, position_of
 from api.billing.settling import UsageRow, settle
+from api.billing.views import METER_BEHIND
 from tests.api.billing.test_invoices import plan
 from tests.api.billing.usage import NOW, QUEUE, settle_rows
 from tests.support.control_plane import Caller
@@ -158,7 +159,9 @@ def test_look_that_began_earlier_and_ended_later_takes_nothing_back() -> None:
 def test_meter_is_read_over_rest(caller: Caller) -> None:
     plan(caller.account_id)
     merge([seen(caller.account_id, 500)])
+    note_reading(None, 20, clock.now(), "Storage nodes 2 have not closed their windows.")
     found = caller.request("GET", "/v1/billing/meter").json()
+    assert found["missing"] == METER_BEHIND, "customers are not told of storage nodes"
     assert (found["provisional_minor"], found["charges_minor"], found["currency"]) == (40, 40, "USD")
     assert found["provisional"]["sent_units"] == 500 and found["is_live"] is False
 

@@ -75,7 +75,7 @@ class RequestRow(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_
 
 
 class RequestReport(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
-    """What one front end counted since its report before. (front_end, sequence) is written once."""
+    """What one front end counted in the hour so far, of the rows that changed; the greatest figures of a row count."""
 
     front_end: bytes
     sequence: Int64
