@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from api import clock
 from api.billing.actions.invoices import BILLING, issue_invoice
+from api.billing.management.commands import billing_report
+from api.billing.management.commands.billing_report import usage_report
 from api.billing.models import AccountPlan, BillingCredit, HourlyUsage, Invoice, MeterReading
 from api.billing.pipeline import answer_now
+from api.billing.provisional import note_reading
 from tests.api.billing.test_invoices import document, plan
 from tests.api.billing.usage import (
     MONTH_HOURS,
@@ -58,6 +62,18 @@ def test_usage_report_has_quantities_per_queue_and_kind(account: str) -> None:
     assert found["quarantined"] == [{"reason": "negative_counter", "records": 1}]
     assert found["now"]["complete"] is False and found["now"]["missing_from"] == found["settled_up_to"]
     assert "windows were not read" in found["now"]["reason"]
+
+
+def test_look_that_ends_while_the_figures_are_read_makes_no_report_complete(
+    account: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_beside(*given: Any) -> dict[str, Any]:
+        now = clock.now()
+        note_reading(now, 20, now, "")
+        return usage_report(*given)
+
+    monkeypatch.setattr(billing_report, "usage_report", read_beside)
+    assert report("usage", "--account", "tests", "--now")["now"]["complete"] is False
 
 
 def test_invoice_report_has_the_draft_then_the_invoice_priced_again(account: str) -> None:

@@ -44,6 +44,8 @@ class Command(BaseCommand):
             asked = datetime.fromisoformat(options["asked"]) if options["asked"] else clock.now()
         except ValueError as error:
             raise CommandError(str(error)) from None
+        # Before the figures: they may hold more than this says, never less.
+        settled, reading = selectors.settled_up_to(), meter_reading()
         if options["what"] == "quarantine":
             report = quarantine_report(period)
         else:
@@ -55,10 +57,9 @@ class Command(BaseCommand):
             report = make(account, period)
             if options["now"]:
                 report["provisional"] = provisional_report(account, period)
-        settled = selectors.settled_up_to()
         report["settled_up_to"] = _text(settled)
         if options["now"]:
-            answer = answer_now(Interval(*period), settled, meter_reading(), asked)
+            answer = answer_now(Interval(*period), settled, reading, asked)
             times = {"as_of": _text(answer.as_of), "missing_from": _text(answer.missing_from)}
             report["now"] = {**answer._asdict(), **times}
         self.stdout.write(json.dumps(report))
