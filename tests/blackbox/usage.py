@@ -1,4 +1,4 @@
-"""From the clients' own counts to the invoice: `python -m tests.blackbox.usage --operations 200000 [--kills 12]`.
+"""Clients' own counts against the month's figures: `python -m tests.blackbox.usage --operations 200000 [--kills 12]`.
 
 Several accounts, each with a standard and a FIFO queue, send, receive and delete while leaders and front ends are
 killed. Then the open windows are closed, Spark ingests the usage stream and sums the month, and its quantities are
@@ -273,7 +273,7 @@ def lines(proof: Proof) -> list[str]:
 def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     parser = argparse.ArgumentParser(
-        prog="python -m tests.blackbox.usage", description="Counts of clients against what is billed."
+        prog="python -m tests.blackbox.usage", description="Counts of clients against the month's quantities."
     )
     parser.add_argument("--operations", type=int, default=20_000)
     parser.add_argument("--kills", type=int, default=6)

@@ -1,4 +1,4 @@
-"""From the log to the invoice in a running installation: what clients were told is what is billed, through kills."""
+"""From the log to the quantities that are billed, in a running installation: what clients were told, through kills."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [
 OPERATIONS = 2_000
 
 
-def test_what_is_billed_is_what_clients_were_told(installation: RunningInstallation) -> None:
+def test_quantities_of_the_month_are_what_clients_were_told(installation: RunningInstallation) -> None:
     proof = prove(installation, OPERATIONS, kills=2)
     told = "\n".join(lines(proof))
     assert proof.kills == 2 and not proof.wrong and not proof.meter_differs, told
