@@ -18,7 +18,7 @@ _WIPE = "\r\033[K"
 
 class StepDisplay:
     """What the process says on stderr: on a terminal one line that changes, else a line for each step. Lines of its log
-    are kept for the case that it fails."""
+    are not shown; the last lines of all are kept for the case that it fails."""
 
     def __init__(self, shown: IO[str]) -> None:
         self._shown = shown
@@ -29,9 +29,8 @@ class StepDisplay:
     def follow(self, lines: IO[str]) -> None:
         for line in lines:
             text = line.rstrip("\n")
-            if text.startswith("{"):
-                self.last_words = [*self.last_words, text][-limits.LAST_WORDS_LINES :]
-            elif text:
+            self.last_words = [*self.last_words, text][-limits.LAST_WORDS_LINES :]
+            if text and not text.startswith("{"):
                 self._show(text)
 
     def _show(self, text: str) -> None:

@@ -43,6 +43,11 @@ def test_lines_of_the_log_are_kept_for_a_failure_and_not_shown() -> None:
     assert display.last_words[-1] == f'{{"event": {LAST_WORDS_LINES + 2}}}'
 
 
+def test_error_that_a_terminal_wipes_is_kept_for_a_failure() -> None:
+    display = told(Terminal(), "closing open windows", "Traceback (most recent call last):", "OperationalError: gone")
+    assert display.last_words[-1] == "OperationalError: gone"
+
+
 def test_what_is_not_settled_is_shown_apart(capsys: pytest.CaptureFixture[str]) -> None:
     settled, since = defaultdict(int, messages_sent=7), defaultdict(int, messages_sent=5)
     queue = {"queue": "orders", "queue_uuid": "u"}
