@@ -17,7 +17,7 @@ NO_QUEUE = bytes(16)
 NO_KEY = ""
 # (account, queue, access key)
 RowKey = tuple[str, bytes, str]
-REQUESTS, EMPTY_RECEIVES, THROTTLED = range(3)
+REQUESTS, EMPTY_RECEIVES, THROTTLED, CHANGED = range(4)
 
 
 class CountedRow(NamedTuple):
@@ -28,21 +28,21 @@ class CountedRow(NamedTuple):
 
 
 class CountedHour:
-    """The rows of an hour, and what was told of them."""
+    """The rows of an hour: three counters each, and whether they changed since they were told."""
 
-    __slots__ = ("hour_ms", "rows", "told")
+    __slots__ = ("hour_ms", "rows")
 
     def __init__(self, hour_ms: int) -> None:
         self.hour_ms = hour_ms
         self.rows: dict[RowKey, list[int]] = {}
-        self.told: dict[RowKey, tuple[int, int, int]] = {}
 
     def untold(self) -> list[CountedRow]:
-        found = [CountedRow(key, (row[0], row[1], row[2])) for key, row in self.rows.items()]
-        return [row for row in found if self.told.get(row.key) != row.counters]
+        return [CountedRow(key, (row[0], row[1], row[2])) for key, row in self.rows.items() if row[CHANGED]]
 
     def note_told(self, rows: Sequence[CountedRow]) -> None:
-        self.told.update(rows)
+        for key, told in rows:
+            row = self.rows[key]
+            row[CHANGED] = (row[0], row[1], row[2]) != told
 
 
 class RequestCounts:
@@ -59,6 +59,7 @@ class RequestCounts:
         row = self._hour.rows.get(key) or self._row(key)
         if row is not None:
             row[counter] += 1
+            row[CHANGED] = 1
 
     def roll(self, now_ms: int) -> None:
         """Begins the hour of this moment, where another one was counted."""
@@ -83,4 +84,4 @@ class RequestCounts:
             if key not in rows and len(rows) >= 2 * REQUEST_ROWS_MAX:
                 self._count_dropped(1)
                 return None
-        return rows.setdefault(key, [0, 0, 0])
+        return rows.setdefault(key, [0, 0, 0, 0])

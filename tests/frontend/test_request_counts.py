@@ -105,6 +105,18 @@ def test_rows_beyond_the_bound_count_for_the_account_alone(monkeypatch: pytest.M
     assert len(rows_of(counts)) == 4 and dropped == [1]
 
 
+def test_request_that_comes_while_its_row_is_told_is_told_by_the_next_report() -> None:
+    counts = RequestCounts(HOUR)
+    counts.count("a", QUEUE, "KEY")
+    (hour,) = counts.hours()
+    rows = hour.untold()
+    counts.count("a", QUEUE, "KEY")
+    hour.note_told(rows)
+    assert [row.counters for row in hour.untold()] == [(2, 0, 0)]
+    hour.note_told(hour.untold())
+    assert hour.untold() == []
+
+
 def test_hours_that_wait_for_the_stream_are_bounded() -> None:
     dropped: list[int] = []
     counts = RequestCounts(HOUR, dropped.append)
