@@ -21,6 +21,7 @@ from api.changes import announce, next_encryption_key_version, next_version
 from api.encryption import limits
 from api.encryption.errors import EncryptionKeyProblem
 from api.encryption.models import EncryptionKey, EncryptionKeyUse, EncryptionKeyVersion, KeyState
+from api.encryption.selectors import key_uuid
 from api.secrets import keyring
 from frontend.metadata.records import RecordKind
 
@@ -220,17 +221,12 @@ def _locked(account_id: str, key_id: str) -> EncryptionKey:
     """The account's row first. Raises EncryptionKeyProblem."""
     Account.objects.select_for_update().get(id=account_id)
     rows = EncryptionKey.objects.select_for_update(of=("self",)).select_related("account")
-    found = rows.filter(account_id=account_id, pk=_uuid_of(key_id)).exclude(state=KeyState.DELETED).first()
+    live = rows.filter(account_id=account_id).exclude(state=KeyState.DELETED)
+    key_pk = key_uuid(key_id)
+    found = None if key_pk is None else live.filter(pk=key_pk).first()
     if found is None:
         raise EncryptionKeyProblem(404, "not-found", "There is no such encryption key.")
     return found
-
-
-def _uuid_of(key_id: str) -> uuid.UUID:
-    try:
-        return uuid.UUID(key_id)
-    except ValueError:
-        raise EncryptionKeyProblem(404, "not-found", "There is no such encryption key.") from None
 
 
 def _save(actor: Actor, key: EncryptionKey, action: str, **details: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -324,6 +325,28 @@ def test_rights_on_a_key_are_of_that_key(caller: Caller) -> None:
     key = restricted(caller, "penstock:DisableEncryptionKey", resource=arn)
     assert do(key, made, "disable").status_code == 200
     assert do(key, other, "disable").status_code == do(key, made, "enable").status_code == 403
+
+
+@pytest.mark.parametrize("spelling", [str.upper, lambda key_id: key_id.replace("-", "")])
+def test_key_is_known_by_one_spelling_of_its_id_so_that_a_denial_cannot_be_avoided(
+    caller: Caller, spelling: Callable[[str], str]
+) -> None:
+    made = make(caller)
+    denied = {"id": spelling(made["id"])}
+    for method, what in (("GET", "uses"), ("POST", "disable"), ("POST", "rotation")):
+        assert do(caller, denied, what, method).status_code == 404
+    assert EncryptionKey.objects.get().state == "enabled"
+
+
+@pytest.mark.parametrize("change", [{"SqsManagedSseEnabled": "false"}, {"RedrivePolicy": ""}])
+def test_queue_is_not_given_a_key_by_a_call_that_does_not_name_it(caller: Caller, change: dict[str, str]) -> None:
+    """The name was of nothing when it was set, so no right was asked for."""
+    without = restricted(caller, "sqs:*")
+    make_queue(caller, "dead")
+    make_queue(without, "orders", KmsMasterKeyId="alias/orders-key", **dead_letters_to(caller, "dead"))
+    make(caller)
+    assert without.sqs("SetQueueAttributes", QueueName="orders", Attributes=change).status_code == 200
+    assert Queue.objects.get(name="orders").encryption_key == ""
 
 
 # --- counts of use ---
