@@ -137,7 +137,7 @@ def delete_due_keys() -> int:
     """Ends the keys whose waiting period is over; how many. Safe to run twice, and beside itself."""
     due = EncryptionKey.objects.filter(state=KeyState.PENDING_DELETION, deletes_at__lte=clock.now())
     found = list(due.order_by("deletes_at").values_list("account_id", "pk")[: limits.DELETED_AT_ONCE_MAX])
-    return sum(_delete_if_due(account_id, str(key_id)) for account_id, key_id in found)
+    return sum(_delete_if_due(account_id, key_pk) for account_id, key_pk in found)
 
 
 @transaction.atomic
@@ -180,9 +180,10 @@ def forget_old_uses() -> int:
 
 
 @transaction.atomic
-def _delete_if_due(account_id: str, key_id: str) -> bool:
-    key = _locked(account_id, key_id)
-    if key.state != KeyState.PENDING_DELETION or key.deletes_at is None or key.deletes_at > clock.now():
+def _delete_if_due(account_id: str, key_pk: uuid.UUID) -> bool:
+    """False where another worker was first, or the deletion was cancelled."""
+    key = _locked_live(account_id, key_pk)
+    if key is None or key.state != KeyState.PENDING_DELETION or key.deletes_at is None or key.deletes_at > clock.now():
         return False
     _shred(LIFECYCLE, key)
     return True
@@ -219,14 +220,17 @@ def _usable(account_id: str, key_id: str) -> EncryptionKey:
 
 def _locked(account_id: str, key_id: str) -> EncryptionKey:
     """The account's row first. Raises EncryptionKeyProblem."""
-    Account.objects.select_for_update().get(id=account_id)
-    rows = EncryptionKey.objects.select_for_update(of=("self",)).select_related("account")
-    live = rows.filter(account_id=account_id).exclude(state=KeyState.DELETED)
     key_pk = key_uuid(key_id)
-    found = None if key_pk is None else live.filter(pk=key_pk).first()
+    found = None if key_pk is None else _locked_live(account_id, key_pk)
     if found is None:
         raise EncryptionKeyProblem(404, "not-found", "There is no such encryption key.")
     return found
+
+
+def _locked_live(account_id: str, key_pk: uuid.UUID) -> EncryptionKey | None:
+    Account.objects.select_for_update().get(id=account_id)
+    rows = EncryptionKey.objects.select_for_update(of=("self",)).select_related("account")
+    return rows.filter(account_id=account_id, pk=key_pk).exclude(state=KeyState.DELETED).first()
 
 
 def _save(actor: Actor, key: EncryptionKey, action: str, **details: object) -> None:

@@ -182,6 +182,27 @@ def test_key_is_not_deleted_before_its_waiting_period_is_over(caller: Caller) ->
     assert caller.request("GET", f"{KEYS}/{made['id']}").status_code == 404
 
 
+def test_key_that_another_worker_deletes_at_the_same_time_does_not_stop_the_others(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, other = make(caller), make(caller, "other")
+    for key in (made, other):
+        do(caller, key, "deletion", body={})
+        end_waiting_period(key)
+    delete, first = actions._delete_if_due, iter([True])
+
+    def late(account_id: str, key_pk: uuid.UUID) -> bool:
+        """Another worker deletes the first key between the look and this."""
+        if next(first, False):
+            assert delete(account_id, key_pk)
+        return delete(account_id, key_pk)
+
+    monkeypatch.setattr(actions, "_delete_if_due", late)
+    assert actions.delete_due_keys() == 1
+    assert not EncryptionKeyVersion.objects.exists()
+    assert AuditEntry.objects.filter(action="encryption_key.delete").count() == 2
+
+
 def test_every_change_of_a_key_is_in_the_audit_trail(caller: Caller) -> None:
     made = make(caller)
     for what in ("disable", "disable", "enable", "rotation"):
