@@ -264,6 +264,32 @@ async def test_dead_letter_under_a_disabled_key_is_refused_and_kept(front: Insta
     assert answer["Body"] == "dead"
 
 
+async def test_message_of_a_group_waits_for_the_one_before_it_whose_key_is_disabled(front: Installation) -> None:
+    """A queue was given another key; the first key is disabled then. The order within the group holds."""
+    front.add_queue("orders.fifo", (2,))
+    record = encrypted(front, "orders.fifo")
+    url = QUEUE_URL + ".fifo"
+
+    async def send_to(group: str, body: str) -> None:
+        asked = {"QueueUrl": url, "MessageBody": body, "MessageGroupId": group, "MessageDeduplicationId": body}
+        assert (await front.sqs("SendMessage", asked)).status == 200
+
+    await send_to("g", "g1")
+    front.metadata.encryption_keys[OTHER_KEY_ID] = EncryptionKeyRecord(
+        OTHER_KEY_ID, ACCOUNT, "enabled", [key_version(front, record, 8, OTHER_KEY_ID)], 1
+    )
+    other = encrypted(front, "orders.fifo", OTHER_KEY_ID)
+    front.metadata.queues[(ACCOUNT, "orders.fifo")] = msgspec.structs.replace(
+        other, encryption_keys=[KEY_ID, OTHER_KEY_ID]
+    )
+    await send_to("g", "g2")
+    await send_to("h", "h1")
+    change_key(front, state="disabled", version=2)
+    assert [one["Body"] for one in (await receive(front, url=url)).json["Messages"]] == ["h1"]
+    change_key(front, state="enabled", version=3)
+    assert [one["Body"] for one in (await receive(front, url=url)).json["Messages"]] == ["g1", "g2"]
+
+
 # --- states ---
 
 
@@ -434,6 +460,16 @@ async def test_uses_of_a_key_are_counted_by_message(front: Installation) -> None
     await receive(front, 2)
     assert front.plane.queues.uses.take(10) == {KEY_ID: KeyUseCounts(4, 2)}
     assert front.plane.queues.uses.take(10) == {}
+
+
+async def test_message_is_counted_once_where_another_of_the_same_receive_does_not_open(front: Installation) -> None:
+    encrypted(front)
+    await send(front, "opens")
+    await send(front, "damaged")
+    body = front.storage.logs[1][1].body
+    front.storage.logs[1][1].body = body[:-8] + bytes(8)
+    assert [one["Body"] for one in (await receive(front)).json["Messages"]] == ["opens"]
+    assert front.plane.queues.uses.take(10) == {KEY_ID: KeyUseCounts(2, 1)}
 
 
 def test_uses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
