@@ -142,20 +142,22 @@ async def open_leases(
     with_receipts: bool = True,
 ) -> Sequence[Received | None]:
     """The message of each lease, None where it does not open: it stays where it is, and everything else is served.
-    Those under an encryption key that may not be used now go back, uncounted, and with them what stands behind one in its
-    message group. `received_s` is told by the receipts; who keeps the leases needs none.
+    Those under an encryption key that may not be used now go back, uncounted, and with them the messages behind one in
+    its message group. `received_s` is told by the receipts; who keeps the leases needs none.
 
     Raises RequestError where that is all of them.
     """
     messages: list[Received | None] = []
+    is_fresh = False
     try:
         for found in leases:
             messages.append(open_lease(services, queue, found, received_s, with_receipts))
         return messages
     except KeyNotGranted:
-        # A redrive policy of this very moment: the keys were granted before the first message was moved.
+        # A redrive policy or a rotation of this very moment: the keys were there before the first message was.
         with contextlib.suppress(RequestError):
             queue = await services.queues.refresh(queue.address)
+            is_fresh = True
     except (EnvelopeError, RecordError):
         pass
     unusable: list[Lease] = []
@@ -174,6 +176,8 @@ async def open_leases(
             if group is not None:
                 held_back.add(group)
         except (EnvelopeError, RecordError) as error:
+            if is_fresh and isinstance(error, KeyNotGranted):
+                queue.note_lost_key(error.names)
             _note_unopened(services, found, error)
         messages.append(message)
     if unusable:

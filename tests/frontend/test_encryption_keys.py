@@ -443,6 +443,19 @@ async def test_messages_of_a_deleted_key_are_left_and_others_are_given(front: In
     assert [one["Body"] for one in (await receive(front)).json["Messages"]] == ["kept"]
 
 
+async def test_key_that_is_gone_is_looked_for_once_and_not_for_every_message(front: Installation) -> None:
+    encrypted(front)
+    for body in ("a", "b", "c"):
+        await send(front, body)
+    del front.metadata.encryption_keys[KEY_ID]
+    record = front.metadata.queues[(ACCOUNT, "orders")]
+    front.metadata.queues[(ACCOUNT, "orders")] = msgspec.structs.replace(record, attributes={}, encryption_key="")
+    for _ in range(2):
+        assert "Messages" not in (await receive(front, 1)).json
+        assert len((await front.rest("/v1/queues/orders/messages/peek")).json["messages"]) == 3
+    assert front.metadata.lookups.count(("refresh", ACCOUNT, "orders")) == 1
+
+
 def _size(body: Any) -> bytes:
     from storage_nodes.protocol.usage import size_field
 
