@@ -309,6 +309,17 @@ def test_dead_letters_open_along_the_chain_after_key_and_version_changed(caller:
         assert [opens(name, envelope) for envelope in envelopes] == [True] * 3, name
 
 
+def test_deleted_key_is_not_handed_on_along_the_chain(caller: Caller) -> None:
+    made = make(caller)
+    make_queue(caller, "dead")
+    make_queue(caller, "orders", KmsMasterKeyId=made["id"])
+    do(caller, made, "deletion", body={})
+    end_waiting_period(made)
+    actions.delete_due_keys()
+    caller.sqs("SetQueueAttributes", QueueName="orders", Attributes=dead_letters_to(caller, "dead"))
+    assert Queue.objects.get(name="dead").encryption_keys == []
+
+
 # --- rights ---
 
 
@@ -466,11 +477,13 @@ def test_deleted_queue_leaves_its_dead_letters_readable_until_they_are_gone(call
     assert not QueueDataKey.objects.filter(queue__name="orders").exists()
     resync()
     assert opens("dead", envelope)
+    version = Queue.objects.get(name="dead").version
     Queue.objects.filter(name="orders").update(
         deleted_at=clock.now() - timedelta(days=redrive.limits.KEY_GRANT_DAYS + 1)
     )
     resync()
     assert not held & set(wrapped_values()) and not opens("dead", envelope)
+    assert Queue.objects.get(name="dead").version > version, "front ends hear of it"
 
 
 @pytest.mark.parametrize("value", ["1", "yes", "", "True"])
@@ -487,6 +500,8 @@ def test_shredded_account_leaves_nothing_that_opens_anything(caller: Caller) -> 
     neighbour = new_caller("neighbour")
     make(neighbour)
     scene(caller)
+    make_queue(caller, "going", **dead_letters_to(caller, "dead"))
+    Queue.objects.filter(name="going").update(state="deleting")  # its partitions are not gone yet
     data_key = QueueDataKey.objects.get(queue__name="orders")
     owner_uuid = Queue.objects.get(name="orders").uuid.bytes
     with transaction.atomic():
@@ -499,6 +514,7 @@ def test_shredded_account_leaves_nothing_that_opens_anything(caller: Caller) -> 
     left = Queue.objects.filter(account_id=caller.account_id)
     assert {queue.state for queue in left} <= {"deleting", "deleted"}
     assert not QueueDataKey.objects.filter(queue__account_id=caller.account_id).exists()
+    assert not DataKeyGrant.objects.filter(queue__account_id=caller.account_id).exists()
     assert not EncryptionKeyVersion.objects.filter(key__account_id=caller.account_id).exists()
     assert EncryptionKeyVersion.objects.filter(key__account_id=neighbour.account_id).count() == 1
     assert AuditEntry.objects.filter(account_id=caller.account_id, action="account.shred").count() == 1
