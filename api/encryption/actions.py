@@ -111,7 +111,7 @@ def rotate_encryption_key(actor: Actor, account_id: str, key_id: str) -> Encrypt
 def schedule_deletion(
     actor: Actor, account_id: str, key_id: str, days: int = limits.DELETION_DAYS_DEFAULT
 ) -> EncryptionKey:
-    """Its queues neither take nor give messages from now on; when the days are over, what it sealed opens no more.
+    """Its queues neither take nor give messages from now on; when the days are over, nothing that it sealed opens.
     Raises EncryptionKeyProblem."""
     if not limits.DELETION_DAYS_MIN <= days <= limits.DELETION_DAYS_MAX:
         raise _invalid(f"A key is deleted after {limits.DELETION_DAYS_MIN} to {limits.DELETION_DAYS_MAX} days.")

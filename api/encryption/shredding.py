@@ -1,4 +1,4 @@
-"""The end of an account's keys: what it stored cannot be opened by anybody any more.
+"""The end of an account's keys: nothing that it stored can be opened then.
 
 account key         overwritten: nothing that it wrapped can be unwrapped, wherever copies are
 encryption keys     their versions are deleted

@@ -401,7 +401,7 @@ async def test_caller_of_another_account_needs_the_key_to_be_shared_with_it(fron
 # --- the end of keys ---
 
 
-async def test_ciphertext_opens_no_more_without_the_encryption_key_or_without_the_data_key(
+async def test_ciphertext_does_not_open_without_the_encryption_key_or_without_the_data_key(
     front: Installation,
 ) -> None:
     """All that a database and its nodes still hold is tried, with the master key at hand: grants of the data key
@@ -431,7 +431,7 @@ async def test_ciphertext_opens_no_more_without_the_encryption_key_or_without_th
 
 
 async def test_messages_of_a_deleted_key_are_left_and_others_are_given(front: Installation) -> None:
-    """Unlike those of a disabled key they will never open: they hold up nobody."""
+    """Unlike those of a disabled key they will never open: no other message waits for them."""
     record = encrypted(front)
     await send(front, "lost")
     del front.metadata.encryption_keys[KEY_ID]
