@@ -324,6 +324,18 @@ async def test_key_that_cannot_be_used_refuses_sends_and_receives(
     assert (await front.sqs("PurgeQueue", {"QueueUrl": QUEUE_URL})).status == 200
 
 
+async def test_browser_shows_and_resends_nothing_while_the_key_cannot_be_used(front: Installation) -> None:
+    encrypted(front)
+    await send(front, "secret")
+    path = "/v1/queues/orders/messages"
+    (shown,) = (await front.rest(f"{path}/peek")).json["messages"]
+    change_key(front, state="disabled", version=2)
+    for what, asked in (("peek", {}), ("find", {"filter": {}}), ("resend", {"message": shown["message"]})):
+        refused = await front.rest(f"{path}/{what}", asked)
+        assert (refused.status, refused.json["code"]) == (409, "kms-disabled"), what
+    assert front.storage.count() == 1
+
+
 async def test_messages_are_kept_while_their_key_is_disabled(front: Installation) -> None:
     encrypted(front)
     await send(front)
