@@ -21,6 +21,7 @@ from api.changes import announce, next_encryption_key_version, next_version
 from api.encryption import limits
 from api.encryption.errors import EncryptionKeyProblem
 from api.encryption.models import EncryptionKey, EncryptionKeyUse, EncryptionKeyVersion, KeyState
+from api.encryption.selectors import key_uuid
 from api.secrets import keyring
 from frontend.metadata.records import RecordKind
 
@@ -110,7 +111,7 @@ def rotate_encryption_key(actor: Actor, account_id: str, key_id: str) -> Encrypt
 def schedule_deletion(
     actor: Actor, account_id: str, key_id: str, days: int = limits.DELETION_DAYS_DEFAULT
 ) -> EncryptionKey:
-    """Its queues neither take nor give messages from now on; when the days are over, what it sealed opens no more.
+    """Its queues neither take nor give messages from now on; when the days are over, nothing that it sealed opens.
     Raises EncryptionKeyProblem."""
     if not limits.DELETION_DAYS_MIN <= days <= limits.DELETION_DAYS_MAX:
         raise _invalid(f"A key is deleted after {limits.DELETION_DAYS_MIN} to {limits.DELETION_DAYS_MAX} days.")
@@ -136,7 +137,7 @@ def delete_due_keys() -> int:
     """Ends the keys whose waiting period is over; how many. Safe to run twice, and beside itself."""
     due = EncryptionKey.objects.filter(state=KeyState.PENDING_DELETION, deletes_at__lte=clock.now())
     found = list(due.order_by("deletes_at").values_list("account_id", "pk")[: limits.DELETED_AT_ONCE_MAX])
-    return sum(_delete_if_due(account_id, str(key_id)) for account_id, key_id in found)
+    return sum(_delete_if_due(account_id, key_pk) for account_id, key_pk in found)
 
 
 @transaction.atomic
@@ -179,9 +180,10 @@ def forget_old_uses() -> int:
 
 
 @transaction.atomic
-def _delete_if_due(account_id: str, key_id: str) -> bool:
-    key = _locked(account_id, key_id)
-    if key.state != KeyState.PENDING_DELETION or key.deletes_at is None or key.deletes_at > clock.now():
+def _delete_if_due(account_id: str, key_pk: uuid.UUID) -> bool:
+    """False where another worker was first, or the deletion was cancelled."""
+    key = _locked_live(account_id, key_pk)
+    if key is None or key.state != KeyState.PENDING_DELETION or key.deletes_at is None or key.deletes_at > clock.now():
         return False
     _shred(LIFECYCLE, key)
     return True
@@ -218,19 +220,17 @@ def _usable(account_id: str, key_id: str) -> EncryptionKey:
 
 def _locked(account_id: str, key_id: str) -> EncryptionKey:
     """The account's row first. Raises EncryptionKeyProblem."""
-    Account.objects.select_for_update().get(id=account_id)
-    rows = EncryptionKey.objects.select_for_update(of=("self",)).select_related("account")
-    found = rows.filter(account_id=account_id, pk=_uuid_of(key_id)).exclude(state=KeyState.DELETED).first()
+    key_pk = key_uuid(key_id)
+    found = None if key_pk is None else _locked_live(account_id, key_pk)
     if found is None:
         raise EncryptionKeyProblem(404, "not-found", "There is no such encryption key.")
     return found
 
 
-def _uuid_of(key_id: str) -> uuid.UUID:
-    try:
-        return uuid.UUID(key_id)
-    except ValueError:
-        raise EncryptionKeyProblem(404, "not-found", "There is no such encryption key.") from None
+def _locked_live(account_id: str, key_pk: uuid.UUID) -> EncryptionKey | None:
+    Account.objects.select_for_update().get(id=account_id)
+    rows = EncryptionKey.objects.select_for_update(of=("self",)).select_related("account")
+    return rows.filter(account_id=account_id, pk=key_pk).exclude(state=KeyState.DELETED).first()
 
 
 def _save(actor: Actor, key: EncryptionKey, action: str, **details: object) -> None:

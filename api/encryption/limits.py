@@ -9,7 +9,7 @@ VERSIONS_PER_KEY_MAX = 100
 NAME_CHARACTERS_MAX = 64
 DESCRIPTION_CHARACTERS_MAX = 256
 SHARED_ACCOUNTS_MAX = 100
-# Between the wish to delete a key and its end: time to find out who still needs it.
+# Between the request to delete a key and its deletion: time to find out who still needs it.
 DELETION_DAYS_MIN = 7
 DELETION_DAYS_MAX = 30
 DELETION_DAYS_DEFAULT = 30

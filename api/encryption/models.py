@@ -85,6 +85,7 @@ class EncryptionKeyUse(models.Model):
     class Meta:
         db_table = "encryption_key_use"
         constraints = (models.UniqueConstraint(fields=["key", "hour"], name="encryption_key_use_hour"),)
+        indexes = (models.Index(fields=["hour"], name="encryption_key_use_by_hour"),)
 
     def __str__(self) -> str:
         return f"{self.key_id} {self.hour:%Y-%m-%dT%H}"

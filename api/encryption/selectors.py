@@ -25,7 +25,7 @@ def keys_of(account_id: str, after: str, limit: int) -> list[EncryptionKey]:
 
 
 def encryption_key_of(account_id: str, key_id: str) -> EncryptionKey | None:
-    found = _uuid_of(key_id)
+    found = key_uuid(key_id)
     if found is None:
         return None
     rows = EncryptionKey.objects.filter(account_id=account_id, pk=found)
@@ -49,7 +49,7 @@ def named_key(account_id: str, named: str) -> EncryptionKey | None:
             return None
         named = named.removeprefix("key/")
     if not named.startswith(_ALIAS):
-        return encryption_key_of(account_id, named)
+        return encryption_key_of(account_id, named.lower())
     rows = EncryptionKey.objects.filter(account_id=account_id, name=named.removeprefix(_ALIAS))
     return rows.exclude(state=KeyState.DELETED).first()
 
@@ -72,9 +72,10 @@ def existing_of(key_ids: Sequence[str]) -> list[str]:
     return [key_id for key_id in key_ids if key_id in live]
 
 
-def _uuid_of(key_id: str) -> uuid.UUID | None:
+def key_uuid(key_id: str) -> uuid.UUID | None:
+    """None for any other spelling of the id than the one in ARNs: a policy that denies the key denies that one."""
     try:
         found = uuid.UUID(key_id)
     except ValueError:
         return None
-    return found if str(found) == key_id.lower() else None
+    return found if str(found) == key_id else None

@@ -1,4 +1,4 @@
-"""The end of an account's keys: what it stored cannot be opened by anybody any more.
+"""The end of an account's keys: nothing that it stored can be opened then.
 
 account key         overwritten: nothing that it wrapped can be unwrapped, wherever copies are
 encryption keys     their versions are deleted
@@ -16,14 +16,16 @@ from api.audit.actions import Actor, record
 from api.changes import announce, next_version
 from api.encryption.actions import shred_keys_of
 from api.queues.actions import delete_queue
-from api.queues.models import Queue
-from api.queues.redrive import LIVE
+from api.queues.models import Queue, QueueStatus
+from api.queues.redrive import LIVE, shred_keys
 from frontend.metadata.records import RecordKind
 
 
 def shred_account(actor: Actor, account_id: str) -> None:
     """Part of the caller's transaction, which holds the account's row. For good."""
     assert connection.in_atomic_block
+    for queue in Queue.objects.filter(account_id=account_id, state=QueueStatus.DELETING):
+        shred_keys(queue)
     queues = list(Queue.objects.filter(account_id=account_id, state__in=LIVE).values_list("name", flat=True))
     for name in queues:
         delete_queue(actor, account_id, name, shred=True)

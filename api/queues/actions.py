@@ -92,7 +92,7 @@ def set_queue_attributes(
     if expected_version is not None and queue.version != expected_version:
         raise QueueProblem("PreconditionFailed", "The queue has changed since it was read.")
     attributes = rules.merged(queue.attributes, change)
-    key_id = _encryption_key_of(account_id, attributes) if is_relation else queue.encryption_key
+    key_id = _key_after(queue, attributes, change)
     if attributes == queue.attributes and key_id == queue.encryption_key:
         return queue
     rules.check_together(attributes)
@@ -214,6 +214,13 @@ def _encryption_key_of(account_id: str, attributes: Mapping[str, str]) -> str:
     named = attributes.get(KMS_KEY, "")
     key = named_key(account_id, named) if names_customer_key(named) else None
     return "" if key is None else str(key.pk)
+
+
+def _key_after(queue: Queue, attributes: Mapping[str, str], change: Mapping[str, str]) -> str:
+    """A name is looked up only by the call that sets it: that is the call which is asked for the right to the key."""
+    if KMS_KEY in change:
+        return _encryption_key_of(queue.account_id, attributes)
+    return queue.encryption_key if KMS_KEY in attributes else ""
 
 
 def _use_key(queue: Queue, key_id: str) -> None:

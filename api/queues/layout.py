@@ -19,7 +19,7 @@ from frontend.metadata.records import PartitionRecord
 class LayoutRow(NamedTuple):
     """A partition that a queue has. `number` stands in its tag; `closed_ms` 0 = open. The rest: PartitionRecord.
 
-    `closing`: somebody may have closed it, which is for good; another set takes its place whatever is desired by then.
+    `closing`: a worker may have closed it, for good; another set takes its place whatever is desired by then.
     """
 
     partition: int

@@ -1,7 +1,7 @@
 """Claims queues whose storage lags behind their desired state: the database half of the lifecycle. Its storage half is
 `workers/lifecycle`.
 
-    claim     conditional update: the row is pending, its time has come, nobody holds it -> the row names it
+    claim     conditional update: the row is pending, its time has come, no worker holds it -> the row names it
     work      outside any transaction, idempotent; a crash leaves a claim that runs out after CLAIM_LEASE_MS
     complete  conditional on the claim: `observed_generation` = the generation that was claimed
     fail      conditional on the claim: gives the row back, with a pause that doubles
@@ -195,7 +195,7 @@ def fail_queue(claim: Claim, error: str) -> int:
 
 
 def overdue_hints(age_ms: int = limits.RESYNC_AGE_MS_MIN) -> list[tuple[Hint, int]]:
-    """Hints for rows that make no progress: pending for longer than age_ms, and nobody holds them."""
+    """Hints for rows that make no progress: pending for longer than age_ms, and held by no worker."""
     due = clock.now() - timedelta(milliseconds=age_ms)
     rows = Queue.objects.exclude(generation=F("observed_generation")).filter(next_attempt_at__lte=due)
     found = rows.order_by("next_attempt_at").values_list("pk", "state")[: limits.RESYNC_HINTS_MAX]

@@ -20,6 +20,7 @@ from django.db import connection, transaction
 from django.db.models import F, QuerySet
 
 from api import clock, limits
+from api.accounts.models import Account
 from api.changes import announce, next_version
 from api.encryption.selectors import existing_of
 from api.hints import Hint, send_hint
@@ -99,13 +100,7 @@ def shred_keys(queue: Queue) -> None:
     assert connection.in_atomic_block
     queue.data_keys.all().delete()
     queue.key_grants.all().delete()
-    grants = DataKeyGrant.objects.filter(owner_uuid=queue.uuid, queue__account_id=queue.account_id)
-    holders = set(grants.values_list("queue_id", flat=True))
-    grants.delete()
-    for holder in Queue.objects.select_for_update().filter(pk__in=holders).exclude(state=QueueStatus.DELETED):
-        holder.version = next_version()
-        holder.save(update_fields=["version"])
-        announce(RecordKind.QUEUE, queue_change_key(holder.account_id, holder.name), holder.version)
+    _withdraw(DataKeyGrant.objects.filter(owner_uuid=queue.uuid, queue__account_id=queue.account_id))
 
 
 def wake_sources(account_id: str, name: str) -> None:
@@ -133,7 +128,7 @@ def _grant(grantor: Queue, target: Queue) -> bool:
 
 
 def _store_keys(target: Queue, keys: Iterable[DataKeyGrant], encryption_keys: Sequence[str]) -> bool:
-    new_ids = [key_id for key_id in encryption_keys if key_id not in target.encryption_keys]
+    new_ids = existing_of([key_id for key_id in encryption_keys if key_id not in target.encryption_keys])
     held = set(target.key_grants.values_list("owner_uuid", "version"))
     fresh = [key for key in keys if (key.owner_uuid, key.version) not in held]
     if not fresh and not new_ids:
@@ -156,7 +151,24 @@ def forget_expired_grants() -> int:
     """Grants of queues deleted long ago: no message of theirs is left. How many went."""
     long_ago = clock.now() - timedelta(days=limits.KEY_GRANT_DAYS)
     gone = Queue.objects.filter(state=QueueStatus.DELETED, deleted_at__lt=long_ago)
-    return DataKeyGrant.objects.filter(owner_uuid__in=gone.values("uuid")).delete()[0]
+    expired = DataKeyGrant.objects.filter(owner_uuid__in=gone.values("uuid"))
+    count = 0
+    for account_id in set(expired.values_list("queue__account_id", flat=True)):
+        with transaction.atomic():
+            Account.objects.select_for_update().get(id=account_id)
+            count += _withdraw(expired.filter(queue__account_id=account_id))
+    return count
+
+
+def _withdraw(grants: QuerySet[DataKeyGrant]) -> int:
+    """Deletes them, and tells front ends of the queues that held them. How many. The account's row is locked."""
+    holders = set(grants.values_list("queue_id", flat=True))
+    count = grants.delete()[0]
+    for holder in Queue.objects.select_for_update().filter(pk__in=holders).exclude(state=QueueStatus.DELETED):
+        holder.version = next_version()
+        holder.save(update_fields=["version"])
+        announce(RecordKind.QUEUE, queue_change_key(holder.account_id, holder.name), holder.version)
+    return count
 
 
 def _forget_keys_of_the_gone(target: Queue) -> None:

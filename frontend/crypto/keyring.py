@@ -16,14 +16,17 @@ Every wrapped value, whatever its kind:
 
 The associated data starts with the kind of value, so that nothing sealed for one purpose opens for another; each part
 is preceded by its length, so that no two lists of parts give the same bytes. Random 96-bit nonces are safe up to
-2**32 values under one key: the master key seals one value per account and per access key, an account key one per
-queue data key and per version of an encryption key.
+2**32 values under one key, over all processes and restarts together: the master key seals one value per account and
+per access key, an account key one per queue data key and per version of an encryption key.
 
 A queue that names an encryption key seals under neither of the two, but under a key that both make together, another
 one for every period of the queue's `KmsDataKeyReusePeriodSeconds`:
 
     bound    = HMAC-SHA-256(data key, "penstock-bound-key" || when the period began, 4 bytes)
     derived  = HMAC-SHA-256(encryption key, "penstock-derived-key" || bound)
+
+A derived key seals the messages of one queue in one period: 2**32 are 49,700 a second for a day, the longest period. A
+data key seals all messages of a queue that names no encryption key.
 
 Without one of the two keys nothing is learnt of the derived one: when the rows of either are gone, so are all the
 messages. Nothing is stored for a period, and the rotation of an encryption key writes no row of any queue.

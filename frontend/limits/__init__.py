@@ -186,6 +186,8 @@ QUEUES_RESOLVED_MAX = 20_000
 DATA_KEYS_CACHED_MAX = 40_000
 # Keys that one queue derives from encryption keys: one a period (KmsDataKeyReusePeriodSeconds) of messages at hand.
 DERIVED_KEYS_KEPT_MAX = 1_024
+# Pairs of key versions of one queue that are known to be gone: their messages cost no look-up.
+LOST_KEYS_KEPT_MAX = 1_024
 QUEUE_URLS_CACHED_MAX = 20_000
 RATE_BUCKETS_MAX = 100_000
 

@@ -149,10 +149,12 @@ async def see_now(
     services: FrontendServices, queue: ResolvedQueue, partition: int, message: BrowsedMessage
 ) -> tuple[ResolvedQueue, BrowsedView]:
     """The message, and the view of the queue that opens it: keys may have been granted a moment ago."""
-    for _ in range(2):
+    with contextlib.suppress(KeyNotGranted):
+        return queue, see(services.message_ids, queue, partition, message)
+    with contextlib.suppress(RequestError):
+        queue = await services.queues.refresh(queue.address)
         try:
             return queue, see(services.message_ids, queue, partition, message)
-        except KeyNotGranted:
-            with contextlib.suppress(RequestError):
-                queue = await services.queues.refresh(queue.address)
+        except KeyNotGranted as error:
+            queue.note_lost_key(error.names)
     return queue, unopened(partition, message)

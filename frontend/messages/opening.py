@@ -46,7 +46,11 @@ class OpenedRecord(NamedTuple):
 
 
 class KeyNotGranted(EnvelopeError):
-    """A message that no key opens which this view of the queue knows: a newer one may."""
+    """A message that no key opens which this view of the queue knows: a newer one may. `names` of its key."""
+
+    def __init__(self, names: KeyNames) -> None:
+        super().__init__("no known key opens this message: it is gone, or newer than it is known here")
+        self.names = names
 
 
 def open_record(queue: ResolvedQueue, body: bytes) -> OpenedRecord:
@@ -110,7 +114,7 @@ def _open_own(queue: ResolvedQueue, envelope: bytes, size: bytes) -> Opened:
     names = key_names(envelope)
     key = queue.opening_key(names)
     if key is None and names.encryption_version:
-        raise KeyNotGranted("the encryption key is gone, or newer than it is known here")
+        raise _without_key(queue, names)
     if key is None:
         raise EnvelopeError("the queue has no such data key")
     return _opened(queue, names, open_envelope(key, envelope, size))
@@ -126,7 +130,11 @@ def _open_dead(queue: ResolvedQueue, envelope: bytes, size: bytes) -> tuple[Open
     if own is not None:
         with contextlib.suppress(EnvelopeError):
             return _opened(queue, names, open_envelope(own, envelope, size)), None
-    raise KeyNotGranted("no known key opens this dead letter")
+    raise _without_key(queue, names)
+
+
+def _without_key(queue: ResolvedQueue, names: KeyNames) -> EnvelopeError:
+    return EnvelopeError("its key is gone") if queue.is_lost_key(names) else KeyNotGranted(names)
 
 
 def _opened(queue: ResolvedQueue, names: KeyNames, opened: Opened) -> Opened:

@@ -35,7 +35,7 @@ from frontend.routing.poll import Lease, PollRequest, poll_partitions, poll_whil
 from storage_nodes.protocol.deliveries import receives_of
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import DeadSource, VisibilityMode
-from storage_nodes.protocol.records import RecordError
+from storage_nodes.protocol.records import RecordError, read_headers, section_of
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
@@ -142,38 +142,64 @@ async def open_leases(
     with_receipts: bool = True,
 ) -> Sequence[Received | None]:
     """The message of each lease, None where it does not open: it stays where it is, and everything else is served.
-    Those under an encryption key that may not be used now go back, uncounted. `received_s` is told by the receipts; who
-    keeps the leases needs none.
+    Those under an encryption key that may not be used now go back, uncounted, and with them the messages behind one in
+    its message group. `received_s` is told by the receipts; who keeps the leases needs none.
 
     Raises RequestError where that is all of them.
     """
+    messages: list[Received | None] = []
+    is_fresh = False
     try:
-        return [open_lease(services, queue, found, received_s, with_receipts) for found in leases]
+        for found in leases:
+            messages.append(open_lease(services, queue, found, received_s, with_receipts))
+        return messages
     except KeyNotGranted:
-        # A redrive policy of this very moment: the keys were granted before the first message was moved.
+        # A redrive policy or a rotation of this very moment: the keys were there before the first message was.
         with contextlib.suppress(RequestError):
             queue = await services.queues.refresh(queue.address)
+            is_fresh = True
     except (EnvelopeError, RecordError):
         pass
-    messages: list[Received | None] = []
     unusable: list[Lease] = []
-    for found in leases:
+    held_back: set[bytes] = set()
+    for found in leases[len(messages) :]:
+        group = _group_of(queue, found)
+        message = None
         try:
-            messages.append(open_lease(services, queue, found, received_s, with_receipts))
+            if group not in held_back:
+                message = open_lease(services, queue, found, received_s, with_receipts)
+            else:
+                unusable.append(found)
         except KeyUnusable as error:
-            messages.append(None)
             unusable.append(found)
             refusal = error.refusal
+            if group is not None:
+                held_back.add(group)
         except (EnvelopeError, RecordError) as error:
-            messages.append(None)
-            services.meters.count("envelopes_unopened")
-            place = {"partition": found.partition, "offset": found.message.offset}
-            _log.error("envelope_unopened", **place, reason=str(error))
+            if is_fresh and isinstance(error, KeyNotGranted):
+                queue.note_lost_key(error.names)
+            _note_unopened(services, found, error)
+        messages.append(message)
     if unusable:
         await release(services.storage, unusable, VisibilityMode.UNCOUNTED)
         if len(unusable) == len(leases):
             raise refusal
     return messages
+
+
+def _group_of(queue: ResolvedQueue, found: Lease) -> bytes | None:
+    """The message group; None in a standard queue, whose messages wait for no other."""
+    if queue.fifo is None:
+        return None
+    with contextlib.suppress(RecordError):
+        return read_headers(section_of(found.message.body))[1]
+    return None
+
+
+def _note_unopened(services: FrontendServices, found: Lease, error: Exception) -> None:
+    services.meters.count("envelopes_unopened")
+    place = {"partition": found.partition, "offset": found.message.offset}
+    _log.error("envelope_unopened", **place, reason=str(error))
 
 
 def open_lease(

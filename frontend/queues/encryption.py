@@ -8,7 +8,7 @@ that it comes to as a dead letter.
     enabled             seals and opens
     disabled            neither: KmsDisabled
     pending deletion    neither: KmsInvalidState
-    gone                neither: KmsNotFound; what it sealed opens no more
+    gone                neither: KmsNotFound; nothing that it sealed opens
 
 Within an account the right on the queue is enough. A caller of another account must be among those that the key is
 shared with, else KmsAccessDenied. Pure: the clock is a parameter.
@@ -37,7 +37,7 @@ _MANAGED_ARN_END = ":" + MANAGED_KEY
 
 
 class KeyUnusable(EnvelopeError):
-    """A message under a key that is there, and may not be used now. `refusal` is for who wants to receive it."""
+    """A message under a key that is there, and may not be used now. `refusal` is for its receiver."""
 
     def __init__(self, refusal: RequestError) -> None:
         super().__init__(refusal.message)
@@ -75,7 +75,7 @@ class QueueEncryption:
         if not self.is_needed:
             return
         if key is not None and account_id != key.account_id and account_id not in key.shared_accounts:
-            # First: the state of the key is not told to who may not use it.
+            # First: the state of the key is not told to a caller that may not use it.
             raise RequestError(
                 "KmsAccessDenied", "The encryption key of the queue is not shared with the account that asks."
             )

@@ -16,7 +16,7 @@ from frontend.crypto.envelope import Content, DataKey, KeyNames, data_key
 from frontend.crypto.keyring import Keyring
 from frontend.crypto.receipts import receipt_owner
 from frontend.errors import queue_does_not_exist, unavailable
-from frontend.limits import MESSAGE_BYTES_MAX, QUEUES_RESOLVED_MAX
+from frontend.limits import LOST_KEYS_KEPT_MAX, MESSAGE_BYTES_MAX, QUEUES_RESOLVED_MAX
 from frontend.metadata.interface import MISS, MetadataService, MetadataUnavailable
 from frontend.metadata.records import EncryptionKeyRecord, QueueRecord
 from frontend.queues.encryption import encryption_of
@@ -61,6 +61,7 @@ class ResolvedQueue:
         "_granted",
         "_keyring",
         "_keys",
+        "_lost_keys",
         "_sealing_key",
         "encryption",
         "encryption_keys",
@@ -118,6 +119,9 @@ class ResolvedQueue:
         self._keyring = keyring
         self._keys: dict[int, DataKey] = {}
         self._granted: dict[KeyNames, list[GrantedKey]] = {}
+        # (data key version, encryption key version) without a key when this view was read past every cache. A change
+        # that brings one makes another view.
+        self._lost_keys: set[tuple[int, int]] = set()
         self.encryption_keys = tuple(encryption_keys)
         # None: no encryption key of the customer has to do with its messages.
         self.encryption = encryption_of(record, keyring, [key for key in encryption_keys if key is not None], uses)
@@ -178,6 +182,15 @@ class ResolvedQueue:
             if openings and not names.encryption_version:
                 self._granted[names] = openings
         return openings
+
+    def note_lost_key(self, names: KeyNames) -> None:
+        """No key of these names was found past every cache: nothing asks for it again."""
+        if len(self._lost_keys) >= LOST_KEYS_KEPT_MAX:
+            self._lost_keys.clear()
+        self._lost_keys.add(names[:2])
+
+    def is_lost_key(self, names: KeyNames) -> bool:
+        return names[:2] in self._lost_keys
 
     def _granted_key(self, names: KeyNames, owner_uuid: bytes, wrapped: bytes) -> DataKey | None:
         if names.encryption_version:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -181,6 +182,27 @@ def test_key_is_not_deleted_before_its_waiting_period_is_over(caller: Caller) ->
     assert caller.request("GET", f"{KEYS}/{made['id']}").status_code == 404
 
 
+def test_key_that_another_worker_deletes_at_the_same_time_does_not_stop_the_others(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, other = make(caller), make(caller, "other")
+    for key in (made, other):
+        do(caller, key, "deletion", body={})
+        end_waiting_period(key)
+    delete, first = actions._delete_if_due, iter([True])
+
+    def late(account_id: str, key_pk: uuid.UUID) -> bool:
+        """Another worker deletes the first key between the look and this."""
+        if next(first, False):
+            assert delete(account_id, key_pk)
+        return delete(account_id, key_pk)
+
+    monkeypatch.setattr(actions, "_delete_if_due", late)
+    assert actions.delete_due_keys() == 1
+    assert not EncryptionKeyVersion.objects.exists()
+    assert AuditEntry.objects.filter(action="encryption_key.delete").count() == 2
+
+
 def test_every_change_of_a_key_is_in_the_audit_trail(caller: Caller) -> None:
     made = make(caller)
     for what in ("disable", "disable", "enable", "rotation"):
@@ -287,6 +309,17 @@ def test_dead_letters_open_along_the_chain_after_key_and_version_changed(caller:
         assert [opens(name, envelope) for envelope in envelopes] == [True] * 3, name
 
 
+def test_deleted_key_is_not_handed_on_along_the_chain(caller: Caller) -> None:
+    made = make(caller)
+    make_queue(caller, "dead")
+    make_queue(caller, "orders", KmsMasterKeyId=made["id"])
+    do(caller, made, "deletion", body={})
+    end_waiting_period(made)
+    actions.delete_due_keys()
+    caller.sqs("SetQueueAttributes", QueueName="orders", Attributes=dead_letters_to(caller, "dead"))
+    assert Queue.objects.get(name="dead").encryption_keys == []
+
+
 # --- rights ---
 
 
@@ -324,6 +357,28 @@ def test_rights_on_a_key_are_of_that_key(caller: Caller) -> None:
     key = restricted(caller, "penstock:DisableEncryptionKey", resource=arn)
     assert do(key, made, "disable").status_code == 200
     assert do(key, other, "disable").status_code == do(key, made, "enable").status_code == 403
+
+
+@pytest.mark.parametrize("spelling", [str.upper, lambda key_id: key_id.replace("-", "")])
+def test_key_is_known_by_one_spelling_of_its_id_so_that_a_denial_cannot_be_avoided(
+    caller: Caller, spelling: Callable[[str], str]
+) -> None:
+    made = make(caller)
+    denied = {"id": spelling(made["id"])}
+    for method, what in (("GET", "uses"), ("POST", "disable"), ("POST", "rotation")):
+        assert do(caller, denied, what, method).status_code == 404
+    assert EncryptionKey.objects.get().state == "enabled"
+
+
+@pytest.mark.parametrize("change", [{"SqsManagedSseEnabled": "false"}, {"RedrivePolicy": ""}])
+def test_queue_is_not_given_a_key_by_a_call_that_does_not_name_it(caller: Caller, change: dict[str, str]) -> None:
+    """The name was of nothing when it was set, so no right was asked for."""
+    without = restricted(caller, "sqs:*")
+    make_queue(caller, "dead")
+    make_queue(without, "orders", KmsMasterKeyId="alias/orders-key", **dead_letters_to(caller, "dead"))
+    make(caller)
+    assert without.sqs("SetQueueAttributes", QueueName="orders", Attributes=change).status_code == 200
+    assert Queue.objects.get(name="orders").encryption_key == ""
 
 
 # --- counts of use ---
@@ -422,11 +477,13 @@ def test_deleted_queue_leaves_its_dead_letters_readable_until_they_are_gone(call
     assert not QueueDataKey.objects.filter(queue__name="orders").exists()
     resync()
     assert opens("dead", envelope)
+    version = Queue.objects.get(name="dead").version
     Queue.objects.filter(name="orders").update(
         deleted_at=clock.now() - timedelta(days=redrive.limits.KEY_GRANT_DAYS + 1)
     )
     resync()
     assert not held & set(wrapped_values()) and not opens("dead", envelope)
+    assert Queue.objects.get(name="dead").version > version, "front ends hear of it"
 
 
 @pytest.mark.parametrize("value", ["1", "yes", "", "True"])
@@ -443,6 +500,8 @@ def test_shredded_account_leaves_nothing_that_opens_anything(caller: Caller) -> 
     neighbour = new_caller("neighbour")
     make(neighbour)
     scene(caller)
+    make_queue(caller, "going", **dead_letters_to(caller, "dead"))
+    Queue.objects.filter(name="going").update(state="deleting")  # its partitions are not gone yet
     data_key = QueueDataKey.objects.get(queue__name="orders")
     owner_uuid = Queue.objects.get(name="orders").uuid.bytes
     with transaction.atomic():
@@ -455,6 +514,7 @@ def test_shredded_account_leaves_nothing_that_opens_anything(caller: Caller) -> 
     left = Queue.objects.filter(account_id=caller.account_id)
     assert {queue.state for queue in left} <= {"deleting", "deleted"}
     assert not QueueDataKey.objects.filter(queue__account_id=caller.account_id).exists()
+    assert not DataKeyGrant.objects.filter(queue__account_id=caller.account_id).exists()
     assert not EncryptionKeyVersion.objects.filter(key__account_id=caller.account_id).exists()
     assert EncryptionKeyVersion.objects.filter(key__account_id=neighbour.account_id).count() == 1
     assert AuditEntry.objects.filter(account_id=caller.account_id, action="account.shred").count() == 1

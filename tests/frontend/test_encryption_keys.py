@@ -264,6 +264,32 @@ async def test_dead_letter_under_a_disabled_key_is_refused_and_kept(front: Insta
     assert answer["Body"] == "dead"
 
 
+async def test_message_of_a_group_waits_for_the_one_before_it_whose_key_is_disabled(front: Installation) -> None:
+    """A queue was given another key; the first key is disabled then. The order within the group holds."""
+    front.add_queue("orders.fifo", (2,))
+    record = encrypted(front, "orders.fifo")
+    url = QUEUE_URL + ".fifo"
+
+    async def send_to(group: str, body: str) -> None:
+        asked = {"QueueUrl": url, "MessageBody": body, "MessageGroupId": group, "MessageDeduplicationId": body}
+        assert (await front.sqs("SendMessage", asked)).status == 200
+
+    await send_to("g", "g1")
+    front.metadata.encryption_keys[OTHER_KEY_ID] = EncryptionKeyRecord(
+        OTHER_KEY_ID, ACCOUNT, "enabled", [key_version(front, record, 8, OTHER_KEY_ID)], 1
+    )
+    other = encrypted(front, "orders.fifo", OTHER_KEY_ID)
+    front.metadata.queues[(ACCOUNT, "orders.fifo")] = msgspec.structs.replace(
+        other, encryption_keys=[KEY_ID, OTHER_KEY_ID]
+    )
+    await send_to("g", "g2")
+    await send_to("h", "h1")
+    change_key(front, state="disabled", version=2)
+    assert [one["Body"] for one in (await receive(front, url=url)).json["Messages"]] == ["h1"]
+    change_key(front, state="enabled", version=3)
+    assert [one["Body"] for one in (await receive(front, url=url)).json["Messages"]] == ["g1", "g2"]
+
+
 # --- states ---
 
 
@@ -296,6 +322,18 @@ async def test_key_that_cannot_be_used_refuses_sends_and_receives(
     assert answer.json["Attributes"]["ApproximateNumberOfMessages"] == "1"
     assert answer.json["Attributes"]["KmsMasterKeyId"] == KEY_ID
     assert (await front.sqs("PurgeQueue", {"QueueUrl": QUEUE_URL})).status == 200
+
+
+async def test_browser_shows_and_resends_nothing_while_the_key_cannot_be_used(front: Installation) -> None:
+    encrypted(front)
+    await send(front, "secret")
+    path = "/v1/queues/orders/messages"
+    (shown,) = (await front.rest(f"{path}/peek")).json["messages"]
+    change_key(front, state="disabled", version=2)
+    for what, asked in (("peek", {}), ("find", {"filter": {}}), ("resend", {"message": shown["message"]})):
+        refused = await front.rest(f"{path}/{what}", asked)
+        assert (refused.status, refused.json["code"]) == (409, "kms-disabled"), what
+    assert front.storage.count() == 1
 
 
 async def test_messages_are_kept_while_their_key_is_disabled(front: Installation) -> None:
@@ -375,7 +413,7 @@ async def test_caller_of_another_account_needs_the_key_to_be_shared_with_it(fron
 # --- the end of keys ---
 
 
-async def test_ciphertext_opens_no_more_without_the_encryption_key_or_without_the_data_key(
+async def test_ciphertext_does_not_open_without_the_encryption_key_or_without_the_data_key(
     front: Installation,
 ) -> None:
     """All that a database and its nodes still hold is tried, with the master key at hand: grants of the data key
@@ -405,7 +443,7 @@ async def test_ciphertext_opens_no_more_without_the_encryption_key_or_without_th
 
 
 async def test_messages_of_a_deleted_key_are_left_and_others_are_given(front: Installation) -> None:
-    """Unlike those of a disabled key they will never open: they hold up nobody."""
+    """Unlike those of a disabled key they will never open: no other message waits for them."""
     record = encrypted(front)
     await send(front, "lost")
     del front.metadata.encryption_keys[KEY_ID]
@@ -415,6 +453,19 @@ async def test_messages_of_a_deleted_key_are_left_and_others_are_given(front: In
     )
     await send(front, "kept")
     assert [one["Body"] for one in (await receive(front)).json["Messages"]] == ["kept"]
+
+
+async def test_key_that_is_gone_is_looked_for_once_and_not_for_every_message(front: Installation) -> None:
+    encrypted(front)
+    for body in ("a", "b", "c"):
+        await send(front, body)
+    del front.metadata.encryption_keys[KEY_ID]
+    record = front.metadata.queues[(ACCOUNT, "orders")]
+    front.metadata.queues[(ACCOUNT, "orders")] = msgspec.structs.replace(record, attributes={}, encryption_key="")
+    for _ in range(2):
+        assert "Messages" not in (await receive(front, 1)).json
+        assert len((await front.rest("/v1/queues/orders/messages/peek")).json["messages"]) == 3
+    assert front.metadata.lookups.count(("refresh", ACCOUNT, "orders")) == 1
 
 
 def _size(body: Any) -> bytes:
@@ -434,6 +485,16 @@ async def test_uses_of_a_key_are_counted_by_message(front: Installation) -> None
     await receive(front, 2)
     assert front.plane.queues.uses.take(10) == {KEY_ID: KeyUseCounts(4, 2)}
     assert front.plane.queues.uses.take(10) == {}
+
+
+async def test_message_is_counted_once_where_another_of_the_same_receive_does_not_open(front: Installation) -> None:
+    encrypted(front)
+    await send(front, "opens")
+    await send(front, "damaged")
+    body = front.storage.logs[1][1].body
+    front.storage.logs[1][1].body = body[:-8] + bytes(8)
+    assert [one["Body"] for one in (await receive(front)).json["Messages"]] == ["opens"]
+    assert front.plane.queues.uses.take(10) == {KEY_ID: KeyUseCounts(2, 1)}
 
 
 def test_uses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -571,3 +571,16 @@ def test_list_shows_the_newest_ten_at_most(scene: Scene) -> None:
     assert MessageMoveTask.objects.count() == 10 and MessageMoveTask.objects.filter(pk=tasks[-1].pk).exists()
     for bad in (0, 11, "1"):
         assert refused(scene, "ListMessageMoveTasks", SourceArn=scene.arn("dead"), MaxResults=bad) == INVALID
+
+
+@pytest.mark.parametrize("side", ["dead", "orders"])
+def test_move_fails_while_the_encryption_key_of_a_side_is_disabled_and_loses_nothing(scene: Scene, side: str) -> None:
+    made = scene.caller.request("POST", "/v1/encryption-keys", {"name": "mine"}).json()
+    dead_letters(scene, count=2)
+    scene.caller.sqs("SetQueueAttributes", QueueName=side, Attributes={"KmsMasterKeyId": made["id"]})
+    scene.caller.request("POST", f"/v1/encryption-keys/{made['id']}/disable")
+    task = run(scene, start(scene))
+    assert (task.status, task.moved) == (MoveStatus.FAILED, 0)
+    assert "KmsDisabled" in task.failure_reason
+    scene.caller.request("POST", f"/v1/encryption-keys/{made['id']}/enable")
+    assert run(scene, start(scene)).moved == 2
