@@ -45,7 +45,6 @@ class PartitionBatch(msgspec.Struct, gc=False):
     has_scheduled: bool = False
     acks: Acks = Acks.NONE
 
-
     def pieces(self) -> list[PartitionBatch]:
         """What one storage call carries each, in order; the batch itself where that is all of it."""
         if sum(map(len, self.bodies)) <= STORAGE_SEND_BYTES_MAX:

@@ -22,6 +22,7 @@ from frontend.limits import (
 )
 from frontend.limits.quota_tree import QuotaTree
 from frontend.limits.quotas import AccountLimits, Rates, account_limits
+from frontend.push import deliveries
 from frontend.push.bulk_frames import ranges_of
 from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_FORBIDDEN, CLOSE_OVER_LIMIT
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -41,6 +42,7 @@ class BulkSocket:
         self.sent: list[dict[str, Any]] = []
         self.is_binary = subprotocols[:1] == [MSGPACK]
         self.is_stuck = False  # it reads nothing more
+        self.is_gone = False  # what is sent to it fails
         if token is not None:
             headers["authorization"] = f"Bearer {token or front.key.bearer_token}"
         scope = {
@@ -56,6 +58,8 @@ class BulkSocket:
     async def _send(self, message: dict[str, Any]) -> None:
         while self.is_stuck and message["type"] == "websocket.send":
             await asyncio.sleep(3600)
+        if self.is_gone:
+            raise OSError("the client has gone")
         self.sent.append(message)
         if message["type"] == "websocket.close":
             assert 0 < len(message["reason"].encode()) <= 123, "a close says why"
@@ -149,14 +153,7 @@ async def test_messages_go_in_and_out_and_are_acknowledged_by_ranges(
 
 
 async def test_confirm_waits_for_storage(front: Installation, sockets: Any) -> None:
-    gate = asyncio.Event()
-    send = front.storage.send
-
-    async def slow(*arguments: Any) -> Any:
-        await gate.wait()
-        return await send(*arguments)
-
-    front.storage.send = slow  # type: ignore[method-assign]
+    gate = gate_storage(front)
     socket = sockets()
     for seq in range(SOCKET_PUBLISHES_MAX + 2):
         socket.publish(seq, "x")
@@ -306,6 +303,89 @@ async def test_backlog_is_fetched_while_it_is_sent_and_goes_back_whole(front: In
     assert sorted(other.bodies()) == sorted(first + second)
 
 
+async def test_backlog_that_a_slow_client_does_not_take_in_time_goes_back(
+    front: Installation, sockets: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliveries, "SOCKET_RENEW_S", 0.02)
+    socket = sockets()
+    for seq in range(2):
+        socket.publish(seq, *["x"] * BULK_MESSAGES_MAX)
+    await settle(lambda: len(socket.of("confirm")) == 2)
+    socket.is_stuck = True
+    socket.say({"type": "credit", "n": 2_000})
+    await settle(lambda: sum(call == "acquire" for call, _ in front.storage.calls) == 2)
+    other = sockets()
+    other.say({"type": "credit", "n": 2_000})
+    async with asyncio.timeout(5):
+        while len(other.bodies()) < BULK_MESSAGES_MAX:
+            await asyncio.sleep(0.01)
+    assert {one["delivery_count"] for frame in other.of("messages") for one in frame["messages"]} == {1}
+    assert len(other.bodies()) == BULK_MESSAGES_MAX, "those that are being sent are renewed"
+
+
+async def test_leases_go_back_before_the_last_publish_is_stored(front: Installation, sockets: Any) -> None:
+    socket = sockets()
+    socket.publish(1, "a")
+    socket.say({"type": "credit", "n": 1})
+    await socket.first("messages")
+    gate = gate_storage(front)
+    socket.publish(2, "b")
+    await settle(lambda: front.plane.bulk_sends.calls == 1)
+    leaving = asyncio.create_task(socket.leave())
+    other = sockets()
+    other.say({"type": "credit", "n": 1})
+    await settle(lambda: other.bodies() == ["a"])
+    gate.set()
+    await leaving
+    assert front.storage.count() == 2
+
+
+async def test_lease_that_ran_out_is_not_given_back(
+    front: Installation, sockets: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a standard queue that would end the lease of the consumer which has the message since."""
+    monkeypatch.setattr(deliveries, "SOCKET_VISIBILITY_S", 0.02)
+    socket = sockets()
+    socket.publish(1, "a", "b")
+    socket.say({"type": "credit", "n": 2})
+    await socket.first("messages")
+    await asyncio.sleep(0.03)
+    socket.say({"type": "nack", "ranges": [[1, 1]]})
+    await socket.leave()
+    assert not any(call == "change_visibility" for call, _ in front.storage.calls)
+
+
+async def test_client_that_is_gone_when_it_is_answered_leaves_nothing_behind(
+    front: Installation, sockets: Any
+) -> None:
+    socket = sockets()
+    socket.publish(1, "a")
+    socket.say({"type": "credit", "n": 1})
+    await socket.first("messages")
+    socket.is_gone = True
+    socket.say({"type": "ack", "ranges": [[1, 9]]})
+    with pytest.raises(OSError, match="gone"):
+        await asyncio.wait_for(socket.task, 5)
+    assert front.plane.sockets.calls == 0
+    other = sockets()
+    other.say({"type": "credit", "n": 1})
+    await settle(lambda: other.bodies() == ["a"])
+
+
+async def test_what_is_being_stored_is_confirmed_before_a_bad_frame_closes(front: Installation, sockets: Any) -> None:
+    gate = gate_storage(front)
+    socket = sockets()
+    socket.publish(1, "x")
+    await settle(lambda: front.plane.bulk_sends.calls == 1)
+    socket.say(b"")
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert socket.closed == (0, "")
+    gate.set()
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.of("confirm") and socket.closed[0] == CLOSE_BAD_FRAME
+
+
 @pytest.mark.parametrize(("token", "code"), [(None, 401), ("pstk_wrong", 401)])
 async def test_upgrade_without_a_right_token_is_refused(
     front: Installation, sockets: Any, token: str | None, code: int
@@ -377,6 +457,28 @@ async def test_publishes_pay_for_messages_and_bytes_before_they_are_looked_at(so
     assert front.storage.count() == 500
 
 
+async def test_frames_out_of_bounds_are_paid_for(
+    front: Installation, sockets: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paid: list[tuple[int, int]] = []
+    pay = deliveries.pay
+
+    def noted(*arguments: Any) -> None:
+        paid.append(arguments[3:5] or (0, 0))
+        pay(*arguments)
+
+    monkeypatch.setattr(deliveries, "pay", noted)
+    socket = sockets()
+    await socket.first("ready")
+    paid.clear()
+    socket.publish(1, *["x"] * (BULK_MESSAGES_MAX + 1))
+    await socket.first("refuse")
+    socket.say({"type": "ack", "ranges": [[1, 1]]})
+    await socket.first("error")
+    (publish, ack) = paid
+    assert publish[0] == BULK_MESSAGES_MAX and publish[1] > BULK_MESSAGES_MAX and ack == (0, 0)
+
+
 async def test_stopped_sending_and_payload_quota_refuse_the_publish(sockets: Any) -> None:
     for limits, code in (
         (account_limits({}, "not paid"), "sending-stopped"),
@@ -433,6 +535,19 @@ async def test_frame_over_the_limit_of_its_wire_closes(
 def test_ranges_join_what_follows() -> None:
     assert ranges_of([5, 1, 2, 3, 9]) == [[1, 3], [5, 5], [9, 9]]
     assert ranges_of([]) == []
+
+
+def gate_storage(front: Installation) -> asyncio.Event:
+    """Storage takes nothing until this is set."""
+    gate = asyncio.Event()
+    send = front.storage.send
+
+    async def slow(*arguments: Any) -> Any:
+        await gate.wait()
+        return await send(*arguments)
+
+    front.storage.send = slow  # type: ignore[method-assign]
+    return gate
 
 
 def deny(front: Installation, action: str) -> None:
