@@ -355,9 +355,7 @@ async def test_lease_that_ran_out_is_not_given_back(
     assert not any(call == "change_visibility" for call, _ in front.storage.calls)
 
 
-async def test_client_that_is_gone_when_it_is_answered_leaves_nothing_behind(
-    front: Installation, sockets: Any
-) -> None:
+async def test_client_that_is_gone_when_it_is_answered_leaves_nothing_behind(front: Installation, sockets: Any) -> None:
     socket = sockets()
     socket.publish(1, "a")
     socket.say({"type": "credit", "n": 1})
