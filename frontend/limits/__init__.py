@@ -248,7 +248,6 @@ SOCKET_FETCH_MESSAGES_MAX = 100
 SOCKET_FRAME_BYTES_MAX = 256 * KIB
 # Of a close frame, by RFC 6455: 125 with its code.
 SOCKET_CLOSE_REASON_BYTES_MAX = 123
-SOCKET_FRAMES_QUEUED_MAX = 32
 SOCKET_IDS_PER_FRAME_MAX = 1_000
 SOCKET_AUTH_S_MAX = 10.0
 # Messages a socket may hold unacknowledged; beyond it no more are fetched, whatever the credit.

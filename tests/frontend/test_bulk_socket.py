@@ -530,6 +530,27 @@ async def test_frame_over_the_limit_of_its_wire_closes(
         assert caught.value.rcvd is not None and caught.value.rcvd.code == code
 
 
+@pytest.fixture
+def quick_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frontend.server.SOCKET_PING_S", 0.1)
+
+
+async def test_socket_that_is_not_read_is_not_taken_for_dead(front: Installation, quick_pings: None, port: int) -> None:
+    gate = gate_storage(front)
+    headers = {"Authorization": f"Bearer {front.key.bearer_token}"}
+    count = SOCKET_PUBLISHES_MAX + 2
+    async with websockets.connect(
+        f"ws://127.0.0.1:{port}/v1/queues/orders/bulk", additional_headers=headers, proxy=None
+    ) as socket:
+        for seq in range(count):
+            await socket.send(json.dumps({"type": "publish", "seq": seq, "messages": [{"body": "x"}]}))
+        await asyncio.sleep(0.5)
+        gate.set()
+        async with asyncio.timeout(5):
+            kinds = [json.loads(await socket.recv())["type"] for _ in range(1 + count)]
+        assert kinds == ["ready", *["confirm"] * count]
+
+
 def test_ranges_join_what_follows() -> None:
     assert ranges_of([5, 1, 2, 3, 9]) == [[1, 3], [5, 5], [9, 9]]
     assert ranges_of([]) == []

@@ -25,7 +25,7 @@ from websockets.typing import Subprotocol
 from penstock_client.errors import ClientError, ConnectionRefused, NotConnected
 from penstock_client.wire import Form
 
-# A frame of the service: 500 messages, up to 3 MiB of bodies, of which JSON may make six times as much.
+# A frame of the service: 500 messages, up to 3 MiB of bodies, which JSON may make six times as long.
 FRAME_BYTES_MAX = 32 * 1024 * 1024
 PING_S = 20.0
 PAUSE_S_MIN = 0.1
