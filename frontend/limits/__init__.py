@@ -264,7 +264,7 @@ SOCKET_RETRY_S = 1.0
 SOCKET_PING_S = 20.0
 # Of a bulk socket: publish frames that are being stored; while there are so many, no frame is read.
 SOCKET_PUBLISHES_MAX = 8
-# A publish frame looks so often for a place among the BULK_SENDS_MAX, and is not read past in the meantime.
+# The first publish frame of an account that waits looks so often for a place among the BULK_SENDS_MAX.
 SOCKET_PLACE_RETRY_S = 0.02
 # A number that JavaScript still holds exactly.
 SEQUENCE_MAX = 2**53 - 1

@@ -16,6 +16,8 @@ from contextlib import ExitStack
 from time import monotonic
 from typing import TYPE_CHECKING
 
+import structlog
+
 from frontend.authn.principal import Principal
 from frontend.crypto.receipts import Receipt
 from frontend.errors import RequestError, invalid
@@ -45,6 +47,7 @@ from frontend.routing.poll import Lease
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
+_log = structlog.get_logger("frontend.push")
 SendFrame = Callable[[object], Awaitable[None]]
 
 
@@ -112,15 +115,19 @@ class BulkSession(Deliveries[int]):
         task.add_done_callback(self._publishes.discard)
 
     async def _place(self) -> ExitStack:
-        """Waits until the account has one: other accounts keep theirs."""
-        while True:
-            entered = ExitStack()
-            place: Place = self._services.bulk_sends.place(self._caller.account_id)
-            try:
-                entered.enter_context(place)
-                return entered
-            except RequestError:
-                await asyncio.sleep(SOCKET_PLACE_RETRY_S)
+        """Waits until the account has one: other accounts keep theirs. Of the sockets of an account one looks at a
+        time, in the order in which they came."""
+        account_id = self._caller.account_id
+        turn = self._services.bulk_turns.setdefault(account_id, asyncio.Lock())
+        async with turn:
+            while True:
+                entered = ExitStack()
+                place: Place = self._services.bulk_sends.place(account_id)
+                try:
+                    entered.enter_context(place)
+                    return entered
+                except RequestError:
+                    await asyncio.sleep(SOCKET_PLACE_RETRY_S)
 
     async def _store(self, frame: PublishFrame, size_bytes: int, place: ExitStack) -> None:
         def read(given: MessageJson) -> OutgoingMessage:
@@ -134,6 +141,12 @@ class BulkSession(Deliveries[int]):
                 )
             except RequestError as error:
                 await self._send(bulk_frames.refuse(frame.seq, error))
+                return
+            except Exception:
+                # Our bug. The socket goes on: a client that were cut would send the same frame again.
+                _log.exception("publish_failed", account_id=self._caller.account_id)
+                failure = RequestError("InternalFailure", "The publish could not be completed.")
+                await self._send(bulk_frames.refuse(frame.seq, failure))
                 return
         failed: list[dict[str, object]] = [
             {"index": index, **error_json(one)} for index, one in enumerate(outcomes) if isinstance(one, RequestError)

@@ -25,6 +25,7 @@ from frontend.limits.quotas import AccountLimits, Rates, account_limits
 from frontend.push import deliveries
 from frontend.push.bulk_frames import ranges_of
 from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_FORBIDDEN, CLOSE_OVER_LIMIT
+from frontend.routing.bulkhead import Bulkhead
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.support.fake_storage import settle
 from tests.support.frontend_plane import ACCOUNT, HOST, Installation
@@ -442,6 +443,50 @@ async def test_account_that_fills_its_share_waits_and_others_do_not(front: Insta
             await asyncio.sleep(0.01)
     for place in places:
         place.__exit__(None, None, None)
+
+
+async def test_sockets_of_an_account_wait_in_turn(
+    front: Installation, sockets: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = [front.plane.bulk_sends.place(ACCOUNT) for _ in range(BULK_SENDS_MAX // 2)]
+    for place in places:
+        place.__enter__()
+    looks = 0
+    take = Bulkhead.take
+
+    def counted(bulkhead: Bulkhead, holder: str, held_max: int) -> None:
+        nonlocal looks
+        looks += bulkhead is front.plane.bulk_sends
+        take(bulkhead, holder, held_max)
+
+    monkeypatch.setattr(Bulkhead, "take", counted)
+    waiting = [sockets() for _ in range(20)]
+    for socket in waiting:
+        socket.publish(1, "x")
+    await asyncio.sleep(0.2)
+    assert 1 <= looks <= 15, "one looks, not twenty"
+    for place in places:
+        place.__exit__(None, None, None)
+    for socket in waiting:
+        async with asyncio.timeout(5):
+            while not socket.of("confirm"):
+                await asyncio.sleep(0.01)
+    assert not front.plane.bulk_turns
+
+
+async def test_publish_that_fails_inside_is_refused_and_the_socket_goes_on(front: Installation, sockets: Any) -> None:
+    send = front.storage.send
+
+    async def broken(*arguments: Any) -> Any:
+        raise RuntimeError("a bug")
+
+    front.storage.send = broken  # type: ignore[method-assign]
+    socket = sockets()
+    socket.publish(1, "x")
+    assert (await socket.first("refuse"))["code"] == "internal-failure"
+    front.storage.send = send  # type: ignore[method-assign]
+    socket.publish(2, "x")
+    assert (await socket.first("confirm"))["seq"] == 2 and socket.closed == (0, "")
 
 
 async def test_publishes_pay_for_messages_and_bytes_before_they_are_looked_at(sockets: Any) -> None:
