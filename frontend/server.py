@@ -256,6 +256,14 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
         self.close_timer = self.loop.call_later(LINGER_S_MAX, self.transport.close)
 
+    def keepalive_timeout(self) -> None:
+        """A pong that came while no frame is read is not read either: it is asked for again."""
+        if not self.read_paused:
+            super().keepalive_timeout()
+            return
+        self.stop_keepalive()
+        self.start_keepalive()
+
     def shutdown(self) -> None:
         if self.handshake_complete and not self.close_sent:
             self.stop_keepalive()

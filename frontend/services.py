@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from frontend.authn.authenticator import Authenticator
 from frontend.crypto.keyring import Keyring
@@ -92,6 +93,8 @@ class FrontendServices:
         self.storage_calls = Bulkhead("storage", STORAGE_CALLS_IN_FLIGHT_MAX)
         self.browser_calls = Bulkhead("message browser", BROWSER_CALLS_MAX)
         self.bulk_sends = Bulkhead("bulk send", BULK_SENDS_MAX)
+        # By account: which of its sockets may look for a place among them. Gone with the last one that waits.
+        self.bulk_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.polls = Bulkhead("long poll", POLLS_PARKED_MAX)
         self.sockets = Bulkhead("websocket", SOCKETS_MAX)
         self.open_sockets = Bulkhead("websocket without a key", SOCKETS_WITHOUT_KEY_MAX)  # by address

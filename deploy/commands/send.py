@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def send_all(queue: Queue, feed: Iterator[list[EncodedLine]], sent: Callable[[int], None]) -> int:
-    """Send until there is no more; how many messages were acknowledged. Raises CommandError where one was not."""
+    """Sends all that `feed` has; how many messages were acknowledged. Raises CommandError where one was not."""
     reading = asyncio.Lock()
 
     async def sender() -> int:

@@ -250,7 +250,6 @@ SOCKET_FETCH_MESSAGES_MAX = 100
 SOCKET_FRAME_BYTES_MAX = 256 * KIB
 # Of a close frame, by RFC 6455: 125 with its code.
 SOCKET_CLOSE_REASON_BYTES_MAX = 123
-SOCKET_FRAMES_QUEUED_MAX = 32
 SOCKET_IDS_PER_FRAME_MAX = 1_000
 SOCKET_AUTH_S_MAX = 10.0
 # Messages a socket may hold unacknowledged; beyond it no more are fetched, whatever the credit.
@@ -267,7 +266,7 @@ SOCKET_RETRY_S = 1.0
 SOCKET_PING_S = 20.0
 # Of a bulk socket: publish frames that are being stored; while there are so many, no frame is read.
 SOCKET_PUBLISHES_MAX = 8
-# A publish frame looks so often for a place among the BULK_SENDS_MAX, and is not read past in the meantime.
+# The first publish frame of an account that waits looks so often for a place among the BULK_SENDS_MAX.
 SOCKET_PLACE_RETRY_S = 0.02
 # A number that JavaScript still holds exactly.
 SEQUENCE_MAX = 2**53 - 1

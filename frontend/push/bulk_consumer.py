@@ -64,13 +64,16 @@ class BulkConsumer(SocketConsumer):
             await session.handle(frame, len(raw))
         except FrameRefused as refusal:
             self.services.meters.count("push_frames_refused")
+            await session.finish_publishes()
             await self._shut(CLOSE_BAD_FRAME, str(refusal))
         except RateExceeded as refusal:
+            await session.finish_publishes()
             await self._shut(CLOSE_OVER_LIMIT, str(refusal))
         except RequestError as refused:
             await self._say(error(refused, ()))
             if isinstance(frame, FilterFrame):
                 # The credit that follows would be for other messages.
+                await session.finish_publishes()
                 await self._shut(CLOSE_BAD_FRAME, refused.message)
 
     async def _end(self) -> None:

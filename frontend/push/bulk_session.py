@@ -13,7 +13,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
+from time import monotonic
 from typing import TYPE_CHECKING
+
+import structlog
 
 from frontend.authn.principal import Principal
 from frontend.crypto.receipts import Receipt
@@ -44,6 +47,7 @@ from frontend.routing.poll import Lease
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
+_log = structlog.get_logger("frontend.push")
 SendFrame = Callable[[object], Awaitable[None]]
 
 
@@ -62,9 +66,16 @@ class BulkSession(Deliveries[int]):
         self._publishes: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """What is being stored is stored; its confirm is lost."""
-        await asyncio.gather(*self._publishes, return_exceptions=True)
-        await super().close()
+        """What is being stored is stored; its confirm is lost. Leases do not wait for that."""
+        try:
+            await super().close()
+        finally:
+            await self.finish_publishes()
+
+    async def finish_publishes(self) -> None:
+        """Returns when what is being stored is confirmed: a client that does not hear of it sends it again."""
+        if self._publishes:
+            await asyncio.wait(self._publishes)
 
     async def handle(self, frame: BulkFrame, size_bytes: int) -> None:
         """One frame of the client, when its rate lets it in. Raises RequestError, RateExceeded, FrameRefused."""
@@ -86,12 +97,12 @@ class BulkSession(Deliveries[int]):
             raise FrameRefused(f"seq must be between 0 and {SEQUENCE_MAX}.")
         count = len(frame.messages)
         try:
+            await self._pay(min(count, BULK_MESSAGES_MAX), size_bytes, True)
             if not 1 <= count <= BULK_MESSAGES_MAX:
                 raise RequestError(
                     "TooManyEntriesInBatchRequest" if count else "EmptyBatchRequest",
                     f"A frame must have 1 to {BULK_MESSAGES_MAX} messages. You have sent {count}.",
                 )
-            await self._pay(count, size_bytes, True)
             is_fifo = self._address.name.endswith(".fifo")
             while len(self._publishes) >= (1 if is_fifo else SOCKET_PUBLISHES_MAX):
                 await asyncio.wait(self._publishes, return_when=asyncio.FIRST_COMPLETED)
@@ -104,15 +115,19 @@ class BulkSession(Deliveries[int]):
         task.add_done_callback(self._publishes.discard)
 
     async def _place(self) -> ExitStack:
-        """Waits until the account has one: other accounts keep theirs."""
-        while True:
-            entered = ExitStack()
-            place: Place = self._services.bulk_sends.place(self._caller.account_id)
-            try:
-                entered.enter_context(place)
-                return entered
-            except RequestError:
-                await asyncio.sleep(SOCKET_PLACE_RETRY_S)
+        """Waits until the account has one: other accounts keep theirs. Of the sockets of an account one looks at a
+        time, in the order in which they came."""
+        account_id = self._caller.account_id
+        turn = self._services.bulk_turns.setdefault(account_id, asyncio.Lock())
+        async with turn:
+            while True:
+                entered = ExitStack()
+                place: Place = self._services.bulk_sends.place(account_id)
+                try:
+                    entered.enter_context(place)
+                    return entered
+                except RequestError:
+                    await asyncio.sleep(SOCKET_PLACE_RETRY_S)
 
     async def _store(self, frame: PublishFrame, size_bytes: int, place: ExitStack) -> None:
         def read(given: MessageJson) -> OutgoingMessage:
@@ -127,6 +142,12 @@ class BulkSession(Deliveries[int]):
             except RequestError as error:
                 await self._send(bulk_frames.refuse(frame.seq, error))
                 return
+            except Exception:
+                # Our bug. The socket goes on: a client that were cut would send the same frame again.
+                _log.exception("publish_failed", account_id=self._caller.account_id)
+                failure = RequestError("InternalFailure", "The publish could not be completed.")
+                await self._send(bulk_frames.refuse(frame.seq, failure))
+                return
         failed: list[dict[str, object]] = [
             {"index": index, **error_json(one)} for index, one in enumerate(outcomes) if isinstance(one, RequestError)
         ]
@@ -138,13 +159,19 @@ class BulkSession(Deliveries[int]):
     # --- settling ---
 
     async def _settle_ranges(self, frame: AckRangesFrame | NackRangesFrame) -> None:
-        count = _count(frame.ranges, self._delivered)
+        try:
+            count = _count(frame.ranges, self._delivered)
+        except RequestError:
+            await self._pay(0)
+            raise
         await self._pay(count)
+        is_ack, now_s = isinstance(frame, AckRangesFrame), monotonic()
         named: list[Settled[int]] = []
         for first, last in frame.ranges:
             for number in range(first, last + 1):
                 held = self._held.get(number)
-                if held is not None:  # else it was settled before, or lost
+                # Else it was settled before, or lost: what is given back may be another consumer's by then.
+                if held is not None and (is_ack or held.until_s > now_s):
                     named.append((number, receipt_of_lease(held.lease)))
         if isinstance(frame, AckRangesFrame):
             await self._ack(named)

@@ -141,7 +141,9 @@ class Deliveries(ABC, Generic[Name]):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._settling is not None:
             await asyncio.gather(self._settling, return_exceptions=True)
-        await release(self._services.storage, [held.lease for held in self._held.values()])
+        # A lease that ran out may be another consumer's by now.
+        now_s = monotonic()
+        await release(self._services.storage, [held.lease for held in self._held.values() if held.until_s > now_s])
         self._held.clear()
 
     async def _pay(self, messages: int, size_bytes: int = 0, is_send: bool = False) -> None:
@@ -199,9 +201,11 @@ class Deliveries(ABC, Generic[Name]):
             if room <= 0:
                 await self._deliver(fetched)
                 return
-            coming = asyncio.create_task(self._fetch(room, 0))
+            is_ready = asyncio.Event()
+            coming = asyncio.create_task(self._fetch_ahead(room, is_ready))
             try:
                 await self._deliver(fetched)
+                is_ready.set()
                 fetched = await coming
             except BaseException:
                 coming.cancel()
@@ -211,6 +215,20 @@ class Deliveries(ABC, Generic[Name]):
                 raise
             if not fetched.leases:
                 return
+
+    async def _fetch_ahead(self, room: int, is_ready: asyncio.Event) -> _Fetched:
+        """What the client is not ready for within SOCKET_RENEW_S goes back, uncounted: these leases are not renewed."""
+        fetched = await self._fetch(room, 0)
+        try:
+            async with asyncio.timeout(SOCKET_RENEW_S):
+                await is_ready.wait()
+        except TimeoutError:
+            await release(self._services.storage, fetched.leases, VisibilityMode.UNCOUNTED)
+            return _Fetched([], 0.0)
+        except asyncio.CancelledError:
+            await release(self._services.storage, fetched.leases, VisibilityMode.UNCOUNTED)
+            raise
+        return fetched
 
     async def _fetch(self, room: int, wait_ms: int = SOCKET_WAIT_MS) -> _Fetched:
         """Leases of up to so many messages; none after a failure that passes, and a pause. Raises RequestError for one
@@ -235,8 +253,8 @@ class Deliveries(ABC, Generic[Name]):
             return
         try:
             queue = await self._queue()
-        except RequestError:
-            # The key was revoked or restricted while this waited: it gets nothing more.
+        except (RequestError, asyncio.CancelledError):
+            # The key was revoked or restricted while this waited, or the socket has ended: it gets nothing more.
             await release(self._services.storage, leases, VisibilityMode.UNCOUNTED)
             raise
         opened = await self._open(queue, leases)
@@ -266,9 +284,7 @@ class Deliveries(ABC, Generic[Name]):
             receipts, self._acks = self._acks[:SOCKET_IDS_PER_FRAME_MAX], self._acks[SOCKET_IDS_PER_FRAME_MAX:]
             await self._apply(receipts, None)
 
-    async def _nack(
-        self, receipts: Sequence[Settled[Name]], delay_seconds: int | None, counts: bool
-    ) -> None:
+    async def _nack(self, receipts: Sequence[Settled[Name]], delay_seconds: int | None, counts: bool) -> None:
         for name, _ in receipts:
             self._held.pop(name, None)
         self._wake.set()

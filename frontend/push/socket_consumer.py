@@ -36,6 +36,18 @@ class SocketConsumer(AsyncWebsocketConsumer):
         self._place: Place | None = None
         self._closed = False
 
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Nothing is left behind, however it ends: a frame that is answered when the client is gone already (OSError)
+        ends it without a disconnect."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._closed = True
+            try:
+                await self._end()
+            finally:
+                self._move_to(None)
+
     async def dispatch(self, message: dict[str, Any]) -> None:
         """As Channels does it, without its look at database connections, which costs a thread switch per frame."""
         await getattr(self, message["type"].replace(".", "_"))(message)
@@ -60,11 +72,6 @@ class SocketConsumer(AsyncWebsocketConsumer):
         await self._begin(caller)
 
     async def websocket_disconnect(self, message: dict[str, Any]) -> None:
-        self._closed = True
-        try:
-            await self._end()
-        finally:
-            self._move_to(None)
         raise StopConsumer
 
     # --- of the wire ---

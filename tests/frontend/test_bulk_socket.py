@@ -22,83 +22,14 @@ from frontend.limits import (
 )
 from frontend.limits.quota_tree import QuotaTree
 from frontend.limits.quotas import AccountLimits, Rates, account_limits
+from frontend.push import deliveries
 from frontend.push.bulk_frames import ranges_of
 from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_FORBIDDEN, CLOSE_OVER_LIMIT
+from frontend.routing.bulkhead import Bulkhead
 from storage_nodes.protocol.errors import ErrorCode, StorageError
+from tests.support.bulk_socket import JSON, MSGPACK, BulkSocket
 from tests.support.fake_storage import settle
-from tests.support.frontend_plane import ACCOUNT, HOST, Installation
-
-JSON, MSGPACK = "penstock.bulk.json", "penstock.bulk.msgpack"
-
-
-class BulkSocket:
-    """A client of one bulk socket."""
-
-    def __init__(
-        self, front: Installation, queue: str, subprotocols: list[str], token: str | None, **headers: str
-    ) -> None:
-        self.incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self.sent: list[dict[str, Any]] = []
-        self.is_binary = subprotocols[:1] == [MSGPACK]
-        self.is_stuck = False  # it reads nothing more
-        if token is not None:
-            headers["authorization"] = f"Bearer {token or front.key.bearer_token}"
-        scope = {
-            "type": "websocket",
-            "path": f"/v1/queues/{queue}/bulk",
-            "headers": [(b"host", HOST.encode()), *((n.encode(), v.encode()) for n, v in headers.items())],
-            "query_string": b"",
-            "subprotocols": subprotocols,
-        }
-        self.incoming.put_nowait({"type": "websocket.connect"})
-        self.task = asyncio.create_task(front.application(scope, self.incoming.get, self._send))  # type: ignore[arg-type]
-
-    async def _send(self, message: dict[str, Any]) -> None:
-        while self.is_stuck and message["type"] == "websocket.send":
-            await asyncio.sleep(3600)
-        self.sent.append(message)
-        if message["type"] == "websocket.close":
-            assert 0 < len(message["reason"].encode()) <= 123, "a close says why"
-            self.incoming.put_nowait({"type": "websocket.disconnect", "code": message["code"]})
-        elif message["type"] == "websocket.http.response.body":
-            self.incoming.put_nowait({"type": "websocket.disconnect", "code": 1006})
-
-    def say(self, frame: Any) -> None:
-        raw = frame
-        if not isinstance(frame, bytes | str):
-            raw = msgspec.msgpack.encode(frame) if self.is_binary else json.dumps(frame)
-        self.incoming.put_nowait({"type": "websocket.receive", "bytes" if isinstance(raw, bytes) else "text": raw})
-
-    def publish(self, seq: int, *bodies: str, **more: Any) -> None:
-        self.say({"type": "publish", "seq": seq, "messages": [{"body": body} for body in bodies], **more})
-
-    async def leave(self) -> None:
-        self.incoming.put_nowait({"type": "websocket.disconnect", "code": 1000})
-        await asyncio.wait_for(self.task, 5)
-
-    def of(self, kind: str) -> list[dict[str, Any]]:
-        sent = [message for message in self.sent if message["type"] == "websocket.send"]
-        if self.is_binary:
-            frames = [msgspec.msgpack.decode(message["bytes"]) for message in sent]
-        else:
-            frames = [json.loads(message["text"]) for message in sent]
-        return [frame for frame in frames if frame["type"] == kind]
-
-    async def first(self, kind: str) -> dict[str, Any]:
-        await settle(lambda: bool(self.of(kind)))
-        return self.of(kind)[0]
-
-    def bodies(self) -> list[str]:
-        return [one["body"] for frame in self.of("messages") for one in frame["messages"]]
-
-    @property
-    def refused(self) -> tuple[int, str]:
-        start, body = self.sent
-        return start["status"], json.loads(body["body"])["code"]
-
-    @property
-    def closed(self) -> tuple[int, str]:
-        return next(((m["code"], m["reason"]) for m in self.sent if m["type"] == "websocket.close"), (0, ""))
+from tests.support.frontend_plane import ACCOUNT, Installation
 
 
 @pytest.fixture
@@ -149,14 +80,7 @@ async def test_messages_go_in_and_out_and_are_acknowledged_by_ranges(
 
 
 async def test_confirm_waits_for_storage(front: Installation, sockets: Any) -> None:
-    gate = asyncio.Event()
-    send = front.storage.send
-
-    async def slow(*arguments: Any) -> Any:
-        await gate.wait()
-        return await send(*arguments)
-
-    front.storage.send = slow  # type: ignore[method-assign]
+    gate = gate_storage(front)
     socket = sockets()
     for seq in range(SOCKET_PUBLISHES_MAX + 2):
         socket.publish(seq, "x")
@@ -306,6 +230,87 @@ async def test_backlog_is_fetched_while_it_is_sent_and_goes_back_whole(front: In
     assert sorted(other.bodies()) == sorted(first + second)
 
 
+async def test_backlog_that_a_slow_client_does_not_take_in_time_goes_back(
+    front: Installation, sockets: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliveries, "SOCKET_RENEW_S", 0.02)
+    socket = sockets()
+    for seq in range(2):
+        socket.publish(seq, *["x"] * BULK_MESSAGES_MAX)
+    await settle(lambda: len(socket.of("confirm")) == 2)
+    socket.is_stuck = True
+    socket.say({"type": "credit", "n": 2_000})
+    await settle(lambda: sum(call == "acquire" for call, _ in front.storage.calls) == 2)
+    other = sockets()
+    other.say({"type": "credit", "n": 2_000})
+    async with asyncio.timeout(5):
+        while len(other.bodies()) < BULK_MESSAGES_MAX:
+            await asyncio.sleep(0.01)
+    assert {one["delivery_count"] for frame in other.of("messages") for one in frame["messages"]} == {1}
+    assert len(other.bodies()) == BULK_MESSAGES_MAX, "those that are being sent are renewed"
+
+
+async def test_leases_go_back_before_the_last_publish_is_stored(front: Installation, sockets: Any) -> None:
+    socket = sockets()
+    socket.publish(1, "a")
+    socket.say({"type": "credit", "n": 1})
+    await socket.first("messages")
+    gate = gate_storage(front)
+    socket.publish(2, "b")
+    await settle(lambda: front.plane.bulk_sends.calls == 1)
+    leaving = asyncio.create_task(socket.leave())
+    other = sockets()
+    other.say({"type": "credit", "n": 1})
+    await settle(lambda: other.bodies() == ["a"])
+    gate.set()
+    await leaving
+    assert front.storage.count() == 2
+
+
+async def test_lease_that_ran_out_is_not_given_back(
+    front: Installation, sockets: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a standard queue that would end the lease of the consumer which has the message since."""
+    monkeypatch.setattr(deliveries, "SOCKET_VISIBILITY_S", 0.02)
+    socket = sockets()
+    socket.publish(1, "a", "b")
+    socket.say({"type": "credit", "n": 2})
+    await socket.first("messages")
+    await asyncio.sleep(0.03)
+    socket.say({"type": "nack", "ranges": [[1, 1]]})
+    await socket.leave()
+    assert not any(call == "change_visibility" for call, _ in front.storage.calls)
+
+
+async def test_client_that_is_gone_when_it_is_answered_leaves_nothing_behind(front: Installation, sockets: Any) -> None:
+    socket = sockets()
+    socket.publish(1, "a")
+    socket.say({"type": "credit", "n": 1})
+    await socket.first("messages")
+    socket.is_gone = True
+    socket.say({"type": "ack", "ranges": [[1, 9]]})
+    with pytest.raises(OSError, match="gone"):
+        await asyncio.wait_for(socket.task, 5)
+    assert front.plane.sockets.calls == 0
+    other = sockets()
+    other.say({"type": "credit", "n": 1})
+    await settle(lambda: other.bodies() == ["a"])
+
+
+async def test_what_is_being_stored_is_confirmed_before_a_bad_frame_closes(front: Installation, sockets: Any) -> None:
+    gate = gate_storage(front)
+    socket = sockets()
+    socket.publish(1, "x")
+    await settle(lambda: front.plane.bulk_sends.calls == 1)
+    socket.say(b"")
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert socket.closed == (0, "")
+    gate.set()
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.of("confirm") and socket.closed[0] == CLOSE_BAD_FRAME
+
+
 @pytest.mark.parametrize(("token", "code"), [(None, 401), ("pstk_wrong", 401)])
 async def test_upgrade_without_a_right_token_is_refused(
     front: Installation, sockets: Any, token: str | None, code: int
@@ -366,6 +371,50 @@ async def test_account_that_fills_its_share_waits_and_others_do_not(front: Insta
         place.__exit__(None, None, None)
 
 
+async def test_sockets_of_an_account_wait_in_turn(
+    front: Installation, sockets: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = [front.plane.bulk_sends.place(ACCOUNT) for _ in range(BULK_SENDS_MAX // 2)]
+    for place in places:
+        place.__enter__()
+    looks = 0
+    take = Bulkhead.take
+
+    def counted(bulkhead: Bulkhead, holder: str, held_max: int) -> None:
+        nonlocal looks
+        looks += bulkhead is front.plane.bulk_sends
+        take(bulkhead, holder, held_max)
+
+    monkeypatch.setattr(Bulkhead, "take", counted)
+    waiting = [sockets() for _ in range(20)]
+    for socket in waiting:
+        socket.publish(1, "x")
+    await asyncio.sleep(0.2)
+    assert 1 <= looks <= 15, "one looks, not twenty"
+    for place in places:
+        place.__exit__(None, None, None)
+    for socket in waiting:
+        async with asyncio.timeout(5):
+            while not socket.of("confirm"):
+                await asyncio.sleep(0.01)
+    assert not front.plane.bulk_turns
+
+
+async def test_publish_that_fails_inside_is_refused_and_the_socket_goes_on(front: Installation, sockets: Any) -> None:
+    send = front.storage.send
+
+    async def broken(*arguments: Any) -> Any:
+        raise RuntimeError("a bug")
+
+    front.storage.send = broken  # type: ignore[method-assign]
+    socket = sockets()
+    socket.publish(1, "x")
+    assert (await socket.first("refuse"))["code"] == "internal-failure"
+    front.storage.send = send  # type: ignore[method-assign]
+    socket.publish(2, "x")
+    assert (await socket.first("confirm"))["seq"] == 2 and socket.closed == (0, "")
+
+
 async def test_publishes_pay_for_messages_and_bytes_before_they_are_looked_at(sockets: Any) -> None:
     front = Installation(quotas=QuotaTree(lambda _: AccountLimits(account=Rates(1_000, 1, None))))
     socket = sockets(at=front)
@@ -375,6 +424,28 @@ async def test_publishes_pay_for_messages_and_bytes_before_they_are_looked_at(so
     await asyncio.wait_for(socket.task, 5)
     assert socket.closed[0] == CLOSE_OVER_LIMIT and "messages_per_s" in socket.closed[1]
     assert front.storage.count() == 500
+
+
+async def test_frames_out_of_bounds_are_paid_for(
+    front: Installation, sockets: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paid: list[tuple[int, int]] = []
+    pay = deliveries.pay
+
+    def noted(*arguments: Any) -> None:
+        paid.append(arguments[3:5] or (0, 0))
+        pay(*arguments)
+
+    monkeypatch.setattr(deliveries, "pay", noted)
+    socket = sockets()
+    await socket.first("ready")
+    paid.clear()
+    socket.publish(1, *["x"] * (BULK_MESSAGES_MAX + 1))
+    await socket.first("refuse")
+    socket.say({"type": "ack", "ranges": [[1, 1]]})
+    await socket.first("error")
+    (publish, ack) = paid
+    assert publish[0] == BULK_MESSAGES_MAX and publish[1] > BULK_MESSAGES_MAX and ack == (0, 0)
 
 
 async def test_stopped_sending_and_payload_quota_refuse_the_publish(sockets: Any) -> None:
@@ -430,9 +501,43 @@ async def test_frame_over_the_limit_of_its_wire_closes(
         assert caught.value.rcvd is not None and caught.value.rcvd.code == code
 
 
+@pytest.fixture
+def quick_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frontend.server.SOCKET_PING_S", 0.1)
+
+
+async def test_socket_that_is_not_read_is_not_taken_for_dead(front: Installation, quick_pings: None, port: int) -> None:
+    gate = gate_storage(front)
+    headers = {"Authorization": f"Bearer {front.key.bearer_token}"}
+    count = SOCKET_PUBLISHES_MAX + 2
+    async with websockets.connect(
+        f"ws://127.0.0.1:{port}/v1/queues/orders/bulk", additional_headers=headers, proxy=None
+    ) as socket:
+        for seq in range(count):
+            await socket.send(json.dumps({"type": "publish", "seq": seq, "messages": [{"body": "x"}]}))
+        await asyncio.sleep(0.5)
+        gate.set()
+        async with asyncio.timeout(5):
+            kinds = [json.loads(await socket.recv())["type"] for _ in range(1 + count)]
+        assert kinds == ["ready", *["confirm"] * count]
+
+
 def test_ranges_join_what_follows() -> None:
     assert ranges_of([5, 1, 2, 3, 9]) == [[1, 3], [5, 5], [9, 9]]
     assert ranges_of([]) == []
+
+
+def gate_storage(front: Installation) -> asyncio.Event:
+    """Storage takes nothing until this is set."""
+    gate = asyncio.Event()
+    send = front.storage.send
+
+    async def slow(*arguments: Any) -> Any:
+        await gate.wait()
+        return await send(*arguments)
+
+    front.storage.send = slow  # type: ignore[method-assign]
+    return gate
 
 
 def deny(front: Installation, action: str) -> None:

@@ -21,7 +21,7 @@ from penstock_client import (
 )
 
 from frontend.limits import BULK_BYTES_MAX, MIB
-from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.support.frontend_plane import Installation
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -113,6 +113,86 @@ async def test_receive_ends_when_nothing_comes(link: Connect) -> None:
         assert await received(queue, 10, idle_s=0.3) == ["x"]
 
 
+async def test_limit_takes_all_that_came_while_work_was_done(front: Installation, link: Connect) -> None:
+    bodies: list[str] = []
+    async with link() as queue:
+        await queue.publish(["x"] * 1_000)
+        async with asyncio.timeout(10):
+            async for batch in queue.receive(limit=1_000):
+                await asyncio.sleep(0.1)  # the next one arrives
+                bodies += batch.bodies()
+                await batch.ack()
+    assert len(bodies) == 1_000 and front.storage.count() == 0
+
+
+async def test_first_receive_chooses_the_tags(link: Connect) -> None:
+    async with link() as queue:
+        await queue.publish([Message("a", tag="red"), Message("b", tag="blue"), Message("c", tag="red")])
+        for body in ("a", "c"):
+            assert await received(queue, 1, tags=["red"]) == [body]
+        with pytest.raises(ValueError, match="chooses the tags"):
+            await received(queue, 1)
+
+
+async def test_receive_that_begins_before_the_connection_is_ready_asks_once(
+    link: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    async def say(frame: dict[str, Any]) -> bool:
+        said.append(frame["type"])
+        return True
+
+    async with link() as queue:
+        monkeypatch.setattr(queue._link, "say", say)
+        queue._link.ready.clear()
+        receive = asyncio.create_task(received(queue, 1, tags=["red"]))
+        await asyncio.sleep(0.01)
+        assert not said
+        await queue._consuming.begin()
+        assert said == ["filter", "credit"]
+        receive.cancel()
+        await asyncio.wait({receive})
+
+
+async def test_failed_frame_of_a_fifo_queue_holds_back_those_behind_it(front: Installation, link: Connect) -> None:
+    front.add_queue("orders.fifo", (2,))
+    send, has_failed = front.storage.send, False
+
+    async def failing_once(*arguments: Any) -> Any:
+        nonlocal has_failed
+        if not has_failed:
+            has_failed = True
+            raise StorageError(ErrorCode.NO_QUORUM, "no majority")
+        return await send(*arguments)
+
+    front.storage.send = failing_once  # type: ignore[method-assign]
+    async with link("orders.fifo", deduplicate=True) as queue:
+        bodies = [f"{n}" for n in range(1_200)]
+        async with asyncio.timeout(10):
+            assert not (await queue.publish([Message(body, group="g") for body in bodies])).failed
+            assert await received(queue, 1_200) == bodies
+        front.storage.send = send  # type: ignore[method-assign]
+        front.storage.fail_with = ErrorCode.NO_QUORUM
+        failed = (await queue.publish([Message(body, group="g") for body in bodies])).failed
+        assert [one.index for one in failed] == list(range(1_200))
+
+
+async def test_publish_that_is_cancelled_is_not_repeated(link: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def stuck(raw: bytes | str) -> bool:
+        await asyncio.sleep(3600)
+        return True
+
+    async with link() as queue:
+        monkeypatch.setattr(queue._link, "send", stuck)
+        publish = asyncio.create_task(queue.publish(["x"]))
+        while not queue._publishing._waiting:
+            await asyncio.sleep(0)
+        publish.cancel()
+        await asyncio.wait({publish})
+        assert not queue._publishing._waiting
+
+
 async def test_lost_connection_repeats_what_was_not_confirmed(front: Installation, link: Connect) -> None:
     """And what was stored already is not stored twice, where messages have ids to be known by."""
     front.add_queue("orders.fifo", (2,))
@@ -202,6 +282,22 @@ async def test_absent_service_is_told_in_time(unused_port: int) -> None:
     with pytest.raises(NotConnected):
         async with connect(f"http://127.0.0.1:{unused_port}", "t", "q", open_timeout_s=0.1, proxy=None):
             pass
+
+
+async def test_endpoint_that_is_none_is_told_at_once() -> None:
+    with pytest.raises(ClientError, match="InvalidURI") as caught:
+        async with asyncio.timeout(5), connect("ftp://127.0.0.1", "t", "q", proxy=None):
+            pass
+    assert not isinstance(caught.value, NotConnected)
+
+
+async def test_open_that_is_cancelled_leaves_no_task(unused_port: int) -> None:
+    before = asyncio.all_tasks()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1), connect(f"http://127.0.0.1:{unused_port}", "t", "q", proxy=None):
+            pass
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
 
 
 @pytest.fixture

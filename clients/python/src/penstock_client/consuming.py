@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -15,18 +16,22 @@ class Consuming:
     """Of one queue, one receiver at a time.
 
     _open     credit that was given and not used
-    _held     messages that were given out and are not settled
-    _settled  messages that were settled, over all connections
+    _held     messages that arrived and are not settled
+    _given    messages that the receiver has had; those of a lost connection that it did not settle come again
+    _settled  messages that the receiver has settled, over all connections
     """
 
     def __init__(self) -> None:
         self.link: Link
-        self._batches: asyncio.Queue[Batch] = asyncio.Queue()
+        self._batches: deque[Batch] = deque()
+        self._news = asyncio.Event()
         self._prefetch = 0
         self._limit: int | None = None
-        self._tags: Sequence[str] = ()
+        self._tags: tuple[str, ...] | None = None  # None: nothing was received yet
+        self._filtered = 0  # the connection that knows the tags
         self._open = 0
         self._held = 0
+        self._given = 0
         self._settled = 0
 
     async def receive(
@@ -36,15 +41,18 @@ class Consuming:
             raise RuntimeError("the queue is being received from already")
         if not 1 <= prefetch <= self.link.limits["credit_max"]:
             raise ValueError(f"prefetch must be between 1 and {self.link.limits['credit_max']}")
-        self._prefetch, self._limit, self._tags, self._settled = prefetch, limit, tags, 0
+        if self._tags is not None and self._tags != tuple(tags):
+            raise ValueError("the first receive of a queue chooses the tags")
+        self._prefetch, self._limit, self._tags = prefetch, limit, tuple(tags)
+        self._given = self._settled = 0
         try:
-            if tags:
-                await self.link.say(frame_of("filter", tags=list(tags)))
-            await self._give_credit()
-            while limit is None or self._settled + self._held < limit:
+            if self.link.ready.is_set():  # else `begin` asks
+                await self._ask()
+            while limit is None or self._given < limit:
                 batch = await self._next(idle_s)
                 if batch is None:
                     return
+                self._given += len(batch)
                 yield batch
         finally:
             self._prefetch = 0
@@ -52,18 +60,21 @@ class Consuming:
     async def begin(self) -> None:
         """On a new connection: what the last one brought comes again."""
         self._open = self._held = 0
-        while not self._batches.empty():
-            self._batches.get_nowait()
+        self._given = self._settled
+        self._batches.clear()
         if self._prefetch:
-            if self._tags:
-                await self.link.say(frame_of("filter", tags=list(self._tags)))
-            await self._give_credit()
+            await self._ask()
+
+    def give_up(self) -> None:
+        """The link has failed."""
+        self._news.set()
 
     def arrived(self, frame: dict[str, Any]) -> None:
         rows = frame["messages"]
         self._open -= len(rows)
         self._held += len(rows)
-        self._batches.put_nowait(Batch(self, self.link.connection, frame["first"], rows))
+        self._batches.append(Batch(self, self.link.connection, frame["first"], rows))
+        self._news.set()
 
     async def settle(
         self, connection: int, kind: str, ranges: list[list[int]], count: int, more: dict[str, Any] | None = None
@@ -75,32 +86,35 @@ class Consuming:
         self._held -= count
         self._settled += count
         sent = await self.link.say(frame_of(kind, ranges=ranges, **(more or {})))
-        if self._prefetch:
+        if self._prefetch and self.link.ready.is_set():
             await self._give_credit()
         return sent
+
+    async def _ask(self) -> None:
+        """The filter goes before the first credit of a connection."""
+        if self._tags and self._filtered != self.link.connection:
+            self._filtered = self.link.connection
+            await self.link.say(frame_of("filter", tags=self._tags))
+        await self._give_credit()
 
     async def _give_credit(self) -> None:
         """In halves of the prefetch, so that credit costs a frame now and then."""
         room = self._prefetch - self._open - self._held
         if self._limit is not None:
-            room = min(room, self._limit - self._settled - self._open - self._held)
+            room = min(room, self._limit - self._given - self._open - sum(map(len, self._batches)))
         if room > 0 and (room >= self._prefetch // 2 or not self._open):
             self._open += room
             await self.link.say(frame_of("credit", n=room))
 
     async def _next(self, idle_s: float | None) -> Batch | None:
         """None: nothing came for so long. Raises what ended the link."""
-        if not self._batches.empty():
-            return self._batches.get_nowait()
-        waits = asyncio.ensure_future(self._batches.get())
-        failed = asyncio.ensure_future(self.link.failed.wait())
-        try:
-            await asyncio.wait({waits, failed}, timeout=idle_s, return_when=asyncio.FIRST_COMPLETED)
-            if waits.done():
-                return waits.result()
+        while not self._batches:
             if self.link.failure is not None:
                 raise self.link.failure
-            return None
-        finally:
-            waits.cancel()
-            failed.cancel()
+            self._news.clear()
+            try:
+                async with asyncio.timeout(idle_s):
+                    await self._news.wait()
+            except TimeoutError:
+                break
+        return self._batches.popleft() if self._batches else None

@@ -24,7 +24,7 @@ class NotConnected(ClientError):
 
 
 class PublishRefused(ClientError):
-    """A whole publish was refused, or still fails after all attempts. `code` is the service's name of the problem."""
+    """A frame of a publish was refused whole, for good. `code` is the service's name of the problem."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(f"{code}: {detail}")

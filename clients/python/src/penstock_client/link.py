@@ -13,6 +13,7 @@ import json
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -24,7 +25,7 @@ from websockets.typing import Subprotocol
 from penstock_client.errors import ClientError, ConnectionRefused, NotConnected
 from penstock_client.wire import Form
 
-# A frame of the service: 500 messages, up to 3 MiB of bodies, of which JSON may make six times as much.
+# A frame of the service: 500 messages, up to 3 MiB of bodies, which JSON may make six times as long.
 FRAME_BYTES_MAX = 32 * 1024 * 1024
 PING_S = 20.0
 PAUSE_S_MIN = 0.1
@@ -93,14 +94,20 @@ class Link:
     async def _run(self) -> None:
         pause_s = PAUSE_S_MIN
         while self.failure is None:
+            began_s = monotonic()
             try:
-                if await self._connection():
+                if await self._connection() and monotonic() - began_s > self._pause_s_max:
                     pause_s = PAUSE_S_MIN
             except ConnectionRefused as error:
                 self._fail(error)
                 return
             except (OSError, TimeoutError, InvalidHandshake, ConnectionClosed) as error:
                 _log.info("not connected: %s", error)
+            except Exception as error:  # an option or the endpoint is wrong, or a frame is none
+                failure = ClientError(f"the connection failed: {error!r}")
+                failure.__cause__ = error
+                self._fail(failure)
+                return
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(pause_s * 2, self._pause_s_max)
 

@@ -89,9 +89,12 @@ class Publishing:
             if attempt:
                 await asyncio.sleep(RETRY_PAUSE_S * 2**attempt)
             failures = await self._once(left, rows, published, acks)
-            again = [one for one in failures if one.code in _PASSING and attempt + 1 < ATTEMPTS_MAX]
-            published.failed += [one for one in failures if one not in again]
-            left = [one.index for one in again]
+            left = []
+            for one in failures:
+                if one.code in _PASSING and attempt + 1 < ATTEMPTS_MAX:
+                    left.append(one.index)
+                else:
+                    published.failed.append(one)
             if not left:
                 break
         published.failed.sort(key=lambda one: one.index)
@@ -101,26 +104,28 @@ class Publishing:
         self, places: Sequence[int], rows: list[Row], published: Published, acks: str | None
     ) -> list[Failure]:
         """All of these rows once, in as many frames as they take. Returns what failed."""
-        failures: list[Failure] = []
         frames = self._frames(places, rows, published.sent is not None, acks)
         if self._in_order is not None:
-            answered = [(some, await self._frame(seq, raw)) for some, seq, raw in frames]
-        else:
-            sent = [(some, self._frame(seq, raw)) for some, seq, raw in frames]
-            answers = await asyncio.gather(*(one for _, one in sent))
-            answered = [(some, answer) for (some, _), answer in zip(sent, answers, strict=True)]
-        for some, answer in answered:
-            if answer["type"] == "refuse":
-                if answer["code"] not in _PASSING:
-                    raise PublishRefused(answer["code"], answer["detail"])
-                failures += [Failure(at, answer["code"], answer["detail"]) for at in some]
-                continue
-            for failed in answer["failed"]:
-                error = failed["error"]
-                failures.append(Failure(some[failed["index"]], error["code"], error["detail"]))
-            if published.sent is not None:
-                for at, sent in zip(some, answer["sent"], strict=True):
-                    published.sent[at] = sent
+            return await self._once_in_order(places, frames, published)
+        cut = list(frames)
+        answers = await asyncio.gather(*(self._frame(seq, raw) for _, seq, raw in cut))
+        answered = zip(cut, answers, strict=True)
+        return [failure for (some, _, _), answer in answered for failure in _take_in(published, some, answer)]
+
+    async def _once_in_order(
+        self, places: Sequence[int], frames: Iterator[tuple[Sequence[int], int, bytes | str]], published: Published
+    ) -> list[Failure]:
+        """One frame after the other. What is behind a failure that passes is not sent, and fails in the same way: it
+        must not be stored before what is published again."""
+        failures: list[Failure] = []
+        sent = 0
+        for some, seq, raw in frames:
+            found = _take_in(published, some, await self._frame(seq, raw))
+            failures += found
+            sent += len(some)
+            passing = next((one for one in found if one.code in _PASSING), None)
+            if passing is not None:
+                return failures + [Failure(at, passing.code, passing.detail) for at in places[sent:]]
         return failures
 
     def _frames(
@@ -154,12 +159,27 @@ class Publishing:
         """The confirm, or the refusal."""
         async with self._window:
             confirm: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-            async with self._sending:
-                if self.link.failure is not None:
-                    raise self.link.failure
-                self._waiting[seq] = _Waiting(raw, confirm)
-                await self.link.send(raw)
             try:
+                async with self._sending:
+                    if self.link.failure is not None:
+                        raise self.link.failure
+                    self._waiting[seq] = _Waiting(raw, confirm)
+                    await self.link.send(raw)
                 return await confirm
             finally:
                 self._waiting.pop(seq, None)
+
+
+def _take_in(published: Published, places: Sequence[int], answer: dict[str, Any]) -> list[Failure]:
+    """What failed of the messages at these places. Raises PublishRefused."""
+    if answer["type"] == "refuse":
+        if answer["code"] not in _PASSING:
+            raise PublishRefused(answer["code"], answer["detail"])
+        return [Failure(at, answer["code"], answer["detail"]) for at in places]
+    if published.sent is not None:
+        for at, sent in zip(places, answer["sent"], strict=True):
+            published.sent[at] = sent
+    return [
+        Failure(places[failed["index"]], failed["error"]["code"], failed["error"]["detail"])
+        for failed in answer["failed"]
+    ]

@@ -44,14 +44,19 @@ class Queue:
         self.errors = 0
 
     async def __aenter__(self) -> Self:
-        """Raises ConnectionRefused, NotConnected."""
+        """Raises ConnectionRefused, NotConnected, and ClientError where the connection fails in another way."""
         self._link.start()
         self._watch = asyncio.create_task(self._give_up_with_the_link())
         ready = asyncio.ensure_future(self._link.ready.wait())
         failed = asyncio.ensure_future(self._link.failed.wait())
-        await asyncio.wait({ready, failed}, timeout=self._open_timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        ready.cancel()
-        failed.cancel()
+        try:
+            await asyncio.wait({ready, failed}, timeout=self._open_timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+        finally:
+            ready.cancel()
+            failed.cancel()
         if not self._link.ready.is_set():
             error = self._link.failure or NotConnected(f"no connection within {self._open_timeout_s:g} s")
             await self.close()
@@ -87,7 +92,7 @@ class Queue:
         """Batches of messages, each to be acknowledged.
 
         prefetch  so many messages are sent ahead of what is settled
-        tags      only messages that have one of them
+        tags      only messages that have one of them; the first receive of a queue chooses them
         limit     end after so many messages
         idle_s    end when no message came for so long
 
@@ -116,6 +121,7 @@ class Queue:
         await self._link.failed.wait()
         assert self._link.failure is not None
         self._publishing.give_up(self._link.failure)
+        self._consuming.give_up()
 
 
 def connect(endpoint: str, token: str, queue: str, **options: Any) -> Queue:

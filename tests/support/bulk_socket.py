@@ -1,0 +1,87 @@
+"""A client of one bulk socket, which drives the ASGI application without a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import msgspec
+
+from tests.support.fake_storage import settle
+from tests.support.frontend_plane import HOST, Installation
+
+JSON, MSGPACK = "penstock.bulk.json", "penstock.bulk.msgpack"
+
+
+class BulkSocket:
+    """A client of one bulk socket."""
+
+    def __init__(
+        self, front: Installation, queue: str, subprotocols: list[str], token: str | None, **headers: str
+    ) -> None:
+        self.incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.sent: list[dict[str, Any]] = []
+        self.is_binary = subprotocols[:1] == [MSGPACK]
+        self.is_stuck = False  # it reads nothing more
+        self.is_gone = False  # what is sent to it fails
+        if token is not None:
+            headers["authorization"] = f"Bearer {token or front.key.bearer_token}"
+        scope = {
+            "type": "websocket",
+            "path": f"/v1/queues/{queue}/bulk",
+            "headers": [(b"host", HOST.encode()), *((n.encode(), v.encode()) for n, v in headers.items())],
+            "query_string": b"",
+            "subprotocols": subprotocols,
+        }
+        self.incoming.put_nowait({"type": "websocket.connect"})
+        self.task = asyncio.create_task(front.application(scope, self.incoming.get, self._send))  # type: ignore[arg-type]
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        while self.is_stuck and message["type"] == "websocket.send":
+            await asyncio.sleep(3600)
+        if self.is_gone:
+            raise OSError("the client has gone")
+        self.sent.append(message)
+        if message["type"] == "websocket.close":
+            assert 0 < len(message["reason"].encode()) <= 123, "a close says why"
+            self.incoming.put_nowait({"type": "websocket.disconnect", "code": message["code"]})
+        elif message["type"] == "websocket.http.response.body":
+            self.incoming.put_nowait({"type": "websocket.disconnect", "code": 1006})
+
+    def say(self, frame: Any) -> None:
+        raw = frame
+        if not isinstance(frame, bytes | str):
+            raw = msgspec.msgpack.encode(frame) if self.is_binary else json.dumps(frame)
+        self.incoming.put_nowait({"type": "websocket.receive", "bytes" if isinstance(raw, bytes) else "text": raw})
+
+    def publish(self, seq: int, *bodies: str, **more: Any) -> None:
+        self.say({"type": "publish", "seq": seq, "messages": [{"body": body} for body in bodies], **more})
+
+    async def leave(self) -> None:
+        self.incoming.put_nowait({"type": "websocket.disconnect", "code": 1000})
+        await asyncio.wait_for(self.task, 5)
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        sent = [message for message in self.sent if message["type"] == "websocket.send"]
+        if self.is_binary:
+            frames = [msgspec.msgpack.decode(message["bytes"]) for message in sent]
+        else:
+            frames = [json.loads(message["text"]) for message in sent]
+        return [frame for frame in frames if frame["type"] == kind]
+
+    async def first(self, kind: str) -> dict[str, Any]:
+        await settle(lambda: bool(self.of(kind)))
+        return self.of(kind)[0]
+
+    def bodies(self) -> list[str]:
+        return [one["body"] for frame in self.of("messages") for one in frame["messages"]]
+
+    @property
+    def refused(self) -> tuple[int, str]:
+        start, body = self.sent
+        return start["status"], json.loads(body["body"])["code"]
+
+    @property
+    def closed(self) -> tuple[int, str]:
+        return next(((m["code"], m["reason"]) for m in self.sent if m["type"] == "websocket.close"), (0, ""))
