@@ -1,4 +1,8 @@
-"""The TLS of one connection without its socket: bytes of the network in, plain bytes out, and the other way."""
+"""The TLS of one connection without its socket: bytes of the network in, plain bytes out, and the other way.
+
+A MemoryBIO keeps the room of the most that it ever held, for as long as the connection lives. So bytes go through it
+about one record at a time, in both directions.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,13 @@ class TlsStream:
     def take(self, data: bytes) -> bytes:
         """What the client said, as far as whole records of it have arrived. Raises ssl.SSLError. There may be something
         to send afterwards, in both cases."""
+        if len(data) <= _RECORD_BYTES_MAX:
+            return self._take(data)
+        rest = memoryview(data)
+        places = range(0, len(data), _RECORD_BYTES_MAX)
+        return b"".join([self._take(rest[place : place + _RECORD_BYTES_MAX]) for place in places])
+
+    def _take(self, data: bytes | memoryview) -> bytes:
         self._incoming.write(data)
         if not self.is_open:
             try:
@@ -48,10 +59,12 @@ class TlsStream:
 
     def seal(self, data: bytes) -> bytes:
         """What goes to the network for these bytes. Raises ssl.SSLError."""
+        records: list[bytes] = []
         rest = memoryview(data)
         while rest:
-            rest = rest[self._object.write(rest) :]
-        return self._outgoing.read()
+            rest = rest[self._object.write(rest[:_RECORD_BYTES_MAX]) :]
+            records.append(self._outgoing.read())
+        return records[0] if len(records) == 1 else b"".join(records)
 
     def outgoing(self) -> bytes:
         """What TLS itself has to say: its part of the handshake, an alert."""
