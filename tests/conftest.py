@@ -28,7 +28,9 @@ settings.register_profile("explore", deadline=None)
 settings.load_profile("suite")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
+    """Behind the plugin that makes the reporter."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None:
         config.pluginmanager.register(FailuresAtOnce(reporter))

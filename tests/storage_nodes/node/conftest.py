@@ -6,9 +6,16 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+import structlog
 
 from benchmarks.storage_cluster import StorageCluster
 from tests.storage_nodes.node.node_programs import HOMING_NODE, SMALL_FILES_NODE
+
+
+@pytest.fixture(autouse=True)
+def logging_of_its_own() -> None:
+    """What a node says goes to stdout, whatever tests of another plane have configured in this process."""
+    structlog.reset_defaults()
 
 
 @pytest.fixture
