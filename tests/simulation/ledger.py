@@ -147,6 +147,11 @@ class NodeLedger:
         for change in self.groups.pop(sequence):
             play(self.synced, change)
 
+    def votes_under_way(self, partition: int) -> set[tuple[int, int]]:
+        """(epoch, voted for) of every vote that was staged and is not confirmed."""
+        changes = [change for group in (*self.groups.values(), self.gathering) for change in group]
+        return {(one.a, one.b) for one in changes if one.kind == "vote" and one.partition == partition}
+
     def possible(self) -> Iterator[dict[int, Mirror]]:
         """What a restart may find: all that was synced, with or without the group and the snapshot under way."""
         yield from self._with_groups()

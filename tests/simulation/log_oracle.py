@@ -126,7 +126,7 @@ class LogOracle(ABC):
     def _recovered(self, node_id: int, ledger: NodeLedger, log: NodeLog) -> dict[int, Mirror] | None:
         """Which of the states that a restart may find this is."""
         for mirrors in ledger.possible():
-            _adopt_early_votes(mirrors, ledger.staged, log)
+            _adopt_early_votes(mirrors, ledger, log)
             if all(_agrees(mirror, log, partition) for partition, mirror in mirrors.items()) and set(
                 log.partitions
             ) <= set(mirrors):
@@ -372,15 +372,15 @@ class LogOracle(ABC):
                 self.fail("I3 no truncation below commit", f"node {node_id}, partition {partition}, entry up to {end}")
 
 
-def _adopt_early_votes(mirrors: dict[int, Mirror], staged: dict[int, Mirror], log: NodeLog) -> None:
-    """A manifest may make a staged epoch and vote durable before their group is: early is safe, late would not be. The
-    vote may follow its epoch in a group of its own."""
+def _adopt_early_votes(mirrors: dict[int, Mirror], ledger: NodeLedger, log: NodeLog) -> None:
+    """A manifest may make a staged epoch and vote durable before their group is, and others may be staged since: early
+    is safe, late would not be. The vote may follow its epoch in a group of its own."""
     for partition, part in log.partitions.items():
-        mirror, late = mirrors.get(partition), staged.get(partition)
-        if mirror is None or late is None or (part.epoch, 0) < (mirror.epoch, mirror.voted_for):
+        mirror = mirrors.get(partition)
+        if mirror is None or (part.epoch, 0) < (mirror.epoch, mirror.voted_for):
             continue
-        if (part.epoch, part.voted_for) == (late.epoch, late.voted_for):
-            mirror.epoch, mirror.voted_for = late.epoch, late.voted_for
+        if (part.epoch, part.voted_for) in ledger.votes_under_way(partition):
+            mirror.epoch, mirror.voted_for = part.epoch, part.voted_for
 
 
 def _agrees(mirror: Mirror, log: NodeLog, partition: int) -> bool:
