@@ -6,8 +6,7 @@ from django.urls import include, path
 
 from api.health import healthz, metrics
 from api.internal.audit import note_action
-from api.internal.encryption_keys import note_encryption_key_uses
-from api.internal.keys import note_uses
+from api.internal.key_uses import note_api_key_uses, note_encryption_key_uses
 from api.internal.quotas import note_quota_use
 from api.internal.sqs import run_action
 from api.schema import openapi_document
@@ -22,7 +21,7 @@ urlpatterns = [
     path("metrics", metrics),
     path("internal/audit", note_action),
     path("internal/encryption-keys/used", note_encryption_key_uses),
-    path("internal/keys/used", note_uses),
+    path("internal/keys/used", note_api_key_uses),
     path("internal/quotas", note_quota_use),
     path("internal/sqs/<str:action>", run_action),
     path("v1/openapi.json", openapi_document),

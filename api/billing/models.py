@@ -25,19 +25,9 @@ def _quantity() -> models.DecimalField:
 # --- usage ---
 
 
-class HourlyUsage(models.Model):
-    """What was counted of a queue in one hour, for one origin. A merge replaces the row of its key and never adds.
+class UsageCounters(models.Model):
+    """The counters of a row of usage, in the order of `UsageMeter`."""
 
-    `partition_id`: a partition, or 0 for all of the queue's together, or -1 for what front ends counted (`requests`,
-    `empty_receives`; the nil UUID where a request is of no queue). No foreign keys: usage outlives its queue.
-    """
-
-    pk = models.CompositePrimaryKey("account_id", "hour", "queue_uuid", "partition_id", "origin")
-    account_id = models.CharField(max_length=ACCOUNT_ID_DIGITS)
-    hour = models.DateTimeField(db_index=True)
-    queue_uuid = models.UUIDField()
-    partition_id = models.BigIntegerField()
-    origin = models.CharField(max_length=8)
     messages_sent = models.BigIntegerField(default=0)
     messages_delivered = models.BigIntegerField(default=0)
     messages_deleted = models.BigIntegerField(default=0)
@@ -51,6 +41,24 @@ class HourlyUsage(models.Model):
     stored_byte_ms = _quantity()
     requests = models.BigIntegerField(default=0)
     empty_receives = models.BigIntegerField(default=0)
+
+    class Meta:
+        abstract = True
+
+
+class HourlyUsage(UsageCounters):
+    """What was counted of a queue in one hour, for one origin. A merge replaces the row of its key and never adds.
+
+    `partition_id`: a partition, or 0 for all of the queue's together, or -1 for what front ends counted (`requests`,
+    `empty_receives`; the nil UUID where a request is of no queue). No foreign keys: usage outlives its queue.
+    """
+
+    pk = models.CompositePrimaryKey("account_id", "hour", "queue_uuid", "partition_id", "origin")
+    account_id = models.CharField(max_length=ACCOUNT_ID_DIGITS)
+    hour = models.DateTimeField(db_index=True)
+    queue_uuid = models.UUIDField()
+    partition_id = models.BigIntegerField()
+    origin = models.CharField(max_length=8)
     run = models.UUIDField()
 
     class Meta:
@@ -101,7 +109,7 @@ class QuarantinedUsage(models.Model):
         return f"{self.account_id} {self.reason}"
 
 
-class ProvisionalUsage(models.Model):
+class ProvisionalUsage(UsageCounters):
     """What the usage stream says of an hour that is not settled. A later record of its key replaces it.
 
     `source`: the partition that metered it (`cluster/partition`), or the front end with the access key.
@@ -113,19 +121,6 @@ class ProvisionalUsage(models.Model):
     queue_uuid = models.UUIDField()
     source = models.CharField(max_length=limits.USAGE_SOURCE_CHARACTERS_MAX)
     origin = models.CharField(max_length=8)
-    messages_sent = models.BigIntegerField(default=0)
-    messages_delivered = models.BigIntegerField(default=0)
-    messages_deleted = models.BigIntegerField(default=0)
-    messages_moved = models.BigIntegerField(default=0)
-    messages_dead_lettered = models.BigIntegerField(default=0)
-    messages_scheduled = models.BigIntegerField(default=0)
-    sent_bytes = models.BigIntegerField(default=0)
-    delivered_bytes = models.BigIntegerField(default=0)
-    sent_units = models.BigIntegerField(default=0)
-    delivered_units = models.BigIntegerField(default=0)
-    stored_byte_ms = _quantity()
-    requests = models.BigIntegerField(default=0)
-    empty_receives = models.BigIntegerField(default=0)
 
     class Meta:
         db_table = "provisional_usage"

@@ -64,7 +64,7 @@ def position_of(partition: str) -> int:
 
 @transaction.atomic
 def merge_provisional(partition: str, next_offset: int, rows: Iterable[ProvisionalRow]) -> set[str] | None:
-    """The accounts of which more is known now. `rows` are of different keys, all that was read before `next_offset`.
+    """The accounts that `rows` tell more about. They are of different keys, all that was read before `next_offset`.
     None: there is no room, and the position stays."""
     position, _ = UsageStreamPosition.objects.select_for_update().get_or_create(pk=partition)
     with connection.cursor() as cursor:

@@ -17,7 +17,7 @@ from deploy.installation import ROOT
 
 # A worker costs a second or two: its imports, and the collection of its own.
 FILES_ALONE_MAX = 8
-# More workers than this would wait for the heavy tests, of which one group runs at a time.
+# More workers than this would wait: one group of the heavy tests runs at a time.
 WORKERS_MAX = 4
 HASH_SEEDS = 2**32
 # What says itself how many workers, needs the terminal, chooses a few tests by name, or runs none.

@@ -14,7 +14,7 @@ _RECORD_BYTES_MAX = 16 * 1024
 
 
 class TlsStream:
-    """The server's side. `is_open`: the handshake is done. `is_ended`: the client has said that it sends no more."""
+    """The server's side. `is_open`: the handshake is done. `is_ended`: the client has sent everything."""
 
     __slots__ = ("_incoming", "_object", "_outgoing", "is_ended", "is_open")
 

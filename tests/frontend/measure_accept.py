@@ -27,7 +27,7 @@ PROCESSES = 2
 
 def serve(listening: socket.socket, sockets: list[socket.socket]) -> None:
     for other in sockets:
-        if other is not listening:  # a process that is started anew has none of them either
+        if other is not listening:  # a process that was just started has none of them either
             other.close()
 
     class SaysWho(asyncio.Protocol):

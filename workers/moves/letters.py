@@ -1,6 +1,6 @@
 """One message on its way from a dead-letter queue to another queue.
 
-It is opened with the source's keys (its own, or one granted to it) and sealed anew with the target's: the target may
+It is opened with the source's keys (its own, or one granted to it) and sealed with the target's: the target may
 belong to nobody who could read the source. What it becomes there is a new message:
 
     both       a deduplication key that says where it lay: a send that is repeated after a crash is dropped by the
