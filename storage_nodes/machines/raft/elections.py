@@ -39,6 +39,7 @@ class Elections(Grouped):
         "_may_have_lost_vote",
         "_random_ms",
         "_suspect_votes",
+        "_turns_passed",
         "_votes",
         "alive",
         "commit",
@@ -77,6 +78,7 @@ class Elections(Grouped):
     alive: tuple[int, ...]
     timer_ms: int
     _attempts: int
+    _turns_passed: int
     _suspect_votes: tuple[int, ...]
     _may_have_lost_vote: bool
     _installing: bool
@@ -233,7 +235,7 @@ class Elections(Grouped):
         self.leader = leader
         self.leader_since_ms = now_ms
         self.elected_by = elected_by
-        self._attempts = 0
+        self._attempts = self._turns_passed = 0
         self._votes = self._suspect_votes = ()
 
     def _step_down(self, now_ms: int, loss: Loss, leader: int = 0) -> list[Effect]:
@@ -271,7 +273,7 @@ class Elections(Grouped):
     def _forget_leader(self, now_ms: int, loss: Loss) -> None:
         """There is no leader any more: campaign soon, at a random time so that not all do at once."""
         self._lost(now_ms, loss)
-        self._attempts = 0
+        self._attempts = self._turns_passed = 0
         if self.quorum_up():
             self._arm(now_ms + self._random_ms(ELECTION_JITTER_MS))
         else:

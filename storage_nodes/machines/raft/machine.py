@@ -106,8 +106,10 @@ class RaftMachine(Elections):
         self.alive = node_set((node_id,))
         self.timer_ms = UNARMED if self.members.can_campaign() else 0
         self._random_ms = random_ms
-        # Campaigns since a leader was last known, and who voted for this replica in the present one.
+        # Campaigns since a leader was last known, turns to campaign that this replica passed before them because its
+        # node is not fit to lead, and who voted for it in the present campaign.
         self._attempts = 0
+        self._turns_passed = 0
         self._votes: tuple[int, ...] = ()
         # Those of them that are suspect, and whether this replica is.
         self._suspect_votes: tuple[int, ...] = ()
@@ -272,8 +274,12 @@ class RaftMachine(Elections):
         return self.timer_ms
 
     def tick(self, now_ms: int, is_fit: bool = True) -> list[Effect]:
-        """A node that is not fit to lead leaves it to others to be elected. A few times: whoever can win has won by
-        then. It may be that nobody can, without the entries that this replica alone holds."""
+        """Does what is due.
+
+        A node that is not fit to lead passes its first turns to campaign, an election timeout apart: a replica that can
+        win has won by then. The pauses do not grow, because passed turns burden nobody, and it may be that this replica
+        alone holds all entries, so that its group waits for it.
+        """
         if not self.timer_ms or now_ms < self.timer_ms:
             return []
         lead = self._lead
@@ -293,9 +299,9 @@ class RaftMachine(Elections):
             self._forget_leader(now_ms, Loss.NOT_HEARD)
         if not self.members.can_campaign():
             return []
-        if not is_fit and self._attempts < TURNS_PASSED_MAX and not self.members.is_majority((self.node_id,)):
-            self._attempts += 1
-            self.timer_ms = now_ms + self._retry_ms()
+        if not is_fit and self._turns_passed < TURNS_PASSED_MAX and not self.members.is_majority((self.node_id,)):
+            self._turns_passed += 1
+            self.timer_ms = now_ms + ELECTION_TIMEOUT_MS + self._random_ms(ELECTION_JITTER_MS)
             return []
         return self._ask_pre_votes(now_ms)
 
@@ -313,9 +319,9 @@ class RaftMachine(Elections):
             return lead.peer_up(peer, now_ms)
         if self.leader == peer:
             self._watch(now_ms)
-        elif not had_quorum and self.quorum_up() and self._attempts:
-            # Campaigns had become rare because none could be won.
-            self._attempts = 0
+        elif not had_quorum and self.quorum_up() and (self._attempts or self._turns_passed):
+            # Campaigns had become rare because none could be won, and turns were passed that nobody else could take.
+            self._attempts = self._turns_passed = 0
             self._arm(now_ms + self._random_ms(ELECTION_JITTER_MS))
         return []
 

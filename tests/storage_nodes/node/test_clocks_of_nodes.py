@@ -20,6 +20,7 @@ from storage_nodes.limits import (
     CLOCK_BACK_MS_MIN,
     CLOCK_SAMPLES_MAX,
     CLOCK_WAIT_MS_MAX,
+    ELECTION_JITTER_MS,
     HEARTBEAT_INTERVAL_MS,
     PEER_TIMEOUT_MS,
     RETENTION_MS_MIN,
@@ -27,7 +28,7 @@ from storage_nodes.limits import (
 )
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.machine import RaftMachine
-from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRY_MS_MAX
+from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS
 from storage_nodes.model import NodeAddress, PartitionKind, format_node_list
 from storage_nodes.node.clocks.clock import NodeClock
 from storage_nodes.node.disk.maintenance import DiskMaintenance
@@ -217,8 +218,23 @@ def test_replica_of_an_unfit_node_asks_for_no_votes_until_nobody_else_was_electe
         assert bench.machine.role is Role.FOLLOWER and bench.machine.next_tick_ms() > bench.now_ms
     assert bench.now_ms - started_ms > ELECTION_TIMEOUT_MS
     bench.now_ms = bench.machine.next_tick_ms()
-    assert bench.now_ms - started_ms <= ELECTION_TIMEOUT_MS + (TURNS_PASSED_MAX + 1) * RETRY_MS_MAX
+    assert bench.now_ms - started_ms <= (TURNS_PASSED_MAX + 1) * (ELECTION_TIMEOUT_MS + ELECTION_JITTER_MS)
     assert len(sends(bench.machine.tick(bench.now_ms, is_fit=False), VoteRequest)) == 2, "perhaps nobody else can win"
+
+
+def test_turns_that_were_passed_without_a_majority_are_passed_again_when_one_is_up() -> None:
+    bench = Bench(log_of(1))
+    for peer in bench.machine.voters[1:]:
+        bench.machine.peer_down(peer, bench.now_ms)
+    for _ in range(TURNS_PASSED_MAX):
+        bench.now_ms = bench.machine.next_tick_ms()
+        assert bench.machine.tick(bench.now_ms, is_fit=False) == []
+    bench.machine.peer_up(bench.machine.voters[1], bench.now_ms)
+    for _ in range(TURNS_PASSED_MAX):
+        bench.now_ms = bench.machine.next_tick_ms()
+        assert bench.machine.tick(bench.now_ms, is_fit=False) == []
+    bench.now_ms = bench.machine.next_tick_ms()
+    assert sends(bench.machine.tick(bench.now_ms, is_fit=False), VoteRequest)
 
 
 def test_single_voter_leads_whatever_its_clock_says() -> None:
