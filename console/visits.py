@@ -8,13 +8,15 @@ from typing import cast
 from django.http import HttpRequest
 
 from api.audit.actions import Actor
-from api.iam.member_on_queue import MemberOnQueue
+from api.iam.authorisation import Targets
+from api.iam.member_rights import MemberRights
 from api.iam.selectors import acts_of
 from api.people.models import AccountMembership, AccountState, Person, PersonSession
 from api.people.origin import RequestOrigin
 from api.people.roles import Act, act_to_give
 from api.people.selectors import is_operator, memberships_of
 from console.data_plane import DataPlane
+from frontend.authz.actions import MANAGEMENT_OPERATIONS
 
 # Weighed for the queue of a page; all others are about the account.
 ACTS_ON_QUEUES = frozenset((Act.READ_QUEUES, Act.MANAGE_QUEUES, Act.READ_MESSAGES, Act.CHANGE_MESSAGES))
@@ -58,9 +60,9 @@ class AccountVisit(Visit):
 
     def __init__(self, visit: Visit, membership: AccountMembership, queue: str | None = None) -> None:
         super().__init__(visit.session, visit.origin, visit.is_secure)
-        on_queue = MemberOnQueue(membership, queue, visit.origin.source, visit.is_secure) if queue else None
-        self._on_queue = on_queue
+        self._queue = queue
         self.membership = membership
+        self.rights = MemberRights(membership, visit.origin.source, visit.is_secure)
         self.account_id = membership.account_id
         self.title: str = membership.account.life.title
         self.state: str = membership.account.life.state
@@ -79,7 +81,19 @@ class AccountVisit(Visit):
 
     def may_do(self, action: str) -> bool:
         """May this action of policies be done with the queue of the page? True where the page is of no queue."""
-        return self._on_queue is None or self._on_queue.may(action)
+        return self._queue is None or self.rights.may_on_queue(self._queue, action)
+
+    def allows(self, operation: str, item: str = "") -> bool:
+        """May a management operation be done with `item`, the name or id of a key, policy or group?"""
+        return self.rights.may(operation, Targets(self._queue or "", item=item))
+
+    def may_change_with(self, operation: str, item: str = "") -> bool:
+        """In an account that is not active nothing changes."""
+        return self.is_active and self.allows(operation, item)
+
+    def require(self, operation: str, item: str = "") -> None:
+        """Raises AccessDenied."""
+        self.rights.require(MANAGEMENT_OPERATIONS[operation], Targets(self._queue or "", item=item))
 
     def may_give(self, role: str) -> bool:
         """May this member give, change or take away the role?"""
@@ -127,6 +141,26 @@ class AccountVisit(Visit):
     @property
     def manages_keys(self) -> bool:
         return self.may_change(Act.MANAGE_KEYS)
+
+    @property
+    def reads_policies(self) -> bool:
+        return self.allows("policies.list")
+
+    @property
+    def reads_groups(self) -> bool:
+        return self.allows("groups.list")
+
+    @property
+    def simulates(self) -> bool:
+        return self.is_active and self.allows("policies.simulate")
+
+    @property
+    def reads_encryption_keys(self) -> bool:
+        return self.allows("encryption_keys.list")
+
+    @property
+    def reads_quotas(self) -> bool:
+        return self.allows("quotas.list")
 
     @property
     def reads_audit(self) -> bool:

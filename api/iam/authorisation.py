@@ -47,8 +47,8 @@ def require(principal: ForwardedPrincipal, demands: Sequence[Demand], targets: T
         raise AccessDenied("The key is not valid any more.")
     sides: dict[str, _QueueSide] = {}
     for demand in demands:
-        if _is_made(demand, targets):
-            for name in _names_of(demand, targets):
+        if is_made(demand, targets):
+            for name in names_of(demand, targets):
                 side = _NO_QUEUE
                 if demand.target in _OF_QUEUES:
                     side = sides[name] = sides.get(name) or _queue_side(principal.account_id, name)
@@ -97,7 +97,8 @@ def _require_one(
         raise AccessDenied(refusal_text(request, decision, request.resource_arn))
 
 
-def _is_made(demand: Demand, targets: Targets) -> bool:
+def is_made(demand: Demand, targets: Targets) -> bool:
+    """Does the operation ask for this, of these targets?"""
     if demand.when is When.TAGS_ARE_SET:
         return bool(targets.tags)
     if demand.when is When.KEY_IS_NAMED:
@@ -105,7 +106,8 @@ def _is_made(demand: Demand, targets: Targets) -> bool:
     return demand.when is When.ALWAYS or (bool(targets.tag_keys) and not targets.tags)
 
 
-def _names_of(demand: Demand, targets: Targets) -> tuple[str, ...]:
+def names_of(demand: Demand, targets: Targets) -> tuple[str, ...]:
+    """The names of what the demand is about."""
     if demand.target is Target.QUEUE:
         return (targets.queue,)
     if demand.target is Target.DESTINATION:

@@ -17,7 +17,8 @@ from api.queues import moves
 from api.queues.attributes import parse_arn
 from api.queues.serializers import MoveRequestSerializer, QueueRequestSerializer, QueueSettingsSerializer
 
-_ITEMS = ("access_key_id", "policy", "group", "encryption_key")
+# What names a target in the address of a call or page.
+ITEMS = ("access_key_id", "policy", "group", "encryption_key")
 
 
 def targets_of(operation: str, account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
@@ -25,7 +26,7 @@ def targets_of(operation: str, account_id: str, request: Request, path: Mapping[
     read = _READERS.get(operation)
     if read is not None:
         return read(account_id, request, path)
-    item = next((path[name] for name in _ITEMS if name in path), "")
+    item = next((path[name] for name in ITEMS if name in path), "")
     return Targets(path.get("name", ""), item=item)
 
 

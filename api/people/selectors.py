@@ -65,6 +65,12 @@ def members_of(account_id: str, after: uuid.UUID | None, limit: int) -> list[Acc
     return list(rows.order_by("person_id")[:limit])
 
 
+def member_of(account_id: str, person_id: uuid.UUID) -> AccountMembership | None:
+    """With the person."""
+    rows = AccountMembership.objects.select_related("person")
+    return rows.filter(account_id=account_id, person_id=person_id).first()
+
+
 def member_addresses(account_id: str, person_ids: Sequence[str]) -> dict[str, str]:
     """Of those who are members, by the text of their ids."""
     rows = AccountMembership.objects.filter(account_id=account_id, person_id__in=person_ids).select_related("person")
