@@ -103,10 +103,12 @@ def _page_of_account(
     def wrap(view: View) -> View:
         @functools.wraps(view)
         def page(request: HttpRequest, visit: Visit, account_id: str, **named: Any) -> HttpResponse:
-            membership = membership_of(visit.person, account_id)
+            membership, acts_for = membership_of(visit.person, account_id), None
+            if membership is None and visit.acting is not None and visit.acting.member.account_id == account_id:
+                acts_for, membership = visit.acting, visit.acting.member
             if membership is None:
                 raise Http404
-            inside = AccountVisit(visit, membership, named.get("name"))
+            inside = AccountVisit(visit, membership, named.get("name"), acts_for)
             note_visit(request, inside)
             refusal = refuse(request, inside, next((named[one] for one in ITEMS if one in named), ""))
             if refusal is not None:

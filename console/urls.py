@@ -8,6 +8,8 @@ import api.converters  # noqa: F401 - registers `name`
 from console.assets import serve_asset
 from console.views import (
     account,
+    acting,
+    encryption,
     entry,
     groups,
     keys,
@@ -15,6 +17,7 @@ from console.views import (
     member,
     messages,
     moves,
+    operator_quotas,
     operators,
     overview,
     people,
@@ -23,6 +26,7 @@ from console.views import (
     queue_forms,
     queue_policy,
     queues,
+    quotas,
     schedules,
     simulator,
 )
@@ -104,6 +108,9 @@ _ACCOUNT: list[URLPattern | URLResolver] = [
     path("new-policy", policies.new_policy),
     path("policy-editor", policies.policy_editor),
     path("simulator", simulator.simulator),
+    path("encryption-keys", encryption.encryption_keys),
+    path("encryption-keys/<name:encryption_key>", encryption.one_encryption_key),
+    path("quotas", quotas.quotas),
     path("audit", account.audit),
     path("settings", account.settings),
     path("close", account.close),
@@ -114,6 +121,11 @@ _OPERATORS = [
     path("now", operators.cluster_now),
     path("accounts", operators.accounts),
     path("accounts/<name:account_id>", operators.one_account),
+    path("accounts/<name:account_id>/act-as", acting.act_as),
+    path("accounts/<name:account_id>/quotas", operator_quotas.account_quotas),
+    path("quotas", operator_quotas.installation_quotas),
+    path("quota-requests", operator_quotas.quota_requests),
+    path("acting/end", acting.end),
 ]
 
 _PAGES: list[URLPattern | URLResolver] = [

@@ -40,6 +40,12 @@ def queues_of(account_id: str, prefix: str, after: str, limit: int) -> list[Queu
     return list(rows.order_by("name")[:limit])
 
 
+def queues_under(account_id: str, encryption_key: str, limit: int) -> list[Queue]:
+    """By name, those that name this encryption key, or named it and may hold messages under it."""
+    rows = Queue.objects.filter(account_id=account_id, state__in=_LIVE, encryption_keys__contains=[encryption_key])
+    return list(rows.order_by("name")[:limit])
+
+
 class QueueSearch(NamedTuple):
     """`sort` is a key of SORTS; `kind` is "", "standard", "fifo", "paused" or "dead-letter"."""
 

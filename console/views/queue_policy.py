@@ -71,6 +71,8 @@ def _change(visit: AccountVisit, name: str, request: HttpRequest, fields: dict[s
         actions.add_permission(*who, permission)
     else:
         require_change(visit, Act.MANAGE_QUEUES.value)
+        if visit.acts_for is not None:
+            raise QueueProblem("AccessDenied", "An operator who acts as a member does not change who has access.")
         change = rules.check_change({"Policy": policy_given(fields, name)}, name)
         actions.set_queue_attributes(*who, change)
 

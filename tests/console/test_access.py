@@ -176,8 +176,6 @@ def test_rights_are_given_shortly_after_the_password_alone(ann: Browser, join: J
 
 def test_owner_is_not_shut_out_by_a_policy_that_an_admin_attaches(ann: Browser, join: Joins) -> None:
     admin = join(ann, "admin")
-    deny(ann, "*", "*")
-    deny(ann, "penstock:*", "nothing")
     statement = {"Effect": "Deny", "Action": "*", "Resource": "*"}
     make_policy(admin, "no", {"Version": "2012-10-17", "Statement": [statement]})
     here = admin.at(f"people/{person_id(ann)}")

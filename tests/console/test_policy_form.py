@@ -100,8 +100,9 @@ def test_conditions_with_one_key_are_one_list_of_values() -> None:
 
 def test_fields_of_a_page_are_read_as_the_form() -> None:
     fields = {
-        "version": "2012-10-17", "statements": "1", "s0_effect": "Deny", "s0_sid": " a ", "s0_action_member": "NotAction",
-        "s0_actions": "sqs:SendMessage\r\nsqs:GetQueueUrl\r\n", "s0_resource_member": "x", "s0_resources": "*",
+        "version": "2012-10-17", "statements": "1", "s0_effect": "Deny", "s0_sid": " a ",
+        "s0_action_member": "NotAction", "s0_actions": "sqs:SendMessage\r\nsqs:GetQueueUrl\r\n",
+        "s0_resource_member": "x", "s0_resources": "*",
         "s0_conditions": "1", "s0_c0_operator": "Bool", "s0_c0_key": "aws:SecureTransport", "s0_c0_values": "false",
     }  # fmt: skip
     (statement,) = json.loads(text_of(read_form(fields), PolicyKind.IDENTITY))["Statement"]
