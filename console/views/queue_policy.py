@@ -36,8 +36,8 @@ def access(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse
             if error.code == "AccessDenied":
                 raise
     policy = queue.attributes.get("Policy", "")
-    if "as" in fields:
-        shown = editor_given(visit.account_id, {**fields, "do": fields["as"]}, name)
+    if "as" in fields or "policy" in fields:
+        shown = editor_given(visit.account_id, {**fields, "do": fields.get("as", "")}, name)
     else:
         shown = editor(visit.account_id, policy, name, request.GET.get("as", "json"))
     context = {

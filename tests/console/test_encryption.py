@@ -65,6 +65,7 @@ def test_use_of_a_key_is_shown_by_hour(ann: Browser) -> None:
     assert "1,234" in text and "5,678" in text
 
 
+@pytest.mark.django_db(transaction=True)
 def test_key_is_chosen_in_the_form_of_a_queue_and_shows_that_queue(ann: Browser, storage: Any) -> None:
     key = make_key(ann)
     assert 'value="alias/payments"' in ann.get(ann.at("new-queue")).content.decode()
@@ -73,6 +74,7 @@ def test_key_is_chosen_in_the_form_of_a_queue_and_shows_that_queue(ann: Browser,
     assert "queues/cards" in ann.get(ann.at(f"encryption-keys/{key.pk}")).content.decode()
 
 
+@pytest.mark.django_db(transaction=True)
 def test_key_that_a_policy_denies_cannot_be_given_to_a_queue(ann: Browser, join: Joins, storage: Any) -> None:
     import json
     import uuid
@@ -98,6 +100,7 @@ def test_key_that_a_policy_denies_cannot_be_given_to_a_queue(ann: Browser, join:
     assert make_queue(ann, "cards", KmsMasterKeyId="alias/payments").status_code == 302
 
 
+@pytest.mark.django_db(transaction=True)
 def test_queue_that_a_policy_does_not_let_be_made_is_not(ann: Browser, join: Joins, storage: Any) -> None:
     guest = join(ann, "developer")
     deny(guest, "sqs:CreateQueue", "secret-orders")

@@ -133,13 +133,6 @@ def deny(browser: Browser, actions: str, queue: str) -> None:
     attach_to_member(OPERATOR, browser.account_id, person_id, name)
 
 
-def lift(browser: Browser) -> None:
-    """Takes away all policies that are attached to the member."""
-    from api.iam.models import PolicyAttachment
-
-    PolicyAttachment.objects.filter(member__person__email=browser.email).delete()
-
-
 def test_policy_about_one_queue_counts_on_its_pages_alone(ann: Browser, join: Joins, data_plane: Any) -> None:
     for name in ("orders", "payroll"):
         queue_row(ann.account_id, name)
@@ -189,6 +182,44 @@ def test_action_that_a_policy_denies_is_refused(
     assert guest.post(guest.at(f"queues/orders/{path}"), form).status_code == 403
     queue.refresh_from_db()
     assert queue.state == "active" and not queue.tags and not data_plane.asked
+
+
+def test_queue_that_messages_go_to_is_weighed_as_well(ann: Browser, join: Joins, data_plane: Any) -> None:
+    import json
+
+    arn = f"arn:aws:sqs:us-east-1:{ann.account_id}:dead"
+    queue_row(ann.account_id, "dead")
+    queue_row(ann.account_id, "orders", RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1}))
+    queue_row(ann.account_id, "payroll")
+    guest = join(ann, "developer")
+    for queue in ("dead", "payroll"):
+        deny(guest, "sqs:SendMessage", queue)
+    resend = {"message": "m", "body": "x", "destination": "payroll"}
+    assert guest.post(guest.at("queues/orders/messages/resend"), resend).status_code == 403
+    assert guest.post(guest.at("queues/orders/messages/dead-letter"), {"message": "m"}).status_code == 403
+    assert guest.post(guest.at("queues/dead/moves"), {"what": "count", "destination": "payroll"}).status_code == 403
+    assert not data_plane.asked
+    data_plane.answers["messages/resend"] = {"id": "a"}
+    assert guest.post(guest.at("queues/orders/messages/resend"), {**resend, "destination": ""}).status_code == 302
+
+
+def test_sqs_action_with_the_same_effect_is_weighed_as_well(ann: Browser, join: Joins, data_plane: Any) -> None:
+    queue_row(ann.account_id, "orders")
+    data_plane.answers["messages/find"] = {"messages": [], "scanned": 0, "cursor": None}
+    guest = join(ann, "developer")
+    deny(guest, "sqs:ReceiveMessage", "orders")
+    assert guest.get(guest.at("queues/orders/messages/list")).status_code == 403 and not data_plane.asked
+
+
+def test_counts_and_lists_are_weighed(ann: Browser, join: Joins, data_plane: Any) -> None:
+    for name in ("orders", "payroll"):
+        queue_row(ann.account_id, name)
+    guest = join(ann, "developer")
+    deny(guest, "sqs:GetQueueAttributes", "payroll")
+    assert guest.get(guest.at("counts?names=orders,payroll")).status_code == 200
+    assert data_plane.asked[-1][3]["queues"] == ["orders"]
+    deny(guest, "sqs:ListQueues", "")
+    assert guest.get(guest.at("queues")).status_code == 403 and guest.get(guest.at("jump?q=o")).status_code == 403
 
 
 def test_reader_sees_no_button_that_it_may_not_press(ann: Browser, join: Joins) -> None:
