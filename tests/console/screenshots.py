@@ -53,9 +53,9 @@ ACCOUNT_PAGES = {
 }
 OPERATOR_PAGES = {
     "cluster": "operators/",
-    "accounts": "operators/accounts",
     "quota-requests": "operators/quota-requests",
     "quotas-installation": "operators/quotas",
+    "accounts": "operators/accounts",
 }
 # Pages that a link of another page leads to.
 LINKED_PAGES = {
