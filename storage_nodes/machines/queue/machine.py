@@ -34,7 +34,6 @@ from storage_nodes.limits import (
     SCHEDULED_MESSAGES_MAX,
 )
 from storage_nodes.machines.producers import ProducerTable
-from storage_nodes.machines.queue.checkpoint import decode_checkpoint
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
     CONFIGURED,
@@ -67,11 +66,14 @@ from storage_nodes.machines.queue.effects import (
     Tags,
     Token,
 )
-from storage_nodes.machines.queue.fifo_leader import FifoLeader
-from storage_nodes.machines.queue.fifo_state import FifoState
-from storage_nodes.machines.queue.keyed_leader import KeyedLeader
-from storage_nodes.machines.queue.leader import Leader
-from storage_nodes.machines.queue.meter_entries import (
+from storage_nodes.machines.queue.leader.fifo_leader import FifoLeader
+from storage_nodes.machines.queue.leader.keyed_leader import KeyedLeader
+from storage_nodes.machines.queue.leader.leader import Leader
+from storage_nodes.machines.queue.leader.usage_export import UsageExport
+from storage_nodes.machines.queue.state.checkpoint import decode_checkpoint
+from storage_nodes.machines.queue.state.fifo_state import FifoState
+from storage_nodes.machines.queue.state.headers import FoldedHeaders
+from storage_nodes.machines.queue.state.meter_entries import (
     Usages,
     fold_usage,
     meter_commands,
@@ -79,10 +81,8 @@ from storage_nodes.machines.queue.meter_entries import (
     no_usages,
     totals_of,
 )
-from storage_nodes.machines.queue.noted import FoldedHeaders
-from storage_nodes.machines.queue.retry import policy_problem
-from storage_nodes.machines.queue.state import QueueState
-from storage_nodes.machines.queue.usage_export import UsageExport
+from storage_nodes.machines.queue.state.queue_state import QueueState
+from storage_nodes.machines.queue.state.retry import policy_problem
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import MessageState, ParkedGroup, QueueConfig, QueueStats
 

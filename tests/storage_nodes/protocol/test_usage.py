@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage_nodes.log.record_batch import build_batch, read_header, usages_of, verify_batch
-from storage_nodes.machines.queue.metering import Window
+from storage_nodes.machines.queue.state.metering import Window
 from storage_nodes.protocol.records import decode_body, encode_body
 from storage_nodes.protocol.usage import MIXED, Origin, moved_key, size_field, sum_of, unpack_sum, usage_key, usage_of
 from storage_nodes.protocol.usage_records import NO_QUEUE, queue_of_tag, window_record

@@ -10,7 +10,7 @@ from storage_nodes.log.record_batch import build_batch, read_header, records_to_
 from storage_nodes.machines.queue.commands import USAGE_EXPORTED, decode_command
 from storage_nodes.machines.queue.effects import ExportUsage
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.queue.metering import HOUR_MS, Window
+from storage_nodes.machines.queue.state.metering import HOUR_MS, Window
 from storage_nodes.protocol.messages import QueueConfig
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DUE, HEADER_GROUP, encode_body
 from storage_nodes.protocol.usage import Origin, sum_of, usage_key

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage_nodes.limits import USAGE_WINDOWS_HELD_MAX
-from storage_nodes.machines.queue.metering import (
+from storage_nodes.machines.queue.state.metering import (
     DELETED,
     DELIVERED,
     DELIVERED_BYTES,

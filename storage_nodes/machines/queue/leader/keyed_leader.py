@@ -18,17 +18,16 @@ from typing import Any
 import msgspec
 
 from storage_nodes.limits import READ_AHEAD_MESSAGES_MAX, TAKEN_AHEAD_RANGES_MAX
-from storage_nodes.machines.queue.backlog import Backlog
 from storage_nodes.machines.queue.commands import DEAD_LETTERED, EXPIRED, FIRST_FIELD, KIND, PURGED, REMOVED, Command
+from storage_nodes.machines.queue.delivery.backlog import Backlog
+from storage_nodes.machines.queue.delivery.fairness import GroupsInFlight
+from storage_nodes.machines.queue.delivery.tag_queues import TagQueue
 from storage_nodes.machines.queue.effects import NO_KEY, Deliver, Effect, FreshRange, Pick, Refuse, Tags, Token
-from storage_nodes.machines.queue.fairness import GroupsInFlight
-from storage_nodes.machines.queue.leader import Leader
-from storage_nodes.machines.queue.noted import FoldedHeaders
-from storage_nodes.machines.queue.pending_commands import InFlightCommand
-from storage_nodes.machines.queue.state import QueueState
-from storage_nodes.machines.queue.tag_queues import TagQueue
-from storage_nodes.machines.queue.tag_waiters import TagWaiters
-from storage_nodes.machines.queue.waiters import Waiter
+from storage_nodes.machines.queue.leader.leader import Leader
+from storage_nodes.machines.queue.leader.pending_commands import InFlightCommand
+from storage_nodes.machines.queue.leader.waiters import TagWaiters, Waiter
+from storage_nodes.machines.queue.state.headers import FoldedHeaders
+from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueStats
 

@@ -20,7 +20,6 @@ from storage_nodes.limits import (
     READ_AHEAD_MESSAGES_MAX,
     WAITERS_PER_PARTITION_MAX,
 )
-from storage_nodes.machines.queue.answers import answers_of, overloaded
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
     CONFIGURED,
@@ -36,7 +35,8 @@ from storage_nodes.machines.queue.commands import (
     VISIBILITY_CHANGED,
     Command,
 )
-from storage_nodes.machines.queue.configs import config_fields
+from storage_nodes.machines.queue.delivery.leases import Leases, Removals
+from storage_nodes.machines.queue.delivery.window import Window
 from storage_nodes.machines.queue.effects import (
     Answer,
     Deliver,
@@ -50,17 +50,18 @@ from storage_nodes.machines.queue.effects import (
     Refuse,
     Tags,
     Token,
+    answers_of,
+    overloaded,
 )
-from storage_nodes.machines.queue.letters import Letters
-from storage_nodes.machines.queue.meter_entries import fold_usage
-from storage_nodes.machines.queue.noted import FoldedHeaders
-from storage_nodes.machines.queue.pending_commands import InFlightCommand, PendingCommands
-from storage_nodes.machines.queue.probes import Probes
-from storage_nodes.machines.queue.ready import Leases, Window
-from storage_nodes.machines.queue.releases import Releases
-from storage_nodes.machines.queue.removals import Removals
-from storage_nodes.machines.queue.state import QueueState
-from storage_nodes.machines.queue.waiters import Waiters
+from storage_nodes.machines.queue.leader.letters import Letters
+from storage_nodes.machines.queue.leader.pending_commands import InFlightCommand, PendingCommands
+from storage_nodes.machines.queue.leader.probes import Probes
+from storage_nodes.machines.queue.leader.releases import Releases
+from storage_nodes.machines.queue.leader.waiters import Waiters
+from storage_nodes.machines.queue.state.configs import config_fields
+from storage_nodes.machines.queue.state.headers import FoldedHeaders
+from storage_nodes.machines.queue.state.meter_entries import fold_usage
+from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig, QueueStats
 

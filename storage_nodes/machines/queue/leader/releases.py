@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from storage_nodes.limits import RELEASE_PAUSE_MS, RELEASES_AT_ONCE_MAX
 from storage_nodes.machines.queue.effects import Release
-from storage_nodes.machines.queue.schedule import Schedule
+from storage_nodes.machines.queue.state.schedule import Schedule
 
 
 class Releases:

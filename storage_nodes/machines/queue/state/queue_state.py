@@ -45,24 +45,24 @@ from storage_nodes.limits import (
     SCHEDULE_MS_MAX,
 )
 from storage_nodes.machines.producers import ProducerTable
-from storage_nodes.machines.queue.checkpoint import Checkpoint, Entry, Live, encode_checkpoint
 from storage_nodes.machines.queue.commands import FIRST_FIELD, NACKED, TIME_MS, Command, uncounted
-from storage_nodes.machines.queue.configs import config_fields, config_of, shared_config
-from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.effects import Key
-from storage_nodes.machines.queue.headers import (
+from storage_nodes.machines.queue.state.checkpoint import Checkpoint, Entry, Live, encode_checkpoint
+from storage_nodes.machines.queue.state.configs import config_fields, config_of, shared_config
+from storage_nodes.machines.queue.state.dedup import NOT_SEEN, DedupWindow
+from storage_nodes.machines.queue.state.headers import (
+    FoldedHeaders,
     due_time_ms,
     is_named_time,
     machine_headers,
     source_of_release,
 )
-from storage_nodes.machines.queue.keys import drop_keys, pack_keys, take_keys, unpack_keys
-from storage_nodes.machines.queue.metering import Metering
-from storage_nodes.machines.queue.noted import FoldedHeaders
-from storage_nodes.machines.queue.offset_ranges import OffsetRanges
-from storage_nodes.machines.queue.retry import RetryPolicy
-from storage_nodes.machines.queue.schedule import Schedule
-from storage_nodes.machines.queue.shared_empty import EMPTY_ENTRIES, EMPTY_IDS, EMPTY_OFFSETS, EMPTY_SCHEDULE
+from storage_nodes.machines.queue.state.message_keys import drop_keys, pack_keys, take_keys, unpack_keys
+from storage_nodes.machines.queue.state.metering import Metering
+from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
+from storage_nodes.machines.queue.state.retry import RetryPolicy
+from storage_nodes.machines.queue.state.schedule import Schedule
+from storage_nodes.machines.queue.state.shared_empty import EMPTY_ENTRIES, EMPTY_IDS, EMPTY_OFFSETS, EMPTY_SCHEDULE
 from storage_nodes.protocol.deliveries import receives_of, released
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import NOT_TAKEN, DeadSource, QueueConfig

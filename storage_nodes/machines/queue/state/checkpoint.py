@@ -34,8 +34,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT
-from storage_nodes.machines.queue.offset_ranges import OffsetRanges
-from storage_nodes.machines.queue.schedule import Schedule
+from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
+from storage_nodes.machines.queue.state.schedule import Schedule
 
 VERSION = 3
 SCALARS = 12
