@@ -21,7 +21,7 @@ TICK_US = 50_000
 
 # Bounds of the code under test that a seed may make tiny, so that their edges are met all the time.
 TINY = {
-    "storage_nodes.machines.queue.leader.leader.READ_AHEAD_MESSAGES_MAX": 8,
+    "storage_nodes.machines.queue.leader.settling.READ_AHEAD_MESSAGES_MAX": 8,
     "storage_nodes.machines.queue.delivery.window.READ_AHEAD_MESSAGES_MAX": 8,
     "storage_nodes.machines.queue.leader.keyed_leader.READ_AHEAD_MESSAGES_MAX": 8,
     "storage_nodes.machines.queue.delivery.backlog.SIGHT_RUNS_NEAR": 10,
@@ -89,7 +89,7 @@ TIGHT_SENDS = {
     "storage_nodes.machines.queue.leader.letters.DEAD_LETTERS_PER_MOVE_MAX": 50,
 }
 # A queue's retention is a minute at least: longer than most seeds live.
-SHORT = {"storage_nodes.machines.queue.machine.RETENTION_MS_MIN": 1}
+SHORT = {"storage_nodes.machines.queue.state.configs.RETENTION_MS_MIN": 1}
 
 # What can be switched off, one by one, when a failure is made smaller.
 KINDS: dict[str, tuple[str, ...]] = {

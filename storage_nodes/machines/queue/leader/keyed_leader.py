@@ -25,6 +25,7 @@ from storage_nodes.machines.queue.delivery.tag_queues import TagQueue
 from storage_nodes.machines.queue.effects import NO_KEY, Deliver, Effect, FreshRange, Pick, Refuse, Tags, Token
 from storage_nodes.machines.queue.leader.leader import Leader
 from storage_nodes.machines.queue.leader.pending_commands import InFlightCommand
+from storage_nodes.machines.queue.leader.settling import Settling
 from storage_nodes.machines.queue.leader.waiters import TagWaiters, Waiter
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
 from storage_nodes.machines.queue.state.queue_state import QueueState
@@ -47,7 +48,7 @@ class KeyedLeader(Leader):
     def after(cls, plain: Leader) -> KeyedLeader:
         """Go on where a leader stands that never met a group or a tag."""
         leader = cls.__new__(cls)
-        for name in Leader.__slots__:
+        for name in Settling.__slots__:
             setattr(leader, name, getattr(plain, name))
         leader._begin()
         return leader
