@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from storage_nodes.machines.queue.state.metering import Window
 from storage_nodes.protocol.errors import ErrorCode
 
 Token = Hashable
@@ -139,11 +138,24 @@ class Propose(NamedTuple):
     """Commands are staged: call `take_commands()` for the next group commit."""
 
 
+class UsageWindow(NamedTuple):
+    """What the meter of a partition counted in one hour (state/metering.py).
+
+    `origins`: (origin, then its counters) of each origin that did something, by number.
+    """
+
+    hour_ms: int
+    until_ms: int
+    stored_byte_ms: int
+    stored_bytes: int
+    origins: tuple[tuple[int, ...], ...]
+
+
 class ExportUsage(NamedTuple):
     """Append these closed windows to the usage stream, in this order, and call `usage_exported` or
     `usage_not_exported`. One export is under way at a time."""
 
-    windows: tuple[Window, ...]
+    windows: tuple[UsageWindow, ...]
 
 
 Effect = ExportUsage | Deliver | Answer | Refuse | Fetch | Propose | Duplicated | DeadLetter | Release

@@ -1,10 +1,11 @@
 """The queue machine: standard-queue delivery as a fold over a partition log (docs/storage.md, "Queue machine").
 
-Pure: (input, now_ms) -> effects. Three parts:
+Pure: (input, now_ms) -> effects. Four parts:
 
-    state.py     what every replica folds, in log order: cursor, live messages, counters
-    leader.py    what only the leader keeps: ready messages, timers, waiters, staged commands
-    commands.py  the records between the two
+    state        what every replica folds, in log order: cursor, live messages, counters
+    delivery     what a leader can hand out, and in which order: waiting messages, leases, groups
+    leader       what only the leader keeps beside it: timers, waiters, staged commands
+    commands.py  the records between leader and state
 
     acquire/delete/...  ->  Leader decides and stages  ->  take_commands()  ->  log  ->  apply()  ->  state, answers
 

@@ -1,9 +1,9 @@
 """The leader's side of a standard queue whose messages have groups or tags, or of which somebody asks for tags.
 
-The same leader with another view of what waits (backlog.py): messages of noisy groups let the others go first, and an
-acquire may ask for tags. What is handed out lies anywhere ahead of the cursor then. The fold takes that as it takes a
-lease that was lost: what was acquired stands in `live`, what is deleted stands in `removed_above_cursor` until the
-cursor passes.
+The same leader with another view of what waits (delivery/backlog.py): messages of noisy groups let the others go
+first, and an acquire may ask for tags. What is handed out lies anywhere ahead of the cursor then. The fold takes that
+as it takes a lease that was lost: what was acquired stands in `live`, what is deleted stands in `removed_above_cursor`
+until the cursor passes.
 
 A queue without groups and tags never comes here (`Leader` serves it), and one that is drained begins as such a queue
 again.

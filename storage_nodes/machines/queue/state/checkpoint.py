@@ -14,7 +14,7 @@
     config   the fields of a QueueConfig, by position
     scheduled  see schedule.py: offsets, their due times, due times, their offsets, each as 8 bytes little-endian; empty
              where nothing is scheduled
-    producers  see ../producers.py; empty where no record had one
+    producers  see machines/producers.py; empty where no record had one
     last_purge  [attempt, messages purged]; empty where it had none
     metering  see metering.py; empty where there is nothing to meter
 

@@ -12,7 +12,7 @@
     keys            message group and tag of the messages in `live` that have any: who leads next hands out fairly, and
                     by tag, from the first moment
     keyed_end       no message at or beyond it has a group or a tag
-    producers       where what senders numbered stands, so that a repeat is recognised (../producers.py)
+    producers       where what senders numbered stands, so that a repeat is recognised (machines/producers.py)
 
 A scheduled message that becomes due is appended once more, by the leader (HEADER_RELEASED): that record is the message
 from then on, fresh like any other, and the fold takes the first one out of the schedule as it folds the second. One
@@ -20,8 +20,8 @@ whose message is not scheduled, or not for that time (it was cancelled or resche
 already), is nothing. So a release happens once, whatever leaders did.
 
 So memory is O(in flight + delayed), whatever waits, plus what is remembered of ids and of the schedule, and a range in
-`removed_above_cursor` for each stretch that was taken out from among waiting messages (backlog.py). Two rules keep
-the fold exact:
+`removed_above_cursor` for each stretch that was taken out from among waiting messages (delivery/backlog.py). Two rules
+keep the fold exact:
   - nothing but log entries changes it, and time is only what stands in them (`last_ms` never falls);
   - when nothing is fresh at the end of an entry the cursor jumps to the log end, so a drained queue remembers nothing.
 
