@@ -138,7 +138,7 @@ class Propose(NamedTuple):
     """Commands are staged: call `take_commands()` for the next group commit."""
 
 
-class UsageWindow(NamedTuple):
+class MeteredHour(NamedTuple):
     """What the meter of a partition counted in one hour (state/metering.py).
 
     `origins`: (origin, then its counters) of each origin that did something, by number.
@@ -155,7 +155,7 @@ class ExportUsage(NamedTuple):
     """Append these closed windows to the usage stream, in this order, and call `usage_exported` or
     `usage_not_exported`. One export is under way at a time."""
 
-    windows: tuple[UsageWindow, ...]
+    windows: tuple[MeteredHour, ...]
 
 
 Effect = ExportUsage | Deliver | Answer | Refuse | Fetch | Propose | Duplicated | DeadLetter | Release
