@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from json.decoder import scanstring
 
 from frontend.authz.policy_json import ROOT, member_path
 
 _SPACE = re.compile(r"[ \t\n\r]*")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _SCALAR = re.compile(r"[^\s,\]}]+")
 
 
@@ -51,19 +51,18 @@ class _MemberLines:
             return self._object(at, path)
         if first == "[":
             return self._list(at, path)
-        if first == '"':
-            return scanstring(self._text, at + 1)[1]
-        match = _SCALAR.match(self._text, at)
+        match = (_STRING if first == '"' else _SCALAR).match(self._text, at)
         assert match is not None
         return match.end()
 
     def _object(self, at: int, path: str) -> int:
         at = self._skip(at + 1)
         while self._text[at] != "}":
-            name, after = scanstring(self._text, at + 1)
-            member = member_path(path, name)
+            name = _STRING.match(self._text, at)
+            assert name is not None
+            member = member_path(path, json.loads(name[0]))
             self._note(member, at)
-            at = self._skip(self._value(self._skip(self._skip(after) + 1), member))
+            at = self._skip(self._value(self._skip(self._skip(name.end()) + 1), member))
             if self._text[at] == ",":
                 at = self._skip(at + 1)
         return at + 1
