@@ -136,7 +136,8 @@ def test_key_of_a_page_opens_the_service_and_is_shown_once(browser: Any, install
     page.goto(page.url.replace("/keys/new", "/keys"))
     assert page.locator("code", has_text="pstk_").count() == 0
     page.on("dialog", lambda dialog: dialog.accept())
-    page.get_by_role("button", name="Revoke").click()
+    page.get_by_role("link", name="worker", exact=True).click()
+    page.get_by_role("button", name="Revoke the key").click()
     window.see("opens nothing from now on")
     assert httpx2.get(f"{window.endpoint}/v1/queues", headers=headers).status_code in (401, 403)
     window.close()
