@@ -79,6 +79,10 @@ DRAIN_CHECK_MS = 2_000
 DRAIN_WINDOW_MARGIN_MS = 15_000
 # A deleted queue's name is not given again before this long after the delete was asked for.
 QUEUE_NAME_COOLDOWN_S = 60
+# Of accounts that keep deleted queues. No message lives longer than retention may be (14 days), kept or not.
+DELETION_GRACE_DAYS_MAX = 30
+# Deleted queues that are let go, and restored ones whose retention is as it was, by one round of the resync tick.
+KEPT_ENDED_AT_ONCE_MAX = 500
 QUEUE_READY_WAIT_MS_MAX = 15_000
 # How often a waiting request looks at the row although nothing was announced: a lost LISTEN connection costs this.
 QUEUE_READY_POLL_MS = 1_000

@@ -17,10 +17,18 @@ class AccountSerializer(serializers.Serializer):
     active = serializers.BooleanField()
     created_at = serializers.DateTimeField()
     auto_create_queues = serializers.BooleanField(help_text="A send to a queue that does not exist makes it.")
+    deletion_protection = serializers.BooleanField(help_text="No queue can be deleted.")
+    deletion_grace_days = serializers.IntegerField(help_text="So long a deleted queue can be restored.")
 
 
 class AccountSettingsSerializer(serializers.Serializer):
-    auto_create_queues = serializers.BooleanField()
+    """What is not given stays."""
+
+    auto_create_queues = serializers.BooleanField(required=False)
+    deletion_protection = serializers.BooleanField(required=False)
+    deletion_grace_days = serializers.IntegerField(
+        required=False, min_value=0, max_value=limits.DELETION_GRACE_DAYS_MAX
+    )
 
 
 class KeySerializer(serializers.Serializer):

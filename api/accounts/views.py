@@ -51,9 +51,13 @@ class AccountView(APIView):
         """Changes the account's settings."""
         asked = AccountSettingsSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        who = caller(request)
-        allowed = asked.validated_data["auto_create_queues"]
-        return Response(AccountSerializer(actions.set_auto_create(actor_of(who), who.account_id, allowed)).data)
+        given, who = asked.validated_data, caller(request)
+        protection, grace_days = given.get("deletion_protection"), given.get("deletion_grace_days")
+        with transaction.atomic():
+            account = actions.set_deletion_rules(actor_of(who), who.account_id, protection, grace_days)
+            if "auto_create_queues" in given:
+                account = actions.set_auto_create(actor_of(who), who.account_id, given["auto_create_queues"])
+        return Response(AccountSerializer(account).data)
 
 
 class KeysView(APIView):

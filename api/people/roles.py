@@ -65,6 +65,7 @@ _OF_ADMINS: list[str] = [
     "penstock:*Policy",
     "penstock:*Group",
     "penstock:UpdateAccount",
+    "penstock:EndDeletedQueue",
     "penstock:RequestQuota",
     "billing:*",
 ]

@@ -100,6 +100,10 @@ class Scene:
         policies.create_policy(OPERATOR, account_id, "mine", json.dumps(ALLOW_ALL))
         groups.create_group(OPERATOR, account_id, "people")
         self.encryption_key = create_encryption_key(OPERATOR, account_id, "mine")
+        rules = {"deletion_grace_days": 1}
+        assert self.owner.request("PATCH", "/v1/account", rules).status_code == 200
+        assert self.owner.request("POST", "/v1/queues", {"name": "gone"}).status_code == 201
+        self.gone = self.owner.request("DELETE", "/v1/queues/gone").json()["queue_id"]
         self.victim = keys.make_key(OPERATOR, account_id, keys.KeySpec("victim")).key
         words = {
             "<name:name>": "orders",
@@ -109,6 +113,7 @@ class Scene:
             "<name:group>": "people",
             "<name:encryption_key>": str(self.encryption_key.pk),
             "<name:schedule>": "s",
+            "<uuid:queue_id>": self.gone,
             "<uuid:move_id>": str(uuid.UUID(int=1)),
             "<uuid:person_id>": str(uuid.UUID(int=1)),
             "<uuid:invoice_id>": str(uuid.UUID(int=1)),
