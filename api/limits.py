@@ -54,6 +54,17 @@ QUOTA_NOTICE_HOURS = 1
 # A front end that has not reported for so long is not counted: its shares go to the others.
 QUOTA_REPORT_STALE_S = 3.5
 
+# --- audit trail --------------------------------------------------------------------------------------------
+# Refused calls of one kind are counted for so long before the trail has their number. Kinds that are counted apart, of
+# a caller and of an account at a time: an account's refusals make some 400 entries an hour at most.
+REFUSAL_WINDOW_S = 3_600
+REFUSALS_PER_ACTOR_MAX = 20
+REFUSALS_PER_ACCOUNT_MAX = 200
+REFUSAL_KINDS_CLOSED_MAX = 1_000
+# Of one export. The operator's command removes no entry that is younger.
+AUDIT_EXPORT_ENTRIES_MAX = 10_000
+AUDIT_DAYS_MIN = 90
+
 # --- queues -------------------------------------------------------------------------------------------------
 QUEUE_NAME_CHARACTERS_MAX = 80
 # Of them made by a send, where the account allows that.

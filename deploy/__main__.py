@@ -39,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     add_policies(commands)
     add_console(commands)
     add_queues(commands)
+    add_audit(commands)
     add_quotas(commands)
     add_report(commands)
     add_transfer(commands)
@@ -115,6 +116,10 @@ def add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     create = add_command(keys, "create", "keys", "make a key, and its account where it is not there yet")
     create.add_argument("--account", required=True, metavar="NAME")
     create.add_argument("--policy", metavar="FILE", help="an identity policy: what the key may do (- reads stdin)")
+    scope = "instead of a policy: send, receive, look or redrive (may be repeated)"
+    create.add_argument("--scope", action="append", default=[], metavar="SCOPE", help=scope)
+    queue = "of the scopes: a queue, * and ? for any characters (may be repeated; default: all)"
+    create.add_argument("--queue", action="append", default=[], metavar="NAME", help=queue)
     create.add_argument("--json", action="store_true")
     listed = add_command(keys, "list", "keys", "the keys of an account, without their secrets")
     listed.add_argument("--account", required=True, metavar="NAME", help="name or id of the account")
@@ -164,6 +169,16 @@ def add_queues(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             command.add_argument("queue", metavar="QUEUE", help="id of the deleted queue, or its name")
         if verb == "restore":
             command.add_argument("--as", dest="new_name", metavar="NAME", help="its new name")
+
+
+def add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    audit = commands.add_parser("audit", help="the audit trail: export, trim")
+    verbs = audit.add_subparsers(dest="verb", required=True)
+    export = add_command(verbs, "export", "audit", "print the trail of an account, the oldest entry first")
+    export.add_argument("--account", required=True, metavar="NAME", help="name or id of the account")
+    export.add_argument("--form", choices=["jsonl", "csv"], default="jsonl")
+    trim = add_command(verbs, "trim", "audit", "remove old entries of all accounts")
+    trim.add_argument("--older-than-days", type=int, required=True, metavar="N", help="90 at least")
 
 
 def add_policies(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

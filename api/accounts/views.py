@@ -20,7 +20,7 @@ from api.accounts.serializers import (
     NewKeySerializer,
 )
 from api.iam.actions import keys
-from api.iam.documents import stored_form
+from api.iam.documents import scoped_text, stored_form
 from api.iam.serializers import KeyChangeSerializer
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
@@ -78,6 +78,8 @@ class KeysView(APIView):
         given = asked.validated_data
         principal = caller(request)
         policy = None if given["policy"] is None else stored_form(given["policy"])
+        if given["scopes"] is not None:
+            policy = scoped_text(principal.account_id, given["scopes"], given["queues"])
         spec = keys.KeySpec(given["name"], given["expires_at"], policy, given["tags"])
         return new_key_answer(keys.make_key(actor_of(principal), principal.account_id, spec))
 

@@ -45,7 +45,7 @@ class ReportView(Protocol):
     async def __call__(self, request: HttpRequest) -> HttpResponse: ...
 
 
-def _told_by_front_ends(note: Callable[[bytes], None]) -> ReportView:
+def told_by_front_ends(note: Callable[[bytes], None]) -> ReportView:
     """A view of what `note` takes from the body. `note` raises msgspec.DecodeError for what does not parse."""
 
     async def view(request: HttpRequest) -> HttpResponse:
@@ -58,7 +58,7 @@ def _told_by_front_ends(note: Callable[[bytes], None]) -> ReportView:
         except PrincipalError as error:
             return problem_answer(401, "InvalidSecurity", str(error))
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return problem_answer(400, "InvalidParameterValueException", "The uses do not parse.")
+            return problem_answer(400, "InvalidParameterValueException", "The report does not parse.")
         except DATABASE_AWAY:
             return problem_answer(503, "ServiceUnavailable", DATABASE_AWAY_TEXT)
         return json_answer(200, {})
@@ -75,5 +75,5 @@ def _note_use_counts(body: bytes) -> None:
     encryption_actions.note_uses(_use_counts.decode(body).uses)
 
 
-note_api_key_uses = _told_by_front_ends(_note_last_uses)
-note_encryption_key_uses = _told_by_front_ends(_note_use_counts)
+note_api_key_uses = told_by_front_ends(_note_last_uses)
+note_encryption_key_uses = told_by_front_ends(_note_use_counts)

@@ -18,7 +18,8 @@ from frontend.metadata.records import (
     QueueRecord,
 )
 
-# Every queue that has its name: a deleted one that is kept has none. JSON comes as text: the drivers differ in what they make of it.
+# Every queue that has its name: a deleted one that is kept has none. JSON comes as text: the drivers differ in what
+# they make of it.
 QUEUES = """
 SELECT q.account_id, q.name, uuid_send(q.uuid), q.partitions::text, q.state, q.attributes::text, q.fifo,
        a.account_key_wrapped, d.versions, d.wrapped, floor(extract(epoch FROM q.created_at) * 1000)::bigint,

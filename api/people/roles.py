@@ -66,6 +66,7 @@ _OF_ADMINS: list[str] = [
     "penstock:*Group",
     "penstock:UpdateAccount",
     "penstock:EndDeletedQueue",
+    "penstock:ExportAuditEntries",
     "penstock:RequestQuota",
     "billing:*",
 ]

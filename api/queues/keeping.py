@@ -4,8 +4,8 @@
     kept   -> active     restored, under its name or another one
     kept   -> deleting   the days are over, or the account does not want to wait; from here on as everywhere
 
-The row of a queue that is kept, or was, has `kept_until` and no claim on its name: the metadata service does not read it,
-and nothing is announced of it. Lock order: account, then queue.
+The row of a queue that is kept, or was, has `kept_until` and no claim on its name: the metadata service does not read
+it, and nothing is announced of it. Lock order: account, then queue.
 
 Messages age on while their queue is kept, so retention is longer by the days of grace, and after a restore by the time
 that the queue was kept, until no message of before is left. More than RETENTION_MS_MAX storage does not keep.

@@ -13,6 +13,7 @@ from django.db import connection
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from api.audit.actions import OPERATOR
+from api.audit.models import AuditEntry
 from api.encryption.actions import create_encryption_key
 from api.iam.actions import groups, keys, policies
 from api.iam.permission import MayDo, operation_of
@@ -153,7 +154,8 @@ def dump(account_id: str) -> dict[str, list[Any]]:
     tables = {
         "account": "id = %s", "access_key": "account_id = %s", "queue": "account_id = %s",
         "iam_policy": "account_id = %s", "iam_group": "account_id = %s", "message_move_task": "account_id = %s",
-        "audit_entry": "account_id = %s",
+        # What was refused stands there.
+        "audit_entry": "account_id = %s AND action NOT LIKE 'refused.%%'",
         "encryption_key": "account_id = %s",
         "encryption_key_version": "key_id IN (SELECT id FROM encryption_key WHERE account_id = %s)",
         "iam_key_access": "key_id IN (SELECT access_key_id FROM access_key WHERE account_id = %s)",
@@ -189,6 +191,8 @@ def test_management_operations_of_keys_without_the_right(scene: Scene, kind: str
             if "<" in pattern:
                 assert answer.status_code in (400, 404), (operation, answer.content)
         assert dump(scene.owner.account_id) == before, operation
+    refused = AuditEntry.objects.filter(account_id=scene.owner.account_id, action__startswith="refused.")
+    assert refused.exists() == (kind in ("no right", "denied"))
 
 
 @pytest.mark.parametrize("kind", ["no right", "denied", "deleted", "other account"])

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from api.accounts.models import Account
 from api.iam.selectors import attached_policies
-from api.people.errors import PeopleError, denied, not_found
+from api.people.errors import ActDenied, PeopleError, denied, not_found
 from api.people.models import AccountLife, AccountMembership, AccountState, Invitation, Person
 from api.people.origin import RequestOrigin
 from api.people.roles import Act, MemberRole, act_to_give, may_with
@@ -72,7 +72,7 @@ def require_active(account_id: str) -> None:
 
 def require(mine: AccountMembership, act: Act) -> None:
     if not is_allowed(mine, act):
-        raise denied()
+        raise ActDenied(mine.account_id, mine.person_id, act)
 
 
 def is_allowed(mine: AccountMembership, act: Act) -> bool:
