@@ -90,6 +90,8 @@ DRAIN_CHECK_MS = 2_000
 DRAIN_WINDOW_MARGIN_MS = 15_000
 # A deleted queue's name is not given again before this long after the delete was asked for.
 QUEUE_NAME_COOLDOWN_S = 60
+# A data key is replaced when so many messages were sealed under it (api/queues/data_keys.py).
+DATA_KEY_MESSAGES_MAX = 2**31
 # Of accounts that keep deleted queues. No message lives longer than retention may be (14 days), kept or not.
 DELETION_GRACE_DAYS_MAX = 30
 # Deleted queues that are let go, and restored ones whose retention is as it was, by one round of the resync tick.

@@ -46,3 +46,11 @@ async def tell_key_uses(services: FrontendServices) -> None:
         except RequestError as error:
             _log.warning("refused_calls_not_told", kinds=len(calls), reason=error.code)
             return
+    while sealed := services.queues.data_key_uses.take(KEY_USES_TOLD_MAX):
+        try:
+            await services.control.note_data_key_uses(new_request_id(), sealed)
+        except RequestError as error:
+            for queue, version, messages in sealed:
+                services.queues.data_key_uses.note(bytes.fromhex(queue), version, messages)
+            _log.warning("data_key_uses_not_told", keys=len(sealed), reason=error.code)
+            return

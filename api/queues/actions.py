@@ -18,14 +18,15 @@ from django.db import transaction
 from api import clock, limits
 from api.accounts.models import Account
 from api.audit.actions import Actor, record
-from api.changes import next_data_key_version, next_version
+from api.changes import next_version
 from api.encryption.selectors import existing_of, named_key
 from api.hints import Hint, send_hint
 from api.queues import attributes as rules
 from api.queues import layout
 from api.queues.attributes import QueueProblem
+from api.queues.data_keys import add_data_key
 from api.queues.keeping import check_deletion, keep
-from api.queues.models import Queue, QueueDataKey, QueueStatus
+from api.queues.models import Queue, QueueStatus
 from api.queues.permissions import Permission, with_permission, without_permission
 from api.queues.redrive import (
     LIVE,
@@ -39,7 +40,6 @@ from api.queues.redrive import (
 )
 from api.quotas.actions import note_count
 from api.quotas.selectors import quota_value
-from api.secrets import keyring
 from api.settings.environment import environment
 from frontend.queues import extensions
 from frontend.queues.encryption import KMS_KEY, names_customer_key
@@ -216,9 +216,7 @@ def _insert(account: Account, name: str, attributes: dict[str, str], tags: Mappi
         next_attempt_at=now,
         version=next_version(),
     )
-    version = next_data_key_version()
-    wrapped = keyring().new_data_key(account.id, bytes(account.account_key_wrapped), queue_uuid.bytes, version)
-    QueueDataKey.objects.create(queue=queue, version=version, wrapped=wrapped)
+    add_data_key(account, queue)
     return queue
 
 

@@ -111,6 +111,8 @@ class QueueDataKey(models.Model):
     queue = models.ForeignKey(Queue, on_delete=models.CASCADE, related_name="data_keys", db_index=False)
     version = models.IntegerField()
     wrapped = models.BinaryField()
+    # Messages under it, as far as front ends told (data_keys.py).
+    sealed = models.BigIntegerField(default=0)
 
     class Meta:
         db_table = "queue_data_key"

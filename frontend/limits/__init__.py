@@ -165,6 +165,9 @@ KEY_USES_HELD_MAX = 20_000
 KEY_USES_TOLD_EVERY_S = 30.0
 KEY_USES_TOLD_MAX = 5_000
 KEY_USES_TOLD_AT_STOP_S = 1.0
+# Messages that were sealed under a data key are told from so many on; of so many keys at a time.
+DATA_KEY_USES_TOLD_MIN = 2**20
+DATA_KEYS_COUNTED_MAX = 100_000
 # Kinds of refused calls that are counted until they are told, with the uses of keys.
 REFUSED_CALLS_HELD_MAX = 20_000
 REFUSED_CALLS_PER_ACCOUNT_MAX = 200
