@@ -45,7 +45,7 @@ async def test_refused_calls_are_told_once(front: Installation) -> None:
     front.control_answer = lambda request: httpx2.Response(200, json={})
     key = restricted(front, allow("sqs:SendMessage"))
     for _ in range(2):
-        assert (await front.sqs("ReceiveMessage", {"QueueUrl": QUEUE_URL}, key=key)).status == 400
+        assert (await front.sqs("ReceiveMessage", {"QueueUrl": QUEUE_URL}, key=key)).status == 403
     await tell_key_uses(front.plane)
     await tell_key_uses(front.plane)
     (told,) = [one for one in front.control_calls if one.url.path == "/internal/refused-calls"]

@@ -8,7 +8,7 @@ import pytest
 
 from frontend.authz import NO_POLICY, PolicyKind, RequestContext, compile_policy, evaluate
 from frontend.authz.actions import ACTIONS
-from frontend.authz.request_context import root_caller
+from frontend.authz.request_context import key_caller
 from frontend.authz.scopes import QUEUE_PATTERNS_MAX, SCOPES, KeyScopes, ScopeError, scope_policy, scopes_of
 
 ACCOUNT = "123456789012"
@@ -16,7 +16,7 @@ ACCOUNT = "123456789012"
 
 def allowed(scopes: list[str], queues: list[str], queue: str, account_id: str = ACCOUNT) -> set[str]:
     policy = compile_policy(scope_policy(ACCOUNT, scopes, queues), PolicyKind.IDENTITY, "key")
-    caller = root_caller(ACCOUNT)._replace(arn=f"arn:aws:iam::{ACCOUNT}:user/key/k")
+    caller = key_caller(ACCOUNT, "k")
     arn = f"arn:aws:sqs:eu-west-1:{account_id}:{queue}"
     asked = [RequestContext(caller, action.name, arn, 0, "eu-west-1") for action in ACTIONS]
     return {one.action for one in asked if evaluate(one, policy, NO_POLICY).allowed}
