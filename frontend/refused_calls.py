@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from frontend.limits import REFUSED_CALLS_HELD_MAX, REFUSED_CALLS_PER_ACCOUNT_MAX
+from frontend.limits import (
+    REFUSED_CALLS_HELD_MAX,
+    REFUSED_CALLS_PER_ACCOUNT_MAX,
+    REFUSED_RESOURCE_CHARS_MAX,
+    SOURCE_CHARS_MAX,
+)
 
 OTHERS = "*"
 
@@ -28,6 +33,8 @@ class RefusedCalls:
         self._kinds: Counter[str] = Counter()
 
     def note(self, call: RefusedCall, source: str) -> None:
+        # Callers choose the names of what they are refused: one that is too long must not cost the others their report.
+        call = call._replace(resource=call.resource[:REFUSED_RESOURCE_CHARS_MAX])
         if call not in self._counts and self._kinds[call.account_id] >= REFUSED_CALLS_PER_ACCOUNT_MAX:
             call = RefusedCall(call.account_id, OTHERS, OTHERS, OTHERS)
         if call not in self._counts:
@@ -36,7 +43,7 @@ class RefusedCalls:
             self._counts[call] = 0
             self._kinds[call.account_id] += 1
         self._counts[call] += 1
-        self._sources[call] = source
+        self._sources[call] = source[:SOURCE_CHARS_MAX]
 
     def take(self, most: int) -> list[tuple[str | int, ...]]:
         """Rows as the control plane is told them: the call, its last source, how many."""

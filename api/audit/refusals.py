@@ -19,10 +19,10 @@ from api import clock, limits
 from api.audit.actions import Actor, record
 from api.audit.models import RefusalTally
 from api.outage import DATABASE_AWAY
+from frontend.limits import REFUSED_RESOURCE_CHARS_MAX, SOURCE_CHARS_MAX
 
 PREFIX = "refused."
 OTHERS = "*"
-_SUBJECT_CHARACTERS_MAX = 200
 
 _log = structlog.get_logger(__name__)
 
@@ -50,7 +50,9 @@ def note_refusals(refusals: Iterable[Refusal]) -> None:
 
 @transaction.atomic
 def _note(refusal: Refusal) -> None:
-    kind = (refusal.actor, refusal.action, refusal.resource[:_SUBJECT_CHARACTERS_MAX])
+    # As the caller wrote them: a name may be long, or hold what no row can.
+    kind = (refusal.actor, refusal.action, refusal.resource.replace("\0", "")[:REFUSED_RESOURCE_CHARS_MAX])
+    refusal = refusal._replace(source=refusal.source[:SOURCE_CHARS_MAX])
     tally = _locked(refusal.account_id, kind)
     now = clock.now()
     if tally is None:

@@ -44,10 +44,6 @@ def not_found() -> PeopleError:
     return PeopleError("not-found", "There is nothing here.")
 
 
-def denied() -> PeopleError:
-    return PeopleError("access-denied", "Your role in this account does not allow this.")
-
-
 class ActDenied(PeopleError):
     """A member asked for what its rights in the account do not allow."""
 

@@ -172,6 +172,9 @@ DATA_KEYS_COUNTED_MAX = 100_000
 REFUSED_CALLS_HELD_MAX = 20_000
 REFUSED_CALLS_PER_ACCOUNT_MAX = 200
 REFUSED_CALLS_TOLD_MAX = 1_000
+# What the audit trail keeps of a resource and of an address.
+REFUSED_RESOURCE_CHARS_MAX = 200
+SOURCE_CHARS_MAX = 45
 
 # Requests that are counted for the usage stream: rows (account, queue, key) of an hour, beyond which accounts alone are
 # told apart; hours that wait for a stream that is away; and how they are told.

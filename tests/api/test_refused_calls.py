@@ -85,6 +85,12 @@ def test_kinds_of_a_caller_and_of_an_account_are_bounded(owner: Caller, monkeypa
     assert len(refused("999999999999")) == 1, "another account's share"
 
 
+def test_name_that_no_row_holds_is_cut(owner: Caller) -> None:
+    note_refusals([Refusal(owner.account_id, "a", "sqs:DeleteQueue", "arn:\0" + "x" * 500, "y" * 100)])
+    (entry,) = refused(owner.account_id)
+    assert (entry.subject, entry.details["source"]) == ("arn:" + "x" * 196, "y" * 45)
+
+
 def test_front_ends_tell_what_they_refused(owner: Caller) -> None:
     row = [owner.account_id, owner.access_key_id, "sqs:SendMessage", "arn:aws:sqs:r:1:q", "::1", 5]
     front_end = Caller("", "")

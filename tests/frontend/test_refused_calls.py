@@ -41,6 +41,14 @@ def test_kinds_of_one_account_leave_room_for_others(monkeypatch: pytest.MonkeyPa
     assert found == {call(0): 1, call(1): 1, others: 8, call(1, "2" * 12): 1}
 
 
+def test_name_that_is_too_long_is_cut() -> None:
+    """The control plane refuses a report with one that does not fit, and the other rows with it."""
+    calls = RefusedCalls()
+    calls.note(call(1)._replace(resource="x" * 5_000), "y" * 100)
+    ((*_, resource, source, _),) = calls.take(1)
+    assert (resource, source) == ("x" * 200, "y" * 45)
+
+
 async def test_refused_calls_are_told_once(front: Installation) -> None:
     front.control_answer = lambda request: httpx2.Response(200, json={})
     key = restricted(front, allow("sqs:SendMessage"))
