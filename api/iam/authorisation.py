@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from api.audit.refusals import Refusal, note_refusals
 from api.iam.errors import AccessDenied
 from api.iam.selectors import KeyRightsFound, key_rights, member_rights
 from api.internal.principal import ForwardedPrincipal
@@ -41,7 +42,7 @@ class Targets(NamedTuple):
 
 
 def require(principal: ForwardedPrincipal, demands: Sequence[Demand], targets: Targets) -> None:
-    """Raises AccessDenied where a demand is not allowed."""
+    """Raises AccessDenied where a demand is not allowed, and then the audit trail has it."""
     found = _rights_of(principal)
     if found is None:
         raise AccessDenied("The key is not valid any more.")
@@ -94,7 +95,13 @@ def _require_one(
     )
     decision = evaluate(request, NO_POLICY if rights is None else rights.policy, side.policy)
     if not decision.allowed:
+        note_refusals([_refusal(principal, demand.action, request.resource_arn)])
         raise AccessDenied(refusal_text(request, decision, request.resource_arn))
+
+
+def _refusal(principal: ForwardedPrincipal, action: str, arn: str) -> Refusal:
+    who, source = principal.access_key_id, principal.source_ip
+    return Refusal(principal.account_id, who, action, arn, source, request_id=principal.request_id)
 
 
 def is_made(demand: Demand, targets: Targets) -> bool:

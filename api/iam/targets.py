@@ -15,6 +15,8 @@ from api.iam.authorisation import Targets
 from api.iam.origins import destinations_of, encryption_key_of
 from api.queues import moves
 from api.queues.attributes import parse_arn
+from api.queues.deleted_serializers import RestorationSerializer
+from api.queues.selectors import deleted_queue_of
 from api.queues.serializers import MoveRequestSerializer, QueueRequestSerializer, QueueSettingsSerializer
 
 # What names a target in the address of a call or page.
@@ -22,7 +24,8 @@ ITEMS = ("access_key_id", "policy", "group", "encryption_key")
 
 
 def targets_of(operation: str, account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
-    """`path` is what the address names. None: the body, which would say, does not validate."""
+    """`path` is what the address names. None: the body, which would say, does not
+    validate, or nothing is there that the path names."""
     read = _READERS.get(operation)
     if read is not None:
         return read(account_id, request, path)
@@ -61,9 +64,25 @@ def _resumed_move(account_id: str, request: Request, path: Mapping[str, Any]) ->
     return Targets(path["name"], destinations_of(account_id, path["name"], None if named is None else named.name))
 
 
+def _restored_queue(account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
+    queue = deleted_queue_of(account_id, path["queue_id"])
+    if queue is None:
+        return None
+    asked = RestorationSerializer(data=request.data)
+    name = asked.validated_data["name"] if asked.is_valid() else ""
+    return Targets(queue.name, (name or queue.name,))
+
+
+def _ended_queue(account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
+    queue = deleted_queue_of(account_id, path["queue_id"])
+    return None if queue is None else Targets(queue.name)
+
+
 _READERS: Mapping[str, Callable[[str, Request, Mapping[str, Any]], Targets | None]] = {
     "queues.create": _new_queue,
     "queues.update": _changed_queue,
+    "deleted_queues.restore": _restored_queue,
+    "deleted_queues.end": _ended_queue,
     "moves.start": _new_move,
     "moves.resume": _resumed_move,
 }

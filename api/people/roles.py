@@ -65,6 +65,8 @@ _OF_ADMINS: list[str] = [
     "penstock:*Policy",
     "penstock:*Group",
     "penstock:UpdateAccount",
+    "penstock:EndDeletedQueue",
+    "penstock:ExportAuditEntries",
     "penstock:RequestQuota",
     "billing:*",
 ]
