@@ -20,7 +20,6 @@ TWICE_IN_STORAGE = {
     "Position",
     "Propose",
     "Refuse",
-    "Window",
 }
 
 
