@@ -326,8 +326,10 @@ def test_policy_is_written_given_to_a_key_and_tried(browser: Any, installation: 
     page.get_by_role("button", name="Make the policy").click()
     window.see(f"The policy {name} is made")
     page.get_by_role("link", name="Try it").click()
-    page.get_by_label("Action", exact=False).first.fill("sqs:ReceiveMessage sqs:PurgeQueue")
+    page.wait_for_url("**/simulator?*")
+    page.locator("input[name=action]").fill("sqs:ReceiveMessage sqs:PurgeQueue")
     page.get_by_role("button", name="Simulate").click()
+    page.wait_for_url("**/simulator?*PurgeQueue*")
     window.see("Not allowed")
     assert page.get_by_text("Allowed", exact=True).count() == 1
     page.goto(url_of(installation, f"{base}/keys"))
