@@ -9,6 +9,7 @@ from api.internal.audit import note_action
 from api.internal.key_uses import note_api_key_uses, note_encryption_key_uses
 from api.internal.quotas import note_quota_use
 from api.internal.sqs import run_action
+from api.internal.tails import confirm_tails, start_tail
 from api.schema import openapi_document
 
 handler400 = "api.problems.bad_request"
@@ -24,6 +25,8 @@ urlpatterns = [
     path("internal/keys/used", note_api_key_uses),
     path("internal/quotas", note_quota_use),
     path("internal/sqs/<str:action>", run_action),
+    path("internal/tails/confirm", confirm_tails),
+    path("internal/tails/open", start_tail),
     path("v1/openapi.json", openapi_document),
     path("v1/", include("api.accounts.urls")),
     path("v1/", include("api.billing.urls")),

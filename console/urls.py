@@ -20,6 +20,7 @@ from console.views import (
     queue_forms,
     queues,
     schedules,
+    tail,
 )
 
 _ENTRY = [
@@ -61,6 +62,8 @@ _QUEUE = [
     path("/messages/resend", messages.resend),
     path("/messages/delete", messages.delete_message),
     path("/messages/dead-letter", messages.dead_letter),
+    path("/tail", tail.tail),
+    path("/tail/ticket", tail.ticket),
     path("/send", messages.send),
     path("/moves", moves.moves),
     path("/moves/progress", moves.progress),

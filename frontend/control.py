@@ -12,7 +12,7 @@ import base64
 import hashlib
 import hmac
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import httpx2
@@ -138,6 +138,17 @@ class ControlPlane:
         RequestError."""
         told = msgspec.json.encode({"uses": uses})
         await self._ask("/internal/encryption-keys/used", Principal("", ""), request_id, told)
+
+    async def open_tail(self, request_id: str, claim: Mapping[str, object]) -> dict[str, Any]:
+        """The account, person and session of a ticket that is used up by this. Raises RequestError."""
+        return await self._ask("/internal/tails/open", Principal("", ""), request_id, msgspec.json.encode(claim))
+
+    async def confirm_tails(self, request_id: str, claims: Sequence[Mapping[str, object]]) -> list[str]:
+        """Of each tail why it must end, "" where it goes on. Raises RequestError."""
+        told = msgspec.json.encode({"tails": claims})
+        answer = await self._ask("/internal/tails/confirm", Principal("", ""), request_id, told)
+        ends: list[str] = answer["ends"]
+        return ends
 
     async def _ask(self, path: str, principal: Principal, request_id: str, body: bytes) -> dict[str, Any]:
         headers = self._vouch("POST", path.encode(), principal, request_id, body)

@@ -22,12 +22,12 @@ from tests.support.frontend_plane import ACCOUNT, HOST, QUEUE_URL, Installation
 class Socket:
     """A client of one websocket."""
 
-    def __init__(self, front: Installation, queue: str, headers: dict[str, str]) -> None:
+    def __init__(self, front: Installation, queue: str, headers: dict[str, str], wire: str = "subscribe") -> None:
         self.incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.sent: list[dict[str, Any]] = []
         scope = {
             "type": "websocket",
-            "path": f"/v1/queues/{queue}/subscribe",
+            "path": f"/v1/queues/{queue}/{wire}",
             "headers": [(b"host", HOST.encode()), *((n.encode(), v.encode()) for n, v in headers.items())],
             "query_string": b"",
         }
