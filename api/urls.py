@@ -30,6 +30,7 @@ urlpatterns = [
     path("v1/openapi.json", openapi_document),
     path("v1/", include("api.accounts.urls")),
     path("v1/", include("api.billing.urls")),
+    path("v1/", include("api.definitions.urls")),
     path("v1/", include("api.encryption.urls")),
     path("v1/", include("api.iam.urls")),
     path("v1/", include("api.people.urls")),

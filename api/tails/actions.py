@@ -1,7 +1,7 @@
 """Tickets: made for a page, used up by the socket that it opens.
 
-A ticket is good for one socket, of the queue and the session that it was made for, within TICKET_S. Whatever it is
-shown for uses it up, so that it cannot be tried at several queues.
+A ticket is good for one socket, of the queue and the session that it was made for, within TICKET_S. One that is
+shown for another queue is used up, too, so that it cannot be tried at several.
 """
 
 from __future__ import annotations

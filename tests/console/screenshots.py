@@ -41,6 +41,7 @@ ACCOUNT_PAGES = {
     "people": "people",
     "keys": "keys",
     "audit": "audit",
+    "definitions": "definitions",
     "settings": "settings",
 }
 OPERATOR_PAGES = {"cluster": "operators/", "accounts": "operators/accounts"}

@@ -135,7 +135,7 @@ def test_reader_gets_no_ticket_and_no_page(shop: Browser, join: Joins) -> None:
     guest = join(shop, "reader")
     assert guest.get(guest.at(PAGE)).status_code == 403
     assert guest.post(guest.at(f"{PAGE}/ticket")).status_code == 403
-    assert "/tail" not in guest.get(guest.at("queues/orders")).content.decode()
+    assert "orders/tail" not in guest.get(guest.at("queues/orders")).content.decode()
 
 
 def test_policy_about_one_queue_refuses_its_ticket_alone(shop: Browser, join: Joins) -> None:

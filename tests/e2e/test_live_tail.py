@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx2
@@ -41,10 +43,12 @@ class Visitor:
         found: dict[str, str] = answer.json()
         return found
 
-    def tail(self, made: dict[str, str]) -> ClientConnection:
-        socket = connect(self.endpoint.replace("http", "ws", 1) + made["socket"], origin=self.endpoint)
-        socket.send(json.dumps({"type": "open", "ticket": made["ticket"]}))
-        return socket
+    @contextmanager
+    def tail(self, made: dict[str, str]) -> Iterator[ClientConnection]:
+        address = self.endpoint.replace("http", "ws", 1) + made["socket"]
+        with connect(address, origin=self.endpoint) as socket:
+            socket.send(json.dumps({"type": "open", "ticket": made["ticket"]}))
+            yield socket
 
 
 def frame(socket: ClientConnection) -> dict[str, Any]:

@@ -291,9 +291,9 @@ async def test_first_frame_without_a_right_token_closes(front: Installation, soc
 
 
 async def test_silent_client_is_closed(front: Installation, sockets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from frontend.push import consumer
+    from frontend.push import socket_consumer
 
-    monkeypatch.setattr(consumer, "SOCKET_AUTH_S_MAX", 0.0)
+    monkeypatch.setattr(socket_consumer, "SOCKET_AUTH_S_MAX", 0.0)
     socket = sockets(token=None)
     await asyncio.wait_for(socket.task, 5)
     assert socket.close_code == 4408

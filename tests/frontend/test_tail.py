@@ -13,7 +13,7 @@ import pytest
 from frontend import limits
 from frontend.limits import TAIL_BODY_CHARS, TAIL_CONFIRMED_S_MAX, TAIL_SHOWN_MAX, TAIL_UNCONFIRMED_S_MAX
 from frontend.limits.quota_tree import QuotaTree
-from frontend.limits.quotas import AccountLimits
+from frontend.limits.quotas import AccountLimits, Rates
 from frontend.push import tail_rights, tail_session
 from frontend.push.closing import (
     CLOSE_BAD_FRAME,
@@ -372,7 +372,7 @@ async def test_looks_keep_to_the_share_of_browsing(front: Installation, tails: A
 
 
 async def test_account_has_as_many_tails_as_searches(control: ControlScript) -> None:
-    tree = QuotaTree(lambda _: AccountLimits(browser_searches=1))
+    tree = QuotaTree(lambda _: AccountLimits(Rates(), browser_searches=1))
     front = Installation(quotas=tree)
     front.control_answer = control.answer
     second = TICKET[:-1] + "b"
