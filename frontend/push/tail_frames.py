@@ -14,6 +14,7 @@ server -> client   live                         looking, from the end of the que
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -22,7 +23,6 @@ from frontend.limits import (
     BROWSER_CONDITION_TEXT_CHARS_MAX,
     SOCKET_FRAME_BYTES_MAX,
     TAIL_BODY_CHARS,
-    TAIL_TICKET_CHARS_MAX,
 )
 from frontend.message_browser.filters import EVERYTHING, STATE_WORDS, MessageFilter, check_filter
 from frontend.message_browser.view import BrowsedView
@@ -51,6 +51,7 @@ class ResumeFrame(msgspec.Struct, tag_field="type", tag="resume", forbid_unknown
 TailFrame = OpenFrame | TextFrame | PauseFrame | ResumeFrame
 
 LIVE = '{"type":"live"}'
+_TICKET = re.compile(r"pstt_[A-Za-z0-9_-]{43}", re.ASCII)
 _WORD_OF = {state: word for word, state in STATE_WORDS.items()}
 _decode = msgspec.json.Decoder(TailFrame).decode
 _encode = msgspec.json.Encoder().encode
@@ -72,7 +73,7 @@ def read_tail_frame(text: str | None) -> TailFrame:
         raise FrameRefused(f"A member of the frame is not known or wrong: {error}") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise FrameRefused("The frame is not valid JSON.") from None
-    if isinstance(frame, OpenFrame) and len(frame.ticket) > TAIL_TICKET_CHARS_MAX:
+    if isinstance(frame, OpenFrame) and _TICKET.fullmatch(frame.ticket) is None:
         raise FrameRefused("That is no ticket.")
     return frame
 

@@ -13,15 +13,19 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import structlog
+
 from frontend.authn.page_pass import PERSON_PREFIX
 from frontend.authn.principal import Principal
-from frontend.errors import RequestError, unavailable
-from frontend.http import new_request_id
+from frontend.errors import RequestError, throttled, unavailable
+from frontend.http import network_of, new_request_id
 from frontend.limits import TAIL_CONFIRM_S, TAIL_CONFIRMED_S_MAX, TAIL_UNCONFIRMED_S_MAX, TAILS_MAX
 from frontend.routing.bulkhead import Bulkhead
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
+
+_log = structlog.get_logger("frontend.push")
 
 
 class OpenedTail:
@@ -62,8 +66,11 @@ class TailRights:
     async def open(self, ticket: str, queue: str, source_ip: str, is_secure: bool) -> OpenedTail:
         """Raises RequestError."""
         asked_s = self._services.steady_s()
+        wait_s = self._services.addresses.admit(network_of(source_ip), asked_s)
+        if wait_s:
+            raise throttled(wait_s)
         claim = {"ticket": ticket, "queue": queue, "source_ip": source_ip, "is_secure": is_secure}
-        found = await self._services.control.open_tail(new_request_id(), claim)
+        found = await self._services.control.open_tail(new_request_id(), source_ip, claim)
         caller = Principal(found["account_id"], PERSON_PREFIX + found["person_id"], 0, source_ip, is_secure)
         return OpenedTail(caller, found["session_id"], queue, asked_s)
 
@@ -84,6 +91,9 @@ class TailRights:
             try:
                 await self.confirm()
             except RequestError:
+                self._end_unconfirmed()
+            except Exception:
+                _log.exception("tails_not_confirmed")
                 self._end_unconfirmed()
 
     async def confirm(self) -> None:

@@ -336,6 +336,51 @@ def test_live_tail_follows_a_thousand_messages_a_second(
     window.close()
 
 
+def test_filter_is_kept_and_chosen_messages_are_deleted(
+    browser: Any, filled: RunningInstallation, signed_in: SignedIn
+) -> None:
+    window = Window(browser, filled, storage_state=signed_in.state)
+    page, rest, queue = window.page, filled.rest(), f"kept-{uuid.uuid4().hex[:8]}"
+    page.on("dialog", lambda dialog: dialog.accept("Red ones") if dialog.type == "prompt" else dialog.accept())
+    rest.post("/v1/queues", json={"name": queue}).raise_for_status()
+    messages = [{"body": body} for body in ("red 1", "red 2", "blue")]
+    rest.post(f"/v1/queues/{queue}/messages", json={"messages": messages}).raise_for_status()
+    address = url_of(filled, f"{signed_in.path}queues/{queue}/messages")
+    page.goto(f"{address}?text=red")
+    page.get_by_role("button", name="Save the filter").click()
+    page.goto(address)
+    page.get_by_label("Saved filters").select_option("Red ones")
+    page.wait_for_url("**?text=red")
+    page.locator("input[name=chosen]").first.check()
+    page.get_by_label("All that are shown").check()
+    window.see("2 chosen")
+    with page.expect_download() as kept:
+        page.get_by_role("link", name="Download", exact=True).first.click()
+    assert kept.value.suggested_filename == f"{queue}-messages.jsonl"
+    page.locator("[data-chosen-bar]").get_by_role("button", name="Delete").click()
+    window.see("2 of 2 messages are deleted.")
+    page.locator("details.message .line").first.wait_for()
+    assert page.locator("details.message .line").all_inner_texts() == ["blue"]
+    window.close()
+
+
+def test_definitions_are_looked_at_and_imported(browser: Any, filled: RunningInstallation, signed_in: SignedIn) -> None:
+    window = Window(browser, filled, storage_state=signed_in.state)
+    page, queue = window.page, f"told-{uuid.uuid4().hex[:8]}"
+    page.goto(url_of(filled, f"{signed_in.path}definitions"))
+    with page.expect_download() as kept:
+        page.get_by_role("link", name="Download as JSON").click()
+    document = json.loads(kept.value.path().read_text())
+    assert "orders" in [one["name"] for one in document["queues"]]
+    document["queues"].append({"name": queue, "attributes": {"DelaySeconds": "5"}})
+    page.get_by_label("Or the document").fill(json.dumps(document))
+    page.get_by_role("button", name="Show what would change").click()
+    window.see("DelaySeconds")
+    page.get_by_role("button", name="Import these changes").click()
+    page.locator("tr", has_text=queue).get_by_text("Made").wait_for()
+    window.close()
+
+
 def test_operator_sees_the_nodes(browser: Any, installation: RunningInstallation) -> None:
     window = Window(browser, installation)
     page = window.page

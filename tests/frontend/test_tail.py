@@ -12,6 +12,7 @@ import pytest
 
 from frontend import limits
 from frontend.limits import TAIL_BODY_CHARS, TAIL_CONFIRMED_S_MAX, TAIL_SHOWN_MAX, TAIL_UNCONFIRMED_S_MAX
+from frontend.limits.gcra import LeakyBuckets
 from frontend.limits.quota_tree import QuotaTree
 from frontend.limits.quotas import AccountLimits, Rates
 from frontend.push import tail_rights, tail_session
@@ -226,11 +227,24 @@ async def test_ticket_of_another_account_opens_none_of_its_queues(
     assert (await tails(queue="secret")).close_code == CLOSE_QUEUE_GONE
 
 
-async def test_frame_that_is_no_ticket_is_refused_before_the_control_plane_is_asked(
-    control: ControlScript, tails: Any
+@pytest.mark.parametrize("ticket", ["", "x" * 48, TICKET + "a", TICKET[:-1] + ".", "psts_" + "a" * 43])
+async def test_text_that_is_no_ticket_is_refused_before_the_control_plane_is_asked(
+    control: ControlScript, tails: Any, ticket: str
 ) -> None:
-    assert (await tails(ticket="x" * 65)).close_code == CLOSE_BAD_FRAME
+    assert (await tails(ticket=ticket)).close_code == CLOSE_BAD_FRAME
     assert not control.asked
+
+
+async def test_address_that_shows_many_tickets_is_throttled(control: ControlScript) -> None:
+    front = Installation(addresses=LeakyBuckets(1, burst_s=1.0))
+    front.control_answer = control.answer
+    codes = []
+    for _ in range(3):
+        socket = TailSocket(front, "orders", {}, "tail")
+        socket.say({"type": "open", "ticket": TICKET[:-1] + "z"})
+        await until(lambda made=socket: made.close_code is not None)
+        codes.append(socket.close_code)
+    assert codes == [CLOSE_UNAUTHENTICATED, CLOSE_OVER_LIMIT, CLOSE_OVER_LIMIT] and len(control.asked) == 1
 
 
 async def test_key_opens_no_tail(front: Installation, tails: Any) -> None:

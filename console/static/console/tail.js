@@ -31,7 +31,7 @@
       try {
         const token = JSON.parse(document.body.getAttribute("hx-headers"));
         const answer = await fetch(this.box.dataset.tail, { method: "POST", headers: { ...token, "HX-Request": "true" }, redirect: "manual" });
-        if (!answer.ok || !answer.headers.get("Content-Type").startsWith("application/json")) { this.refused(answer); return; }
+        if (!answer.ok || !(answer.headers.get("Content-Type") || "").startsWith("application/json")) { this.refused(answer); return; }
         made = await answer.json();
       } catch { this.again("The console does not answer."); return; }
       if (this.box.isConnected && tail === this) this.open(made);
