@@ -145,8 +145,9 @@ async def test_tail_leases_counts_and_moves_nothing(front: Installation, tails: 
     assert [one["body"] for one in received] == ["one", "two"]
 
 
-async def test_many_messages_are_shown_in_part_and_all_are_counted(front: Installation, tails: Any) -> None:
-    socket = await tails()
+@pytest.mark.parametrize("text", ["", "m"], ids=["all", "text"])
+async def test_many_messages_are_shown_in_part_and_all_are_counted(front: Installation, tails: Any, text: str) -> None:
+    socket = await tails(text=text)
     socket.say({"type": "pause"})
     await asyncio.sleep(0.02)
     await send(front, *(f"m{number}" for number in range(700)))
