@@ -6,8 +6,7 @@ import json
 
 from api.definitions.comparison import STATE
 from api.definitions.document import FORMAT, POLICIES_MAX, QUEUES_MAX, Definitions, PolicyDefinition, QueueDefinition
-from api.iam.authorisation import Targets, require
-from api.iam.errors import AccessDenied
+from api.iam.authorisation import Targets, allows
 from api.iam.selectors import policies_of
 from api.internal.principal import ForwardedPrincipal
 from api.queues import attributes as rules
@@ -51,8 +50,4 @@ def _has_key(queue: Queue) -> bool:
 
 
 def _may(principal: ForwardedPrincipal, operation: str, targets: Targets) -> bool:
-    try:
-        require(principal, MANAGEMENT_OPERATIONS[operation], targets)
-    except AccessDenied:
-        return False
-    return True
+    return allows(principal, MANAGEMENT_OPERATIONS[operation], targets)

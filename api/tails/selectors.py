@@ -8,11 +8,13 @@ from datetime import datetime
 
 import msgspec
 
-from api.iam.member_on_queue import MemberOnQueue
+from api.iam.authorisation import Targets
+from api.iam.member_rights import MemberRights
 from api.iam.selectors import acts_of
 from api.people.models import AccountState, PersonSession
 from api.people.roles import Act
 from api.people.selectors import is_live, membership_of
+from frontend.authz.actions import ROUTE_OPERATIONS
 
 
 class TailEnd(enum.StrEnum):
@@ -45,7 +47,8 @@ def end_of(claim: TailClaim, now: datetime) -> TailEnd:
         return TailEnd.NOT_A_MEMBER
     if membership.account.life.state != AccountState.ACTIVE:
         return TailEnd.ACCOUNT_NOT_ACTIVE
-    on_queue = MemberOnQueue(membership, claim.queue, claim.source_ip, claim.is_secure)
-    if Act.READ_MESSAGES not in acts_of(membership) or not on_queue.may(Act.READ_MESSAGES.value):
+    rights = MemberRights(membership, claim.source_ip, claim.is_secure)
+    refusal = rights.refusal(ROUTE_OPERATIONS["peek"], Targets(claim.queue))
+    if Act.READ_MESSAGES not in acts_of(membership) or refusal is not None:
         return TailEnd.ACCESS_DENIED
     return TailEnd.NOT

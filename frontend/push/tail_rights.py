@@ -17,6 +17,7 @@ import structlog
 
 from frontend.authn.page_pass import PERSON_PREFIX
 from frontend.authn.principal import Principal
+from frontend.authn.rights import page_rights
 from frontend.errors import RequestError, throttled, unavailable
 from frontend.http import network_of, new_request_id
 from frontend.limits import TAIL_CONFIRM_S, TAIL_CONFIRMED_S_MAX, TAIL_UNCONFIRMED_S_MAX, TAILS_MAX
@@ -71,7 +72,9 @@ class TailRights:
             raise throttled(wait_s)
         claim = {"ticket": ticket, "queue": queue, "source_ip": source_ip, "is_secure": is_secure}
         found = await self._services.control.open_tail(new_request_id(), source_ip, claim)
-        caller = Principal(found["account_id"], PERSON_PREFIX + found["person_id"], 0, source_ip, is_secure)
+        account_id, person_id = found["account_id"], found["person_id"]
+        rights = page_rights(account_id, person_id)
+        caller = Principal(account_id, PERSON_PREFIX + person_id, 0, source_ip, is_secure, rights)
         return OpenedTail(caller, found["session_id"], queue, asked_s)
 
     def watch(self, tail: OpenedTail) -> None:
