@@ -278,6 +278,29 @@ SOCKET_PING_S = 20.0
 SOCKET_PUBLISHES_MAX = 8
 # The first publish frame of an account that waits looks so often for a place among the BULK_SENDS_MAX.
 SOCKET_PLACE_RETRY_S = 0.02
+# --- live tail ----------------------------------------------------------------------------------------------
+# At one front end. Accounts share them; one account has at most as many as searches of the message browser.
+TAILS_MAX = 64
+# Between two looks at the queue; the longer one when several looks in a row found nothing.
+TAIL_LOOK_S = 0.25
+TAIL_LOOK_IDLE_S = 1.0
+TAIL_IDLE_LOOKS = 8
+# One look opens so many messages at most: TAIL_LOOK_MESSAGES_MAX / TAIL_LOOK_S = 4,000 a second.
+TAIL_LOOK_MESSAGES_MAX = 1_000
+TAIL_LOOK_BYTES_MAX = 4 * MIB
+# Of those, a frame shows the newest; the others are counted.
+TAIL_SHOWN_MAX = 100
+TAIL_BODY_CHARS = 1_024
+# A tail that is further behind the end of a log goes on nearer to it.
+TAIL_BEHIND_MAX = 4_000
+TAIL_AHEAD = 500
+# The control plane is asked so often whether the people of all tails may still look.
+TAIL_CONFIRM_S = 0.8
+# So long after it was asked last, nothing more is shown until it has answered.
+TAIL_CONFIRMED_S_MAX = 2.0
+# After so long without its answer a tail ends.
+TAIL_UNCONFIRMED_S_MAX = 30.0
+TAIL_TICKET_CHARS_MAX = 64
 # A number that JavaScript still holds exactly.
 SEQUENCE_MAX = 2**53 - 1
 
@@ -308,6 +331,10 @@ assert CONTROL_ANSWER_BYTES_MAX < CONNECTION_HELD_BYTES_MAX
 assert SOCKET_RENEW_S * 2 < SOCKET_VISIBILITY_S, "one renewal may be lost"
 assert QUOTA_RECHECK_S <= QUOTA_REPORT_S, "who asked for nothing between two reports looks again before it counts"
 assert SOCKET_PAUSE_S_MAX < SOCKET_VISIBILITY_S - SOCKET_RENEW_S, "leases are renewed while frames wait"
+assert TAIL_SHOWN_MAX <= BROWSER_PAGE_MESSAGES_MAX <= TAIL_LOOK_MESSAGES_MAX
+assert TAIL_LOOK_MESSAGES_MAX >= 1_000 * TAIL_LOOK_S, "a thousand messages a second are followed"
+assert TAIL_AHEAD < TAIL_BEHIND_MAX
+assert 2 * TAIL_CONFIRM_S < TAIL_CONFIRMED_S_MAX, "one answer may be late"
 assert SOCKET_RECHECK_S <= 60, "a revoked key is cut off within a minute"
 assert SHUTDOWN_GRACE_S < CONTROL_TIMEOUT_S
 assert STORAGE_CALLS_PER_PARTITION_MAX < STORAGE_CALLS_PER_NODE_MAX < STORAGE_CALLS_IN_FLIGHT_MAX

@@ -7,6 +7,8 @@ visitor's network position.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -16,7 +18,8 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from frontend.authn.principal import Principal
 from frontend.errors import RequestError
 from frontend.http import network_of, origin_of
-from frontend.push.closing import close_reason
+from frontend.limits import SOCKET_AUTH_S_MAX
+from frontend.push.closing import CLOSE_AUTH_TIMEOUT, close_reason
 from frontend.queues.names import Address
 from frontend.rest.problems import refuse_upgrade
 from frontend.routing.bulkhead import Place
@@ -35,6 +38,7 @@ class SocketConsumer(AsyncWebsocketConsumer):
         self.services = services
         self._place: Place | None = None
         self._closed = False
+        self._first_frame_timer: asyncio.TimerHandle | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Nothing is left behind, however it ends: a frame that is answered when the client is gone already (OSError)
@@ -43,6 +47,7 @@ class SocketConsumer(AsyncWebsocketConsumer):
             await super().__call__(scope, receive, send)
         finally:
             self._closed = True
+            self._first_frame_came()
             try:
                 await self._end()
             finally:
@@ -109,6 +114,20 @@ class SocketConsumer(AsyncWebsocketConsumer):
         if left is not None:
             left.__exit__(None, None, None)
 
+    def _expect_first_frame(self, frame: str) -> None:
+        """The one that says who this is: it must come in time."""
+        late = f"No {frame} frame came in time."
+        loop = asyncio.get_running_loop()
+        self._first_frame_timer = loop.call_later(SOCKET_AUTH_S_MAX, self._first_frame_is_late, late)
+
+    def _first_frame_came(self) -> None:
+        if self._first_frame_timer is not None:
+            self._first_frame_timer.cancel()
+
+    def _first_frame_is_late(self, reason: str) -> None:
+        task = asyncio.ensure_future(self._shut_quietly(CLOSE_AUTH_TIMEOUT, reason))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
     async def _bearer_header(self, authorization: bytes) -> Principal:
         if authorization[:7].lower() != b"bearer ":
             raise RequestError("InvalidClientTokenId", "Subscriptions take a bearer token.")
@@ -124,6 +143,10 @@ class SocketConsumer(AsyncWebsocketConsumer):
         if not self._closed:
             self._closed = True
             await self.close(code, close_reason(reason))
+
+    async def _shut_quietly(self, code: int, reason: str) -> None:
+        with contextlib.suppress(OSError, RuntimeError):
+            await self._shut(code, reason)
 
 
 def origin_is_same_host(origin: bytes | None, host: bytes) -> bool:

@@ -34,6 +34,7 @@ ACCOUNT_PAGES = {
     "messages": "queues/orders/messages",
     "messages-dead": "queues/orders-dead/messages",
     "messages-empty": "queues/webhooks/messages",
+    "tail": "queues/orders/tail",
     "send": "queues/orders/send",
     "redrive": "queues/orders-dead/moves",
     "schedules": "queues/orders/schedules",
@@ -49,6 +50,7 @@ ACCOUNT_PAGES = {
     "encryption-keys": "encryption-keys",
     "quotas": "quotas",
     "audit": "audit",
+    "definitions": "definitions",
     "settings": "settings",
 }
 OPERATOR_PAGES = {

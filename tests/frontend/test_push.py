@@ -22,12 +22,12 @@ from tests.support.frontend_plane import ACCOUNT, HOST, QUEUE_URL, Installation
 class Socket:
     """A client of one websocket."""
 
-    def __init__(self, front: Installation, queue: str, headers: dict[str, str]) -> None:
+    def __init__(self, front: Installation, queue: str, headers: dict[str, str], wire: str = "subscribe") -> None:
         self.incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.sent: list[dict[str, Any]] = []
         scope = {
             "type": "websocket",
-            "path": f"/v1/queues/{queue}/subscribe",
+            "path": f"/v1/queues/{queue}/{wire}",
             "headers": [(b"host", HOST.encode()), *((n.encode(), v.encode()) for n, v in headers.items())],
             "query_string": b"",
         }
@@ -291,9 +291,9 @@ async def test_first_frame_without_a_right_token_closes(front: Installation, soc
 
 
 async def test_silent_client_is_closed(front: Installation, sockets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from frontend.push import consumer
+    from frontend.push import socket_consumer
 
-    monkeypatch.setattr(consumer, "SOCKET_AUTH_S_MAX", 0.0)
+    monkeypatch.setattr(socket_consumer, "SOCKET_AUTH_S_MAX", 0.0)
     socket = sockets(token=None)
     await asyncio.wait_for(socket.task, 5)
     assert socket.close_code == 4408
