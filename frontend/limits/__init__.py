@@ -128,6 +128,8 @@ REFUSALS_TOLD_EVERY_S = 10.0
 TLS_HANDSHAKE_S_MAX = 10.0
 TLS_HANDSHAKES_MAX = 512
 TLS_CERTIFICATE_LOOK_S = 2.0
+# One that was refused is tried again at each so many-th look.
+TLS_CERTIFICATE_RETRY_LOOKS = 30
 # A client that does not take what it asked for: in each window it must take this much, once more than the event loop's
 # high-water mark (64 KiB) is held for it. 4 KiB/s is a tenth of what a bad mobile network gives.
 WRITE_WINDOW_S = 20.0
