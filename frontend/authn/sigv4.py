@@ -18,6 +18,7 @@ import hashlib
 import hmac
 import re
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
@@ -26,7 +27,6 @@ from frontend.http import Request
 from frontend.limits import (
     AUTHORIZATION_BYTES_MAX,
     CLOCK_SKEW_S_MAX,
-    CREDENTIALS_CACHED_MAX,
     DATES_CACHED_MAX,
     PRESIGN_EXPIRES_S_MAX,
     SIGNED_HEADERS_MAX,
@@ -42,6 +42,7 @@ _SIGNATURE = b"Signature="
 _CREDENTIAL = re.compile(r"([A-Za-z0-9]{16,64})/([0-9]{8})/([a-z0-9-]{1,32})/([a-z0-9-]{1,32})/aws4_request", re.ASCII)
 _NAMES = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+(;[a-z0-9!#$%&'*+.^_`|~-]+)*", re.ASCII)
 _AMZ_DATE = re.compile(r"[0-9]{8}T[0-9]{6}Z", re.ASCII)
+_AMZ_DATE_CHARS = 16
 _HEX_64 = re.compile(rb"[0-9a-f]{64}")
 _PRESIGNED = re.compile(rb"(^|&)X-Amz-")
 # Version 2, which SQS took once: its signature is a field of the query.
@@ -70,10 +71,12 @@ class Signed(NamedTuple):
     credential: Credential
     signature: str
     string_to_sign: bytes
+    read_from: bytes  # what the credential was read from; empty where that is a query
 
 
-def read_signature(request: Request, now_s: float) -> Signed:
-    """What the request claims. Raises RequestError if it has no signature, a malformed one, or one out of time."""
+def read_signature(request: Request, now_s: float, known: Mapping[bytes, Credential]) -> Signed:
+    """What the request claims; `known`: what was read before. Raises RequestError if it has no signature, a malformed
+    one, or one out of time."""
     authorization = request.headers.get(b"authorization")
     in_query = bool(request.query) and _PRESIGNED.search(request.query) is not None
     if authorization is None and not in_query:
@@ -87,7 +90,7 @@ def read_signature(request: Request, now_s: float) -> Signed:
     if b"x-amz-security-token" in request.headers:
         raise RequestError("InvalidClientTokenId", "The security token included in the request is invalid.")
     if authorization is not None:
-        return _read_header(request, authorization, now_s)
+        return _read_header(request, authorization, now_s, known)
     return _read_query(request, now_s)
 
 
@@ -109,11 +112,13 @@ def signature_matches(signed: Signed, key: bytes) -> bool:
 # --- the two forms ---
 
 
-def _read_header(request: Request, authorization: bytes, now_s: float) -> Signed:
+def _read_header(
+    request: Request, authorization: bytes, now_s: float, known: Mapping[bytes, Credential]
+) -> Signed:
     if len(authorization) > AUTHORIZATION_BYTES_MAX:
         raise _malformed()
     claimed, named, signature = authorization.rpartition(_SIGNATURE)
-    credential = _parse_header_credential(claimed)
+    credential = known.get(claimed) or _parse_header_credential(claimed)
     if not named or credential is None or _HEX_64.fullmatch(signature) is None:
         raise _malformed()
     amz_date = request.headers.get(b"x-amz-date")
@@ -121,10 +126,9 @@ def _read_header(request: Request, authorization: bytes, now_s: float) -> Signed
         raise RequestError("IncompleteSignature", "The request must carry X-Amz-Date.")
     _check_time(amz_date.decode("latin-1"), credential, now_s, CLOCK_SKEW_S_MAX)
     query = _canonical_query(request.query, skip_signature=False) if request.query else b""
-    return _sign_over(request, credential, signature.decode(), amz_date, query)
+    return _sign_over(request, credential, signature.decode(), amz_date, query, claimed)
 
 
-@functools.lru_cache(maxsize=CREDENTIALS_CACHED_MAX)
 def _parse_header_credential(claimed: bytes) -> Credential | None:
     """What stands before the signature, the same in all requests of one client on one day: the algorithm, then
     `Credential=..., SignedHeaders=..., ` in any order."""
@@ -183,7 +187,9 @@ def _credential(credential: str, names_text: str) -> Credential | None:
 # --- what was signed ---
 
 
-def _sign_over(request: Request, credential: Credential, signature: str, moment: bytes, query: bytes) -> Signed:
+def _sign_over(
+    request: Request, credential: Credential, signature: str, moment: bytes, query: bytes, read_from: bytes = b""
+) -> Signed:
     headers = request.headers
     names = credential.names
     for name in headers:
@@ -207,7 +213,8 @@ def _sign_over(request: Request, credential: Credential, signature: str, moment:
         request.method.encode(), path, query, lines, credential.names_text, body_hash
     )  # fmt: skip
     digest = hashlib.sha256(canonical).hexdigest().encode()
-    return Signed(credential, signature, b"AWS4-HMAC-SHA256\n%b\n%b\n%b" % (moment, credential.scope, digest))
+    to_sign = b"AWS4-HMAC-SHA256\n%b\n%b\n%b" % (moment, credential.scope, digest)
+    return Signed(credential, signature, to_sign, read_from)
 
 
 def _folded(value: bytes) -> bytes:
@@ -248,7 +255,7 @@ def _requote(text: bytes) -> str:
 
 
 def _check_time(moment: str, credential: Credential, now_s: float, valid_s: float) -> None:
-    signed_s = _epoch_s(moment)
+    signed_s = _epoch_s(moment) if len(moment) == _AMZ_DATE_CHARS else None
     if signed_s is None or moment[:8] != credential.date:
         raise _malformed()
     if signed_s - now_s > CLOCK_SKEW_S_MAX or now_s - signed_s > valid_s:

@@ -159,7 +159,9 @@ PRESIGN_EXPIRES_S_MAX = 604_800
 AUTHORIZATION_BYTES_MAX = 4 * KIB
 SIGNED_HEADERS_MAX = 50
 SIGNING_KEYS_CACHED_MAX = 20_000
+# Parts of Authorization headers whose signature matched, each of so many bytes at most: SDKs send some 250.
 CREDENTIALS_CACHED_MAX = 20_000
+CREDENTIAL_CACHED_BYTES_MAX = 512
 DATES_CACHED_MAX = 1_024
 
 # Uses of keys that the control plane was not told of yet, how often it is told, and of how many at a time.
@@ -210,6 +212,8 @@ ADDRESS_REQUESTS_PER_S = 200
 # Keys that are not at hand and turn out to be none, by address and in all: what invented keys may cost others.
 UNKNOWN_KEYS_PER_ADDRESS_PER_S = 20
 UNKNOWN_KEYS_PER_S = 200
+# Requests that wait for one of those look-ups to end.
+LOOKUPS_WAITING_MAX = 4_096
 
 # --- bulkheads ----------------------------------------------------------------------------------------------
 STORAGE_CALLS_IN_FLIGHT_MAX = 10_000

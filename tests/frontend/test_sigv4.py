@@ -199,6 +199,20 @@ async def test_missing_and_malformed_authorization_are_told_apart(front: Install
         assert (reply.status, reply.error) == (400, "InvalidSecurity")
 
 
+async def test_headers_are_remembered_once_their_signature_matched(front: Installation) -> None:
+    """What anyone can send fills no memory."""
+    remembered = front.plane.authenticator._credentials
+    good = signed(front)
+    wrong = {**good, "Authorization": _flip(good["Authorization"], -1)}
+    for number in range(20):
+        refused = {**wrong, "Authorization": wrong["Authorization"].replace("Credential=AK", f"Credential=AK{number}")}
+        assert (await send_with(front, refused)).status in (400, 403)
+    assert (await send_with(front, wrong)).status == 403 and not remembered
+    for _ in range(3):
+        assert (await send_with(front, good)).status == 200
+    assert len(remembered) == 1
+
+
 async def test_repeated_authorization_header_is_refused(front: Installation) -> None:
     pairs = [(name.lower().encode(), value.encode()) for name, value in signed(front).items()]
     twice = [*pairs, (b"authorization", b"AWS4-HMAC-SHA256 x")]
