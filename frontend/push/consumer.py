@@ -14,8 +14,8 @@ from frontend.errors import RequestError
 from frontend.http import origin_of
 from frontend.limits import SOCKET_AUTH_S_MAX
 from frontend.push.closing import (
-    CLOSE_AUTH_TIMEOUT,
     CLOSE_BAD_FRAME,
+    CLOSE_LATE,
     CLOSE_OVER_LIMIT,
     CLOSE_TRY_LATER,
     CLOSE_UNAUTHENTICATED,
@@ -52,7 +52,8 @@ class SubscribeConsumer(SocketConsumer):
         if self._closed:
             return
         try:
-            frame = read_frame(message.get("text"))
+            text = message.get("text")
+            frame = read_frame(text)
         except FrameRefused as error:
             self.services.meters.count("push_frames_refused")
             await self._shut(CLOSE_BAD_FRAME, str(error))
@@ -63,7 +64,7 @@ class SubscribeConsumer(SocketConsumer):
             await self._shut(CLOSE_BAD_FRAME, "The subscription is authenticated already.")
         else:
             try:
-                await self._subscription.handle(frame)
+                await self._subscription.handle(frame, len(text or ""))
             except RateExceeded as error:
                 await self._shut(CLOSE_OVER_LIMIT, str(error))
             except RequestError as error:
@@ -84,7 +85,7 @@ class SubscribeConsumer(SocketConsumer):
             return
         try:
             caller = await self.services.authenticator.bearer(frame.token, *origin_of(self.scope))
-            self._move_to(self._place_of(caller))
+            self._count_for(caller)
         except RequestError as error:
             # Where nobody can tell, the client may come back when somebody can.
             is_away = error.kind.rest_status in (429, 503)
@@ -110,7 +111,7 @@ class SubscribeConsumer(SocketConsumer):
             await self.send(text_data=text)
 
     def _auth_is_late(self) -> None:
-        task = asyncio.ensure_future(self._shut_quietly(CLOSE_AUTH_TIMEOUT, "No auth frame came in time."))
+        task = asyncio.ensure_future(self._shut_quietly(CLOSE_LATE, "No auth frame came in time."))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _shut_quietly(self, code: int, reason: str) -> None:

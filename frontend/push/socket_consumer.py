@@ -16,7 +16,8 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from frontend.authn.principal import Principal
 from frontend.errors import RequestError
 from frontend.http import network_of, origin_of
-from frontend.push.closing import close_reason
+from frontend.push.closing import ASKED_TO_END, STOPPING, close_reason
+from frontend.push.connection import HOLDER
 from frontend.queues.names import Address
 from frontend.rest.problems import refuse_upgrade
 from frontend.routing.bulkhead import Place
@@ -63,7 +64,7 @@ class SocketConsumer(AsyncWebsocketConsumer):
             self._move_to(self.services.open_sockets.place(network_of(origin_of(self.scope)[0])))
             if authorization is not None:
                 caller = await self._bearer_header(authorization)
-                self._move_to(self._place_of(caller))
+                self._count_for(caller)
             subprotocol = self._choose(caller, self.scope.get("subprotocols") or [])
         except RequestError as error:
             await self._refuse(error)
@@ -72,6 +73,10 @@ class SocketConsumer(AsyncWebsocketConsumer):
         await self._begin(caller)
 
     async def websocket_disconnect(self, message: dict[str, Any]) -> None:
+        code = message.get("code")
+        if code in ASKED_TO_END:
+            await self._finish()
+            await self._shut(code, message.get("reason") or STOPPING)
         raise StopConsumer
 
     # --- of the wire ---
@@ -83,6 +88,9 @@ class SocketConsumer(AsyncWebsocketConsumer):
     async def _begin(self, caller: Principal | None) -> None:
         """The socket is accepted. None: the key is not known yet."""
         raise NotImplementedError
+
+    async def _finish(self) -> None:
+        """The socket is about to be closed: what is under way is answered first."""
 
     async def _end(self) -> None:
         """The socket is gone."""
@@ -97,9 +105,11 @@ class SocketConsumer(AsyncWebsocketConsumer):
     def _address_for(self, caller: Principal) -> Address:
         return Address(caller.account_id, self._queue_name)
 
-    def _place_of(self, caller: Principal) -> Place:
+    def _count_for(self, caller: Principal) -> None:
+        """From now on the socket, and what it holds, are the account's. Raises RequestError where that has too many."""
         sockets_max = self.services.quotas.limits(caller.account_id, caller.access_key_id).sockets
-        return self.services.sockets.place(caller.account_id, sockets_max)
+        self._move_to(self.services.sockets.place(caller.account_id, sockets_max))
+        self.scope.setdefault("state", {})[HOLDER] = caller.account_id
 
     def _move_to(self, place: Place | None) -> None:
         """Into another place, or out. Raises RequestError, and stays, where that has no room."""
