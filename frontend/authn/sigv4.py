@@ -18,7 +18,8 @@ import hashlib
 import hmac
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
@@ -43,6 +44,7 @@ _CREDENTIAL = re.compile(r"([A-Za-z0-9]{16,64})/([0-9]{8})/([a-z0-9-]{1,32})/([a
 _NAMES = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+(;[a-z0-9!#$%&'*+.^_`|~-]+)*", re.ASCII)
 _AMZ_DATE = re.compile(r"[0-9]{8}T[0-9]{6}Z", re.ASCII)
 _AMZ_DATE_CHARS = 16
+_AMZ = b"x-amz-"
 _HEX_64 = re.compile(rb"[0-9a-f]{64}")
 _PRESIGNED = re.compile(rb"(^|&)X-Amz-")
 # Version 2, which SQS took once: its signature is a field of the query.
@@ -63,6 +65,9 @@ class Credential(NamedTuple):
     names: tuple[bytes, ...]  # signed headers, as the client ordered them
     names_text: bytes
     scope: bytes
+    lines: bytes  # of the canonical request, with a place for each value
+    values_of: Callable[[Mapping[bytes, bytes]], object]  # what goes there
+    amz_count: int  # of the names, those that begin with x-amz-
 
 
 class Signed(NamedTuple):
@@ -181,7 +186,12 @@ def _credential(credential: str, names_text: str) -> Credential | None:
     if len(names) > SIGNED_HEADERS_MAX or b"host" not in names or len(set(names)) != len(names):
         return None
     scope = credential.partition("/")[2].encode()
-    return Credential(match[1], match[2], match[3], match[4], names, names_text.encode(), scope)
+    lines = b"".join([b"%b:%%b\n" % name.replace(b"%", b"%%") for name in names])
+    amz_count = sum(name.startswith(_AMZ) for name in names)
+    signed = itemgetter(*names)
+    return Credential(
+        match[1], match[2], match[3], match[4], names, names_text.encode(), scope, lines, signed, amz_count
+    )
 
 
 # --- what was signed ---
@@ -191,23 +201,21 @@ def _sign_over(
     request: Request, credential: Credential, signature: str, moment: bytes, query: bytes, read_from: bytes = b""
 ) -> Signed:
     headers = request.headers
-    names = credential.names
-    for name in headers:
-        if name[:6] == b"x-amz-" and name not in names:
-            raise _mismatch()
     body_hash = hashlib.sha256(request.body).hexdigest().encode() if request.body else _EMPTY_SHA256
     claimed = headers.get(b"x-amz-content-sha256")
     # Also refuses UNSIGNED-PAYLOAD and STREAMING-...: neither is the hash of anything.
     if claimed is not None and not hmac.compare_digest(claimed, body_hash):
         raise _mismatch()
     try:
-        pairs = [(name, headers[name]) for name in names]
+        lines = credential.lines % credential.values_of(headers)
     except KeyError:
         raise _mismatch() from None
-    lines = b"".join([b"%b:%b\n" % pair for pair in pairs])
+    # All that are signed are there: one more of these is not signed.
+    if b"\n".join((b"", *headers)).count(b"\n" + _AMZ) != credential.amz_count:
+        raise _mismatch()
     # A look at all of them at once: one in thousands has spaces that are not signed.
     if b"  " in lines or b"\t" in lines or b": " in lines or b" \n" in lines:
-        lines = b"".join([b"%b:%b\n" % (name, _folded(value)) for name, value in pairs])
+        lines = b"".join([b"%b:%b\n" % (name, _folded(headers[name])) for name in credential.names])
     path = _canonical_path(request.path)
     canonical = b"%b\n%b\n%b\n%b\n%b\n%b" % (
         request.method.encode(), path, query, lines, credential.names_text, body_hash

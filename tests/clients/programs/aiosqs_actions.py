@@ -46,7 +46,8 @@ def new_queue(suffix: str = "", **attributes: str) -> str:
 
 
 async def receive(client: Any, url: str, wait_s: int = 5) -> list[dict[str, str]]:
-    found = await client.receive_message(url, max_number_of_messages=10, visibility_timeout=30, wait_time_seconds=wait_s)
+    asked = {"max_number_of_messages": 10, "visibility_timeout": 30, "wait_time_seconds": wait_s}
+    found = await client.receive_message(url, **asked)
     return list(found or [])
 
 
@@ -116,8 +117,7 @@ async def check_many_at_once(client: Any) -> None:
 
 
 CHECKS = [
-    with_client(check)
-    for check in (check_round_trip, check_fifo, check_errors, check_wrong_secret, check_many_at_once)
+    with_client(check) for check in (check_round_trip, check_fifo, check_errors, check_wrong_secret, check_many_at_once)
 ]
 
 

@@ -63,7 +63,7 @@ def check_backoff(_: Any) -> None:
 
 
 def check_dead_letters(_: Any) -> None:
-    """A redrive policy with its count as text: what failed twice is dead, and the library's own push back revives it."""
+    """A redrive policy with its count as text: what failed twice is dead; the library's own push back revives it."""
     env, ran = new_env(backoff_policy=ConstantBackoff(0)), []
     create_standard_queue(env, "dead")
     create_standard_queue(env, "alive", redrive_policy=RedrivePolicy(env, "dead", 2))
