@@ -27,7 +27,7 @@ def new_env(**options: Any) -> Any:
 
 def work(queue: Any, idle_s: int = 2) -> None:
     """Until nothing has come for a while."""
-    queue.process_queue(shutdown_policy=IdleShutdown(idle_s), wait_seconds=1)
+    queue.process_queue(shutdown_policy=IdleShutdown(idle_s), wait_second=1)
 
 
 def check_jobs(_: Any) -> None:
@@ -88,9 +88,9 @@ def check_fifo(_: Any) -> None:
     env, ran = new_env(), []
     create_fifo_queue(env, "orders.fifo", content_based_deduplication=True)
     queue = env.queue("orders.fifo")
-    note = queue.processor("note")(lambda number: ran.append(number))
+    queue.processor("note")(lambda number: ran.append(number))
     for number in (0, 1, 1, 2, 3):
-        note.delay(number=number, _group_id="g")
+        queue.add_job("note", _group_id="g", number=number)
     work(queue)
     assert ran == [0, 1, 2, 3]
 
