@@ -19,7 +19,6 @@ TWICE_IN_STORAGE = {
     "Position",
     "Propose",
     "Refuse",
-    "Window",
 }
 
 

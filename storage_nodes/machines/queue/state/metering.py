@@ -27,6 +27,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from storage_nodes.limits import USAGE_WINDOWS_HELD_MAX
+from storage_nodes.machines.queue.effects import MeteredHour
 from storage_nodes.protocol.usage import Origin
 
 HOUR_MS = 3_600_000
@@ -37,16 +38,6 @@ HOUR_MS = 3_600_000
 COUNTERS = 10
 
 _CLIENT, _REDRIVE = int(Origin.CLIENT), int(Origin.REDRIVE)
-
-
-class Window(NamedTuple):
-    """`origins`: (origin, then its counters) of each origin that did something, by number."""
-
-    hour_ms: int
-    until_ms: int
-    stored_byte_ms: int
-    stored_bytes: int
-    origins: tuple[tuple[int, ...], ...]
 
 
 class Totals(NamedTuple):
@@ -79,7 +70,7 @@ class Metering:
         self.counters: dict[int, list[int]] = {}
         self.held_bytes = self.held_units = self.stored_byte_ms = 0
         self.is_changed = self.is_said = False
-        self.closed: list[Window] = []
+        self.closed: list[MeteredHour] = []
 
     # --- entries ----------------------------------------------------------------------------------------------
 
@@ -146,10 +137,10 @@ class Metering:
         """Nothing is held, counted or waiting: the partition needs no meter until its next message."""
         return not (self.closed or self.counters or self.held_bytes or self.is_changed or self.is_said)
 
-    def window(self) -> Window:
+    def window(self) -> MeteredHour:
         """The open window as it is now."""
         origins = tuple((origin, *self.counters[origin]) for origin in sorted(self.counters))
-        return Window(self.hour_ms, self.until_ms, self.stored_byte_ms, self.held_bytes, origins)
+        return MeteredHour(self.hour_ms, self.until_ms, self.stored_byte_ms, self.held_bytes, origins)
 
     def pack(self) -> list[Any]:
         """For the checkpoint; the inverse is `unpack`. The counters stand by origin, so equal states give equal
@@ -171,7 +162,7 @@ class Metering:
         meter.is_changed, meter.is_said = bool(is_changed), bool(is_said)
         meter.counters = {origin: counters for origin, *counters in origins}
         meter.closed = [
-            Window(hour_ms, until_ms, stored_byte_ms, stored_bytes, tuple(map(tuple, origins)))
+            MeteredHour(hour_ms, until_ms, stored_byte_ms, stored_bytes, tuple(map(tuple, origins)))
             for hour_ms, until_ms, stored_byte_ms, stored_bytes, origins in closed
         ]
         return meter

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from storage_nodes.machines.queue.checkpoint import Live
 from storage_nodes.machines.queue.effects import Key
-from storage_nodes.machines.queue.offset_ranges import OffsetRanges
+from storage_nodes.machines.queue.state.checkpoint import Live
+from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
 
 
 def take_keys(keys: dict[int, Key], live: Live, flat: Sequence[Any]) -> None:

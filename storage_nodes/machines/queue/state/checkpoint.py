@@ -14,7 +14,7 @@
     config   the fields of a QueueConfig, by position
     scheduled  see schedule.py: offsets, their due times, due times, their offsets, each as 8 bytes little-endian; empty
              where nothing is scheduled
-    producers  see ../producers.py; empty where no record had one
+    producers  see machines/producers.py; empty where no record had one
     last_purge  [attempt, messages purged]; empty where it had none
     metering  see metering.py; empty where there is nothing to meter
 
@@ -34,8 +34,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT
-from storage_nodes.machines.queue.offset_ranges import OffsetRanges
-from storage_nodes.machines.queue.schedule import Schedule
+from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
+from storage_nodes.machines.queue.state.schedule import Schedule
 
 VERSION = 3
 SCALARS = 12

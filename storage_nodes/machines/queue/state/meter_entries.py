@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from storage_nodes.machines.queue.commands import FIRST_FIELD, KIND, TIME_MS, USAGE_EXPORTED, Command
 from storage_nodes.machines.queue.effects import BatchFacts
-from storage_nodes.machines.queue.metering import Metering, Totals
-from storage_nodes.machines.queue.noted import FoldedHeaders
-from storage_nodes.machines.queue.state import QueueState
+from storage_nodes.machines.queue.state.headers import FoldedHeaders
+from storage_nodes.machines.queue.state.metering import Metering, Totals
+from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.protocol.usage import MIXED, Usage, unpack_sum
 
 Usages = Callable[[], Sequence[Usage]]

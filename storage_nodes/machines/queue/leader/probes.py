@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from storage_nodes.machines.queue.delivery.window import Window
 from storage_nodes.machines.queue.effects import Answer, FreshRange, Token
-from storage_nodes.machines.queue.ready import Window
-from storage_nodes.machines.queue.state import QueueState
+from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.protocol.errors import ErrorCode
 
 Receipt = tuple[int, int]

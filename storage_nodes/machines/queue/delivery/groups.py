@@ -22,9 +22,9 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
 
 from storage_nodes.limits import FIFO_READ_AHEAD_MESSAGES_MAX
+from storage_nodes.machines.queue.delivery.leases import Leases
 from storage_nodes.machines.queue.effects import FreshRange, Groups
-from storage_nodes.machines.queue.fifo_state import FifoState
-from storage_nodes.machines.queue.ready import Leases
+from storage_nodes.machines.queue.state.fifo_state import FifoState
 
 # Handed-out offsets at the front of an array before it is cut.
 _HEAD_MAX = 256

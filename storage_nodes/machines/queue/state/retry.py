@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from storage_nodes.limits import RETRY_PAUSE_MS_MAX
-from storage_nodes.machines.queue.checkpoint import Entry
+from storage_nodes.machines.queue.state.checkpoint import Entry
 from storage_nodes.protocol.deliveries import receives_of
 from storage_nodes.protocol.messages import QueueConfig, RetryKind
 

@@ -23,13 +23,13 @@ from collections import OrderedDict
 from typing import Any, NamedTuple
 
 from storage_nodes.limits import ATTEMPT_MS_MAX, ATTEMPTS_MAX
-from storage_nodes.machines.queue.checkpoint import Entry
 from storage_nodes.machines.queue.commands import FIRST_FIELD, TIME_MS, Command
 from storage_nodes.machines.queue.effects import Pick
-from storage_nodes.machines.queue.offset_ranges import OffsetRanges
-from storage_nodes.machines.queue.parking import ParkedGroups
-from storage_nodes.machines.queue.shared_empty import EMPTY_OFFSETS
-from storage_nodes.machines.queue.state import QueueState
+from storage_nodes.machines.queue.state.checkpoint import Entry
+from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
+from storage_nodes.machines.queue.state.parking import ParkedGroups
+from storage_nodes.machines.queue.state.queue_state import QueueState
+from storage_nodes.machines.queue.state.shared_empty import EMPTY_OFFSETS
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
 

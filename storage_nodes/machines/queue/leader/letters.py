@@ -9,9 +9,9 @@ from __future__ import annotations
 import heapq
 
 from storage_nodes.limits import DEAD_LETTER_PAUSE_MS_MAX, DEAD_LETTER_PAUSE_MS_MIN, DEAD_LETTERS_PER_MOVE_MAX
+from storage_nodes.machines.queue.delivery.leases import Leases
 from storage_nodes.machines.queue.effects import DeadLetter, DeadLetterInfo
-from storage_nodes.machines.queue.ready import Leases
-from storage_nodes.machines.queue.state import QueueState
+from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.protocol.deliveries import receives_of
 
 

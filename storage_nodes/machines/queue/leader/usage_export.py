@@ -13,7 +13,7 @@ from __future__ import annotations
 from storage_nodes.limits import USAGE_CLOSE_SPREAD_MS, USAGE_EXPORT_PAUSE_MS, USAGE_WINDOWS_PER_EXPORT_MAX
 from storage_nodes.machines.queue.commands import USAGE_CLOSED, USAGE_EXPORTED, Command
 from storage_nodes.machines.queue.effects import ExportUsage
-from storage_nodes.machines.queue.metering import HOUR_MS, Metering
+from storage_nodes.machines.queue.state.metering import HOUR_MS, Metering
 
 _AT_ONCE_MS = 1
 

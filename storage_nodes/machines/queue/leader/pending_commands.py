@@ -30,8 +30,8 @@ from storage_nodes.machines.queue.commands import (
     Command,
     encode_command,
 )
+from storage_nodes.machines.queue.delivery.groups import Group
 from storage_nodes.machines.queue.effects import Answer, FreshRange, Key, Token
-from storage_nodes.machines.queue.groups import Group
 
 
 class Requester(NamedTuple):

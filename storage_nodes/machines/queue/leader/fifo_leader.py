@@ -20,7 +20,6 @@ from storage_nodes.limits import (
     PARKED_GROUPS_MAX,
     READ_AHEAD_MESSAGES_MAX,
 )
-from storage_nodes.machines.queue.answers import answers_of, overloaded
 from storage_nodes.machines.queue.commands import (
     DEAD_LETTERED,
     EXPIRED,
@@ -31,6 +30,7 @@ from storage_nodes.machines.queue.commands import (
     UNPARKED,
     Command,
 )
+from storage_nodes.machines.queue.delivery.groups import Group, GroupWindow
 from storage_nodes.machines.queue.effects import (
     Answer,
     Deliver,
@@ -38,13 +38,14 @@ from storage_nodes.machines.queue.effects import (
     FreshRange,
     Refuse,
     Token,
+    answers_of,
+    overloaded,
 )
-from storage_nodes.machines.queue.fifo_state import FifoState
-from storage_nodes.machines.queue.groups import Group, GroupWindow
-from storage_nodes.machines.queue.leader import Leader
-from storage_nodes.machines.queue.noted import FoldedHeaders
-from storage_nodes.machines.queue.offset_ranges import OffsetRanges
-from storage_nodes.machines.queue.pending_commands import InFlightCommand, StagedLease
+from storage_nodes.machines.queue.leader.leader import Leader
+from storage_nodes.machines.queue.leader.pending_commands import InFlightCommand, StagedLease
+from storage_nodes.machines.queue.state.fifo_state import FifoState
+from storage_nodes.machines.queue.state.headers import FoldedHeaders
+from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
 from storage_nodes.protocol.errors import ErrorCode
 
 

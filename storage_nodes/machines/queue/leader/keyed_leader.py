@@ -1,9 +1,9 @@
 """The leader's side of a standard queue whose messages have groups or tags, or of which somebody asks for tags.
 
-The same leader with another view of what waits (backlog.py): messages of noisy groups let the others go first, and an
-acquire may ask for tags. What is handed out lies anywhere ahead of the cursor then. The fold takes that as it takes a
-lease that was lost: what was acquired stands in `live`, what is deleted stands in `removed_above_cursor` until the
-cursor passes.
+The same leader with another view of what waits (delivery/backlog.py): messages of noisy groups let the others go
+first, and an acquire may ask for tags. What is handed out lies anywhere ahead of the cursor then. The fold takes that
+as it takes a lease that was lost: what was acquired stands in `live`, what is deleted stands in `removed_above_cursor`
+until the cursor passes.
 
 A queue without groups and tags never comes here (`Leader` serves it), and one that is drained begins as such a queue
 again.
@@ -18,17 +18,17 @@ from typing import Any
 import msgspec
 
 from storage_nodes.limits import READ_AHEAD_MESSAGES_MAX, TAKEN_AHEAD_RANGES_MAX
-from storage_nodes.machines.queue.backlog import Backlog
 from storage_nodes.machines.queue.commands import DEAD_LETTERED, EXPIRED, FIRST_FIELD, KIND, PURGED, REMOVED, Command
+from storage_nodes.machines.queue.delivery.backlog import Backlog
+from storage_nodes.machines.queue.delivery.fairness import GroupsInFlight
+from storage_nodes.machines.queue.delivery.tag_queues import TagQueue
 from storage_nodes.machines.queue.effects import NO_KEY, Deliver, Effect, FreshRange, Pick, Refuse, Tags, Token
-from storage_nodes.machines.queue.fairness import GroupsInFlight
-from storage_nodes.machines.queue.leader import Leader
-from storage_nodes.machines.queue.noted import FoldedHeaders
-from storage_nodes.machines.queue.pending_commands import InFlightCommand
-from storage_nodes.machines.queue.state import QueueState
-from storage_nodes.machines.queue.tag_queues import TagQueue
-from storage_nodes.machines.queue.tag_waiters import TagWaiters
-from storage_nodes.machines.queue.waiters import Waiter
+from storage_nodes.machines.queue.leader.leader import Leader
+from storage_nodes.machines.queue.leader.pending_commands import InFlightCommand
+from storage_nodes.machines.queue.leader.settling import Settling
+from storage_nodes.machines.queue.leader.waiters import TagWaiters, Waiter
+from storage_nodes.machines.queue.state.headers import FoldedHeaders
+from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueStats
 
@@ -48,7 +48,7 @@ class KeyedLeader(Leader):
     def after(cls, plain: Leader) -> KeyedLeader:
         """Go on where a leader stands that never met a group or a tag."""
         leader = cls.__new__(cls)
-        for name in Leader.__slots__:
+        for name in Settling.__slots__:
             setattr(leader, name, getattr(plain, name))
         leader._begin()
         return leader

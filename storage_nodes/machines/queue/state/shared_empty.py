@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from storage_nodes.machines.queue.dedup import DedupWindow
-from storage_nodes.machines.queue.offset_ranges import OffsetRanges
-from storage_nodes.machines.queue.schedule import Schedule
+from storage_nodes.machines.queue.state.dedup import DedupWindow
+from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
+from storage_nodes.machines.queue.state.schedule import Schedule
 
 _SHARED = "nothing is put into what thousands of queues share"
 

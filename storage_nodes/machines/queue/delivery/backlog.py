@@ -24,11 +24,11 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 
 from storage_nodes.limits import LOOKAHEAD_RUNS_MAX, LOOKAHEAD_STEPS_MAX, LOOKAHEAD_TAG_QUEUES_MAX, SIGHT_RUNS_NEAR
+from storage_nodes.machines.queue.delivery.fairness import GroupsInFlight
+from storage_nodes.machines.queue.delivery.leases import Leases
+from storage_nodes.machines.queue.delivery.tag_queues import NOTHING, TagQueue
 from storage_nodes.machines.queue.effects import NO_KEY, FreshRange, Keys, Tags
-from storage_nodes.machines.queue.fairness import GroupsInFlight
-from storage_nodes.machines.queue.ready import Leases
-from storage_nodes.machines.queue.state import QueueState
-from storage_nodes.machines.queue.tag_queues import NOTHING, TagQueue
+from storage_nodes.machines.queue.state.queue_state import QueueState
 
 # Entries that mean nothing any more which a heap may hold beside as many others again.
 _GARBAGE_MAX = 1_024

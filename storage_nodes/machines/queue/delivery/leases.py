@@ -1,15 +1,11 @@
-"""What a leader can hand out, in memory: the window of fresh messages, and leases that may run out.
+"""Leases that may run out, and what became available again, in the leader's memory.
 
-Both are derived from the replicated state and the log, and are thrown away with the leadership.
+Derived from the replicated state, and thrown away with the leadership.
 
-Window. A stretch [first range, end) of the log ahead of the cursor in which every fresh message is known. `head` is the
-leader's own cursor: everything below it was taken. Data batches that arrive at its end extend it for nothing; where it
-had to stop (READ_AHEAD_MESSAGES_MAX) the driver reads on.
-
-Leases. Timers are per range, or list, of messages acquired together, not per message. A timer is only a hint: `live`
-decides when it rings. Messages on which a command of ours is not folded yet are *held*: whatever their timer says they
-do not become ready, because the command may move the deadline; when it is folded their timer is set anew. Messages that
-were received `receives_max` times, where the queue has a dead-letter queue, are not ready when their lease runs out but
+Timers are per range, or list, of messages acquired together, not per message. A timer is only a hint: `live` decides
+when it rings. Messages on which a command of ours is not folded yet are *held*: whatever their timer says they do not
+become ready, because the command may move the deadline; when it is folded their timer is set anew. Messages that were
+received `receives_max` times, where the queue has a dead-letter queue, are not ready when their lease runs out but
 *dead*. With a retry policy a timer rings when a message is due, a pause after its lease; each message has one of its
 own.
 """
@@ -18,13 +14,10 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from storage_nodes.limits import READ_AHEAD_MESSAGES_MAX
-from storage_nodes.machines.queue.checkpoint import Entry, Live
-from storage_nodes.machines.queue.effects import FreshRange
-from storage_nodes.machines.queue.retry import RetryPolicy
-from storage_nodes.machines.queue.state import QueueState
+from storage_nodes.machines.queue.state.checkpoint import Entry, Live
+from storage_nodes.machines.queue.state.retry import RetryPolicy
 from storage_nodes.protocol.deliveries import RECEIVES_MASK
 
 # Garbage that a heap with lazy deletion may hold beside as many valid entries again.
@@ -32,81 +25,6 @@ _GARBAGE_MAX = 1_024
 # A timer is (deadline_ms, first, last, offsets).
 _Timer = tuple[int, int, int, tuple[int, ...]]
 _ALL: tuple[int, ...] = ()  # no offsets: those from the first to the last
-
-
-class Window:
-    """Fresh messages known ahead of the cursor, as ranges in offset order; every offset in them is fresh."""
-
-    __slots__ = ("count", "end", "ranges")
-
-    def __init__(self, end: int) -> None:
-        self.ranges: deque[FreshRange] = deque()
-        self.count = 0  # messages in `ranges`
-        self.end = end  # every fresh message below it is in `ranges` or was taken
-
-    @property
-    def head(self) -> int:
-        return self.ranges[0].first_offset if self.ranges else self.end
-
-    def extend(self, first: int, last: int, timestamp_ms: int, without: Sequence[int]) -> None:
-        """Add a range at the end, except the offsets `without` (ascending)."""
-        for offset in without:
-            if first < offset:
-                self._append(first, offset - 1, timestamp_ms)
-            first = offset + 1
-        if first <= last:
-            self._append(first, last, timestamp_ms)
-
-    def arrived(self, base: int, last: int, timestamp_ms: int, before: int, without: Sequence[int]) -> None:
-        """A data batch was folded when the log ended at `before`; take it in if it continues the window."""
-        if self.end < before or (self.ranges and self.count + last + 1 - base > READ_AHEAD_MESSAGES_MAX):
-            return
-        self.extend(base, last, timestamp_ms, without)
-        self.end = last + 1
-
-    def fetched(self, ranges: Iterable[FreshRange], end: int, state: QueueState) -> None:
-        """The log was read up to `end`; its ranges may hold messages that are delayed or gone."""
-        gone = state.removed_above_cursor
-        live = state.live
-        for first, last, timestamp_ms in ranges:
-            first, last = max(first, self.end), min(last, end - 1)
-            if first > last:
-                continue
-            offsets = range(first, last + 1)
-            if live.keys().isdisjoint(offsets) and (not gone or gone.is_disjoint(first, last + 1)):
-                self.extend(first, last, timestamp_ms, ())
-            else:
-                self.extend(first, last, timestamp_ms, [o for o in offsets if o in live or o in gone])
-        self.end = max(self.end, end)
-
-    def holds(self, offset: int) -> bool:
-        return any(r.first_offset <= offset <= r.last_offset for r in self.ranges)
-
-    def take(self, count_max: int) -> FreshRange:
-        """Take up to count_max messages off the first range."""
-        first, last, timestamp_ms = self.ranges[0]
-        if last - first < count_max:
-            self.count -= last - first + 1
-            return self.ranges.popleft()
-        self.count -= count_max
-        self.ranges[0] = FreshRange(first + count_max, last, timestamp_ms)
-        return FreshRange(first, first + count_max - 1, timestamp_ms)
-
-    def cut(self, gone: Sequence[int]) -> None:
-        """Messages that were deleted ahead of the cursor (rare: their lease was lost in a failover)."""
-        ranges, self.ranges, self.count = self.ranges, deque(), 0
-        for first, last, timestamp_ms in ranges:
-            self.extend(first, last, timestamp_ms, sorted(o for o in gone if first <= o <= last))
-
-    def clear(self, end: int) -> None:
-        """Nothing below `end` is fresh."""
-        self.ranges.clear()
-        self.count = 0
-        self.end = max(self.end, end)
-
-    def _append(self, first: int, last: int, timestamp_ms: int) -> None:
-        self.ranges.append(FreshRange(first, last, timestamp_ms))
-        self.count += last - first + 1
 
 
 class Leases:
@@ -343,3 +261,34 @@ class Leases:
             timers.append((deadline_ms, first, end - 1, _ALL))
         heapq.heapify(timers)
         self._timers = timers
+
+
+class Removals:
+    """Removals by place that are on their way through the log.
+
+    Until the fold has decided, leased messages among them neither become available nor move as dead letters. What is
+    available, or becomes so after a delay, may still be handed out.
+    """
+
+    __slots__ = ("_under_way",)
+
+    def __init__(self) -> None:
+        # In the order of their commands: messages held for them, groups of those that nobody had received.
+        self._under_way: deque[tuple[list[int], Mapping[int, bytes]]] = deque()
+
+    def begin(self, offsets: Sequence[int], groups: Mapping[int, bytes], leases: Leases, live: Live) -> None:
+        before = {offset for held, _ in self._under_way for offset in held}
+        delivered = [o for o in offsets if (entry := live.get(o)) is not None and entry[1]]
+        held = [o for o in delivered if o not in before and not leases.is_ready(o)]
+        for offset in held:
+            leases.hold(offset)
+        leases.dead.difference_update(held)
+        self._under_way.append((held, groups))
+
+    def end(self, offsets: Sequence[int], leases: Leases) -> Mapping[int, bytes]:
+        """The first command is about to be folded; the groups that came with it."""
+        held, groups = self._under_way.popleft()
+        for offset in held:
+            leases.release(offset)
+        leases.expire(offsets)
+        return groups

@@ -6,7 +6,7 @@ once do not stand in memory:
     due -> Release(slice) -> the driver reads and appends them -> begun(which) -> committed, folded -> the next slice
 
 What is under way is known here only, and forgotten with the leadership: a record that comes twice releases once, by
-the fold (state.py).
+the fold (state/queue_state.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from storage_nodes.limits import RELEASE_PAUSE_MS, RELEASES_AT_ONCE_MAX
 from storage_nodes.machines.queue.effects import Release
-from storage_nodes.machines.queue.schedule import Schedule
+from storage_nodes.machines.queue.state.schedule import Schedule
 
 
 class Releases:
