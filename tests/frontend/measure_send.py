@@ -2,8 +2,8 @@
 
 python -m tests.frontend.measure_send [--profile | --count] [--policy plain|conditional]
 
-With `--policy` the key has one: of two statements, or with a condition on the address as well. `--count` tells bytecodes
-and calls instead of times: what else the machine does makes no difference to them.
+With `--policy` the key has one: of two statements, or with a condition on the address as well. `--count` tells
+bytecodes and calls instead of times: what else the machine does makes no difference to them.
 """
 
 from __future__ import annotations
@@ -115,5 +115,6 @@ async def measure(profiled: bool, counted: bool, policy: str) -> None:
 
 
 if __name__ == "__main__":
+    chosen = sys.argv[-1] if "--policy" in sys.argv else ""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(measure("--profile" in sys.argv, "--count" in sys.argv, sys.argv[-1] if "--policy" in sys.argv else ""))
+        runner.run(measure("--profile" in sys.argv, "--count" in sys.argv, chosen))
