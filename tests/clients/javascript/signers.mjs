@@ -96,7 +96,7 @@ async function producerFifo() {
 }
 
 await runChecks(
-  "aws-lite and sqs-producer",
+  "aws-lite and sqs-producer (npm)",
   `@aws-lite/sqs ${versionOf("@aws-lite/sqs")}, sqs-producer ${versionOf("sqs-producer")}`,
   [
     ["aws-lite: sends by the query protocol and receives in JSON, with a body full of signs that need quoting", liteRoundTrip],
