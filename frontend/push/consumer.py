@@ -46,7 +46,8 @@ class SubscribeConsumer(SocketConsumer):
         if self._closed:
             return
         try:
-            frame = read_frame(message.get("text"))
+            text = message.get("text")
+            frame = read_frame(text)
         except FrameRefused as error:
             self.services.meters.count("push_frames_refused")
             await self._shut(CLOSE_BAD_FRAME, str(error))
@@ -57,7 +58,7 @@ class SubscribeConsumer(SocketConsumer):
             await self._shut(CLOSE_BAD_FRAME, "The subscription is authenticated already.")
         else:
             try:
-                await self._subscription.handle(frame)
+                await self._subscription.handle(frame, len(text or ""))
             except RateExceeded as error:
                 await self._shut(CLOSE_OVER_LIMIT, str(error))
             except RequestError as error:
@@ -76,7 +77,7 @@ class SubscribeConsumer(SocketConsumer):
             return
         try:
             caller = await self.services.authenticator.bearer(frame.token, *origin_of(self.scope))
-            self._move_to(self._place_of(caller))
+            self._count_for(caller)
         except RequestError as error:
             # Where nobody can tell, the client may come back when somebody can.
             is_away = error.kind.rest_status in (429, 503)

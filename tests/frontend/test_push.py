@@ -12,7 +12,7 @@ import pytest
 from frontend.limits import SOCKET_CREDIT_MAX
 from frontend.limits.quota_tree import QuotaTree
 from frontend.limits.quotas import AccountLimits, Rates, account_limits
-from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_OVER_LIMIT, close_reason
+from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_OVER_LIMIT, CLOSE_RESTART, STOPPING, close_reason
 from frontend.push.socket_consumer import origin_is_same_host
 from storage_nodes.protocol.errors import ErrorCode
 from tests.support.fake_storage import settle
@@ -396,8 +396,9 @@ async def test_stop_of_the_process_closes_sockets(front: Installation, sockets: 
     socket = sockets()
     await settle(lambda: bool(socket.of("ready")))
     front.plane.drain()
+    socket.incoming.put_nowait({"type": "websocket.disconnect", "code": CLOSE_RESTART})
     await asyncio.wait_for(socket.task, 5)
-    assert socket.close_code == 1001
+    assert (socket.close_code, socket.close_reason) == (CLOSE_RESTART, STOPPING)
 
 
 async def test_slow_client_holds_up_nobody_else(front: Installation, sockets: Any) -> None:
