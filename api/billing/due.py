@@ -11,7 +11,7 @@ from django.db.models import Exists, Max, OuterRef, Q, QuerySet
 
 from api.accounts.models import Account
 from api.billing import limits
-from api.billing.models import AccountPlan, BudgetEvent, FillLedger, HourlyUsage, Invoice, InvoiceState, SpendingStop
+from api.billing.models import AccountPlan, BudgetEvent, DailyUsage, FillLedger, Invoice, InvoiceState, SpendingStop
 from api.billing.pricing.periods import BillingPeriod, ceil_hour, period_before, period_of
 from api.people.models import AccountState
 
@@ -70,7 +70,7 @@ def _periods(now: datetime) -> list[BillingPeriod]:
 
 
 def _billed_in(period: BillingPeriod) -> QuerySet[Account]:
-    usage = HourlyUsage.objects.filter(account_id=OuterRef("pk"), hour__gte=period.start, hour__lt=period.end)
+    usage = DailyUsage.objects.filter(account_id=OuterRef("pk"), day__gte=period.start, day__lt=period.end)
     plan = AccountPlan.objects.filter(account_id=OuterRef("pk"), effective_from__lt=period.end)
     rows = Account.objects.filter(created_at__lt=period.end).filter(Exists(usage) | Exists(plan))
     gone = Q(life__state=AccountState.CLOSED, life__state_since__lte=period.start)

@@ -9,6 +9,8 @@ USAGE_AHEAD_S_MAX = 600
 HOURS_PER_RUN_MAX = 366 * 24
 # Sums of a month must fit: 10 PiB stored for a month is 3e22 byte-milliseconds.
 QUANTITY_DIGITS = 38
+# Of what the hours of a day sum to.
+SUM_DIGITS = 60
 REASON_CHARACTERS_MAX = 64
 DETAIL_CHARACTERS_MAX = 500
 QUARANTINE_LISTED_MAX = 1_000

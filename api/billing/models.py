@@ -68,6 +68,43 @@ class HourlyUsage(UsageCounters):
         return f"{self.account_id} {self.hour:%Y-%m-%dT%H} {self.queue_uuid}/{self.partition_id} {self.origin}"
 
 
+def _sum() -> models.DecimalField:
+    return models.DecimalField(max_digits=limits.SUM_DIGITS, decimal_places=0, default=0)
+
+
+class DailyUsage(models.Model):
+    """The sums of `hourly_usage` by day: kept by the database itself (migration 0004), written by nothing else.
+
+    `rows`: how many hourly rows are in it. The counters are wider than those of an hour, so that no sum overflows.
+    """
+
+    pk = models.CompositePrimaryKey("account_id", "day", "queue_uuid", "origin")
+    account_id = models.CharField(max_length=ACCOUNT_ID_DIGITS)
+    day = models.DateTimeField()
+    queue_uuid = models.UUIDField()
+    origin = models.CharField(max_length=8)
+    rows = models.BigIntegerField()
+    messages_sent = _sum()
+    messages_delivered = _sum()
+    messages_deleted = _sum()
+    messages_moved = _sum()
+    messages_dead_lettered = _sum()
+    messages_scheduled = _sum()
+    sent_bytes = _sum()
+    delivered_bytes = _sum()
+    sent_units = _sum()
+    delivered_units = _sum()
+    stored_byte_ms = _sum()
+    requests = _sum()
+    empty_receives = _sum()
+
+    class Meta:
+        db_table = "daily_usage"
+
+    def __str__(self) -> str:
+        return f"{self.account_id} {self.day:%Y-%m-%d} {self.queue_uuid} {self.origin}"
+
+
 class FillLedger(models.Model):
     """Which run filled which hour. A row that stays `started` is of a run that crashed: the hour is counted again."""
 

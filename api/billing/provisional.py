@@ -21,7 +21,7 @@ from api.billing.models import FillLedger, MeterReading, ProvisionalUsage, Usage
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import Interval
 from api.billing.pricing.priced_month import QueueQuantities
-from api.billing.selectors import quantities_in, queue_sums, settled_usage
+from api.billing.selectors import quantities_in, queue_sums, settled_sums
 
 FULL = "More usage is not settled than the meter holds: settle it (docs/usage.md)."
 
@@ -107,8 +107,8 @@ def provisional_quantities_of(account_id: str, interval: Interval) -> list[Queue
 def quantities_so_far(account_id: str, interval: Interval) -> list[QueueQuantities]:
     """Settled and provisional ones, of a queue one after the other. One statement: an hour that is settled in the same
     moment is in it once."""
-    settled, provisional = settled_usage(account_id, interval), unsettled(account_id, interval)
-    return quantities_in(queue_sums(settled).union(queue_sums(provisional), all=True))
+    provisional = queue_sums(unsettled(account_id, interval))
+    return quantities_in(settled_sums(account_id, interval).union(provisional, all=True))
 
 
 def unsettled(account_id: str, interval: Interval) -> QuerySet[ProvisionalUsage]:

@@ -17,6 +17,7 @@ from api.billing.models import (
     BillingCredit,
     BudgetEvent,
     CreditNote,
+    DailyUsage,
     HourlyUsage,
     Invoice,
     InvoiceLine,
@@ -27,7 +28,7 @@ from api.billing.models import (
     SpendingStop,
 )
 from api.billing.pricing.meters import UsageMeter
-from api.billing.pricing.periods import BillingPeriod, Interval
+from api.billing.pricing.periods import BillingPeriod, Interval, whole_days
 from api.billing.pricing.priced_month import CreditLeft, QueueQuantities
 from api.people.models import AccountState
 from api.queues.models import Queue
@@ -53,7 +54,17 @@ def settled_up_to() -> datetime | None:
 
 def quantities_of(account_id: str, interval: Interval) -> list[QueueQuantities]:
     """Per queue, summed over its hours, partitions and origins."""
-    return quantities_in(queue_sums(settled_usage(account_id, interval)))
+    return quantities_in(settled_sums(account_id, interval))
+
+
+def settled_sums(account_id: str, interval: Interval) -> Any:
+    """To be read by `quantities_in`: whole days from their sums, what is before and behind them from its hours."""
+    days = whole_days(interval)
+    if days is None:
+        return queue_sums(settled_usage(account_id, interval))
+    edges = (Interval(interval.start, days.start), Interval(days.end, interval.end))
+    hours = [queue_sums(settled_usage(account_id, edge)) for edge in edges if edge.hours]
+    return queue_sums(settled_days(account_id, days)).union(*hours, all=True)
 
 
 def queue_sums(rows: QuerySet[Any]) -> Any:
@@ -75,16 +86,16 @@ class UsageLine(NamedTuple):
 
 
 def used_queues(account_id: str, interval: Interval, after: UUID | None, limit: int) -> list[UUID]:
-    """Queues with usage, by their UUIDs, from the first one behind `after` on."""
-    rows = settled_usage(account_id, interval)
+    """Queues with usage in an interval of whole days, by their UUIDs, from the first one behind `after` on."""
+    rows = settled_days(account_id, interval)
     if after is not None:
         rows = rows.filter(queue_uuid__gt=after)
     return list(rows.values_list("queue_uuid", flat=True).distinct().order_by("queue_uuid")[:limit])
 
 
 def usage_of(account_id: str, interval: Interval, queues: Sequence[UUID] | None = None) -> list[UsageLine]:
-    """Per queue and origin, by name; of all queues, or of these."""
-    usage = settled_usage(account_id, interval)
+    """Per queue and origin, by name; of all queues, or of these, in an interval of whole days."""
+    usage = settled_days(account_id, interval)
     if queues is not None:
         usage = usage.filter(queue_uuid__in=queues)
     rows = list(usage.values("queue_uuid", "origin").annotate(**_SUMS))
@@ -100,6 +111,11 @@ _SUMS = {f"sum_{meter}": Sum(meter.value) for meter in UsageMeter}
 
 def settled_usage(account_id: str, interval: Interval) -> QuerySet[HourlyUsage]:
     return HourlyUsage.objects.filter(account_id=account_id, hour__gte=interval.start, hour__lt=interval.end)
+
+
+def settled_days(account_id: str, interval: Interval) -> QuerySet[DailyUsage]:
+    """The sums of days that begin in the interval."""
+    return DailyUsage.objects.filter(account_id=account_id, day__gte=interval.start, day__lt=interval.end)
 
 
 def _quantities(row: Any) -> dict[UsageMeter, int]:

@@ -98,7 +98,7 @@ def test_hour_that_is_settled_while_the_meter_is_read_counts_once(account: str) 
 
     def settle_behind(execute: Any, sql: str, *given: Any) -> Any:
         answer = execute(sql, *given)
-        if "hourly_usage" in sql and not done:
+        if "daily_usage" in sql and not done:
             done.append(hour)
             settle_hour([UsageRow(account, hour, QUEUE, 0, "client", sent_units=1100)], hour)
         return answer
