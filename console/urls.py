@@ -8,11 +8,16 @@ import api.converters  # noqa: F401 - registers `name`
 from console.assets import serve_asset
 from console.views import (
     account,
+    billing,
+    budgets,
     entry,
+    invoices,
     keys,
     me,
     messages,
     moves,
+    operator_billing,
+    operator_work,
     operators,
     overview,
     people,
@@ -20,6 +25,7 @@ from console.views import (
     queue_forms,
     queues,
     schedules,
+    usage,
 )
 
 _ENTRY = [
@@ -70,6 +76,19 @@ _QUEUE = [
     path("/scheduled", schedules.scheduled),
     path("/scheduled/cancel", schedules.cancel_scheduled),
 ]
+_BILLING = [
+    path("", billing.billing),
+    path("/now", billing.billing_now),
+    path("/usage", usage.usage),
+    path("/usage.csv", usage.usage_csv),
+    path("/invoices", invoices.invoices),
+    path("/invoices/<uuid:invoice_id>", invoices.invoice),
+    path("/invoices/<uuid:invoice_id>.<name:form>", invoices.document),
+    path("/budgets", budgets.budgets),
+    path("/budgets/edit", budgets.edit_budget),
+    path("/budgets/delete", budgets.remove_budget),
+    path("/prices", billing.prices),
+]
 _ACCOUNT: list[URLPattern | URLResolver] = [
     path("", overview.overview),
     path("attention", overview.attention),
@@ -88,6 +107,7 @@ _ACCOUNT: list[URLPattern | URLResolver] = [
     path("keys/new", keys.new_key),
     path("keys/<name:access_key_id>/revoke", keys.revoke),
     path("audit", account.audit),
+    path("billing", include(_BILLING)),
     path("settings", account.settings),
     path("close", account.close),
     path("reopen", account.reopen),
@@ -97,6 +117,16 @@ _OPERATORS = [
     path("now", operators.cluster_now),
     path("accounts", operators.accounts),
     path("accounts/<name:account_id>", operators.one_account),
+    path("work", operator_work.work),
+    path("work/<int:failure_id>/retry", operator_work.retry),
+    path("work/queues/<name:account_id>/<name:name>/retry", operator_work.retry_queue_now),
+    path("billing", operator_billing.months),
+    path("billing/accounts", operator_billing.accounts),
+    path("billing/accounts/<name:account_id>", operator_billing.one_account),
+    path("billing/settling", operator_billing.settling),
+    path("billing/plans", operator_billing.plans),
+    path("billing/new-plan", operator_billing.new_plan),
+    path("billing/plans/<name:code>", operator_billing.one_plan),
 ]
 
 _PAGES: list[URLPattern | URLResolver] = [

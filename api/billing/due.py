@@ -25,7 +25,7 @@ def stale_drafts(now: datetime) -> list[tuple[str, BillingPeriod]]:
     if last_merge is None:
         return []
     found: list[tuple[str, BillingPeriod]] = []
-    for period in _periods(now):
+    for period in open_periods(now):
         fresh = Invoice.objects.filter(account_id=OuterRef("pk"), period_start=period.start).filter(
             Q(state=InvoiceState.ISSUED) | Q(made_at__gte=last_merge)
         )
@@ -41,7 +41,7 @@ def months_to_issue(now: datetime, settled: datetime | None) -> list[tuple[str, 
         return []
     found: list[tuple[str, BillingPeriod]] = []
     safe = settled - timedelta(hours=limits.CLOSE_AFTER_HOURS)
-    for period in _periods(now):
+    for period in open_periods(now):
         issued = Invoice.objects.filter(account_id=OuterRef("pk"), period_start=period.start, state=InvoiceState.ISSUED)
         rows = _billed_in(period).exclude(Exists(issued)).order_by("pk").select_related("life")
         if period.end > safe:
@@ -61,7 +61,7 @@ def unmailed_events() -> list[BudgetEvent]:
     return list(BudgetEvent.objects.filter(mailed_at=None).order_by("pk")[: limits.BUDGET_MAILS_AT_ONCE_MAX])
 
 
-def _periods(now: datetime) -> list[BillingPeriod]:
+def open_periods(now: datetime) -> list[BillingPeriod]:
     """The oldest first."""
     periods = [period_of(now)]
     for _ in range(MONTHS_BACK):

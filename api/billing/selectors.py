@@ -21,6 +21,7 @@ from api.billing.models import (
     HourlyUsage,
     Invoice,
     InvoiceLine,
+    InvoiceQueueLine,
     InvoiceState,
     PricePlanVersion,
     QuarantinedUsage,
@@ -41,12 +42,23 @@ SELECT max_done FROM (
 """
 
 
+_TAG_KEYS = """
+SELECT DISTINCT jsonb_object_keys(l.tags) FROM invoice_queue_line l JOIN invoice i ON i.id = l.invoice_id
+ WHERE i.account_id = %s AND i.id = %s ORDER BY 1 LIMIT %s
+"""
+
+
 def settled_up_to() -> datetime | None:
     """The end of the hours that are done, from the first one on without a gap. None: nothing is settled."""
     with connection.cursor() as cursor:
         cursor.execute(_SETTLED_UP_TO)
         row = cursor.fetchone()
     return None if row is None else row[0]
+
+
+def first_account_opened() -> datetime | None:
+    """Of all accounts."""
+    return Account.objects.order_by("created_at").values_list("created_at", flat=True).first()
 
 
 # --- usage ---
@@ -206,6 +218,26 @@ def invoice_of(account_id: str, invoice_id: UUID) -> Invoice | None:
     return Invoice.objects.filter(account_id=account_id, pk=invoice_id).first()
 
 
+class QueueCost(NamedTuple):
+    queue_uuid: UUID
+    queue_name: str
+    amount_nanos: int
+
+
+def queue_costs(account_id: str, invoice_id: UUID, limit: int) -> list[QueueCost]:
+    """What each queue costs over all meters of an invoice, the dearest first."""
+    rows = InvoiceQueueLine.objects.filter(invoice__account_id=account_id, invoice_id=invoice_id)
+    sums = rows.values("queue_uuid", "queue_name").annotate(nanos=Sum("amount_nanos")).order_by("-nanos", "queue_uuid")
+    return [QueueCost(row["queue_uuid"], row["queue_name"], int(row["nanos"])) for row in sums[:limit]]
+
+
+def tag_keys_of(account_id: str, invoice_id: UUID) -> list[str]:
+    """Keys of tags that queues of an invoice had."""
+    with connection.cursor() as cursor:
+        cursor.execute(_TAG_KEYS, (account_id, invoice_id, limits.TAG_KEYS_OFFERED_MAX))
+        return [key for (key,) in cursor.fetchall()]
+
+
 def invoice_for(account_id: str, period: BillingPeriod) -> Invoice | None:
     return Invoice.objects.filter(account_id=account_id, period_start=period.start).first()
 
@@ -230,6 +262,10 @@ def budgets_of(account_id: str) -> list[SpendingBudget]:
 
 def is_sending_stopped(account_id: str) -> bool:
     return SpendingStop.objects.filter(account_id=account_id).exists()
+
+
+def budget_named(account_id: str, name: str) -> SpendingBudget | None:
+    return SpendingBudget.objects.filter(account_id=account_id, name=name).first()
 
 
 def budget_events_of(account_id: str, period: BillingPeriod) -> list[BudgetEvent]:

@@ -1,4 +1,7 @@
-"""The sums of hourly usage by day, which the database keeps with every row that is written: a month is read from them."""
+"""The sums of hourly usage by day, which the database keeps with every row that is written: a month is read from them.
+
+Beside it requests by key, which no hourly row tells.
+"""
 
 from django.db import migrations, models
 
@@ -77,7 +80,33 @@ class Migration(migrations.Migration):
                 *_KEY_FIELDS,
                 *((name, models.DecimalField(decimal_places=0, default=0, max_digits=60)) for name in COUNTERS),
             ],
-            options={"db_table": "daily_usage"},
+            options={
+                "db_table": "daily_usage",
+                "indexes": [models.Index(fields=["day"], name="daily_usage_day")],
+            },
         ),
         migrations.RunSQL(MAKE, UNMAKE),
+        migrations.CreateModel(
+            name="KeyUsage",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "account_id",
+                        "day",
+                        "access_key_id",
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                ("account_id", models.CharField(max_length=12)),
+                ("day", models.DateTimeField()),
+                ("access_key_id", models.CharField(max_length=120)),
+                ("requests", models.DecimalField(decimal_places=0, max_digits=60)),
+                ("empty_receives", models.DecimalField(decimal_places=0, max_digits=60)),
+            ],
+            options={"db_table": "key_usage"},
+        ),
     ]
