@@ -32,7 +32,9 @@ class Bar(NamedTuple):
 
 
 class BarLabel(NamedTuple):
-    x: int
+    """`percent` of the width."""
+
+    percent: int
     text: str
 
 
@@ -52,7 +54,7 @@ def bar_chart(values: Sequence[BarValue]) -> BarChart | None:
     width = max(step - _GAP, 1)
     bars = [_bar(place * step, width, one, most) for place, one in enumerate(values)]
     every = -(-len(values) // _LABELS_MAX)
-    labels = [BarLabel(place * step, values[place].label) for place in range(0, len(values), every)]
+    labels = [BarLabel(place * step * 100 // WIDTH, values[place].label) for place in range(0, len(values), every)]
     return BarChart(WIDTH, HEIGHT, bars, labels)
 
 

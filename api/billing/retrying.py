@@ -23,7 +23,7 @@ def retry_work(actor: Actor, failure_id: int) -> None:
     if failure is None or failure.work not in _WAYS:
         raise not_found()
     with transaction.atomic():
-        record(actor, failure.account_id, "work.retry", f"work:{failure.work}", subject=failure.subject)
+        record(actor, failure.account_id, "work.retry", f"work:{failure.work}", of=failure.subject)
     work = Work(failure.work)
     try:
         _WAYS[work](actor, failure)

@@ -74,7 +74,7 @@ def _settle(span: Interval, account_id: str, queues: dict[str, uuid.UUID]) -> No
                 if at < span.end:
                     rows.append(_row(account_id, at, queue_uuid, SHARES[name] * (3 + (day.day * 7 + number) % 5) // 4))
         day += DAY
-    rows.append(_row(account_id, span.start, uuid.UUID(int=3), 1)._replace(messages_sent=-1))
+    rows.append(_row(account_id, span.end - HOUR, uuid.UUID(int=3), 1)._replace(messages_sent=-1))
     settle(uuid.uuid4(), span, rows)
 
 
