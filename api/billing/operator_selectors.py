@@ -100,10 +100,12 @@ def top_accounts(period: BillingPeriod) -> list[TopAccount]:
     rows = Invoice.objects.filter(period_start=period.start).annotate(
         before=Subquery(earlier.values("charges_minor")[:1]), title=F("account__life__title")
     )
-    found = rows.order_by("-charges_minor", "account_id")[:TOP_ACCOUNTS].values_list(
-        "account_id", "title", "currency", "charges_minor", "before"
-    )
-    return [TopAccount(row[0], row[1] or "", *row[2:]) for row in found]
+    fields = ("account_id", "title", "currency", "charges_minor", "before")
+    found = rows.order_by("-charges_minor", "account_id").values(*fields)[:TOP_ACCOUNTS]
+    return [
+        TopAccount(row["account_id"], row["title"] or "", row["currency"], row["charges_minor"], row["before"])
+        for row in found
+    ]
 
 
 _UNUSUAL = """
@@ -142,7 +144,8 @@ class PlanRow(NamedTuple):
 def price_plans() -> list[PlanRow]:
     """`accounts`: those that were given it once."""
     plans = PricePlan.objects.prefetch_related("versions").order_by("code")
-    counts = dict(AccountPlan.objects.values_list("plan_id").annotate(Count("account_id", distinct=True)))
+    given = AccountPlan.objects.values("plan_id").annotate(accounts=Count("account_id", distinct=True))
+    counts = {row["plan_id"]: int(row["accounts"]) for row in given}
     return [
         PlanRow(plan, sorted(plan.versions.all(), key=lambda one: one.number), counts.get(plan.pk, 0)) for plan in plans
     ]

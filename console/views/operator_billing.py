@@ -176,6 +176,7 @@ def _add_version(visit: Visit, found: operator_selectors.PlanRow | None, given: 
 
 def _previews(given: dict[str, str]) -> list[MonthPreview]:
     """Of the account that is named, or of those that are charged most. Raises BillingError."""
+    ensure_standard_plan()
     terms = terms_given(_document(given["terms"]))
     found = operator_selectors.accounts_billed_most(_period(given["period"]), given["account"], PREVIEWED_MAX)
     if not found:

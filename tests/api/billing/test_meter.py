@@ -182,6 +182,7 @@ def test_answer_of_now_names_what_is_missing() -> None:
 
 def test_forecast_goes_on_at_the_rate_of_the_month_so_far(account: str) -> None:
     """A fifth of the month knows 1,000 units at 0.001 USD behind 100 free ones: 5,000 in all of it, and the fee."""
+    ensure_standard_plan()
     plan(account, base_fee_minor=300)
     settle_rows([UsageRow(account, NOW.start, QUEUE, 0, "client", sent_units=1000)])
     month = month_of(Account.objects.get(pk=account), NOW, is_provisional=True)
@@ -195,6 +196,7 @@ def test_forecast_goes_on_at_the_rate_of_the_month_so_far(account: str) -> None:
 def test_forecast_prices_each_plan_of_the_month_by_its_own_terms(account: str) -> None:
     from api.billing.actions.plans import assign_plan
 
+    ensure_standard_plan()
     plan(account)
     day = NOW.start + 24 * HOUR
     document = terms_document(parse_terms(PricePlanVersion.objects.get(plan_id="test").terms))
@@ -212,6 +214,6 @@ def test_meter_takes_no_row_that_settling_would_refuse(account: str) -> None:
     other = new_caller().account_id
     theirs = make_queue(other, "orders")
     stolen = seen(account, 500)._replace(queue_uuid=theirs)
-    early = seen(account, 500, NOW.start - 100 * 24 * HOUR)
+    early = seen(account, 500, NOW.start - 300 * 24 * HOUR)
     assert merge([stolen, early]) == set()
     assert merge([seen(account, 7)]) == {account}
