@@ -159,5 +159,5 @@ def accounts_billed_most(period: BillingPeriod, text: str, limit: int) -> list[t
     """With an invoice or draft of the month; `text` is an id, or the beginning of one."""
     rows = Invoice.objects.filter(Q(period_start=period.start)).select_related("account")
     if text:
-        rows = rows.filter(account_id__startswith=text)
+        rows = rows.filter(account__id__startswith=text)
     return [(row.account, row) for row in rows.order_by("-charges_minor", "account_id")[:limit]]
