@@ -16,7 +16,7 @@ _NAMES = ", ".join(COUNTERS)
 
 
 def _add(source: str) -> str:
-    """`source`: rows of hourly usage, each with a `sign`. In the order of the key, so that no two merges wait crosswise."""
+    """`source`: rows of hourly usage, each with a `sign`. In the order of the key: no two merges wait crosswise."""
     sums = ", ".join(f"sum(sign * {name}::numeric)" for name in COUNTERS)
     added = ", ".join(f"{name} = d.{name} + excluded.{name}" for name in ("rows", *COUNTERS))
     return f"""
