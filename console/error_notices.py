@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from api.accounts.actions import AccountError
+from api.billing.errors import BillingError
 from api.encryption.errors import EncryptionKeyProblem
 from api.iam.errors import AccessDenied, IamError
 from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
@@ -17,6 +18,7 @@ REFUSED = (
     PeopleError,
     QueueProblem,
     AccountError,
+    BillingError,
     DataPlaneError,
     AccessDenied,
     IamError,
@@ -78,6 +80,9 @@ def notice_of(error: Exception) -> ErrorNotice:
         if error.retry_after_s:
             step = f"Try again in {error.retry_after_s} s."
         return ErrorNotice(error.status, error.detail, step)
+    if isinstance(error, BillingError):
+        text = error.detail
+        return ErrorNotice(error.status, f"{text[:1].upper()}{text[1:].rstrip('.')}.", _STEPS.get(error.code, ""))
     if isinstance(error, QueueProblem):
         code = _hyphenated(error.code)
         return ErrorNotice(_STATUS.get(code, 400), error.message, _STEPS.get(code, ""))

@@ -9,17 +9,22 @@ from console.assets import serve_asset
 from console.views import (
     account,
     acting,
+    billing,
+    budgets,
     definitions,
     encryption,
     entry,
     groups,
+    invoices,
     keys,
     me,
     member,
     message_batch,
     messages,
     moves,
+    operator_billing,
     operator_quotas,
+    operator_work,
     operators,
     overview,
     people,
@@ -32,6 +37,7 @@ from console.views import (
     schedules,
     simulator,
     tail,
+    usage,
 )
 
 _ENTRY = [
@@ -87,6 +93,19 @@ _QUEUE = [
     path("/scheduled", schedules.scheduled),
     path("/scheduled/cancel", schedules.cancel_scheduled),
 ]
+_BILLING = [
+    path("", billing.billing),
+    path("/now", billing.billing_now),
+    path("/usage", usage.usage),
+    path("/usage.csv", usage.usage_csv),
+    path("/invoices", invoices.invoices),
+    path("/invoices/<uuid:invoice_id>", invoices.invoice),
+    path("/invoices/<uuid:invoice_id>.<name:form>", invoices.document),
+    path("/budgets", budgets.budgets),
+    path("/budgets/edit", budgets.edit_budget),
+    path("/budgets/delete", budgets.remove_budget),
+    path("/prices", billing.prices),
+]
 _ACCOUNT: list[URLPattern | URLResolver] = [
     path("", overview.overview),
     path("attention", overview.attention),
@@ -121,6 +140,7 @@ _ACCOUNT: list[URLPattern | URLResolver] = [
     path("audit", account.audit),
     path("definitions", definitions.definitions),
     path("definitions/document", definitions.document),
+    path("billing", include(_BILLING)),
     path("settings", account.settings),
     path("close", account.close),
     path("reopen", account.reopen),
@@ -135,6 +155,16 @@ _OPERATORS = [
     path("quotas", operator_quotas.installation_quotas),
     path("quota-requests", operator_quotas.quota_requests),
     path("acting/end", acting.end),
+    path("work", operator_work.work),
+    path("work/<int:failure_id>/retry", operator_work.retry),
+    path("work/queues/<name:account_id>/<name:name>/retry", operator_work.retry_queue_now),
+    path("billing", operator_billing.months),
+    path("billing/accounts", operator_billing.accounts),
+    path("billing/accounts/<name:account_id>", operator_billing.one_account),
+    path("billing/settling", operator_billing.settling),
+    path("billing/plans", operator_billing.plans),
+    path("billing/new-plan", operator_billing.new_plan),
+    path("billing/plans/<name:code>", operator_billing.one_plan),
 ]
 
 _PAGES: list[URLPattern | URLResolver] = [

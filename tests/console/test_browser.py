@@ -7,7 +7,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pytest
 
@@ -38,10 +38,17 @@ def browser() -> Iterator[Any]:
         yield found
 
 
+class HasEndpoint(Protocol):
+    """An installation, or pages that a test serves."""
+
+    @property
+    def key(self) -> dict[str, Any]: ...
+
+
 class Window:
     """A page that notes what must never happen: failing scripts, refused resources, requests to other sites."""
 
-    def __init__(self, browser: Any, installation: RunningInstallation, **options: Any) -> None:
+    def __init__(self, browser: Any, installation: HasEndpoint, **options: Any) -> None:
         self.context = browser.new_context(viewport=DESKTOP, **options)
         self.page = self.context.new_page()
         self.page.set_default_timeout(WAIT_MS)
@@ -248,7 +255,7 @@ def test_pages_fit_and_can_be_read(
         page.goto(url_of(filled, f"{start}{path}"))
         page.wait_for_load_state("networkidle" if path in ("", "queues") else "load")
         assert window.fits(), path
-        assert page.evaluate(_CONTRAST) == [], path
+        assert page.evaluate(CONTRAST) == [], path
     if size == PHONE:
         page.get_by_role("button", name="Menu").click()
         page.locator("nav[aria-label=Main]").get_by_role("link", name="Queues").click()
@@ -405,7 +412,7 @@ def test_link_of_the_launcher_is_good_once(browser: Any, installation: RunningIn
 
 
 # Texts whose contrast with what lies behind them is under 4.5 to 1 (WCAG 2.1, AA), by their first words.
-_CONTRAST = """() => {
+CONTRAST = """() => {
   const part = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
   const light = (colour) => colour.slice(0, 3).map((one) => one / 255)
     .map((one) => one <= .03928 ? one / 12.92 : ((one + .055) / 1.055) ** 2.4)

@@ -51,6 +51,15 @@ READS = {
     "queues/orders/counts": "owner admin developer reader",
     "queues/orders/moves/progress": "owner admin developer reader",
     "queues/orders/messages/resend?id=a&message=b": "owner admin developer",
+    "billing": "owner admin billing",
+    "billing/now": "owner admin billing",
+    "billing/usage": "owner admin billing",
+    "billing/usage?by=key": "owner admin billing",
+    "billing/usage.csv": "owner admin billing",
+    "billing/invoices": "owner admin billing",
+    "billing/budgets": "owner admin billing",
+    "billing/budgets/edit": "owner admin billing",
+    "billing/prices": "owner admin billing",
 }
 CHANGES = {
     "queues/orders/pause": "owner admin developer",
@@ -84,6 +93,8 @@ CHANGES = {
     "queues/orders/messages/resend": "owner admin developer",
     "queues/orders/moves/11111111-1111-4111-8111-111111111111/cancel": "owner admin developer",
     "queues/orders/schedules/nightly/delete": "owner admin developer",
+    "billing/budgets/edit": "owner admin billing",
+    "billing/budgets/delete": "owner admin billing",
     "close": "owner",
     "reopen": "owner",
 }
@@ -137,6 +148,20 @@ def deny(browser: Browser, actions: str, queue: str) -> None:
     create_policy(OPERATOR, browser.account_id, name, json.dumps({"Version": "2012-10-17", "Statement": [statement]}))
     person_id = Person.objects.get(email=browser.email).pk
     attach_to_member(OPERATOR, browser.account_id, person_id, name)
+
+
+def deny_in_account(browser: Browser, action: str) -> None:
+    """A policy that is attached to the member, about the account itself."""
+    import json
+
+    from api.audit.actions import OPERATOR
+    from api.iam.actions.policies import attach_to_member, create_policy
+    from api.people.models import Person
+
+    statement = {"Effect": "Deny", "Action": action, "Resource": "*"}
+    text = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    create_policy(OPERATOR, browser.account_id, "no-more", text)
+    attach_to_member(OPERATOR, browser.account_id, Person.objects.get(email=browser.email).pk, "no-more")
 
 
 def test_policy_about_one_queue_counts_on_its_pages_alone(ann: Browser, join: Joins, data_plane: Any) -> None:

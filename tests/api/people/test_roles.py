@@ -14,13 +14,20 @@ ACCOUNT = "123456789012"
 ANN = person_caller(ACCOUNT, "ann")
 READS = {"GetAccount", "ListMembers", "ListKeys", "ListAuditEntries", "sqs:GetQueueAttributes"}
 WORKS = READS | {"PeekMessages", "RemoveMessage", "sqs:SetQueueAttributes"}
-RUNS = WORKS | {"ManageMembers", "CreateKey", "UpdateAccount"}
+MONEY = {
+    f"billing:{name}"
+    for name in (
+        "GetUsage", "GetMeter", "ListInvoices", "GetInvoice", "ListBudgets", "PutBudget", "DeleteBudget", "ListPlans",
+        "ListCredits",
+    )
+}  # fmt: skip
+RUNS = WORKS | MONEY | {"ManageMembers", "CreateKey", "UpdateAccount"}
 EXPECTED = {
     "owner": RUNS | {"CloseAccount", "ManageOwners"},
     "admin": RUNS,
     "developer": WORKS,
     "reader": READS,
-    "billing": {"GetAccount"},
+    "billing": MONEY | {"GetAccount"},
 }
 
 
