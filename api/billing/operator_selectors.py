@@ -123,7 +123,7 @@ def unusual_accounts(settled: datetime | None) -> list[UnusualDay]:
     if settled is None:
         return []
     day = settled.replace(hour=0, minute=0, second=0, microsecond=0) - DAY
-    given = {
+    given: dict[str, datetime | int] = {
         "day": day, "from": day - UNUSUAL_DAYS * DAY, "days": UNUSUAL_DAYS, "least": UNUSUAL_UNITS_MIN,
         "times": UNUSUAL_TIMES, "limit": TOP_ACCOUNTS,
     }  # fmt: skip
