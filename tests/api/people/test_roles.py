@@ -63,6 +63,8 @@ def test_each_role_may_do_what_the_page_says() -> None:
         ("penstock:AttachPolicy", "owner admin"),
         ("penstock:UpdateAccount", "owner admin"),
         ("penstock:RequestQuota", "owner admin"),
+        ("penstock:GetDefinitions", "owner admin developer reader"),
+        ("penstock:ImportDefinitions", "owner admin developer"),
         ("billing:PutBudget", "owner admin billing"),
     ],
 )
