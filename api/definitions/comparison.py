@@ -18,8 +18,8 @@ from api.definitions.document import Definitions, PolicyDefinition, QueueDefinit
 from api.iam.authorisation import Targets, require
 from api.iam.documents import stored_form
 from api.iam.errors import AccessDenied, IamError
-from api.iam.targets import encryption_key_of
 from api.iam.selectors import policy_of
+from api.iam.targets import encryption_key_of
 from api.internal.principal import ForwardedPrincipal
 from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
