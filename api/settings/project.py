@@ -41,6 +41,7 @@ INSTALLED_APPS = [
     "api.people",
     "api.iam",
     "api.quotas",
+    "api.series",
     "console",
 ]
 # Internal endpoints carry a MAC and no cookies; pages bring what sessions and forms need with them.
