@@ -26,6 +26,7 @@ urlpatterns = [
     path("internal/sqs/<str:action>", run_action),
     path("v1/openapi.json", openapi_document),
     path("v1/", include("api.accounts.urls")),
+    path("v1/", include("api.alarms.urls")),
     path("v1/", include("api.billing.urls")),
     path("v1/", include("api.encryption.urls")),
     path("v1/", include("api.iam.urls")),
@@ -33,5 +34,6 @@ urlpatterns = [
     path("v1/", include("api.queues.urls")),
     path("v1/", include("api.quotas.urls")),
     path("v1/", include("api.schedules.urls")),
+    path("v1/", include("api.series.urls")),
     path("", include("console.urls")),
 ]

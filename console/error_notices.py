@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from api.accounts.actions import AccountError
+from api.alarms.errors import AlarmError
 from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
 from api.people.errors import PeopleError
 from api.queues.attributes import QueueProblem
 from console.data_plane import DataPlaneError
 
-REFUSED = (PeopleError, QueueProblem, AccountError, DataPlaneError, *DATABASE_AWAY)
+REFUSED = (PeopleError, QueueProblem, AccountError, AlarmError, DataPlaneError, *DATABASE_AWAY)
 
 
 class ErrorNotice(NamedTuple):
@@ -58,6 +59,8 @@ def notice_of(error: Exception) -> ErrorNotice:
         if error.retry_after_s:
             step = f"Try again in {error.retry_after_s} s."
         return ErrorNotice(error.status, error.detail, step)
+    if isinstance(error, AlarmError):
+        return ErrorNotice(error.status, error.detail, _STEPS.get(error.code, ""))
     if isinstance(error, QueueProblem):
         code = _hyphenated(error.code)
         return ErrorNotice(_STATUS.get(code, 400), error.message, _STEPS.get(code, ""))

@@ -8,10 +8,12 @@ import api.converters  # noqa: F401 - registers `name`
 from console.assets import serve_asset
 from console.views import (
     account,
+    alarms,
     entry,
     keys,
     me,
     messages,
+    metrics,
     moves,
     operators,
     overview,
@@ -48,6 +50,8 @@ _ME = [
 _QUEUE = [
     path("", queue.queue_page),
     path("/counts", queue.queue_counts),
+    path("/metrics", metrics.queue_metrics),
+    path("/charts", metrics.queue_charts),
     path("/edit", queue_forms.edit_queue),
     path("/tags", queue.tags),
     path("/access", queue.access),
@@ -73,6 +77,7 @@ _QUEUE = [
 _ACCOUNT: list[URLPattern | URLResolver] = [
     path("", overview.overview),
     path("attention", overview.attention),
+    path("traffic", overview.traffic),
     path("jump", queues.jump),
     path("queues", queues.queues),
     path("counts", queues.counts),
@@ -87,6 +92,11 @@ _ACCOUNT: list[URLPattern | URLResolver] = [
     path("keys", keys.keys),
     path("keys/new", keys.new_key),
     path("keys/<name:access_key_id>/revoke", keys.revoke),
+    path("alarms", alarms.alarms),
+    path("alarms/new", alarms.new_alarm),
+    path("alarm/<name:alarm>", alarms.one_alarm),
+    path("alarm/<name:alarm>/mute", alarms.mute),
+    path("alarm/<name:alarm>/delete", alarms.delete),
     path("audit", account.audit),
     path("settings", account.settings),
     path("close", account.close),

@@ -9,6 +9,7 @@ from celery import Celery
 from celery.signals import beat_init, setup_logging, worker_init, worker_process_shutdown, worker_shutdown
 from kombu import Exchange, Queue
 
+from api.alarms.limits import JUDGE_INTERVAL_S
 from api.billing.limits import CLOSE_INTERVAL_S, METER_INTERVAL_S
 from api.limits import CRON_INTERVAL_S, RESYNC_INTERVAL_S
 from api.series.limits import COLLECT_INTERVAL_S, ROLL_INTERVAL_S
@@ -97,7 +98,12 @@ app.conf.update(
                 "schedule": float(interval_s),
                 "options": {"expires": interval_s},
             }
-            for name, interval_s in (("collect_series", COLLECT_INTERVAL_S), ("roll_series", ROLL_INTERVAL_S))
+            for name, interval_s in (
+                ("collect_series", COLLECT_INTERVAL_S),
+                ("roll_series", ROLL_INTERVAL_S),
+                ("judge_alarms", JUDGE_INTERVAL_S),
+                ("mail_alarms", JUDGE_INTERVAL_S),
+            )
         },
     },
     timezone="UTC",

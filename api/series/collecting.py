@@ -24,7 +24,8 @@ FLOWS = (
 )  # fmt: skip
 LEVELS = ("waiting", "in_flight", "delayed", "oldest_sent_ms")
 MINUTE = timedelta(minutes=1)
-_NO_QUEUE = UUID(int=0)
+# In the place of a queue: all queues of the account together, and requests of none.
+OF_ACCOUNT = UUID(int=0)
 _NAMES = ", ".join(FLOWS)
 
 
@@ -32,10 +33,11 @@ def _each(form: str, joint: str = ", ") -> str:
     return joint.join(form.format(name=name) for name in FLOWS)
 
 
+_SUMS = _each("sum(more_{name})::bigint AS {name}")
 _CHANGED = f"""
 WITH used AS (
     SELECT hour, account_id, queue_uuid, {_each("sum({name})::bigint AS {name}")} FROM provisional_usage
-     WHERE hour >= %(since)s AND queue_uuid <> %(no_queue)s GROUP BY hour, account_id, queue_uuid
+     WHERE hour >= %(since)s GROUP BY hour, account_id, queue_uuid
 ), changed AS (
     SELECT u.*, {_each("greatest(u.{name} - coalesce(m.{name}, 0), 0) AS more_{name}")}
       FROM used u LEFT JOIN series_mark m USING (hour, account_id, queue_uuid)
@@ -47,8 +49,10 @@ WITH used AS (
         ON CONFLICT (hour, account_id, queue_uuid) DO UPDATE
        SET marked_at = excluded.marked_at, {_each("{name} = greatest(k.{name}, excluded.{name})")}
 ), more AS (
-    SELECT account_id, queue_uuid, {_each("sum(more_{name})::bigint AS {name}")} FROM changed
-     WHERE %(counts)s GROUP BY account_id, queue_uuid
+    SELECT account_id, queue_uuid, {_SUMS} FROM changed
+     WHERE %(counts)s AND queue_uuid <> %(of_account)s GROUP BY account_id, queue_uuid
+    UNION ALL
+    SELECT account_id, %(of_account)s, {_SUMS} FROM changed WHERE %(counts)s GROUP BY account_id
 )"""
 _COLLECT = f"""{_CHANGED}, totals AS (
     INSERT INTO series_queue AS q (account_id, queue_uuid, {_NAMES}, waiting, in_flight, delayed, oldest_sent_ms)
@@ -127,7 +131,7 @@ def collect(reading: MeterReading, now: datetime) -> list[UUID] | None:
             _COLLECT,
             {
                 "since": now - timedelta(hours=limits.COLLECTED_HOURS + 1),
-                "no_queue": _NO_QUEUE,
+                "of_account": OF_ACCOUNT,
                 "queues": limits.COLLECTED_QUEUES_MAX,
                 "looked_at": looked_at,
                 # What was used before the first look of all belongs to no minute.
@@ -135,7 +139,7 @@ def collect(reading: MeterReading, now: datetime) -> list[UUID] | None:
                 "at": minute_of(_middle(clock.looked_at, looked_at)),
             },
         )
-        used = [queue for (queue,) in cursor.fetchall()]
+        used = [queue for (queue,) in cursor.fetchall() if queue != OF_ACCOUNT]
         if not reading.missing:
             cursor.execute(_COVER, _covered(clock.complete_at, looked_at))
             clock.complete_at = looked_at

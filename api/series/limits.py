@@ -45,7 +45,8 @@ METRIC_PERIOD_S_MAX = 86_400
 # Steps of the stored series that one call goes through, over all of its queries.
 METRIC_STEPS_MAX = 150_000
 METRIC_POINTS_MAX = 50_000
-SCRAPED_QUEUES_MAX = 10_000
+# Queues of one answer to Prometheus: some 4 MB of text.
+SCRAPED_QUEUES_MAX = 5_000
 
 assert COLLECT_INTERVAL_S < METER_INTERVAL_S, "each look of the meter is collected before the next one"
 assert METER_INTERVAL_S < COVERED_GAP_S_MAX

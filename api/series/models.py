@@ -5,6 +5,8 @@ series_queue     of a queue that was ever used: totals since the first, what it 
 series_minute    of a queue and minute: what happened; what it holds, if that changed
 series_rollup    the same of 5 minutes or an hour
 series_coverage  minutes and buckets of which the figures are known: where a queue has no row, nothing happened
+
+Rows of flows with the queue 0 are those of the whole account.
 """
 
 from __future__ import annotations

@@ -9,10 +9,9 @@ from uuid import UUID
 
 from django.db import connection
 
-from api.queues.models import Queue
 from api.series import limits
 from api.series.metrics import Metric, MetricKind, Statistic
-from api.series.models import SeriesClock, SeriesCoverage, SeriesQueue
+from api.series.models import SeriesClock, SeriesCoverage
 from api.series.points import Held, MetricPoint, Step, StepRow, points_of
 
 
@@ -108,13 +107,6 @@ class SeriesReader:
             for at, *row in cursor.fetchall():
                 rows[_seconds(at)] = StepRow(*row)
         return rows, _held_before(rows, _seconds(base.start))
-
-
-def queue_totals(account_id: str, limit: int) -> list[tuple[Queue, SeriesQueue | None]]:
-    """The account's queues by name, each with its totals, where it was ever used."""
-    queues = list(Queue.objects.filter(account_id=account_id, state="active").order_by("name")[:limit])
-    totals = {row.queue_uuid: row for row in SeriesQueue.objects.filter(account_id=account_id)}
-    return [(queue, totals.get(queue.uuid)) for queue in queues]
 
 
 def collected_up_to() -> datetime | None:

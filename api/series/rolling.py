@@ -13,7 +13,7 @@ from typing import NamedTuple
 from django.db import connection, transaction
 
 from api.series import limits
-from api.series.collecting import FLOWS
+from api.series.collecting import FLOWS, OF_ACCOUNT
 
 _FLOWS = ", ".join(FLOWS)
 _HELD = ("waiting", "in_flight", "delayed")
@@ -75,7 +75,7 @@ _LAST = "SELECT max(at) FROM series_coverage WHERE minutes = %s"
 _FIRST_MINUTE = "SELECT min(at) FROM series_coverage WHERE minutes = 1"
 _REMOVE = "DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {old} LIMIT %s))"
 _GONE = (
-    "NOT EXISTS (SELECT FROM queue q WHERE q.account_id = series_queue.account_id"
+    f"queue_uuid <> '{OF_ACCOUNT}' AND NOT EXISTS (SELECT FROM queue q WHERE q.account_id = series_queue.account_id"
     " AND q.uuid = series_queue.queue_uuid AND q.state <> 'deleted')"
 )
 

@@ -33,6 +33,7 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "api",
     "api.accounts",
+    "api.alarms",
     "api.encryption",
     "api.queues",
     "api.schedules",

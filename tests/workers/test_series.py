@@ -79,7 +79,7 @@ def test_round_writes_what_happened_and_what_is_held(caller: Caller, monkeypatch
     meter(caller.account_id, floor_hour(now), queue, messages_sent=4)
     note_reading(now, 5, now, "")
     assert rounds.collect_series() == 1 and rounds.collect_series() == 0
-    assert sum(row.messages_sent for row in SeriesMinute.objects.all()) == 4
+    assert sum(row.messages_sent for row in SeriesMinute.objects.filter(queue_uuid=queue)) == 4
     found = SeriesQueue.objects.get(account_id=caller.account_id, queue_uuid=queue)
     assert (found.waiting, found.in_flight, found.delayed, found.oldest_sent_ms) == (3, 1, 2, 3000)
 

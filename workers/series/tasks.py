@@ -24,6 +24,20 @@ def roll_series() -> None:
     _run(rounds.roll_series)
 
 
+@app.task(name="workers.series.judge_alarms")
+def judge_alarms() -> None:
+    from workers.series import alarms
+
+    _run(alarms.judge_alarms)
+
+
+@app.task(name="workers.series.mail_alarms")
+def mail_alarms() -> None:
+    from workers.series import alarms
+
+    _run(alarms.mail_alarms)
+
+
 def _run(work: Callable[[], int]) -> None:
     from django.db import close_old_connections
 

@@ -12,8 +12,8 @@ from frontend.authz.request_context import person_caller
 
 ACCOUNT = "123456789012"
 ANN = person_caller(ACCOUNT, "ann")
-READS = {"GetAccount", "ListMembers", "ListKeys", "ListAuditEntries", "sqs:GetQueueAttributes"}
-WORKS = READS | {"PeekMessages", "RemoveMessage", "sqs:SetQueueAttributes"}
+READS = {"GetAccount", "ListMembers", "ListKeys", "ListAuditEntries", "GetMetricData", "ListAlarms", "sqs:GetQueueAttributes"}
+WORKS = READS | {"PeekMessages", "PutAlarm", "RemoveMessage", "sqs:SetQueueAttributes"}
 RUNS = WORKS | {"ManageMembers", "CreateKey", "UpdateAccount"}
 EXPECTED = {
     "owner": RUNS | {"CloseAccount", "ManageOwners"},

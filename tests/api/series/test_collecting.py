@@ -64,7 +64,7 @@ def test_worker_that_dies_in_the_middle_leaves_it_to_the_next_one(caller: Caller
         raise RuntimeError
     assert look(after(1)) == [QUEUE] and look(after(2)) == []
     assert sum(sent(caller.account_id).values()) == 5
-    assert SeriesQueue.objects.get().messages_sent == 5
+    assert SeriesQueue.objects.get(queue_uuid=QUEUE).messages_sent == 5
 
 
 def test_queue_that_does_nothing_has_no_new_rows(caller: Caller) -> None:
@@ -136,6 +136,18 @@ def test_what_one_tick_cannot_write_comes_with_the_next(caller: Caller, monkeypa
         meter(caller.account_id, NOON, queue, messages_sent=1)
     seen = [set(look(after(minute)) or []) for minute in (1, 2, 3, 4)]
     assert [len(one) for one in seen] == [2, 2, 1, 0] and set.union(*seen) == set(queues)
+
+
+def test_account_has_the_sum_of_its_queues_and_what_is_of_none(caller: Caller) -> None:
+    account = caller.account_id
+    look(after(0))
+    meter(account, NOON, messages_sent=5)
+    meter(account, NOON, uuid.UUID(int=8), messages_sent=6)
+    meter(account, NOON, collecting.OF_ACCOUNT, requests=9)
+    assert set(look(after(0.5)) or []) == {QUEUE, uuid.UUID(int=8)}
+    found = [values(account, name, after(0), after(3), queue=collecting.OF_ACCOUNT)[0] for name in
+             ("NumberOfMessagesSent", "NumberOfRequests")]  # fmt: skip
+    assert found == [11, 9]
 
 
 def test_accounts_do_not_mix(caller: Caller) -> None:
