@@ -107,5 +107,5 @@ def _named(account_id: str, alarm: MetricAlarm | None) -> Any:
 
 def _shown(alarm: MetricAlarm, queue: str) -> Any:
     fields = MetricAlarmSerializer().fields
-    shown = {name: queue if name == "queue" else getattr(alarm, name) for name in fields}
+    shown = {name: queue if name == "queue" else getattr(alarm, str(name)) for name in fields}
     return MetricAlarmSerializer(shown).data

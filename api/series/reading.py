@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection
@@ -95,11 +95,11 @@ class SeriesReader:
 
     def _rows(self, query: MetricQuery, base: _Base) -> tuple[Mapping[int, StepRow], Held | None]:
         rows: dict[int, StepRow] = {}
-        whose = {"account": self._account_id, "queue": query.queue_uuid}
+        whose: dict[str, Any] = {"account": self._account_id, "queue": query.queue_uuid}
         held_since = base.start - timedelta(seconds=limits.LEVEL_HELD_S)
         with connection.cursor() as cursor:
             if base.minutes > 1:
-                given = {**whose, "minutes": base.minutes, "start": held_since, "end": base.split}
+                given: dict[str, Any] = {**whose, "minutes": base.minutes, "start": held_since, "end": base.split}
                 cursor.execute(_rollup_sql(query.metric), given)
                 rows = {_seconds(at): StepRow(*row) for at, *row in cursor.fetchall()}
             since = base.split if base.minutes > 1 else held_since

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import connection, transaction
 
@@ -105,7 +105,7 @@ def buckets_due(now: datetime) -> Iterator[Bucket]:
 @transaction.atomic
 def roll_up(bucket: Bucket) -> bool:
     """False: another worker did."""
-    given = {
+    given: dict[str, Any] = {
         "minutes": bucket.minutes,
         "start": bucket.start,
         "end": bucket.end,

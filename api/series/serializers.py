@@ -34,7 +34,7 @@ class MetricQuerySerializer(StrictSerializer):
 class MetricDataRequestSerializer(StrictSerializer):
     start = serializers.DateTimeField()
     end = serializers.DateTimeField()
-    queries = MetricQuerySerializer(many=True, min_length=1, max_length=limits.METRIC_QUERIES_MAX)
+    queries = serializers.ListField(child=MetricQuerySerializer(), min_length=1, max_length=limits.METRIC_QUERIES_MAX)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if attrs["start"] >= attrs["end"]:

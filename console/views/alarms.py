@@ -168,7 +168,7 @@ def _spec(form: Mapping[str, Any]) -> AlarmSpec:
         raise invalid("There is no such metric.")
     try:
         statistic = Statistic(form.get("statistic") or metric.statistics[0])
-        comparison, missing = Comparison(form.get("comparison")), MissingData(form.get("missing"))
+        comparison, missing = Comparison(form.get("comparison", "")), MissingData(form.get("missing", ""))
     except ValueError:
         raise invalid("Choose a statistic, a comparison and what missing data means.") from None
     return AlarmSpec(

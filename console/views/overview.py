@@ -85,7 +85,9 @@ def attention(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
         "dead": [(name, known[name]) for name in dead if known.get(name, {}).get("waiting")],
         "parked": [(name, one) for name, one in known.items() if one["parked_groups"]],
         "paused": [queue.name for queue in paused],
-        "alarms": [one for one in alarms_of(visit.account_id) if one.state == AlarmState.ALARM] if visit.reads_alarms else [],
+        "alarms": [one for one in alarms_of(visit.account_id) if one.state == AlarmState.ALARM]
+        if visit.reads_alarms
+        else [],
         "now": clock.now(),
         "waiting": sum(one["waiting"] for one in known.values()),
         "in_flight": sum(one["in_flight"] for one in known.values()),

@@ -63,7 +63,7 @@ def test_form_comes_back_with_what_was_typed_and_why(ann: Browser, wrong: dict[s
     page = ann.at("alarms/new")
     answer = ann.post(page, {**FORM, **wrong}, page)
     text = answer.content.decode()
-    assert answer.status_code == 400 and says in text and 'value="3"' in text
+    assert answer.status_code == 400 and says in text and 'value="2"' in text
     assert not MetricAlarm.objects.exists()
 
 

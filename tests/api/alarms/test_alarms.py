@@ -125,9 +125,9 @@ def test_alarms_that_change_all_the_time_write_so_many_mails_an_hour(
     caller: Caller, orders: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "ALARM_MAILS_PER_HOUR_MAX", 2)
-    know(clock.now())
     for name in ("one", "two", "three"):
         put(caller, name)
+    know(clock.now())
     judge_alarms()
     assert mail_alarms() == 2
     assert sorted(event.not_mailed for event in AlarmEvent.objects.all()) == ["", "", actions.TOO_MANY]

@@ -12,7 +12,9 @@ from frontend.authz.request_context import person_caller
 
 ACCOUNT = "123456789012"
 ANN = person_caller(ACCOUNT, "ann")
-READS = {"GetAccount", "ListMembers", "ListKeys", "ListAuditEntries", "GetMetricData", "ListAlarms", "sqs:GetQueueAttributes"}
+READS = {
+    "GetAccount", "ListMembers", "ListKeys", "ListAuditEntries", "GetMetricData", "ListAlarms", "sqs:GetQueueAttributes",
+}  # fmt: skip
 WORKS = READS | {"PeekMessages", "PutAlarm", "RemoveMessage", "sqs:SetQueueAttributes"}
 RUNS = WORKS | {"ManageMembers", "CreateKey", "UpdateAccount"}
 EXPECTED = {
