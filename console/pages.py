@@ -31,6 +31,8 @@ _ACTS_IN_WORDS = {
     Act.READ_METRICS: "see metrics",
     Act.READ_ALARMS: "see alarms",
     Act.MANAGE_ALARMS: "change alarms",
+    Act.MUTE_ALARMS: "mute alarms",
+    Act.DELETE_ALARMS: "delete alarms",
     Act.READ_KEYS: "see keys",
     Act.MANAGE_KEYS: "make or revoke keys",
     Act.READ_MEMBERS: "see members",

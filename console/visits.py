@@ -117,6 +117,14 @@ class AccountVisit(Visit):
         return self.may_change(Act.MANAGE_ALARMS)
 
     @property
+    def mutes_alarms(self) -> bool:
+        return self.may_change(Act.MUTE_ALARMS)
+
+    @property
+    def deletes_alarms(self) -> bool:
+        return self.may_change(Act.DELETE_ALARMS)
+
+    @property
     def reads_messages(self) -> bool:
         return self.may_change(Act.READ_MESSAGES)
 

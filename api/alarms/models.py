@@ -28,7 +28,7 @@ class MetricAlarm(models.Model):
     breaching = models.IntegerField()
     missing = models.CharField(max_length=_WORD_CHARACTERS)
     mail_to = models.JSONField(default=list)
-    # Until then changes are noted and nobody is written to.
+    # Until then changes are noted and not mailed.
     muted_until = models.DateTimeField(null=True)
     state = models.CharField(max_length=_WORD_CHARACTERS, default=AlarmState.NO_DATA.value)
     state_reason = models.CharField(max_length=limits.ALARM_REASON_CHARACTERS_MAX, default="")

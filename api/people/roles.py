@@ -42,6 +42,8 @@ class Act(enum.StrEnum):
     READ_METRICS = "penstock:GetMetricData"
     READ_ALARMS = "penstock:ListAlarms"
     MANAGE_ALARMS = "penstock:PutAlarm"
+    MUTE_ALARMS = "penstock:MuteAlarm"
+    DELETE_ALARMS = "penstock:DeleteAlarm"
     READ_KEYS = "penstock:ListKeys"
     MANAGE_KEYS = "penstock:CreateKey"
     READ_AUDIT = "penstock:ListAuditEntries"

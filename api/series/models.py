@@ -131,7 +131,7 @@ class SeriesRollup(_Flows):
 
 
 class SeriesCoverage(models.Model):
-    """Of the whole installation: of a bucket of `minutes`, so many were covered. A bucket has its row once it is rolled
+    """How many minutes of a bucket are covered, for the whole installation. A bucket has its row once it is rolled
     up, in the same transaction."""
 
     pk = models.CompositePrimaryKey("minutes", "at")

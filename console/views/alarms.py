@@ -19,7 +19,7 @@ from api.alarms.models import MetricAlarm
 from api.people.roles import Act
 from api.series.metrics import METRICS, Statistic
 from console.error_notices import notice_of
-from console.pages import account_page, told
+from console.pages import account_page, denied, told
 from console.templatetags.words import span
 from console.visits import AccountVisit
 
@@ -72,13 +72,13 @@ def new_alarm(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
 
 @account_page(Act.READ_ALARMS, "GET", "POST")
 def one_alarm(request: HttpRequest, visit: AccountVisit, alarm: str) -> HttpResponse:
+    if request.method == "POST" and not visit.may(Act.MANAGE_ALARMS):
+        return denied(request, Act.MANAGE_ALARMS)
     found = _alarm_or_404(visit, alarm)
     refusal, form = None, _form_of(visit, found)
     if request.method == "POST":
         form = request.POST.dict()
         try:
-            if not visit.manages_alarms:
-                raise invalid("Your role in this account does not allow to change alarms.")
             actions.put_alarm(visit.actor, visit.account_id, alarm, _spec(form))
             return told(alarm_url(visit, alarm), "The alarm is changed. It is judged within a minute.")
         except AlarmError as error:
@@ -100,7 +100,7 @@ def one_alarm(request: HttpRequest, visit: AccountVisit, alarm: str) -> HttpResp
     return render(request, "console/alarms/alarm.html", shown, status=refusal.status if refusal else 200)
 
 
-@account_page(Act.MANAGE_ALARMS, "POST")
+@account_page(Act.MUTE_ALARMS, "POST")
 def mute(request: HttpRequest, visit: AccountVisit, alarm: str) -> HttpResponse:
     _alarm_or_404(visit, alarm)
     hours = request.POST.get("hours", "")
@@ -110,7 +110,7 @@ def mute(request: HttpRequest, visit: AccountVisit, alarm: str) -> HttpResponse:
     return told(alarm_url(visit, alarm), text, "warn" if until else "good")
 
 
-@account_page(Act.MANAGE_ALARMS, "POST")
+@account_page(Act.DELETE_ALARMS, "POST")
 def delete(request: HttpRequest, visit: AccountVisit, alarm: str) -> HttpResponse:
     _alarm_or_404(visit, alarm)
     actions.delete_alarm(visit.actor, visit.account_id, alarm)

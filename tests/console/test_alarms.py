@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -10,6 +11,9 @@ import pytest
 from api import clock
 from api.alarms.actions import note_values
 from api.alarms.models import MetricAlarm
+from api.audit.actions import OPERATOR
+from api.iam.actions.policies import attach_to_member, create_policy
+from api.people.models import Person
 from tests.console.browsing import Browser, queue_row
 
 pytestmark = pytest.mark.django_db
@@ -55,7 +59,7 @@ def test_alarm_is_set_changed_muted_and_deleted_by_its_pages(ann: Browser) -> No
     [
         ({"queue": "other"}, "no queue other"), ({"threshold": "much"}, "a number"), ({"threshold": "nan"}, "a number"),
         ({"periods": "x"}, "whole numbers"), ({"metric": "x"}, "no such metric"), ({"missing": "x"}, "Choose"),
-        ({"mail_to": "nobody"}, "e-mail address"), ({"name": "a b"}, "letters"),
+        ({"mail_to": "no-address"}, "e-mail address"), ({"name": "a b"}, "letters"),
     ],
 )  # fmt: skip
 def test_form_comes_back_with_what_was_typed_and_why(ann: Browser, wrong: dict[str, str], says: str) -> None:
@@ -92,10 +96,32 @@ def test_reader_sees_alarms_and_changes_none(ann: Browser, join: Callable[..., B
     assert "Mute" not in text and "Delete" not in text and "Change the alarm" not in text
     page = reader.at("alarm/backlog")
     assert reader.get(reader.at("alarms/new")).status_code == 403
-    assert reader.post(page, FORM).status_code == 400
+    assert reader.post(page, FORM).status_code == 403
     for tail in ("/mute", "/delete"):
         assert reader.post(page + tail, {"hours": "8"}).status_code == 403
     assert MetricAlarm.objects.get().muted_until is None
+
+
+def test_policy_that_denies_an_action_on_alarms_counts_on_pages(ann: Browser, join: Callable[..., Browser]) -> None:
+    queue_row(ann.account_id, "orders")
+    make(ann)
+    guest = join(ann, "developer")
+    page = guest.at("alarm/backlog")
+    for action, tail, offered in (("MuteAlarm", "/mute", "Mute"), ("DeleteAlarm", "/delete", "Delete")):
+        deny_in_account(guest, f"penstock:{action}")
+        assert guest.post(page + tail, {"hours": "8"}).status_code == 403
+        assert offered not in text_of(guest, "alarm/backlog")
+    deny_in_account(guest, "penstock:PutAlarm")
+    assert guest.post(page, FORM).status_code == 403 and guest.get(guest.at("alarms/new")).status_code == 403
+
+
+def deny_in_account(browser: Browser, action: str) -> None:
+    """A policy that is attached to the member."""
+    name = f"no-{action.partition(':')[2].lower()}"
+    statement = {"Effect": "Deny", "Action": action, "Resource": "*"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    create_policy(OPERATOR, browser.account_id, name, document)
+    attach_to_member(OPERATOR, browser.account_id, Person.objects.get(email=browser.email).pk, name)
 
 
 def test_alarms_of_another_account_are_not_found(ann: Browser) -> None:

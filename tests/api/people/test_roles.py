@@ -15,7 +15,7 @@ ANN = person_caller(ACCOUNT, "ann")
 READS = {
     "GetAccount", "ListMembers", "ListKeys", "ListAuditEntries", "GetMetricData", "ListAlarms", "sqs:GetQueueAttributes",
 }  # fmt: skip
-WORKS = READS | {"PeekMessages", "PutAlarm", "RemoveMessage", "sqs:SetQueueAttributes"}
+WORKS = READS | {"PeekMessages", "PutAlarm", "MuteAlarm", "DeleteAlarm", "RemoveMessage", "sqs:SetQueueAttributes"}
 RUNS = WORKS | {"ManageMembers", "CreateKey", "UpdateAccount"}
 EXPECTED = {
     "owner": RUNS | {"CloseAccount", "ManageOwners"},
