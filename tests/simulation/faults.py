@@ -85,6 +85,8 @@ TIGHT_SENDS = {
     "storage_nodes.client.connection.CLIENT_WRITE_BUFFER_BYTES": TIGHT_BYTES // 4,
     "storage_nodes.client.sequences.PRODUCER_WINDOW_RECORDS": 64,
     "storage_nodes.machines.producers.PRODUCER_WINDOW_RECORDS": 64,
+    # No send has more records than a producer's window (storage_nodes/limits.py).
+    "storage_nodes.machines.queue.letters.DEAD_LETTERS_PER_MOVE_MAX": 50,
 }
 # A queue's retention is a minute at least: longer than most seeds live.
 SHORT = {"storage_nodes.machines.queue.machine.RETENTION_MS_MIN": 1}
