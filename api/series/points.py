@@ -14,7 +14,7 @@ from api.series.limits import LEVEL_HELD_S
 from api.series.metrics import Metric, MetricKind, Statistic
 
 
-class Step(NamedTuple):
+class SeriesStep(NamedTuple):
     """`at_s`: its beginning, seconds since the epoch. `covered_s`: of how much of it the figures are known."""
 
     at_s: int
@@ -62,7 +62,7 @@ def points_of(
     metric: Metric,
     statistic: Statistic,
     period_s: int,
-    steps: Sequence[Step],
+    steps: Sequence[SeriesStep],
     rows: Mapping[int, StepRow],
     held: Held | None = None,
 ) -> list[MetricPoint]:
@@ -80,7 +80,7 @@ def points_of(
 
 
 def _flows(
-    metric: Metric, steps: Sequence[Step], rows: Mapping[int, StepRow], held: Held | None
+    metric: Metric, steps: Sequence[SeriesStep], rows: Mapping[int, StepRow], held: Held | None
 ) -> Iterator[tuple[int, _Share]]:
     for step in steps:
         row = rows.get(step.at_s)
@@ -90,7 +90,7 @@ def _flows(
 
 
 def _levels(
-    metric: Metric, steps: Sequence[Step], rows: Mapping[int, StepRow], held: Held | None
+    metric: Metric, steps: Sequence[SeriesStep], rows: Mapping[int, StepRow], held: Held | None
 ) -> Iterator[tuple[int, _Share]]:
     at_s, last = held or Held(0, 0)
     for step in steps:
@@ -105,7 +105,7 @@ def _levels(
             yield step.at_s, _held_share(metric, step, end_s, last)
 
 
-def _held_share(metric: Metric, step: Step, end_s: int, last: int) -> _Share:
+def _held_share(metric: Metric, step: SeriesStep, end_s: int, last: int) -> _Share:
     if metric.kind is MetricKind.LEVEL or not last:
         return _Share(step.length_s, 0, 0, last, last, last)
     low, high = max(0.0, step.at_s - last / 1000), max(0.0, end_s - last / 1000)

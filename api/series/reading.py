@@ -12,7 +12,7 @@ from django.db import connection
 from api.series import limits
 from api.series.metrics import Metric, MetricKind, Statistic
 from api.series.models import SeriesClock, SeriesCoverage
-from api.series.points import Held, MetricPoint, Step, StepRow, points_of
+from api.series.points import Held, MetricPoint, SeriesStep, StepRow, points_of
 
 
 class SeriesError(Exception):
@@ -39,7 +39,7 @@ class _Base(NamedTuple):
     start: datetime
     minutes: int
     split: datetime
-    steps: list[Step]
+    steps: list[SeriesStep]
 
 
 class SeriesReader:
@@ -81,15 +81,15 @@ class SeriesReader:
 
     def _read_steps(self, minutes: int, start: datetime) -> _Base:
         split = start
-        steps: list[Step] = []
+        steps: list[SeriesStep] = []
         if minutes > 1:
             rolled = _coverage(minutes, start, self._span.end)
-            steps = [Step(_seconds(at), minutes * 60, covered * 60) for at, covered in rolled]
+            steps = [SeriesStep(_seconds(at), minutes * 60, covered * 60) for at, covered in rolled]
             split = rolled[-1][0] + timedelta(minutes=minutes) if rolled else start
         at = _floor(max(split, self._now - _kept(1)), 60)
         covered = {minute for minute, _ in _coverage(1, at, self._span.end)}
         while at < self._span.end:
-            steps.append(Step(_seconds(at), 60, 60 if at in covered else 0))
+            steps.append(SeriesStep(_seconds(at), 60, 60 if at in covered else 0))
             at += timedelta(minutes=1)
         return _Base(start, minutes, split, steps)
 

@@ -12,9 +12,8 @@ from frontend.authz.request_context import person_caller
 
 ACCOUNT = "123456789012"
 ANN = person_caller(ACCOUNT, "ann")
-READS = {
-    "GetAccount", "ListMembers", "ListKeys", "ListAuditEntries", "GetMetricData", "ListAlarms", "sqs:GetQueueAttributes",
-}  # fmt: skip
+READS = {"GetAccount", "ListMembers", "ListKeys", "ListAuditEntries", "GetMetricData", "ListAlarms"}
+READS |= {"sqs:GetQueueAttributes"}
 WORKS = READS | {"PeekMessages", "PutAlarm", "MuteAlarm", "DeleteAlarm", "RemoveMessage", "sqs:SetQueueAttributes"}
 RUNS = WORKS | {"ManageMembers", "CreateKey", "UpdateAccount"}
 EXPECTED = {

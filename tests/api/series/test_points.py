@@ -6,14 +6,14 @@ import pytest
 
 from api.series.limits import LEVEL_HELD_S
 from api.series.metrics import METRICS, Statistic
-from api.series.points import Held, Step, StepRow, points_of
+from api.series.points import Held, SeriesStep, StepRow, points_of
 
 FLOW, SIZE = METRICS["NumberOfMessagesSent"], METRICS["SentMessageSize"]
 LEVEL, AGE = METRICS["ApproximateNumberOfMessagesVisible"], METRICS["ApproximateAgeOfOldestMessage"]
 
 
-def minutes(count: int, *gaps: int) -> list[Step]:
-    return [Step(number * 60, 60, 0 if number in gaps else 60) for number in range(count)]
+def minutes(count: int, *gaps: int) -> list[SeriesStep]:
+    return [SeriesStep(number * 60, 60, 0 if number in gaps else 60) for number in range(count)]
 
 
 def level(last: int) -> StepRow:
