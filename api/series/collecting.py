@@ -50,9 +50,9 @@ WITH used AS (
        SET marked_at = excluded.marked_at, {_each("{name} = greatest(k.{name}, excluded.{name})")}
 ), more AS (
     SELECT account_id, queue_uuid, {_SUMS} FROM changed
-     WHERE %(counts)s AND queue_uuid <> %(of_account)s GROUP BY account_id, queue_uuid
+     WHERE queue_uuid <> %(of_account)s GROUP BY account_id, queue_uuid
     UNION ALL
-    SELECT account_id, %(of_account)s, {_SUMS} FROM changed WHERE %(counts)s GROUP BY account_id
+    SELECT account_id, %(of_account)s, {_SUMS} FROM changed GROUP BY account_id
 )"""
 _COLLECT = f"""{_CHANGED}, totals AS (
     INSERT INTO series_queue AS q (account_id, queue_uuid, {_NAMES}, waiting, in_flight, delayed, oldest_sent_ms)
@@ -68,12 +68,18 @@ _COVER = """
 INSERT INTO series_coverage (minutes, at, covered)
 SELECT 1, minute, 1 FROM generate_series(%(first)s, %(last)s, interval '1 minute') minute ON CONFLICT DO NOTHING
 """
+# With the first look: queues that hold messages from before, and are not used.
+_SEED = f"""
+INSERT INTO series_queue (account_id, queue_uuid, {_NAMES}, waiting, in_flight, delayed, oldest_sent_ms)
+SELECT account_id, uuid, {_each("0")}, 0, 0, 0, 0 FROM queue WHERE state = 'active' ON CONFLICT DO NOTHING
+"""
 # Those that were used in this moment, then those that hold something, the one that was not looked at for longest first.
 _TO_LOOK_AT = """
 SELECT q.account_id, q.uuid, ARRAY(SELECT jsonb_array_elements_text(q.partitions)::bigint)
   FROM queue q JOIN series_queue s
     ON s.account_id = q.account_id AND s.queue_uuid = q.uuid
- WHERE q.state = 'active' AND (q.uuid = ANY(%(used)s) OR s.waiting <> 0 OR s.in_flight <> 0 OR s.delayed <> 0)
+ WHERE q.state = 'active' AND (q.uuid = ANY(%(used)s) OR s.waiting <> 0 OR s.in_flight <> 0 OR s.delayed <> 0
+        OR s.looked_at IS NULL)
  ORDER BY (q.uuid = ANY(%(used)s)) DESC, s.looked_at NULLS FIRST LIMIT %(queues)s
 """
 _NOTE_LEVELS = f"""
@@ -127,6 +133,8 @@ def collect(reading: MeterReading, now: datetime) -> list[UUID] | None:
         return None
     looked_at = reading.ended_at - timedelta(milliseconds=reading.took_ms)
     with connection.cursor() as cursor:
+        if clock.looked_at is None:
+            cursor.execute(_SEED)
         cursor.execute(
             _COLLECT,
             {
@@ -134,8 +142,6 @@ def collect(reading: MeterReading, now: datetime) -> list[UUID] | None:
                 "of_account": OF_ACCOUNT,
                 "queues": limits.COLLECTED_QUEUES_MAX,
                 "looked_at": looked_at,
-                # What was used before the first look of all belongs to no minute.
-                "counts": clock.looked_at is not None,
                 "at": minute_of(_middle(clock.looked_at, looked_at)),
             },
         )

@@ -60,4 +60,4 @@ def test_missing_periods_that_breach_count_with_the_others() -> None:
 
 
 def test_reason_names_the_breaches_and_the_last_value() -> None:
-    assert judge(RULE, [0, 11, 12.5], OK).reason == "2 of the last 3 periods were above 10; the last value is 12.5."
+    assert judge(RULE, [0, 11, 12.5], OK).reason == "2 of 3 periods are above 10; the last value is 12.5."

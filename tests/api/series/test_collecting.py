@@ -9,7 +9,7 @@ import pytest
 from django.db import transaction
 
 from api.series import collecting, limits
-from api.series.collecting import queues_to_look_at
+from api.series.collecting import QueueLevels, note_levels, queues_to_look_at
 from api.series.models import SeriesClock, SeriesCoverage, SeriesMinute, SeriesQueue
 from tests.api.billing.usage import make_queue
 from tests.api.series.scene import NOON, QUEUE, after, hold, look, meter, values
@@ -33,12 +33,23 @@ def test_what_grew_between_two_looks_is_of_the_minute_between_them(caller: Calle
     assert values(account, "NumberOfMessagesDeleted", after(0), after(3)) == {0: 0, 1: 2, 2: 0}
 
 
-def test_what_was_used_before_the_first_look_of_all_is_of_no_minute(caller: Caller) -> None:
+def test_what_was_used_before_the_first_look_of_all_is_of_its_minute(caller: Caller) -> None:
     meter(caller.account_id, NOON, messages_sent=900)
     look(after(0))
     meter(caller.account_id, NOON, messages_sent=901)
-    look(after(0.5))
-    assert sum(sent(caller.account_id).values()) == 1
+    look(after(1.5))
+    assert sent(caller.account_id, last=2) == {0: 900, 1: 1}
+
+
+def test_queue_that_held_messages_before_the_first_look_of_all_is_looked_at(caller: Caller) -> None:
+    queue = make_queue(caller.account_id, "old")
+    look(after(0))
+    assert [held.queue_uuid for held in queues_to_look_at([])] == [queue]
+    note_levels([QueueLevels(caller.account_id, queue, 3, 0, 0, 0)], after(0))
+    assert values(caller.account_id, "ApproximateNumberOfMessagesVisible", NOON, after(1), queue=queue) == {0: 3}
+    look(after(1))
+    note_levels([QueueLevels(caller.account_id, queue, 0, 0, 0, 0)], after(1))
+    assert queues_to_look_at([]) == []
 
 
 def test_partitions_and_front_ends_add_up(caller: Caller) -> None:
@@ -163,8 +174,8 @@ def test_queues_that_hold_something_are_looked_at_after_those_that_were_used(
     account = caller.account_id
     held, used, idle = (make_queue(account, name) for name in ("held", "used", "idle"))
     SeriesQueue.objects.bulk_create(
-        [SeriesQueue(account_id=account, queue_uuid=held, waiting=4), SeriesQueue(account_id=account, queue_uuid=used),
-         SeriesQueue(account_id=account, queue_uuid=idle)]
+        [SeriesQueue(account_id=account, queue_uuid=queue, waiting=waiting, looked_at=NOON)
+         for queue, waiting in ((held, 4), (used, 0), (idle, 0))]
     )  # fmt: skip
     assert [queue.queue_uuid for queue in queues_to_look_at([used])] == [used, held]
     monkeypatch.setattr(collecting.limits, "LEVEL_PARTITIONS_MAX", 1)
