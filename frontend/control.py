@@ -12,7 +12,7 @@ import base64
 import hashlib
 import hmac
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import httpx2
@@ -138,6 +138,16 @@ class ControlPlane:
         RequestError."""
         told = msgspec.json.encode({"uses": uses})
         await self._ask("/internal/encryption-keys/used", Principal("", ""), request_id, told)
+
+    async def note_data_key_uses(self, request_id: str, uses: Sequence[tuple[str, int, int]]) -> None:
+        """Queue, version and messages sealed since this was said last. Said by this process, for no account. Raises
+        RequestError."""
+        await self._ask("/internal/data-keys/used", Principal("", ""), request_id, msgspec.json.encode({"uses": uses}))
+
+    async def note_refused_calls(self, request_id: str, calls: Sequence[tuple[str | int, ...]]) -> None:
+        """Account, key, action, resource, source and count of each kind. Said by this process, for no account. Raises
+        RequestError."""
+        await self._ask("/internal/refused-calls", Principal("", ""), request_id, msgspec.json.encode({"calls": calls}))
 
     async def _ask(self, path: str, principal: Principal, request_id: str, body: bytes) -> dict[str, Any]:
         headers = self._vouch("POST", path.encode(), principal, request_id, body)

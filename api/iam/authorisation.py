@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from api.audit.refusals import Refusal, note_refusals
 from api.iam.errors import AccessDenied
 from api.iam.selectors import KeyRightsFound, key_rights, member_rights
 from api.internal.principal import ForwardedPrincipal
@@ -41,14 +42,14 @@ class Targets(NamedTuple):
 
 
 def require(principal: ForwardedPrincipal, demands: Sequence[Demand], targets: Targets) -> None:
-    """Raises AccessDenied where a demand is not allowed."""
+    """Raises AccessDenied where a demand is not allowed, and then the audit trail has it."""
     found = _rights_of(principal)
     if found is None:
         raise AccessDenied("The key is not valid any more.")
     sides: dict[str, _QueueSide] = {}
     for demand in demands:
-        if _is_made(demand, targets):
-            for name in _names_of(demand, targets):
+        if is_made(demand, targets):
+            for name in names_of(demand, targets):
                 side = _NO_QUEUE
                 if demand.target in _OF_QUEUES:
                     side = sides[name] = sides.get(name) or _queue_side(principal.account_id, name)
@@ -94,10 +95,17 @@ def _require_one(
     )
     decision = evaluate(request, NO_POLICY if rights is None else rights.policy, side.policy)
     if not decision.allowed:
+        note_refusals([_refusal(principal, demand.action, request.resource_arn)])
         raise AccessDenied(refusal_text(request, decision, request.resource_arn))
 
 
-def _is_made(demand: Demand, targets: Targets) -> bool:
+def _refusal(principal: ForwardedPrincipal, action: str, arn: str) -> Refusal:
+    who, source = principal.access_key_id, principal.source_ip
+    return Refusal(principal.account_id, who, action, arn, source, request_id=principal.request_id)
+
+
+def is_made(demand: Demand, targets: Targets) -> bool:
+    """Does the operation ask for this, of these targets?"""
     if demand.when is When.TAGS_ARE_SET:
         return bool(targets.tags)
     if demand.when is When.KEY_IS_NAMED:
@@ -105,7 +113,8 @@ def _is_made(demand: Demand, targets: Targets) -> bool:
     return demand.when is When.ALWAYS or (bool(targets.tag_keys) and not targets.tags)
 
 
-def _names_of(demand: Demand, targets: Targets) -> tuple[str, ...]:
+def names_of(demand: Demand, targets: Targets) -> tuple[str, ...]:
+    """The names of what the demand is about."""
     if demand.target is Target.QUEUE:
         return (targets.queue,)
     if demand.target is Target.DESTINATION:

@@ -9,12 +9,17 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from frontend.authz import CompiledPolicy, PolicyKind, join_policies, load_policy
-from frontend.authz.request_context import Caller, key_caller
+from frontend.authz import CompiledPolicy, PolicyKind, compile_policy, join_policies, load_policy
+from frontend.authz.request_context import Caller, key_caller, person_caller
 from frontend.limits import KEY_RIGHTS_CACHED_MAX, POLICIES_COMPILED_MAX
 
 if TYPE_CHECKING:
     from frontend.metadata.records import KeyRecord, PolicyRecord
+
+
+_WEIGHED_BEFORE = compile_policy(
+    '{"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}', PolicyKind.IDENTITY, "page"
+)
 
 
 class Rights(NamedTuple):
@@ -60,3 +65,10 @@ def rights_of(account_id: str, access_key_id: str, policies: Sequence[PolicyReco
 def compiled(policy: PolicyRecord) -> CompiledPolicy:
     """Those that share a policy share what is made of it."""
     return load_policy(policy.text, PolicyKind.IDENTITY, policy.name)
+
+
+@lru_cache(KEY_RIGHTS_CACHED_MAX)
+def page_rights(account_id: str, person_id: str) -> Rights:
+    """Of a person on a page: the control plane has weighed the person's own policies before it made the pass. What the
+    policy of the queue says of the person is left to be weighed."""
+    return Rights(person_caller(account_id, person_id), _WEIGHED_BEFORE, {})

@@ -165,6 +165,16 @@ KEY_USES_HELD_MAX = 20_000
 KEY_USES_TOLD_EVERY_S = 30.0
 KEY_USES_TOLD_MAX = 5_000
 KEY_USES_TOLD_AT_STOP_S = 1.0
+# Messages that were sealed under a data key are told from so many on; of so many keys at a time.
+DATA_KEY_USES_TOLD_MIN = 2**20
+DATA_KEYS_COUNTED_MAX = 100_000
+# Kinds of refused calls that are counted until they are told, with the uses of keys.
+REFUSED_CALLS_HELD_MAX = 20_000
+REFUSED_CALLS_PER_ACCOUNT_MAX = 200
+REFUSED_CALLS_TOLD_MAX = 1_000
+# What the audit trail keeps of a resource and of an address.
+REFUSED_RESOURCE_CHARS_MAX = 200
+SOURCE_CHARS_MAX = 45
 
 # Requests that are counted for the usage stream: rows (account, queue, key) of an hour, beyond which accounts alone are
 # told apart; hours that wait for a stream that is away; and how they are told.

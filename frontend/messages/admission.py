@@ -35,6 +35,7 @@ from frontend.limits.quota_tree import PAYLOAD_QUOTA, QuotaRefusal
 from frontend.metering.request_counts import NO_KEY, NO_QUEUE, REQUESTS, THROTTLED
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
+from frontend.refused_calls import RefusedCall
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
@@ -257,6 +258,8 @@ def _require_action(
         # What an absent queue is told: a denial that a policy states would tell that there is a queue.
         decision = evaluate(request._replace(resource_tags=NO_TAGS), own_policy, NO_POLICY)
     services.meters.count("requests_denied")
+    refused = RefusedCall(caller.account_id, caller.access_key_id, request.action, request.resource_arn)
+    services.refused_calls.note(refused, caller.source_ip)
     raise RequestError("AccessDeniedException", refusal_text(request, decision, request.resource_arn))
 
 

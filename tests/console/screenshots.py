@@ -41,11 +41,31 @@ ACCOUNT_PAGES = {
     "alarms": "alarms",
     "alarm-new": "alarms/new?queue=orders",
     "people": "people",
+    "groups": "groups",
+    "group": "groups/on-call",
+    "policies": "policies",
+    "policy": "policies/send-orders",
+    "policy-form": "policies/send-orders?as=form",
+    "policy-new": "new-policy?start=receive",
+    "simulator": "simulator?who=policy:send-orders&action=sqs:SendMessage+sqs:PurgeQueue&resource=orders-eu",
     "keys": "keys",
+    "encryption-keys": "encryption-keys",
+    "quotas": "quotas",
     "audit": "audit",
     "settings": "settings",
 }
-OPERATOR_PAGES = {"cluster": "operators/", "accounts": "operators/accounts"}
+OPERATOR_PAGES = {
+    "cluster": "operators/",
+    "quota-requests": "operators/quota-requests",
+    "quotas-installation": "operators/quotas",
+    "accounts": "operators/accounts",
+}
+# Pages that a link of another page leads to.
+LINKED_PAGES = {
+    "key": ("keys", "checkout"),
+    "encryption-key": ("encryption-keys", "payments"),
+    "person": ("people", "@"),
+}
 
 
 def main() -> None:
@@ -94,6 +114,12 @@ def _take(installation: RunningInstallation, page: Any, save: Callable[[Any, str
             page.keyboard.type("ord")
             page.wait_for_selector("#jumps a small")
             save(page, "jump")
+    for name, (path, link) in LINKED_PAGES.items():
+        if name.startswith(only):
+            page.goto(url_of(installation, f"/console/a/{account_id}/{path}"))
+            page.locator("main td a").get_by_text(link).first.click()
+            page.wait_for_url(f"**/{path}/*")
+            save(page, name)
     if only:
         return
     page.goto(url_of(installation, "/console/me"))
@@ -104,6 +130,15 @@ def _take(installation: RunningInstallation, page: Any, save: Callable[[Any, str
         save(page, name)
     page.get_by_role("link", name="tests", exact=True).click()
     save(page, "operator-account")
+    page.get_by_role("link", name="Quotas", exact=True).last.click()
+    page.wait_for_url("**/quotas")
+    save(page, "operator-account-quotas")
+    page.go_back()
+    page.get_by_label("Reason").last.fill("Ticket 4711: messages that nobody receives")
+    page.get_by_role("button", name="Act as this member").click()
+    page.get_by_text("You act as").wait_for()
+    save(page, "acting")
+    page.get_by_role("button", name="Stop acting").click()
 
 
 if __name__ == "__main__":

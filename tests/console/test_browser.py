@@ -136,7 +136,8 @@ def test_key_of_a_page_opens_the_service_and_is_shown_once(browser: Any, install
     page.goto(page.url.replace("/keys/new", "/keys"))
     assert page.locator("code", has_text="pstk_").count() == 0
     page.on("dialog", lambda dialog: dialog.accept())
-    page.get_by_role("button", name="Revoke").click()
+    page.get_by_role("link", name="worker", exact=True).click()
+    page.get_by_role("button", name="Revoke the key").click()
     window.see("opens nothing from now on")
     assert httpx2.get(f"{window.endpoint}/v1/queues", headers=headers).status_code in (401, 403)
     window.close()
@@ -330,3 +331,63 @@ _CONTRAST = """() => {
   }
   return found;
 }"""
+
+
+def test_policy_is_written_given_to_a_key_and_tried(browser: Any, installation: RunningInstallation) -> None:
+    window = Window(browser, installation)
+    page, name = window.page, f"send-{uuid.uuid4().hex[:8]}"
+    page.goto(link_of(installation, "--account", "tests"))
+    base = f"/console/a/{account_of(page)}"
+    page.goto(url_of(installation, f"{base}/new-policy"))
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_role("button", name="JSON", exact=True).click()
+    text = page.locator("[data-policy-text]")
+    rest = '  "Action": "sqs:SendMessage", "Resource": "*"}]}'
+    lines = ['{"Version": "2012-10-17", "Statement": [', ' {"Effect": "allow",', rest]
+    text.fill("\n".join(lines))
+    page.get_by_role("button", name="line 2").click()
+    assert page.evaluate("document.activeElement.selectionStart") == len(lines[0]) + 1
+    page.get_by_role("button", name="Form", exact=True).click()
+    window.see("The form cannot show this policy")
+    text.fill("\n".join(lines).replace("allow", "Allow"))
+    window.see("Nothing is wrong with this policy")
+    page.get_by_role("button", name="Form", exact=True).click()
+    page.get_by_text("Choose actions from the list").click()
+    page.get_by_role("button", name="sqs:ReceiveMessage", exact=True).click()
+    page.locator("#lint pre").get_by_text("sqs:ReceiveMessage").wait_for()
+    page.get_by_role("button", name="Make the policy").click()
+    window.see(f"The policy {name} is made")
+    page.get_by_role("link", name="Try it").click()
+    page.get_by_label("Action", exact=False).first.fill("sqs:ReceiveMessage sqs:PurgeQueue")
+    page.get_by_role("button", name="Simulate").click()
+    window.see("Not allowed")
+    assert page.get_by_text("Allowed", exact=True).count() == 1
+    page.goto(url_of(installation, f"{base}/keys"))
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_label("May do").select_option(name)
+    page.get_by_role("button", name="Make a key").click()
+    window.see("shown now and never again")
+    page.goto(url_of(installation, f"{base}/policies/{name}"))
+    page.set_viewport_size(PHONE)
+    assert window.fits(), "nothing runs out of a phone's window"
+    window.close()
+
+
+def test_operator_acts_as_a_member_under_a_banner(browser: Any, installation: RunningInstallation) -> None:
+    link_of(installation, "--account", "tests")  # the account has an owner then
+    window = Window(browser, installation)
+    page = window.page
+    page.goto(link_of(installation, "--operator"))
+    page.goto(url_of(installation, "/console/operators/accounts?q=tests"))
+    page.get_by_role("link", name="tests", exact=True).click()
+    page.get_by_label("Reason").last.fill("Ticket 4711")
+    page.get_by_role("button", name="Act as this member").click()
+    window.see("You act as")
+    page.get_by_role("link", name="Queues", exact=True).click()
+    page.wait_for_url("**/queues")
+    window.see("You act as")
+    page.set_viewport_size(PHONE)
+    assert window.fits()
+    page.get_by_role("button", name="Stop acting").click()
+    window.see("You act as yourself again.")
+    window.close()

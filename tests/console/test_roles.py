@@ -31,6 +31,14 @@ READS = {
     "new-queue": "owner admin developer",
     "people": "owner admin developer reader",
     "keys": "owner admin developer reader",
+    "people/{person}": "owner admin developer reader",
+    "groups": "owner admin developer reader",
+    "policies": "owner admin developer reader",
+    "new-policy": "owner admin",
+    "simulator": "owner admin developer reader",
+    "simulator?action=sqs:SendMessage&resource=orders": "owner admin developer reader",
+    "encryption-keys": "owner admin developer reader",
+    "quotas": "owner admin developer reader",
     "audit": "owner admin developer reader",
     "settings": "owner admin developer reader billing",
     "counts?names=orders": "owner admin developer reader",
@@ -59,6 +67,11 @@ CHANGES = {
     "queues/orders/scheduled/cancel": "owner admin developer",
     "keys/new": "owner admin",
     "keys/AKPS/revoke": "owner admin",
+    "new-policy": "owner admin",
+    "groups": "owner admin",
+    "encryption-keys": "owner admin",
+    "quotas": "owner admin",
+    "people/11111111-1111-4111-8111-111111111111/policies": "owner admin",
     "people/invite": "owner admin",
     "settings": "owner admin",
     "people/11111111-1111-4111-8111-111111111111/role": "owner admin",
@@ -86,9 +99,12 @@ def test_role_opens_its_pages_and_no_others(ann: Browser, join: Joins, data_plan
     data_plane.answers["messages/find"] = {"messages": [seen], "scanned": 1, "cursor": None}
     data_plane.answers["orders/scheduled"] = {"messages": [], "next_cursor": None}
     guest = join(ann, role)
+    from api.people.models import Person
+
+    member = str(Person.objects.get(email=guest.email).pk)
     for path, roles in READS.items():
         asked = len(data_plane.asked)
-        status = guest.get(guest.at(path)).status_code
+        status = guest.get(guest.at(path.replace("{person}", member))).status_code
         if role in roles.split():
             assert status == 200, path
         else:
@@ -100,6 +116,7 @@ def test_role_is_refused_what_it_may_not_change(ann: Browser, join: Joins, data_
     queue = queue_row(ann.account_id, "orders")
     guest = join(ann, role)
     form = {"typed": "orders", "key": "a", "value": "b", "label": "x", "accounts": "123456789012", "name": "n"}
+    form["what"] = "attach"
     for path, roles in CHANGES.items():
         if role not in roles.split():
             answer = guest.post(guest.at(path), {**form, "actions": ["SendMessage"]})
@@ -123,13 +140,6 @@ def deny(browser: Browser, actions: str, queue: str) -> None:
     create_policy(OPERATOR, browser.account_id, name, json.dumps({"Version": "2012-10-17", "Statement": [statement]}))
     person_id = Person.objects.get(email=browser.email).pk
     attach_to_member(OPERATOR, browser.account_id, person_id, name)
-
-
-def lift(browser: Browser) -> None:
-    """Takes away all policies that are attached to the member."""
-    from api.iam.models import PolicyAttachment
-
-    PolicyAttachment.objects.filter(member__person__email=browser.email).delete()
 
 
 def test_policy_about_one_queue_counts_on_its_pages_alone(ann: Browser, join: Joins, data_plane: Any) -> None:
@@ -181,6 +191,44 @@ def test_action_that_a_policy_denies_is_refused(
     assert guest.post(guest.at(f"queues/orders/{path}"), form).status_code == 403
     queue.refresh_from_db()
     assert queue.state == "active" and not queue.tags and not data_plane.asked
+
+
+def test_queue_that_messages_go_to_is_weighed_as_well(ann: Browser, join: Joins, data_plane: Any) -> None:
+    import json
+
+    arn = f"arn:aws:sqs:us-east-1:{ann.account_id}:dead"
+    queue_row(ann.account_id, "dead")
+    queue_row(ann.account_id, "orders", RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1}))
+    queue_row(ann.account_id, "payroll")
+    guest = join(ann, "developer")
+    for queue in ("dead", "payroll"):
+        deny(guest, "sqs:SendMessage", queue)
+    resend = {"message": "m", "body": "x", "destination": "payroll"}
+    assert guest.post(guest.at("queues/orders/messages/resend"), resend).status_code == 403
+    assert guest.post(guest.at("queues/orders/messages/dead-letter"), {"message": "m"}).status_code == 403
+    assert guest.post(guest.at("queues/dead/moves"), {"what": "count", "destination": "payroll"}).status_code == 403
+    assert not data_plane.asked
+    data_plane.answers["messages/resend"] = {"id": "a"}
+    assert guest.post(guest.at("queues/orders/messages/resend"), {**resend, "destination": ""}).status_code == 302
+
+
+def test_sqs_action_with_the_same_effect_is_weighed_as_well(ann: Browser, join: Joins, data_plane: Any) -> None:
+    queue_row(ann.account_id, "orders")
+    data_plane.answers["messages/find"] = {"messages": [], "scanned": 0, "cursor": None}
+    guest = join(ann, "developer")
+    deny(guest, "sqs:ReceiveMessage", "orders")
+    assert guest.get(guest.at("queues/orders/messages/list")).status_code == 403 and not data_plane.asked
+
+
+def test_counts_and_lists_are_weighed(ann: Browser, join: Joins, data_plane: Any) -> None:
+    for name in ("orders", "payroll"):
+        queue_row(ann.account_id, name)
+    guest = join(ann, "developer")
+    deny(guest, "sqs:GetQueueAttributes", "payroll")
+    assert guest.get(guest.at("counts?names=orders,payroll")).status_code == 200
+    assert data_plane.asked[-1][3]["queues"] == ["orders"]
+    deny(guest, "sqs:ListQueues", "")
+    assert guest.get(guest.at("queues")).status_code == 403 and guest.get(guest.at("jump?q=o")).status_code == 403
 
 
 def test_reader_sees_no_button_that_it_may_not_press(ann: Browser, join: Joins) -> None:

@@ -156,9 +156,7 @@ async def test_websocket_works_over_tls(front: Installation, served: Served) -> 
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_both_versions_agree_on_http_and_an_authenticated_cipher(
-    served: Served, version: ssl.TLSVersion
-) -> None:
+async def test_both_versions_agree_on_http_and_an_authenticated_cipher(served: Served, version: ssl.TLSVersion) -> None:
     context = served.authority.client_context()
     context.minimum_version = context.maximum_version = version
     context.set_alpn_protocols(["h2", "http/1.1"])

@@ -42,9 +42,9 @@
     const days = data[0][data[0].length - 1] - data[0][0] > 86400;
     const clock = (time) => { const at = new Date(time * 1000); return days && !at.getHours() ? `${at.getMonth() + 1}/${at.getDate()}` : `${pad(at.getHours())}:${pad(at.getMinutes())}`; };
     drawn.set(box, new uPlot({
-      width: Math.max(box.clientWidth - 24, 120), height: 150, cursor: { y: false, drag: { x: false, y: false } },
+      width: Math.max(box.clientWidth - 24, 120), height: box.clientWidth < 420 ? 150 : 166, cursor: { y: false, drag: { x: false, y: false } },
       series: [{ value: (_, time) => (time == null ? "–" : moment(time)) }, ...series],
-      axes: [{ ...axis, values: (_, ticks) => ticks.map(clock), space: 64 }, { ...axis, size: 60, values: (_, ticks) => ticks.map(say) }],
+      axes: [{ ...axis, values: (_, ticks) => ticks.map(clock), space: 64 }, { ...axis, size: 60, space: 26, values: (_, ticks) => ticks.map(say) }],
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
     }, data, box));
   }

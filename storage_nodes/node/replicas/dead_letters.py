@@ -17,7 +17,7 @@ from prometheus_client import Counter
 
 from storage_nodes.limits import DEAD_LETTERS_PER_MOVE_BYTES_MAX
 from storage_nodes.machines.queue.effects import DeadLetter, DeadLetterInfo
-from storage_nodes.machines.queue.headers import group_of
+from storage_nodes.machines.queue.state.headers import group_of
 from storage_nodes.protocol.dead_letters import copy_of_dead
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import DeadSource, DeathReason

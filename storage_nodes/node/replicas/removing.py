@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from storage_nodes.limits import REMOVES_PER_CALL_MAX
 from storage_nodes.log.record_batch import read_header, records_to_fold
-from storage_nodes.machines.queue.headers import group_of
+from storage_nodes.machines.queue.state.headers import group_of
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import CodesReply, QueueRemoveRequest, encode_message

@@ -21,7 +21,7 @@ from storage_nodes.limits import (
     SCHEDULE_PAGE_MESSAGES_MAX,
 )
 from storage_nodes.machines.queue.effects import Release
-from storage_nodes.machines.queue.headers import release_header
+from storage_nodes.machines.queue.state.headers import release_header
 from storage_nodes.node.replicas.bodies import read_scattered
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
