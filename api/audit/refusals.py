@@ -35,7 +35,7 @@ class Refusal(NamedTuple):
     action: str
     resource: str
     source: str = ""
-    count: int = 1
+    calls: int = 1
     request_id: str = ""
 
 
@@ -63,9 +63,9 @@ def _note(refusal: Refusal) -> None:
             defaults={"opened_at": now, "last_at": now, "source": refusal.source},
         )
         if is_first:
-            _write(refusal.account_id, kind, refusal.request_id, count=refusal.count, source=refusal.source)
+            _write(refusal.account_id, kind, refusal.request_id, count=refusal.calls, source=refusal.source)
             return
-    tally.count += refusal.count
+    tally.count += refusal.calls
     tally.last_at, tally.source = now, refusal.source
     tally.save(update_fields=["count", "last_at", "source"])
 

@@ -8,7 +8,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from api.iam.authorisation import Targets
-from api.iam.origins import destinations_of
+from api.iam.targets import destinations_of
 from api.people.roles import Act
 from api.queues import moves as actions
 from api.queues.attributes import QueueProblem, format_arn, parse_arn

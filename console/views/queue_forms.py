@@ -11,7 +11,7 @@ from django.shortcuts import render
 from api.encryption import limits as encryption_limits
 from api.encryption.selectors import keys_of as encryption_keys_of
 from api.iam.authorisation import Targets
-from api.iam.origins import encryption_key_of
+from api.iam.targets import encryption_key_of
 from api.people.roles import Act
 from api.queues import attributes as rules
 from api.queues import selectors
