@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from api.accounts.actions import AccountError
 from api.alarms.errors import AlarmError
+from api.billing.errors import BillingError
 from api.encryption.errors import EncryptionKeyProblem
 from api.iam.errors import AccessDenied, IamError
 from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
@@ -19,6 +20,7 @@ REFUSED = (
     QueueProblem,
     AccountError,
     AlarmError,
+    BillingError,
     DataPlaneError,
     AccessDenied,
     IamError,
@@ -82,6 +84,9 @@ def notice_of(error: Exception) -> ErrorNotice:
         return ErrorNotice(error.status, error.detail, step)
     if isinstance(error, AlarmError):
         return ErrorNotice(error.status, error.detail, _STEPS.get(error.code, ""))
+    if isinstance(error, BillingError):
+        text = error.detail
+        return ErrorNotice(error.status, f"{text[:1].upper()}{text[1:].rstrip('.')}.", _STEPS.get(error.code, ""))
     if isinstance(error, QueueProblem):
         code = _hyphenated(error.code)
         return ErrorNotice(_STATUS.get(code, 400), error.message, _STEPS.get(code, ""))

@@ -42,6 +42,15 @@ _ACTS_IN_WORDS = {
     Act.READ_AUDIT: "see the audit log",
     Act.CONFIGURE_ACCOUNT: "change settings of the account",
     Act.CLOSE_ACCOUNT: "close the account",
+    Act.READ_USAGE: "see usage",
+    Act.READ_METER: "see costs",
+    Act.LIST_INVOICES: "see invoices",
+    Act.READ_INVOICES: "see invoices",
+    Act.READ_BUDGETS: "see budgets",
+    Act.MANAGE_BUDGETS: "change budgets",
+    Act.DELETE_BUDGETS: "delete budgets",
+    Act.READ_PLANS: "see prices",
+    Act.READ_CREDITS: "see credits",
 }
 
 

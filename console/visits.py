@@ -26,6 +26,15 @@ from frontend.authz.actions import MANAGEMENT_OPERATIONS
 ACTS_ON_QUEUES = frozenset((Act.READ_QUEUES, Act.MANAGE_QUEUES, Act.READ_MESSAGES, Act.CHANGE_MESSAGES))
 
 
+MONEY_PAGES = (
+    (Act.READ_METER, ""),
+    (Act.READ_USAGE, "/usage"),
+    (Act.LIST_INVOICES, "/invoices"),
+    (Act.READ_BUDGETS, "/budgets"),
+    (Act.READ_PLANS, "/prices"),
+)
+
+
 class Visit:
     """A signed-in person."""
 
@@ -209,6 +218,44 @@ class AccountVisit(Visit):
     @property
     def reads_audit(self) -> bool:
         return self.may(Act.READ_AUDIT)
+
+    @property
+    def money_page(self) -> str:
+        """The first page about money that this member may see; empty: none."""
+        base = f"/console/a/{self.account_id}/billing"
+        return next((f"{base}{tail}" for act, tail in MONEY_PAGES if self.may(act)), "")
+
+    @property
+    def reads_meter(self) -> bool:
+        return self.may(Act.READ_METER)
+
+    @property
+    def reads_usage(self) -> bool:
+        return self.may(Act.READ_USAGE)
+
+    @property
+    def lists_invoices(self) -> bool:
+        return self.may(Act.LIST_INVOICES)
+
+    @property
+    def reads_invoices(self) -> bool:
+        return self.may(Act.READ_INVOICES)
+
+    @property
+    def reads_budgets(self) -> bool:
+        return self.may(Act.READ_BUDGETS)
+
+    @property
+    def manages_budgets(self) -> bool:
+        return self.may_change(Act.MANAGE_BUDGETS)
+
+    @property
+    def deletes_budgets(self) -> bool:
+        return self.may_change(Act.DELETE_BUDGETS)
+
+    @property
+    def reads_plans(self) -> bool:
+        return self.may(Act.READ_PLANS)
 
     @property
     def configures(self) -> bool:

@@ -41,6 +41,7 @@ from frontend.limits import COLLECTOR_GENERATIONS, KEY_USES_TOLD_AT_STOP_S, REQU
 from frontend.logs import configure_logging
 from frontend.metadata.client import MetadataClient
 from frontend.metadata.quota_reports import QuotaReporter
+from frontend.push.held_frames import held_frames
 from frontend.routing.guarded import GuardedStorage, Guards
 from frontend.server import Server, shared_sockets, small_config
 from frontend.services import FrontendServices
@@ -84,6 +85,7 @@ async def run(config: FrontendConfig) -> int:
     storage = StorageClient(config.cluster_id, config.nodes, name)
     services = build_services(config, storage, metadata)
     services.meters.gauge("answers_held_bytes", lambda: paused_clients.held_bytes)
+    services.meters.gauge("frames_held_bytes", lambda: held_frames.held_bytes)
     services.meters.gauge("slow_readers_cut", lambda: paused_clients.cut)
     services.meters.gauge("front_ends", lambda: services.quotas.front_ends)
     tls = None if config.tls_files is None else TlsPort(*config.tls_files)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -46,6 +46,27 @@ def require(principal: ForwardedPrincipal, demands: Sequence[Demand], targets: T
     found = _rights_of(principal)
     if found is None:
         raise AccessDenied("The key is not valid any more.")
+    for refused in _refused(principal, found.rights, demands, targets):
+        note_refusals([_refusal(principal, refused.action, refused.arn)])
+        raise AccessDenied(refused.text)
+
+
+def allows(principal: ForwardedPrincipal, demands: Sequence[Demand], targets: Targets) -> bool:
+    """For what is left out where it is not allowed: no refusal, so the audit trail has none."""
+    found = _rights_of(principal)
+    return found is not None and next(_refused(principal, found.rights, demands, targets), None) is None
+
+
+class _Refused(NamedTuple):
+    action: str
+    arn: str
+    text: str
+
+
+def _refused(
+    principal: ForwardedPrincipal, rights: Rights | None, demands: Sequence[Demand], targets: Targets
+) -> Iterator[_Refused]:
+    """What is not allowed, in the order in which it is asked for."""
     sides: dict[str, _QueueSide] = {}
     for demand in demands:
         if is_made(demand, targets):
@@ -53,8 +74,10 @@ def require(principal: ForwardedPrincipal, demands: Sequence[Demand], targets: T
                 side = _NO_QUEUE
                 if demand.target in _OF_QUEUES:
                     side = sides[name] = sides.get(name) or _queue_side(principal.account_id, name)
-                if found.rights is not None or side.policy is not NO_POLICY:
-                    _require_one(principal, found.rights, demand, name, side, targets)
+                if rights is not None or side.policy is not NO_POLICY:
+                    refused = _weigh(principal, rights, demand, name, side, targets)
+                    if refused is not None:
+                        yield refused
 
 
 def _rights_of(principal: ForwardedPrincipal) -> KeyRightsFound | None:
@@ -77,9 +100,9 @@ class _QueueSide(NamedTuple):
 _NO_QUEUE = _QueueSide(NO_POLICY, NO_TAGS)
 
 
-def _require_one(
+def _weigh(
     principal: ForwardedPrincipal, rights: Rights | None, demand: Demand, name: str, side: _QueueSide, targets: Targets
-) -> None:
+) -> _Refused | None:
     region = environment().region
     request = RequestContext(
         root_caller(principal.account_id) if rights is None else rights.caller,
@@ -94,9 +117,9 @@ def _require_one(
         tag_keys=targets.tag_keys,
     )
     decision = evaluate(request, NO_POLICY if rights is None else rights.policy, side.policy)
-    if not decision.allowed:
-        note_refusals([_refusal(principal, demand.action, request.resource_arn)])
-        raise AccessDenied(refusal_text(request, decision, request.resource_arn))
+    if decision.allowed:
+        return None
+    return _Refused(demand.action, request.resource_arn, refusal_text(request, decision, request.resource_arn))
 
 
 def _refusal(principal: ForwardedPrincipal, action: str, arn: str) -> Refusal:

@@ -48,6 +48,16 @@ class Act(enum.StrEnum):
     MANAGE_KEYS = "penstock:CreateKey"
     READ_AUDIT = "penstock:ListAuditEntries"
     CONFIGURE_ACCOUNT = "penstock:UpdateAccount"
+    # Money: what the account used and owes. The billing role has these and the account itself.
+    READ_USAGE = "billing:GetUsage"
+    READ_METER = "billing:GetMeter"
+    LIST_INVOICES = "billing:ListInvoices"
+    READ_INVOICES = "billing:GetInvoice"
+    READ_BUDGETS = "billing:ListBudgets"
+    MANAGE_BUDGETS = "billing:PutBudget"
+    DELETE_BUDGETS = "billing:DeleteBudget"
+    READ_PLANS = "billing:ListPlans"
+    READ_CREDITS = "billing:ListCredits"
 
 
 _ANYBODY = person_caller("0" * 12, "any")

@@ -43,6 +43,7 @@ INSTALLED_APPS = [
     "api.iam",
     "api.quotas",
     "api.series",
+    "api.tails",
     "console",
 ]
 # Internal endpoints carry a MAC and no cookies; pages bring what sessions and forms need with them.

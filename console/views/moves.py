@@ -41,7 +41,8 @@ def moves(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
             refusal = notice_of(error)
         except ValueError as error:
             refusal = ErrorNotice(400, str(error))
-    shown = {**tab_of(visit, queue, "moves"), **_tasks(visit, name), "refusal": refusal, "form": request.POST}
+    form = request.POST if request.method == "POST" else {"ids": request.GET.get("ids", "")}
+    shown = {**tab_of(visit, queue, "moves"), **_tasks(visit, name), "refusal": refusal, "form": form}
     return render(request, "console/messages/moves.html", shown, status=refusal.status if refusal else 200)
 
 

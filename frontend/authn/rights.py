@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from frontend.metadata.records import KeyRecord, PolicyRecord
 
 
+# The address of a client, and whether its connection is encrypted.
+Origin = tuple[str, bool] | None
 _WEIGHED_BEFORE = compile_policy(
     '{"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}', PolicyKind.IDENTITY, "page"
 )
@@ -25,13 +27,14 @@ _WEIGHED_BEFORE = compile_policy(
 class Rights(NamedTuple):
     """Who policies take the key for, and all its policies as one.
 
-    `allowed` remembers what was allowed without a look at address, time or tags: the policy of the queue, by the
-    operation and the queue's name. Kept by messages/admission.py, at most KEY_DECISIONS_KEPT_MAX.
+    `allowed` remembers what was allowed without a look at time or tags: the policy of the queue, by the operation, the
+    queue's name and `Origin`, which is None where it was not looked at either. Kept by messages/admission.py, at most
+    KEY_DECISIONS_KEPT_MAX.
     """
 
     caller: Caller
     policy: CompiledPolicy
-    allowed: dict[tuple[str, tuple[str, str]], CompiledPolicy]
+    allowed: dict[tuple[str, tuple[str, str], Origin], CompiledPolicy]
 
 
 class KeyRights:

@@ -226,8 +226,13 @@ def _require_allowed(
     """`queue` None: there is none. Raises RequestError."""
     policy = NO_POLICY if queue is None else queue.policy
     rights = caller.rights
-    if rights is not None and queue is not None and rights.allowed.get((operation, address)) is policy:
-        return
+    if rights is not None and queue is not None:
+        allowed = rights.allowed
+        if (
+            allowed.get((operation, address, None)) is policy
+            or allowed.get((operation, address, (caller.source_ip, caller.is_secure))) is policy
+        ):
+            return
     arn = resource_arn(Target.QUEUE, services.region, address.account_id, address.name)
     for action in QUEUE_ACTIONS[operation]:
         request = RequestContext(
@@ -244,7 +249,7 @@ def _require_allowed(
         )
         _require_action(services, caller, request, policy)
     if rights is not None and queue is not None:
-        _remember(rights, operation, address, policy)
+        _remember(caller, rights, operation, address, policy)
 
 
 def _require_action(
@@ -263,12 +268,15 @@ def _require_action(
     raise RequestError("AccessDeniedException", refusal_text(request, decision, request.resource_arn))
 
 
-def _remember(rights: Rights, operation: str, address: Address, policy: CompiledPolicy) -> None:
-    """That it is allowed, where neither side looks at anything that differs between requests."""
-    if all(rights.policy.is_fixed(action) and policy.is_fixed(action) for action in QUEUE_ACTIONS[operation]):
-        if len(rights.allowed) >= KEY_DECISIONS_KEPT_MAX:
-            rights.allowed.clear()
-        rights.allowed[operation, address] = policy
+def _remember(caller: Principal, rights: Rights, operation: str, address: Address, policy: CompiledPolicy) -> None:
+    """That it is allowed, where neither side looks at anything that differs between requests of one origin."""
+    actions = QUEUE_ACTIONS[operation]
+    if not all(rights.policy.is_steady(action) and policy.is_steady(action) for action in actions):
+        return
+    is_fixed = all(rights.policy.is_fixed(action) and policy.is_fixed(action) for action in actions)
+    if len(rights.allowed) >= KEY_DECISIONS_KEPT_MAX:
+        rights.allowed.clear()
+    rights.allowed[operation, address, None if is_fixed else (caller.source_ip, caller.is_secure)] = policy
 
 
 @lru_cache(CALLERS_KEPT_MAX)

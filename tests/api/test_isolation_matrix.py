@@ -41,6 +41,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "policies.update": {"policy": ALLOW_ALL},
     "policies.simulate": {"actions": ["sqs:SendMessage"], "resources": ["arn:aws:sqs:us-east-1:1:q"]},
     "groups.create": {"name": "new"},
+    "definitions.compare": {"format": "penstock.definitions/1", "account_id": "1" * 12},
+    "definitions.import": {"definitions": {"format": "penstock.definitions/1", "account_id": "1" * 12}, "digest": ""},
     "encryption_keys.create": {"name": "new"},
     "encryption_keys.update": {"description": "new"},
     "encryption_keys.schedule_deletion": {"days": 7},

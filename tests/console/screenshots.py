@@ -35,6 +35,7 @@ ACCOUNT_PAGES = {
     "messages": "queues/orders/messages",
     "messages-dead": "queues/orders-dead/messages",
     "messages-empty": "queues/webhooks/messages",
+    "tail": "queues/orders/tail",
     "send": "queues/orders/send",
     "redrive": "queues/orders-dead/moves",
     "schedules": "queues/orders/schedules",
@@ -52,14 +53,31 @@ ACCOUNT_PAGES = {
     "encryption-keys": "encryption-keys",
     "quotas": "quotas",
     "audit": "audit",
+    "definitions": "definitions",
     "settings": "settings",
+    "billing": "billing",
+    "usage": "billing/usage",
+    "usage-queues": "billing/usage?by=queue",
+    "usage-tag": "billing/usage?by=tag&tag=team",
+    "usage-keys": "billing/usage?by=key",
+    "invoices": "billing/invoices",
+    "budgets": "billing/budgets",
+    "budget": "billing/budgets/edit?name=Orders",
+    "prices": "billing/prices",
 }
 OPERATOR_PAGES = {
     "cluster": "operators/",
     "quota-requests": "operators/quota-requests",
     "quotas-installation": "operators/quotas",
     "accounts": "operators/accounts",
+    "months": "operators/billing",
+    "accounts-by-cost": "operators/billing/accounts",
+    "settling": "operators/billing/settling",
+    "plans": "operators/billing/plans",
+    "plan": "operators/billing/plans/house",
+    "work": "operators/work",
 }
+BILL = "from tests.console.billed import bill; bill('tests'); print('{}')"
 # Pages that a link of another page leads to.
 LINKED_PAGES = {
     "key": ("keys", "checkout"),
@@ -78,6 +96,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the installation is stopped then, too
     with running() as installation, browsing() as browser:
         fill(installation)
+        installation.manage("shell", "-v", "0", "-c", BILL)
         for theme in ("light", "dark"):
             for name, size in (("desktop", DESKTOP), ("phone", PHONE)):
                 context = browser.new_context(viewport=size, color_scheme=theme)
@@ -128,6 +147,7 @@ def _take(installation: RunningInstallation, page: Any, save: Callable[[Any, str
     for name, path in OPERATOR_PAGES.items():
         page.goto(url_of(installation, f"/console/{path}"))
         save(page, name)
+    page.goto(url_of(installation, "/console/operators/accounts"))
     page.get_by_role("link", name="tests", exact=True).click()
     save(page, "operator-account")
     page.get_by_role("link", name="Quotas", exact=True).last.click()

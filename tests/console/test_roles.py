@@ -23,7 +23,9 @@ READS = {
     "queues/orders/messages": "owner admin developer",
     "queues/orders/messages/list": "owner admin developer",
     "queues/orders/messages/body?id=a&message=b": "owner admin developer",
+    "queues/orders/messages/download?text=x": "owner admin developer",
     "queues/orders/scheduled": "owner admin developer",
+    "queues/orders/tail": "owner admin developer",
     "queues/orders/send": "owner admin developer",
     "queues/orders/purge": "owner admin developer",
     "queues/orders/edit": "owner admin developer",
@@ -40,6 +42,8 @@ READS = {
     "encryption-keys": "owner admin developer reader",
     "quotas": "owner admin developer reader",
     "audit": "owner admin developer reader",
+    "definitions": "owner admin developer reader",
+    "definitions/document": "owner admin developer reader",
     "settings": "owner admin developer reader billing",
     "counts?names=orders": "owner admin developer reader",
     "attention": "owner admin developer reader",
@@ -52,6 +56,15 @@ READS = {
     "queues/orders/counts": "owner admin developer reader",
     "queues/orders/moves/progress": "owner admin developer reader",
     "queues/orders/messages/resend?id=a&message=b": "owner admin developer",
+    "billing": "owner admin billing",
+    "billing/now": "owner admin billing",
+    "billing/usage": "owner admin billing",
+    "billing/usage?by=key": "owner admin billing",
+    "billing/usage.csv": "owner admin billing",
+    "billing/invoices": "owner admin billing",
+    "billing/budgets": "owner admin billing",
+    "billing/budgets/edit": "owner admin billing",
+    "billing/prices": "owner admin billing",
 }
 CHANGES = {
     "queues/orders/pause": "owner admin developer",
@@ -60,8 +73,10 @@ CHANGES = {
     "queues/orders/access": "owner admin developer",
     "queues/orders/moves": "owner admin developer",
     "queues/orders/schedules": "owner admin developer",
+    "queues/orders/tail/ticket": "owner admin developer",
     "queues/orders/send": "owner admin developer",
     "queues/orders/purge": "owner admin developer",
+    "queues/orders/messages/chosen": "owner admin developer",
     "queues/orders/messages/delete": "owner admin developer",
     "queues/orders/messages/dead-letter": "owner admin developer",
     "queues/orders/scheduled/cancel": "owner admin developer",
@@ -87,6 +102,8 @@ CHANGES = {
     "alarm/backlog": "owner admin developer",
     "alarm/backlog/mute": "owner admin developer",
     "alarm/backlog/delete": "owner admin developer",
+    "billing/budgets/edit": "owner admin billing",
+    "billing/budgets/delete": "owner admin billing",
     "close": "owner",
     "reopen": "owner",
 }
@@ -140,6 +157,20 @@ def deny(browser: Browser, actions: str, queue: str) -> None:
     create_policy(OPERATOR, browser.account_id, name, json.dumps({"Version": "2012-10-17", "Statement": [statement]}))
     person_id = Person.objects.get(email=browser.email).pk
     attach_to_member(OPERATOR, browser.account_id, person_id, name)
+
+
+def deny_in_account(browser: Browser, action: str) -> None:
+    """A policy that is attached to the member, about the account itself."""
+    import json
+
+    from api.audit.actions import OPERATOR
+    from api.iam.actions.policies import attach_to_member, create_policy
+    from api.people.models import Person
+
+    statement = {"Effect": "Deny", "Action": action, "Resource": "*"}
+    text = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    create_policy(OPERATOR, browser.account_id, "no-more", text)
+    attach_to_member(OPERATOR, browser.account_id, Person.objects.get(email=browser.email).pk, "no-more")
 
 
 def test_policy_about_one_queue_counts_on_its_pages_alone(ann: Browser, join: Joins, data_plane: Any) -> None:

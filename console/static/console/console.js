@@ -114,7 +114,7 @@
     if (event.target.nodeName === "DIALOG") event.target.close();
   });
   document.addEventListener("submit", (event) => {
-    const question = event.target.dataset.confirm;
+    const question = event.target.dataset.confirm || event.submitter?.dataset.ask;
     if (question && !confirm(question)) { event.preventDefault(); event.stopImmediatePropagation(); }
   }, true);
   document.addEventListener("input", (event) => {

@@ -34,7 +34,7 @@ from workers.spark_jobs.limits import HOUR_MS
 from workers.spark_jobs.schemas.frames import STREAM_RECORDS
 from workers.spark_jobs.schemas.usage_record import RequestReport, RequestRow, UsageWindow
 from workers.spark_jobs.spans import HourSpan
-from workers.usage.settling import merge_settlement
+from workers.usage.settling import begin_settlement, merge_settlement
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -68,6 +68,7 @@ def test_settlement_of_a_lake_is_merged_and_again_changes_nothing(
     ingest_records(lake, spark.createDataFrame(rows, STREAM_RECORDS), "a", SPAN.to_ms)
     for number in range(2):
         answer = settle_hours(spark, lake, SPAN, str(RUN), SPAN.to_ms)
+        begin_settlement(RUN, SPAN)
         merged = merge_settlement(Path(answer["directory"]), RUN, SPAN)
         assert (merged.merged, merged.removed, merged.quarantined) == ((5, 0, 1), (0, 0, 1))[number]
     found = HourlyUsage.objects.order_by("hour", "partition_id", "origin").values_list(
