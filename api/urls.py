@@ -32,6 +32,7 @@ urlpatterns = [
     path("internal/tails/open", start_tail),
     path("v1/openapi.json", openapi_document),
     path("v1/", include("api.accounts.urls")),
+    path("v1/", include("api.alarms.urls")),
     path("v1/", include("api.audit.urls")),
     path("v1/", include("api.billing.urls")),
     path("v1/", include("api.definitions.urls")),
@@ -41,5 +42,6 @@ urlpatterns = [
     path("v1/", include("api.queues.urls")),
     path("v1/", include("api.quotas.urls")),
     path("v1/", include("api.schedules.urls")),
+    path("v1/", include("api.series.urls")),
     path("", include("console.urls")),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from api.accounts.actions import AccountError
+from api.alarms.errors import AlarmError
 from api.billing.errors import BillingError
 from api.encryption.errors import EncryptionKeyProblem
 from api.iam.errors import AccessDenied, IamError
@@ -18,6 +19,7 @@ REFUSED = (
     PeopleError,
     QueueProblem,
     AccountError,
+    AlarmError,
     BillingError,
     DataPlaneError,
     AccessDenied,
@@ -80,6 +82,8 @@ def notice_of(error: Exception) -> ErrorNotice:
         if error.retry_after_s:
             step = f"Try again in {error.retry_after_s} s."
         return ErrorNotice(error.status, error.detail, step)
+    if isinstance(error, AlarmError):
+        return ErrorNotice(error.status, error.detail, _STEPS.get(error.code, ""))
     if isinstance(error, BillingError):
         text = error.detail
         return ErrorNotice(error.status, f"{text[:1].upper()}{text[1:].rstrip('.')}.", _STEPS.get(error.code, ""))

@@ -152,6 +152,26 @@ class AccountVisit(Visit):
         return self.may(Act.READ_QUEUES)
 
     @property
+    def reads_metrics(self) -> bool:
+        return self.may(Act.READ_METRICS)
+
+    @property
+    def reads_alarms(self) -> bool:
+        return self.may(Act.READ_ALARMS)
+
+    @property
+    def manages_alarms(self) -> bool:
+        return self.may_change(Act.MANAGE_ALARMS)
+
+    @property
+    def mutes_alarms(self) -> bool:
+        return self.may_change(Act.MUTE_ALARMS)
+
+    @property
+    def deletes_alarms(self) -> bool:
+        return self.may_change(Act.DELETE_ALARMS)
+
+    @property
     def reads_messages(self) -> bool:
         return self.may_change(Act.READ_MESSAGES)
 

@@ -9,15 +9,17 @@ from celery import Celery
 from celery.signals import beat_init, setup_logging, worker_init, worker_process_shutdown, worker_shutdown
 from kombu import Exchange, Queue
 
+from api.alarms.limits import JUDGE_INTERVAL_S
 from api.billing.limits import CLOSE_INTERVAL_S, METER_INTERVAL_S
 from api.limits import CRON_INTERVAL_S, RESYNC_INTERVAL_S
+from api.series.limits import COLLECT_INTERVAL_S, ROLL_INTERVAL_S
 from api.settings.environment import billing_interval_s
 from api.settings.server_urls import BROKER_URL, server_url
 from workers import limits
 
 # A worker takes from all of them, one that is started with `-Q` from those that it names.
-QUEUES = ("lifecycle", "moves", "cron", "billing")
-LIFECYCLE_QUEUE, MOVES_QUEUE, CRON_QUEUE, BILLING_QUEUE = QUEUES
+QUEUES = ("lifecycle", "moves", "cron", "billing", "series")
+LIFECYCLE_QUEUE, MOVES_QUEUE, CRON_QUEUE, BILLING_QUEUE, SERIES_QUEUE = QUEUES
 # Not among `task_queues`, which every worker takes: only a worker with `-Q usage -c 1` does, for a task takes minutes.
 USAGE_QUEUE = "usage"
 USAGE_PROCESS = "usage-worker"
@@ -41,6 +43,7 @@ app.conf.update(
         "workers.moves.*": {"queue": MOVES_QUEUE},
         "workers.cron.*": {"queue": CRON_QUEUE},
         "workers.billing.*": {"queue": BILLING_QUEUE},
+        "workers.series.*": {"queue": SERIES_QUEUE},
         "workers.usage.*": {"queue": USAGE_QUEUE},
     },
     task_acks_late=True,
@@ -60,6 +63,7 @@ app.conf.update(
         "workers.moves.tasks",
         "workers.cron.tasks",
         "workers.billing.tasks",
+        "workers.series.tasks",
         "workers.usage.tasks",
     ],
     beat_scheduler="workers.schedule:LockedScheduler",
@@ -86,6 +90,19 @@ app.conf.update(
                 ("issue_months", CLOSE_INTERVAL_S),
                 ("watch_budgets", billing_interval_s()),
                 ("read_meter", METER_INTERVAL_S),
+            )
+        },
+        **{
+            f"series_{name}": {
+                "task": f"workers.series.{name}",
+                "schedule": float(interval_s),
+                "options": {"expires": interval_s},
+            }
+            for name, interval_s in (
+                ("collect_series", COLLECT_INTERVAL_S),
+                ("roll_series", ROLL_INTERVAL_S),
+                ("judge_alarms", JUDGE_INTERVAL_S),
+                ("mail_alarms", JUDGE_INTERVAL_S),
             )
         },
     },

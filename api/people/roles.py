@@ -39,6 +39,11 @@ class Act(enum.StrEnum):
     # Bodies and attributes of messages.
     READ_MESSAGES = "penstock:PeekMessages"
     CHANGE_MESSAGES = "penstock:RemoveMessage"
+    READ_METRICS = "penstock:GetMetricData"
+    READ_ALARMS = "penstock:ListAlarms"
+    MANAGE_ALARMS = "penstock:PutAlarm"
+    MUTE_ALARMS = "penstock:MuteAlarm"
+    DELETE_ALARMS = "penstock:DeleteAlarm"
     READ_KEYS = "penstock:ListKeys"
     MANAGE_KEYS = "penstock:CreateKey"
     READ_AUDIT = "penstock:ListAuditEntries"

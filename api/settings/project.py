@@ -33,6 +33,7 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "api",
     "api.accounts",
+    "api.alarms",
     "api.encryption",
     "api.queues",
     "api.schedules",
@@ -41,6 +42,7 @@ INSTALLED_APPS = [
     "api.people",
     "api.iam",
     "api.quotas",
+    "api.series",
     "api.tails",
     "console",
 ]

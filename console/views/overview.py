@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 
+from api import clock
+from api.alarms.judging import AlarmState
+from api.alarms.selectors import alarms_of
 from api.audit.selectors import entries_of
 from api.people.roles import Act
 from api.queues import selectors
 from api.queues.selectors import QueueSearch
+from api.series.collecting import OF_ACCOUNT
+from api.series.selectors import account_levels
 from api.settings.environment import environment
 from console.actors import actor_names
 from console.data_plane import DataPlaneError
 from console.error_notices import notice_of
+from console.metric_charts import ACCOUNT_CHARTS, TOTALS, ChartReader, span_named
 from console.pages import account_page
 from console.same_as import creating
 from console.visits import AccountVisit
@@ -20,6 +28,9 @@ from console.visits import AccountVisit
 # Dead-letter queues and lately changed queues that are looked at.
 LOOKED_AT_MAX = 50
 SHOWN = 6
+OLDEST_SHOWN = 5
+TRAFFIC_SPAN = "24h"
+ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @account_page(Act.READ_ACCOUNT, "GET")
@@ -43,6 +54,22 @@ def overview(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
 
 
 @account_page(Act.READ_QUEUES, "GET")
+def traffic(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
+    """Loaded after the page: what all queues did in a day, and what they hold, from the series."""
+    if not visit.reads_metrics:
+        return HttpResponse(status=204)
+    span = span_named(TRAFFIC_SPAN)
+    reader = ChartReader(visit.account_id, OF_ACCOUNT, ALWAYS, span, clock.now())
+    shown = {
+        "charts": reader.charts(ACCOUNT_CHARTS),
+        "totals": [(label, int(reader.total(metric))) for label, metric in TOTALS],
+        "levels": account_levels(visit.account_id, OLDEST_SHOWN),
+        "span": span,
+    }
+    return render(request, "console/parts/traffic.html", shown)
+
+
+@account_page(Act.READ_QUEUES, "GET")
 def attention(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     """Loaded after the page: dead letters, held groups, and the oldest backlog of the queues looked at."""
     dead = selectors.dead_letter_names(visit.account_id, LOOKED_AT_MAX)
@@ -58,6 +85,10 @@ def attention(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
         "dead": [(name, known[name]) for name in dead if known.get(name, {}).get("waiting")],
         "parked": [(name, one) for name, one in known.items() if one["parked_groups"]],
         "paused": [queue.name for queue in paused],
+        "alarms": [one for one in alarms_of(visit.account_id) if one.state == AlarmState.ALARM]
+        if visit.reads_alarms
+        else [],
+        "now": clock.now(),
         "waiting": sum(one["waiting"] for one in known.values()),
         "in_flight": sum(one["in_flight"] for one in known.values()),
         "oldest_ms": min((one["oldest_sent_ms"] for one in known.values() if one["oldest_sent_ms"]), default=None),

@@ -225,6 +225,38 @@ def test_queue_is_searched_paused_purged_and_deleted(
     window.close()
 
 
+POINTS = 60
+CHART = """<section class="series"><div class="head"><h3>Messages a minute</h3>
+<button type="button" data-series-table="rates" aria-pressed="false">As a table</button></div>
+<div class="chart series-chart" role="img" data-series="{data}" data-labels="Sent|Received" data-unit="count"></div>
+<div class="table-box series-rows" tabindex="0" hidden></div></section>"""
+
+
+def test_charts_of_a_queue_are_drawn_and_read_as_tables(
+    browser: Any, filled: RunningInstallation, signed_in: SignedIn
+) -> None:
+    """The points are made up: series of an installation that has just begun have none."""
+    window = Window(browser, filled, storage_state=signed_in.state)
+    page = window.page
+    times = [1_800_000_000 + 60 * number for number in range(POINTS)]
+    sent = [None if number == 30 else number * 1_000 for number in range(POINTS)]
+    page.route("**/charts?*", lambda route: route.fulfill(body=CHART.format(data=json.dumps([times, sent, sent]))))
+    page.goto(url_of(filled, f"{signed_in.path}queues/orders/metrics"))
+    page.locator(".series canvas").wait_for()
+    page.get_by_role("button", name="As a table").click()
+    rows = page.locator(".series-rows tbody tr")
+    assert rows.count() == POINTS and rows.first.locator("td").nth(1).inner_text() == "59k"
+    assert rows.nth(POINTS - 1 - 30).locator("td").nth(1).inner_text() == "–"
+    page.get_by_role("button", name="As a chart").click()
+    page.locator(".series canvas").wait_for()
+    page.get_by_role("link", name="7 days").click()
+    page.wait_for_url("**span=7d")
+    assert page.get_by_role("link", name="7 days").get_attribute("aria-current") == "true"
+    page.set_viewport_size(PHONE)
+    assert window.fits()
+    window.close()
+
+
 def test_page_is_reached_by_keyboard_alone(browser: Any, filled: RunningInstallation, signed_in: SignedIn) -> None:
     window = Window(browser, filled, storage_state=signed_in.state)
     page = window.page

@@ -12,8 +12,9 @@ from frontend.authz.request_context import person_caller
 
 ACCOUNT = "123456789012"
 ANN = person_caller(ACCOUNT, "ann")
-READS = {"GetAccount", "ListMembers", "ListKeys", "ListAuditEntries", "sqs:GetQueueAttributes"}
-WORKS = READS | {"PeekMessages", "RemoveMessage", "sqs:SetQueueAttributes"}
+READS = {"GetAccount", "ListMembers", "ListKeys", "ListAuditEntries", "GetMetricData", "ListAlarms"}
+READS |= {"sqs:GetQueueAttributes"}
+WORKS = READS | {"PeekMessages", "PutAlarm", "MuteAlarm", "DeleteAlarm", "RemoveMessage", "sqs:SetQueueAttributes"}
 MONEY = {
     f"billing:{name}"
     for name in (

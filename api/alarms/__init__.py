@@ -1,0 +1,1 @@
+"""Alarms on metrics of queues (docs/metrics.md): judged by workers from the series, told by mail."""

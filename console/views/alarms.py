@@ -1,0 +1,199 @@
+"""Alarms of an account: the list, one of them with its history, made, changed, muted, deleted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from api import clock
+from api.alarms import actions, selectors
+from api.alarms.actions import AlarmSpec
+from api.alarms.errors import AlarmError, invalid
+from api.alarms.judging import COMPARED_IN_WORDS, AlarmState, Comparison, MissingData, said
+from api.alarms.models import MetricAlarm
+from api.people.roles import Act
+from api.series.metrics import METRICS, Statistic
+from console.error_notices import notice_of
+from console.pages import account_page, denied, told
+from console.templatetags.words import span
+from console.visits import AccountVisit
+
+MUTES_HOURS = (1, 8, 24, 168)
+LENGTHS = (("60", "1 minute"), ("300", "5 minutes"), ("900", "15 minutes"), ("3600", "1 hour"))
+STATES = {AlarmState.OK: "OK", AlarmState.ALARM: "alarm", AlarmState.NO_DATA: "no data"}
+MISSING = (
+    (MissingData.MISSING.value, "is missing"),
+    (MissingData.NOT_BREACHING.value, "is fine"),
+    (MissingData.BREACHING.value, "breaches"),
+    (MissingData.IGNORE.value, "changes nothing"),
+)
+NEW = {
+    "metric": "ApproximateAgeOfOldestMessage", "comparison": Comparison.ABOVE.value, "threshold": "300",
+    "period_s": "60", "periods": "5", "breaching": "5", "missing": MissingData.MISSING.value,
+}  # fmt: skip
+DIGITS_MAX = 9
+NO_MAIL = ".invalid"
+
+
+@account_page(Act.READ_ALARMS, "GET")
+def alarms(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
+    found = selectors.alarms_of(visit.account_id)
+    names = selectors.queue_names(visit.account_id, (alarm.queue_uuid for alarm in found))
+    shown = {
+        "alarms": [(alarm, names.get(alarm.queue_uuid, ""), rule_in_words(alarm)) for alarm in found],
+        "events": selectors.alarm_events_of(visit.account_id),
+        "states": STATES,
+        "now": clock.now(),
+    }
+    return render(request, "console/alarms/index.html", shown)
+
+
+@account_page(Act.MANAGE_ALARMS, "GET", "POST")
+def new_alarm(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
+    email = visit.person.email
+    # A stand-in owner has an address that no mail reaches.
+    mail_to = "" if email.endswith(NO_MAIL) else email
+    form: Mapping[str, Any] = {**NEW, "queue": request.GET.get("queue", ""), "mail_to": mail_to}
+    refusal = None
+    if request.method == "POST":
+        form = request.POST.dict()
+        name = request.POST.get("name", "").strip()
+        try:
+            if selectors.alarm_of(visit.account_id, name) is not None:
+                raise invalid(f"There is an alarm {name}: choose another name, or change that one.")
+            actions.put_alarm(visit.actor, visit.account_id, name, _spec(form))
+            return told(alarm_url(visit, name), "The alarm is set. It is judged within a minute.")
+        except AlarmError as error:
+            refusal = notice_of(error)
+    shown = {**_form(form, f"{_base(visit)}/alarms/new", "Set the alarm"), "name_asked": True, "refusal": refusal}
+    return render(request, "console/alarms/new.html", shown, status=refusal.status if refusal else 200)
+
+
+@account_page(Act.READ_ALARMS, "GET", "POST")
+def one_alarm(request: HttpRequest, visit: AccountVisit, alarm: str) -> HttpResponse:
+    if request.method == "POST" and not visit.may(Act.MANAGE_ALARMS):
+        return denied(request, Act.MANAGE_ALARMS)
+    found = _alarm_or_404(visit, alarm)
+    refusal, form = None, _form_of(visit, found)
+    if request.method == "POST":
+        form = request.POST.dict()
+        try:
+            actions.put_alarm(visit.actor, visit.account_id, alarm, _spec(form))
+            return told(alarm_url(visit, alarm), "The alarm is changed. It is judged within a minute.")
+        except AlarmError as error:
+            refusal = notice_of(error)
+    now = clock.now()
+    shown = {
+        **_form(form, alarm_url(visit, alarm), "Change the alarm"),
+        "alarm": found,
+        "base": alarm_url(visit, alarm),
+        "queue": _form_of(visit, found)["queue"],
+        "rule": rule_in_words(found),
+        "events": selectors.alarm_events_of(visit.account_id, alarm),
+        "states": STATES,
+        "mutes": MUTES_HOURS,
+        "is_muted": found.muted_until is not None and found.muted_until > now,
+        "now": now,
+        "refusal": refusal,
+    }
+    return render(request, "console/alarms/alarm.html", shown, status=refusal.status if refusal else 200)
+
+
+@account_page(Act.MUTE_ALARMS, "POST")
+def mute(request: HttpRequest, visit: AccountVisit, alarm: str) -> HttpResponse:
+    _alarm_or_404(visit, alarm)
+    hours = request.POST.get("hours", "")
+    until = clock.now() + timedelta(hours=int(hours)) if hours in map(str, MUTES_HOURS) else None
+    actions.mute_alarm(visit.actor, visit.account_id, alarm, until)
+    text = "No mail is sent until then. Changes still stand in the history." if until else "Mails are sent again."
+    return told(alarm_url(visit, alarm), text, "warn" if until else "good")
+
+
+@account_page(Act.DELETE_ALARMS, "POST")
+def delete(request: HttpRequest, visit: AccountVisit, alarm: str) -> HttpResponse:
+    _alarm_or_404(visit, alarm)
+    actions.delete_alarm(visit.actor, visit.account_id, alarm)
+    return told(f"{_base(visit)}/alarms", f"The alarm {alarm} is deleted.", "warn")
+
+
+def alarm_url(visit: AccountVisit, name: str) -> str:
+    return f"{_base(visit)}/alarm/{name}"
+
+
+def rule_in_words(alarm: MetricAlarm) -> str:
+    length = span(alarm.period_s)
+    often = f"in {alarm.breaching} of {alarm.periods} periods of {length}" if alarm.periods > 1 else f"over {length}"
+    return f"{alarm.statistic} of {alarm.metric} {said(alarm.rule)} {often}"
+
+
+def _base(visit: AccountVisit) -> str:
+    return f"/console/a/{visit.account_id}"
+
+
+def _alarm_or_404(visit: AccountVisit, name: str) -> MetricAlarm:
+    found = selectors.alarm_of(visit.account_id, name)
+    if found is None:
+        raise Http404
+    return found
+
+
+def _form(form: Mapping[str, Any], action: str, button: str) -> dict[str, Any]:
+    return {
+        "form": form,
+        "action": action,
+        "button": button,
+        "metrics": list(METRICS.values()),
+        "statistics": [one.value for one in Statistic],
+        "comparisons": [(one.value, text) for one, text in COMPARED_IN_WORDS.items()],
+        "lengths": LENGTHS,
+        "missing": MISSING,
+    }
+
+
+def _form_of(visit: AccountVisit, alarm: MetricAlarm) -> dict[str, Any]:
+    names = selectors.queue_names(visit.account_id, [alarm.queue_uuid])
+    return {
+        "queue": names.get(alarm.queue_uuid, ""), "metric": alarm.metric, "statistic": alarm.statistic,
+        "comparison": alarm.comparison, "threshold": f"{alarm.threshold:g}", "period_s": str(alarm.period_s),
+        "periods": str(alarm.periods), "breaching": str(alarm.breaching), "missing": alarm.missing,
+        "mail_to": ", ".join(alarm.mail_to),
+    }  # fmt: skip
+
+
+def _spec(form: Mapping[str, Any]) -> AlarmSpec:
+    """Raises AlarmError for what no form of these pages sends, and for what is no number."""
+    metric = METRICS.get(form.get("metric", ""))
+    if metric is None:
+        raise invalid("There is no such metric.")
+    try:
+        statistic = Statistic(form.get("statistic") or metric.statistics[0])
+        comparison, missing = Comparison(form.get("comparison", "")), MissingData(form.get("missing", ""))
+    except ValueError:
+        raise invalid("Choose a statistic, a comparison and what missing data means.") from None
+    return AlarmSpec(
+        form.get("queue", "").strip(), metric.name, statistic, _whole(form, "period_s"), comparison,
+        _threshold(form.get("threshold", "")), _whole(form, "periods"), _whole(form, "breaching"), missing,
+        form.get("mail_to", "").replace(",", " ").split(),
+    )  # fmt: skip
+
+
+def _whole(form: Mapping[str, Any], name: str) -> int:
+    text = form.get(name, "").strip()
+    if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX):
+        raise invalid("Periods and breaching periods are whole numbers.")
+    return int(text)
+
+
+def _threshold(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise invalid("The threshold is a number.")
+    return found

@@ -1,0 +1,46 @@
+"""Charts of a queue, from its series. The span stands in the address."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from api import clock
+from api.alarms.selectors import alarms_of
+from api.people.roles import Act
+from api.series.reading import collected_up_to
+from console.metric_charts import QUEUE_CHARTS, SPANS, TOTALS, ChartReader, span_named
+from console.pages import account_page, denied
+from console.views.queue import tab_of
+from console.views.queue_forms import queue_or_404
+from console.visits import AccountVisit
+
+
+@account_page(Act.READ_QUEUES, "GET")
+def queue_metrics(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
+    if not visit.reads_metrics:
+        return denied(request, Act.READ_METRICS)
+    queue = queue_or_404(visit, name)
+    shown = {**tab_of(visit, queue, "metrics"), "spans": SPANS, "span": span_named(request.GET.get("span", ""))}
+    return render(request, "console/queues/metrics.html", shown)
+
+
+@account_page(Act.READ_QUEUES, "GET")
+def queue_charts(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
+    """Asked for again every minute while the page is looked at."""
+    if not visit.reads_metrics:
+        return denied(request, Act.READ_METRICS)
+    queue = queue_or_404(visit, name)
+    span = span_named(request.GET.get("span", ""))
+    now = clock.now()
+    reader = ChartReader(visit.account_id, queue.uuid, queue.created_at, span, now)
+    shown = {
+        "charts": reader.charts(QUEUE_CHARTS),
+        "totals": [(label, int(reader.total(metric))) for label, metric in TOTALS],
+        "span": span,
+        "collected": collected_up_to(),
+        "queue": queue,
+        "now": now,
+        "alarms": alarms_of(visit.account_id, queue.uuid) if visit.reads_alarms else [],
+    }
+    return render(request, "console/queues/charts.html", shown)
