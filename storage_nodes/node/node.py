@@ -232,8 +232,7 @@ class StorageNode:
     def peers_up(self) -> list[int]:
         return self.links.peers_up()
 
-    def configuration_committed(self, replica: Replica, configuration: Configuration) -> None:
-        """Who belongs to the group of this replica now."""
+    def configuration_committed(self, partition: int, configuration: Configuration) -> None:
         self.moves.wake()
 
     def run_cold(

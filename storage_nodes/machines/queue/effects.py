@@ -6,13 +6,14 @@ request again; the machine only hands it back. Tokens that are outstanding at th
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 from storage_nodes.machines.queue.metering import Window
 from storage_nodes.protocol.errors import ErrorCode
 
-Token = Hashable
+# Hashable. Whatever it is, a machine only hands it back.
+Token = Any
 
 
 class BatchFacts(Protocol):

@@ -7,6 +7,7 @@ its entry is folded. Together they tell for every number whether it is new, unde
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import final
 
 from storage_nodes.limits import OVERLOADED_RETRY_MS, PRODUCER_WINDOW_RECORDS, PRODUCERS_PER_PARTITION_MAX
 from storage_nodes.machines.producers import ProducerTable, Repeated, check_producer, overlapping
@@ -33,6 +34,7 @@ class Line:
         self.requests: dict[int, Waiting] = {}  # by first number
 
 
+@final
 class Waiting:
     """A request on its way, and all who wait for its answer."""
 

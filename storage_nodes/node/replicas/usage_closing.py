@@ -53,5 +53,5 @@ class UsageClosing:
         """Those that this node leads, and that have something to say."""
         for partition in partitions:
             replica = self._node.replicas.get(partition)
-            if isinstance(replica, QueueReplica) and replica.serving and replica.machine.state.metering is not None:
+            if isinstance(replica, QueueReplica) and replica.serving and replica.machine.is_metered:
                 yield replica

@@ -115,8 +115,8 @@ class Nodes:
 
         await until(done)
 
-    def _settled(self, node_id: int, replica: Replica, configuration: Configuration) -> None:
-        if replica.partition == self.partition:
+    def _settled(self, node_id: int, partition: int, configuration: Configuration) -> None:
+        if partition == self.partition:
             self.settled.append((node_id, configuration))
 
 
@@ -183,7 +183,7 @@ def run(directory: Path, scenario: Callable[[Nodes, StorageClient], object]) -> 
 def outsider(nodes: Nodes) -> int:
     leader = nodes.leader()
     assert leader is not None
-    return next(node for node in (1, 2, 3, 4) if node not in leader.members)
+    return next(node for node in (1, 2, 3, 4) if node not in leader.raft.configuration.members)
 
 
 @pytest.fixture
