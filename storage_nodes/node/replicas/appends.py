@@ -31,7 +31,7 @@ from storage_nodes.model import Acks
 from storage_nodes.node.memory.memory_budget import Kind
 from storage_nodes.node.memory.room import NodeRoom
 from storage_nodes.node.replicas.all_waiters import AllWaiters, PendingAppend
-from storage_nodes.node.replicas.repeats import BatchKind, Line, Repeats, Waiting, never
+from storage_nodes.node.replicas.repeats import BatchKind, ProducerLine, Repeats, Waiting, never
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import SendReply, SendRequest, encode_message
@@ -119,7 +119,7 @@ class Appends:
         request = _send_request.decode(payload)
         bodies = request.bodies
         _check(request)
-        line: Line | None = None
+        line: ProducerLine | None = None
         earlier: Repeated | None = None
         is_numbered = request.producer_id >= 0
         if is_numbered:

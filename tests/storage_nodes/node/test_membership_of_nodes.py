@@ -97,7 +97,7 @@ class Nodes:
         node = self.nodes[node_id]
         log = node.log.create(self.partition, PartitionKind.QUEUE, msgspec.json.encode(meta).decode())
         node.committer.wake()
-        node.open_replica(log).start(campaign=False)
+        node.replicas.open(log).start(campaign=False)
 
     async def change(self, change: Change) -> None:
         """Ask whoever leads until it is done."""
@@ -340,7 +340,7 @@ def test_node_that_lost_its_directory_and_joins_again_trusts_nothing_that_it_is_
         log = node.log.partitions[CLUSTER_PARTITION]
         meta = msgspec.json.decode(log.tag, type=PartitionMeta)
         assert meta.learner and log.suspect
-        raft = node.open_replica(log).raft
+        raft = node.replicas.open(log).raft
         assert raft.members.uninitialized(raft.epoch)
         node.assigned.catch_up()
         assert not raft.members.uninitialized(raft.epoch), "it may have been a voter, which its leader calls no learner"
