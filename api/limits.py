@@ -54,6 +54,17 @@ QUOTA_NOTICE_HOURS = 1
 # A front end that has not reported for so long is not counted: its shares go to the others.
 QUOTA_REPORT_STALE_S = 3.5
 
+# --- audit trail --------------------------------------------------------------------------------------------
+# Refused calls of one kind are counted for so long before the trail has their number. Kinds that are counted apart, of
+# a caller and of an account at a time: an account's refusals make some 400 entries an hour at most.
+REFUSAL_WINDOW_S = 3_600
+REFUSALS_PER_ACTOR_MAX = 20
+REFUSALS_PER_ACCOUNT_MAX = 200
+REFUSAL_KINDS_CLOSED_MAX = 1_000
+# Of one export. The operator's command removes no entry that is younger.
+AUDIT_EXPORT_ENTRIES_MAX = 10_000
+AUDIT_DAYS_MIN = 90
+
 # --- queues -------------------------------------------------------------------------------------------------
 QUEUE_NAME_CHARACTERS_MAX = 80
 # Of them made by a send, where the account allows that.
@@ -79,6 +90,12 @@ DRAIN_CHECK_MS = 2_000
 DRAIN_WINDOW_MARGIN_MS = 15_000
 # A deleted queue's name is not given again before this long after the delete was asked for.
 QUEUE_NAME_COOLDOWN_S = 60
+# A data key is replaced when so many messages were sealed under it (api/queues/data_keys.py).
+DATA_KEY_MESSAGES_MAX = 2**31
+# Of accounts that keep deleted queues. No message lives longer than retention may be (14 days), kept or not.
+DELETION_GRACE_DAYS_MAX = 30
+# Deleted queues that are let go, and restored ones whose retention is as it was, by one round of the resync tick.
+KEPT_ENDED_AT_ONCE_MAX = 500
 QUEUE_READY_WAIT_MS_MAX = 15_000
 # How often a waiting request looks at the row although nothing was announced: a lost LISTEN connection costs this.
 QUEUE_READY_POLL_MS = 1_000

@@ -25,6 +25,7 @@ _QUEUE_STATUS = {
     "ResourceNotFoundException": status.HTTP_404_NOT_FOUND,
     "QueueNameExists": status.HTTP_409_CONFLICT,
     "QueueDeletedRecently": status.HTTP_409_CONFLICT,
+    "UnsupportedOperation": status.HTTP_409_CONFLICT,
     "PreconditionFailed": status.HTTP_412_PRECONDITION_FAILED,
     "OverLimit": status.HTTP_403_FORBIDDEN,
     "ServiceUnavailable": status.HTTP_503_SERVICE_UNAVAILABLE,

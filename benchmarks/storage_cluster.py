@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import IO, Protocol
 
 from deploy import allocator
 from deploy.installation import choose_port
@@ -19,6 +21,17 @@ from storage_nodes.protocol.errors import StorageError
 
 READY_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 10.0
+
+
+class NodeProcess(Protocol):
+    """What is asked of a child, as `subprocess.Popen` answers it."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int) -> None: ...
+    def kill(self) -> None: ...
 
 
 class StorageCluster:
@@ -35,7 +48,7 @@ class StorageCluster:
         self.addresses = [
             NodeAddress(index + 1, "127.0.0.1", port, f"zone-{index + 1}") for index, port in enumerate(ports)
         ]
-        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.processes: dict[int, NodeProcess] = {}
         # What starts a node, and settings beside the usual ones: tests give some nodes others.
         self.command = [sys.executable, "-m", "storage_nodes"]
         self.settings: dict[str, str] = {}
@@ -63,7 +76,10 @@ class StorageCluster:
         environment.update(self.settings)
         environment.pop("PENSTOCK_METRICS_LISTEN", None)
         with open(self.directory / f"node-{node_id}.log", "ab") as log:
-            self.processes[node_id] = subprocess.Popen(self.command, env=environment, stdout=log, stderr=log)
+            self.processes[node_id] = self.launch(environment, log)
+
+    def launch(self, environment: Mapping[str, str], log: IO[bytes]) -> NodeProcess:
+        return subprocess.Popen(self.command, env=environment, stdout=log, stderr=log)
 
     def start_all(self) -> None:
         for address in self.addresses:

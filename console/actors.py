@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from api.audit.models import AuditEntry
-from api.people.selectors import member_addresses
+from api.people.selectors import member_addresses, operator_addresses
 
 _PERSON = "person:"
 
 
 def actor_names(account_id: str, entries: Iterable[AuditEntry]) -> dict[str, str]:
-    """Of actors and subjects that are people the address, where they are members; of all others what the trail says."""
-    actors = {name for entry in entries for name in (entry.actor, entry.subject)}
+    """Of actors, of those as whom they act, and of subjects that are people the address, where they are members or
+    operators; of all others what the trail says."""
+    actors = {name for entry in entries for name in (entry.actor, entry.subject, entry.details.get("acting_as", ""))}
     people = [actor.removeprefix(_PERSON) for actor in actors if actor.startswith(_PERSON)]
-    addresses = member_addresses(account_id, people)
+    operators = {person: f"operator {email}" for person, email in operator_addresses(people).items()}
+    addresses = {**operators, **member_addresses(account_id, people)}
     return {actor: addresses.get(actor.removeprefix(_PERSON), actor) for actor in actors}

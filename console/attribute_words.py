@@ -8,7 +8,7 @@ from api.queues.attributes import defaults_of, is_fifo
 
 
 class Word(NamedTuple):
-    """`kind`: seconds, bytes, number, switch, choice, json or text. `choices` are (value, words)."""
+    """`kind`: seconds, bytes, number, choice, json, dead-letter or encryption-key. `choices` are (value, words)."""
 
     name: str
     label: str
@@ -130,7 +130,8 @@ SCALE = Section(
         ),
         Word(
             "KmsMasterKeyId", "Encryption key",
-            "Id, ARN or alias/name of an encryption key of the account. Empty: a key that Penstock keeps.", "text",
+            "Id, ARN or alias/name of an encryption key of the account. Empty: a key that Penstock keeps.",
+            "encryption-key",
         ),
         Word(
             "KmsDataKeyReusePeriodSeconds", "Data key reuse",

@@ -1,7 +1,8 @@
 """How pages reach messages: by the REST API of a front end, with a pass for each request (decision 0023).
 
 So what a page shows has gone through the same admission, throttle, decryption and audit trail as what a program asks
-for. The pass names the person; whether the role allows the request is looked at here in the control plane, before.
+for. The pass names the person; whether its role and policies allow the request is looked at here in the control plane,
+before (`message_guard.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from django.db import connection
 
 from api.secrets import internal_key
 from api.settings.environment import environment
+from console.message_guard import MessageGuard
 from frontend.authn.page_pass import PagePass, make_page_pass
 
 CONNECTIONS_MAX = 16
@@ -52,28 +54,46 @@ def client() -> httpx2.Client:
 class DataPlane:
     """As one person in one account."""
 
-    def __init__(self, account_id: str, person_id: str, source: str, is_secure: bool) -> None:
+    def __init__(
+        self,
+        account_id: str,
+        person_id: str,
+        source: str,
+        is_secure: bool,
+        guard: MessageGuard | None = None,
+        acting_as: str = "",
+    ) -> None:
         self._who = (account_id, person_id, source, is_secure)
+        self._acting_as = acting_as
+        self._guard = guard
 
     def ask(self, queue: str, what: str, content: object | None = None) -> Any:
-        """POST to a path below the queue: `messages/peek`. Raises DataPlaneError."""
+        """POST to a path below the queue: `messages/peek`. Raises DataPlaneError, AccessDenied."""
+        self._check(queue, what, content)
         return self._call("POST", f"/v1/queues/{quote(queue, safe='')}/{what}", content or {})
 
     def look(self, queue: str, what: str) -> Any:
-        """GET. Raises DataPlaneError."""
+        """GET. Raises DataPlaneError, AccessDenied."""
+        self._check(queue, what, None)
         return self._call("GET", f"/v1/queues/{quote(queue, safe='')}/{what}", None)
 
     def counts(self, queues: list[str]) -> dict[str, dict[str, Any]]:
-        """By name; one that cannot be counted has `error`. Raises DataPlaneError."""
+        """By name; one that cannot be counted has `error`, one that the member may not see is left out. Raises
+        DataPlaneError."""
         found: dict[str, dict[str, Any]] = {}
+        queues = queues if self._guard is None else self._guard.countable(queues)
         for start in range(0, len(queues), COUNTED_AT_ONCE_MAX):
             asked = {"queues": queues[start : start + COUNTED_AT_ONCE_MAX]}
             found |= self._call("POST", "/v1/message-counts", asked)["queues"]
         return found
 
+    def _check(self, queue: str, what: str, content: object | None) -> None:
+        if self._guard is not None:
+            self._guard.check(queue, what, content)
+
     def _call(self, method: str, target: str, content: object | None) -> Any:
         body = b"" if content is None else msgspec.json.encode(content)
-        page_pass = PagePass(*self._who, time.time_ns() // 1_000_000)
+        page_pass = PagePass(*self._who, time.time_ns() // 1_000_000, self._acting_as)
         headers = {
             "Authorization": make_page_pass(internal_key(), method, target.encode(), body, page_pass),
             "Content-Type": "application/json",

@@ -5,12 +5,27 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from api.accounts.actions import AccountError
+from api.billing.errors import BillingError
+from api.encryption.errors import EncryptionKeyProblem
+from api.iam.errors import AccessDenied, IamError
 from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
 from api.people.errors import PeopleError
 from api.queues.attributes import QueueProblem
+from api.quotas.errors import QuotaProblem
 from console.data_plane import DataPlaneError
 
-REFUSED = (PeopleError, QueueProblem, AccountError, DataPlaneError, *DATABASE_AWAY)
+REFUSED = (
+    PeopleError,
+    QueueProblem,
+    AccountError,
+    BillingError,
+    DataPlaneError,
+    AccessDenied,
+    IamError,
+    EncryptionKeyProblem,
+    QuotaProblem,
+    *DATABASE_AWAY,
+)
 
 
 class ErrorNotice(NamedTuple):
@@ -38,6 +53,13 @@ _STEPS = {
     "sign-in-refused": "Check both and try again. You can also ask for a new password.",
     "invalid-token": "Tokens work once and for a limited time. Ask for another mail.",
     "last-owner": "Make another member an owner first.",
+    "not-found": "It may have been deleted. Load the page again.",
+    "already-exists": "Choose another name.",
+    "policy-attached": "Detach it from all that are listed, then delete it.",
+    "encryption-key-exists": "Choose another name.",
+    "encryption-key-state": "Another person may have changed the key. Load the page again.",
+    "quota-request-open": "Wait for the answer of the operator.",
+    "quota-request-decided": "Another operator may have answered. Load the page again.",
 }
 _STATUS = {
     "queue-does-not-exist": 404,
@@ -58,9 +80,18 @@ def notice_of(error: Exception) -> ErrorNotice:
         if error.retry_after_s:
             step = f"Try again in {error.retry_after_s} s."
         return ErrorNotice(error.status, error.detail, step)
+    if isinstance(error, BillingError):
+        text = error.detail
+        return ErrorNotice(error.status, f"{text[:1].upper()}{text[1:].rstrip('.')}.", _STEPS.get(error.code, ""))
     if isinstance(error, QueueProblem):
         code = _hyphenated(error.code)
         return ErrorNotice(_STATUS.get(code, 400), error.message, _STEPS.get(code, ""))
+    if isinstance(error, AccessDenied):
+        return ErrorNotice(403, f"{error}.", _STEPS["access-denied"])
+    if isinstance(error, IamError):
+        return ErrorNotice(error.status, error.text, _STEPS.get(error.code, ""))
+    if isinstance(error, EncryptionKeyProblem | QuotaProblem):
+        return ErrorNotice(error.status_code, str(error.detail), _STEPS.get(str(error.default_code), ""))
     if isinstance(error, AccountError):
         text = str(error)
         return ErrorNotice(400, text[:1].upper() + text[1:] + ".")

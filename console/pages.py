@@ -12,15 +12,17 @@ from django.shortcuts import render
 from django.views.decorators.csrf import csrf_protect
 
 from api import clock
+from api.iam.targets import ITEMS
 from api.people.actions.sessions import require_recent
 from api.people.errors import PeopleError
 from api.people.origin import origin_of
-from api.people.roles import Act, roles_that_may
+from api.people.roles import Act, MemberRole, gives, roles_that_may
 from api.people.selectors import membership_of
 from console import notices
 from console.error_notices import REFUSED, ErrorNotice, notice_of
 from console.sessions import session_of
 from console.visits import AccountVisit, Visit, note_visit
+from frontend.authz.actions import MANAGEMENT_OPERATIONS
 
 View = Callable[..., HttpResponse]
 _ACTS_IN_WORDS = {
@@ -35,6 +37,15 @@ _ACTS_IN_WORDS = {
     Act.READ_AUDIT: "see the audit log",
     Act.CONFIGURE_ACCOUNT: "change settings of the account",
     Act.CLOSE_ACCOUNT: "close the account",
+    Act.READ_USAGE: "see usage",
+    Act.READ_METER: "see costs",
+    Act.LIST_INVOICES: "see invoices",
+    Act.READ_INVOICES: "see invoices",
+    Act.READ_BUDGETS: "see budgets",
+    Act.MANAGE_BUDGETS: "change budgets",
+    Act.DELETE_BUDGETS: "delete budgets",
+    Act.READ_PLANS: "see prices",
+    Act.READ_CREDITS: "see credits",
 }
 
 
@@ -79,16 +90,38 @@ def account_page(act: Act, *methods: str, does: str = "") -> Callable[[View], Vi
     for that queue, and `does`, the action of policies that the page is for, as well. An account of others is not
     found. Where nothing may change, because the account is not active, a POST is refused."""
 
+    def refuse(request: HttpRequest, visit: AccountVisit, item: str) -> HttpResponse | None:
+        return None if visit.may(act) and (not does or visit.may_do(does)) else denied(request, act)
+
+    return _page_of_account(refuse, *methods)
+
+
+def operation_page(operation: str, *methods: str) -> Callable[[View], View]:
+    """The same for a member who may do a management operation with the key, policy or group that the address names. A
+    view that changes something asks for the operation that does (`visit.require`)."""
+
+    def refuse(request: HttpRequest, visit: AccountVisit, item: str) -> HttpResponse | None:
+        return None if visit.allows(operation, item) else not_allowed(request, operation)
+
+    return _page_of_account(refuse, *methods)
+
+
+def _page_of_account(
+    refuse: Callable[[HttpRequest, AccountVisit, str], HttpResponse | None], *methods: str
+) -> Callable[[View], View]:
     def wrap(view: View) -> View:
         @functools.wraps(view)
         def page(request: HttpRequest, visit: Visit, account_id: str, **named: Any) -> HttpResponse:
-            membership = membership_of(visit.person, account_id)
+            membership, acts_for = membership_of(visit.person, account_id), None
+            if membership is None and visit.acting is not None and visit.acting.member.account_id == account_id:
+                acts_for, membership = visit.acting, visit.acting.member
             if membership is None:
                 raise Http404
-            inside = AccountVisit(visit, membership, named.get("name"))
+            inside = AccountVisit(visit, membership, named.get("name"), acts_for)
             note_visit(request, inside)
-            if not inside.may(act) or (does and not inside.may_do(does)):
-                return denied(request, act)
+            refusal = refuse(request, inside, next((named[one] for one in ITEMS if one in named), ""))
+            if refusal is not None:
+                return refusal
             if request.method == "POST" and not inside.is_active:
                 raise PeopleError("account-not-active", f"The account is {inside.state}: nothing in it can be changed.")
             return view(request, inside, **named)
@@ -140,6 +173,15 @@ def to_sign_in(request: HttpRequest) -> HttpResponse:
 def denied(request: HttpRequest, act: Act) -> HttpResponse:
     roles = ", ".join(roles_that_may(act))
     text = f"Your role in this account does not allow to {_ACTS_IN_WORDS.get(act, str(act))}."
+    return show(request, ErrorNotice(403, text, f"These roles do: {roles}. Ask an owner or admin of the account."))
+
+
+def not_allowed(request: HttpRequest, operation: str) -> HttpResponse:
+    """What `denied` is to acts."""
+    demands = MANAGEMENT_OPERATIONS[operation]
+    roles = ", ".join(role for role in MemberRole if all(gives(role, demand.action) for demand in demands))
+    actions = ", ".join(demand.action for demand in demands)
+    text = f"Your role and policies in this account do not allow {actions} here."
     return show(request, ErrorNotice(403, text, f"These roles do: {roles}. Ask an owner or admin of the account."))
 
 

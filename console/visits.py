@@ -7,17 +7,32 @@ from typing import cast
 
 from django.http import HttpRequest
 
+from api import clock
 from api.audit.actions import Actor
-from api.iam.member_on_queue import MemberOnQueue
+from api.iam.authorisation import Targets
+from api.iam.member_rights import MemberRights
 from api.iam.selectors import acts_of
-from api.people.models import AccountMembership, AccountState, Person, PersonSession
+from api.people.acting_rights import acting_policy
+from api.people.actions.acting import actor_acting, note_request
+from api.people.models import AccountMembership, AccountState, ActingVisit, Person, PersonSession
 from api.people.origin import RequestOrigin
 from api.people.roles import Act, act_to_give
-from api.people.selectors import is_operator, memberships_of
+from api.people.selectors import acting_of, is_operator, memberships_of
 from console.data_plane import DataPlane
+from console.message_guard import MessageGuard
+from frontend.authz.actions import MANAGEMENT_OPERATIONS
 
 # Weighed for the queue of a page; all others are about the account.
 ACTS_ON_QUEUES = frozenset((Act.READ_QUEUES, Act.MANAGE_QUEUES, Act.READ_MESSAGES, Act.CHANGE_MESSAGES))
+
+
+MONEY_PAGES = (
+    (Act.READ_METER, ""),
+    (Act.READ_USAGE, "/usage"),
+    (Act.LIST_INVOICES, "/invoices"),
+    (Act.READ_BUDGETS, "/budgets"),
+    (Act.READ_PLANS, "/prices"),
+)
 
 
 class Visit:
@@ -37,6 +52,11 @@ class Visit:
     def is_operator(self) -> bool:
         return is_operator(self.person)
 
+    @cached_property
+    def acting(self) -> ActingVisit | None:
+        """The member as whom an operator acts now."""
+        return acting_of(self.session, clock.now()) if self.is_operator else None
+
     @property
     def actor(self) -> Actor:
         return Actor(f"person:{self.person.pk}", self.origin.request_id)
@@ -54,13 +74,17 @@ def note_visit(request: HttpRequest, visit: Visit) -> None:
 
 
 class AccountVisit(Visit):
-    """A member looks at the account, or at one queue of it."""
+    """A member looks at the account, or at one queue of it; or an operator who acts as that member."""
 
-    def __init__(self, visit: Visit, membership: AccountMembership, queue: str | None = None) -> None:
+    def __init__(
+        self, visit: Visit, membership: AccountMembership, queue: str | None = None, acts_for: ActingVisit | None = None
+    ) -> None:
         super().__init__(visit.session, visit.origin, visit.is_secure)
-        on_queue = MemberOnQueue(membership, queue, visit.origin.source, visit.is_secure) if queue else None
-        self._on_queue = on_queue
+        self._queue = queue
         self.membership = membership
+        self.acts_for = acts_for
+        self._denials = [acting_policy()] if acts_for else []
+        self.rights = MemberRights(membership, visit.origin.source, visit.is_secure, self._denials)
         self.account_id = membership.account_id
         self.title: str = membership.account.life.title
         self.state: str = membership.account.life.state
@@ -71,7 +95,11 @@ class AccountVisit(Visit):
 
     @cached_property
     def _acts(self) -> frozenset[Act]:
-        return acts_of(self.membership)
+        return acts_of(self.membership, self._denials)
+
+    @property
+    def actor(self) -> Actor:
+        return super().actor if self.acts_for is None else actor_acting(self.origin, self.acts_for)
 
     def may(self, act: Act) -> bool:
         """By the role, and by the policies of the member and of its groups; on the page of a queue, for that queue."""
@@ -79,7 +107,19 @@ class AccountVisit(Visit):
 
     def may_do(self, action: str) -> bool:
         """May this action of policies be done with the queue of the page? True where the page is of no queue."""
-        return self._on_queue is None or self._on_queue.may(action)
+        return self._queue is None or self.rights.may_on_queue(self._queue, action)
+
+    def allows(self, operation: str, item: str = "") -> bool:
+        """May a management operation be done with `item`, the name or id of a key, policy or group?"""
+        return self.rights.may(operation, Targets(self._queue or "", item=item))
+
+    def may_change_with(self, operation: str, item: str = "") -> bool:
+        """In an account that is not active nothing changes."""
+        return self.is_active and self.allows(operation, item)
+
+    def require(self, operation: str, item: str = "") -> None:
+        """Raises AccessDenied."""
+        self.rights.require(MANAGEMENT_OPERATIONS[operation], Targets(self._queue or "", item=item))
 
     def may_give(self, role: str) -> bool:
         """May this member give, change or take away the role?"""
@@ -91,8 +131,15 @@ class AccountVisit(Visit):
 
     @property
     def data_plane(self) -> DataPlane:
-        """For what this role may do: the caller has looked."""
-        return DataPlane(self.account_id, str(self.person.pk), self.origin.source, self.is_secure)
+        """For what the member may do: each request is looked at."""
+        acting_as = "" if self.acts_for is None else str(self.acts_for.member.person_id)
+        guard = MessageGuard(self.account_id, self.rights, self._note_request if self.acts_for else None)
+        who = (self.account_id, str(self.person.pk), self.origin.source, self.is_secure)
+        return DataPlane(*who, guard, acting_as)
+
+    def _note_request(self, operation: str, queue: str) -> None:
+        assert self.acts_for is not None
+        note_request(self.origin, self.acts_for, operation, queue)
 
     # Asked by templates, which pass no arguments.
 
@@ -129,8 +176,66 @@ class AccountVisit(Visit):
         return self.may_change(Act.MANAGE_KEYS)
 
     @property
+    def reads_policies(self) -> bool:
+        return self.allows("policies.list")
+
+    @property
+    def reads_groups(self) -> bool:
+        return self.allows("groups.list")
+
+    @property
+    def simulates(self) -> bool:
+        return self.is_active and self.allows("policies.simulate")
+
+    @property
+    def reads_encryption_keys(self) -> bool:
+        return self.allows("encryption_keys.list")
+
+    @property
+    def reads_quotas(self) -> bool:
+        return self.allows("quotas.list")
+
+    @property
     def reads_audit(self) -> bool:
         return self.may(Act.READ_AUDIT)
+
+    @property
+    def money_page(self) -> str:
+        """The first page about money that this member may see; empty: none."""
+        base = f"/console/a/{self.account_id}/billing"
+        return next((f"{base}{tail}" for act, tail in MONEY_PAGES if self.may(act)), "")
+
+    @property
+    def reads_meter(self) -> bool:
+        return self.may(Act.READ_METER)
+
+    @property
+    def reads_usage(self) -> bool:
+        return self.may(Act.READ_USAGE)
+
+    @property
+    def lists_invoices(self) -> bool:
+        return self.may(Act.LIST_INVOICES)
+
+    @property
+    def reads_invoices(self) -> bool:
+        return self.may(Act.READ_INVOICES)
+
+    @property
+    def reads_budgets(self) -> bool:
+        return self.may(Act.READ_BUDGETS)
+
+    @property
+    def manages_budgets(self) -> bool:
+        return self.may_change(Act.MANAGE_BUDGETS)
+
+    @property
+    def deletes_budgets(self) -> bool:
+        return self.may_change(Act.DELETE_BUDGETS)
+
+    @property
+    def reads_plans(self) -> bool:
+        return self.may(Act.READ_PLANS)
 
     @property
     def configures(self) -> bool:

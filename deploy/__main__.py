@@ -38,6 +38,8 @@ def parser() -> argparse.ArgumentParser:
     add_accounts(commands)
     add_policies(commands)
     add_console(commands)
+    add_queues(commands)
+    add_audit(commands)
     add_quotas(commands)
     add_report(commands)
     add_transfer(commands)
@@ -114,6 +116,10 @@ def add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     create = add_command(keys, "create", "keys", "make a key, and its account where it is not there yet")
     create.add_argument("--account", required=True, metavar="NAME")
     create.add_argument("--policy", metavar="FILE", help="an identity policy: what the key may do (- reads stdin)")
+    scope = "instead of a policy: send, receive, look or redrive (may be repeated)"
+    create.add_argument("--scope", action="append", default=[], metavar="SCOPE", help=scope)
+    queue = "of the scopes: a queue, * and ? for any characters (may be repeated; default: all)"
+    create.add_argument("--queue", action="append", default=[], metavar="NAME", help=queue)
     create.add_argument("--json", action="store_true")
     listed = add_command(keys, "list", "keys", "the keys of an account, without their secrets")
     listed.add_argument("--account", required=True, metavar="NAME", help="name or id of the account")
@@ -127,7 +133,7 @@ def add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def add_accounts(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    accounts = commands.add_parser("accounts", help="accounts: list, suspend, resume, close, reopen")
+    accounts = commands.add_parser("accounts", help="accounts: list, configure, suspend, resume, close, reopen")
     verbs = accounts.add_subparsers(dest="verb", required=True)
     listed = add_command(verbs, "list", "accounts", "every account and its state")
     listed.add_argument("--json", action="store_true")
@@ -141,6 +147,38 @@ def add_accounts(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         command.add_argument("account", metavar="ACCOUNT", help="name or id of the account")
         if verb in ("suspend", "close"):
             command.add_argument("--reason", default="", help="kept with the account and in the audit trail")
+    rules = add_command(verbs, "configure", "accounts", "what the account has chosen about deletions")
+    rules.add_argument("account", metavar="ACCOUNT", help="name or id of the account")
+    rules.add_argument("--deletion-protection", choices=["on", "off"], help="on: no queue can be deleted")
+    rules.add_argument("--deletion-grace-days", type=int, metavar="N", help="deleted queues are kept for N days")
+
+
+def add_queues(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    queues = commands.add_parser("queues", help="queues of an account; deleted ones that are kept: restore, let-go")
+    verbs = queues.add_subparsers(dest="verb", required=True)
+    for verb, text in (
+        ("list", "the queues of an account"),
+        ("deleted", "deleted queues that can be restored, and until when"),
+        ("restore", "a deleted queue is there again, with the messages that it held"),
+        ("let-go", "a deleted queue is not kept any longer"),
+    ):
+        command = add_command(verbs, verb, "queues", text)
+        command.add_argument("--account", required=True, metavar="NAME", help="name or id of the account")
+        command.add_argument("--json", action="store_true")
+        if verb in ("restore", "let-go"):
+            command.add_argument("queue", metavar="QUEUE", help="id of the deleted queue, or its name")
+        if verb == "restore":
+            command.add_argument("--as", dest="new_name", metavar="NAME", help="its new name")
+
+
+def add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    audit = commands.add_parser("audit", help="the audit trail: export, trim")
+    verbs = audit.add_subparsers(dest="verb", required=True)
+    export = add_command(verbs, "export", "audit", "print the trail of an account, the oldest entry first")
+    export.add_argument("--account", required=True, metavar="NAME", help="name or id of the account")
+    export.add_argument("--form", choices=["jsonl", "csv"], default="jsonl")
+    trim = add_command(verbs, "trim", "audit", "remove old entries of all accounts")
+    trim.add_argument("--older-than-days", type=int, required=True, metavar="N", help="90 at least")
 
 
 def add_policies(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

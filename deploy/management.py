@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -89,11 +90,19 @@ def operate(installation: Installation, state: State, *arguments: str) -> Any:
     return run_manage_json(installation, state, list(arguments), limits.DEMO_KEY_DEADLINE_S)
 
 
-def create_key(installation: Installation, state: State, account: str, policy: str | None = None) -> dict[str, Any]:
+def create_key(
+    installation: Installation,
+    state: State,
+    account: str,
+    policy: str | None = None,
+    scopes: Sequence[str] = (),
+    queues: Sequence[str] = (),
+) -> dict[str, Any]:
     """A new key (and the account, if it is not there): the fields the command contract names. `policy` is the text of
-    an identity policy."""
+    an identity policy; scopes stand for one."""
     arguments = ["create_key", f"--account={account}", "--json"]
     if policy is not None:
         arguments.append(f"--policy={policy}")
+    arguments += [f"--scope={scope}" for scope in scopes] + [f"--queue={queue}" for queue in queues]
     key: dict[str, Any] = run_manage_json(installation, state, arguments, limits.DEMO_KEY_DEADLINE_S)
     return key

@@ -49,12 +49,17 @@ def settle_tls(state: State, wish: TlsWish) -> None:
     if bool(certificate) != bool(key):
         raise CommandError("--tls-certificate and --tls-key are needed both", EXIT_USAGE)
     if certificate and key:
+        before = (state.tls_certificate, state.tls_key)
         state.tls_certificate, state.tls_key = (str(Path(path).expanduser().resolve()) for path in (certificate, key))
-        _require_good(state)
+        # Of those that it ran with before nobody needs to be told, and a restart in the night must serve.
+        if (state.tls_certificate, state.tls_key) != before:
+            _require_good(state)
     if wish.redirect_port is not None:
         if wish.redirect_port and not state.tls_certificate:
             raise CommandError("--redirect-port sends to https, which needs --tls-certificate", EXIT_USAGE)
         state.redirect_port = wish.redirect_port
+    if state.redirect_port == state.port:
+        raise CommandError("--redirect-port and --port must be different ports", EXIT_USAGE)
     if state.tls_certificate:
         state.public_name = public_name(load(state), state.host)
 

@@ -7,6 +7,7 @@ POST /  and  /<12 digits>/<queue>        SQS
 /healthz  /readyz  /version              operators
 websocket /v1/queues/<name>/subscribe    push
 websocket /v1/queues/<name>/bulk         many messages a frame, both ways
+websocket /v1/queues/<name>/tail         the live tail of a page
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from frontend.errors import RequestError
 from frontend.http import Receive, Scope, Send, answer, request_of
 from frontend.push.bulk_consumer import BulkConsumer
 from frontend.push.consumer import SubscribeConsumer
+from frontend.push.tail_consumer import TailConsumer
+from frontend.push.tail_rights import TailRights
 from frontend.readiness import readiness
 from frontend.rest.problems import refuse_upgrade
 from frontend.rest.serve import serve_rest
@@ -41,8 +44,12 @@ _SOCKET = r"^v1/queues/(?P<name>[A-Za-z0-9_-]{1,80}(?:\.fifo)?)/%s$"
 
 
 def build_application(services: FrontendServices) -> Application:
-    wires = {"subscribe": SubscribeConsumer, "bulk": BulkConsumer}
-    sockets = URLRouter([re_path(_SOCKET % name, wire.as_asgi(services=services)) for name, wire in wires.items()])
+    wires = {
+        "subscribe": SubscribeConsumer.as_asgi(services=services),
+        "bulk": BulkConsumer.as_asgi(services=services),
+        "tail": TailConsumer.as_asgi(services=services, rights=TailRights(services)),
+    }
+    sockets = URLRouter([re_path(_SOCKET % name, wire) for name, wire in wires.items()])
     router: Application = ProtocolTypeRouter({"http": _http(services), "websocket": _closing_unrouted(sockets)})
     return router
 

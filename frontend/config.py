@@ -54,7 +54,7 @@ class FrontendConfig(BaseSettings):
             raise ValueError("the node list is empty")
         return value
 
-    @field_validator("internal_listen", "redirect_listen")
+    @field_validator("metrics_listen", "internal_listen", "redirect_listen")
     @classmethod
     def _is_address_or_nothing(cls, value: str) -> str:
         return cls._is_address(value) if value else value
@@ -73,6 +73,15 @@ class FrontendConfig(BaseSettings):
             raise ValueError("PENSTOCK_TLS_CERTIFICATE and PENSTOCK_TLS_KEY are needed both, or neither")
         if self.redirect_listen and not all(files):
             raise ValueError("PENSTOCK_REDIRECT_LISTEN sends to https, which needs PENSTOCK_TLS_CERTIFICATE")
+        return self
+
+    @model_validator(mode="after")
+    def _addresses_differ(self) -> FrontendConfig:
+        given = (self.listen, self.internal_listen, self.redirect_listen, self.metrics_listen)
+        # Where the system chooses the port, they differ.
+        named = [address for address in given if address and split_address(address)[1]]
+        if len(named) != len(set(named)):
+            raise ValueError("what the front end listens on must be different addresses")
         return self
 
     @property

@@ -12,7 +12,7 @@ import base64
 import hashlib
 import hmac
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import httpx2
@@ -139,10 +139,36 @@ class ControlPlane:
         told = msgspec.json.encode({"uses": uses})
         await self._ask("/internal/encryption-keys/used", Principal("", ""), request_id, told)
 
-    async def _ask(self, path: str, principal: Principal, request_id: str, body: bytes) -> dict[str, Any]:
+    async def open_tail(self, request_id: str, source_ip: str, claim: Mapping[str, object]) -> dict[str, Any]:
+        """The account, person and session of a ticket that is used up by this. Who shows one is not known before: the
+        call counts for the address. Raises RequestError."""
+        place = self._open_calls.place(network_of(source_ip))
+        told = msgspec.json.encode(claim)
+        return await self._ask("/internal/tails/open", Principal("", ""), request_id, told, place)
+
+    async def confirm_tails(self, request_id: str, claims: Sequence[Mapping[str, object]]) -> list[str]:
+        """Of each tail why it must end, "" where it goes on. Raises RequestError."""
+        told = msgspec.json.encode({"tails": claims})
+        answer = await self._ask("/internal/tails/confirm", Principal("", ""), request_id, told)
+        ends: list[str] = answer["ends"]
+        return ends
+
+    async def note_data_key_uses(self, request_id: str, uses: Sequence[tuple[str, int, int]]) -> None:
+        """Queue, version and messages sealed since this was said last. Said by this process, for no account. Raises
+        RequestError."""
+        await self._ask("/internal/data-keys/used", Principal("", ""), request_id, msgspec.json.encode({"uses": uses}))
+
+    async def note_refused_calls(self, request_id: str, calls: Sequence[tuple[str | int, ...]]) -> None:
+        """Account, key, action, resource, source and count of each kind. Said by this process, for no account. Raises
+        RequestError."""
+        await self._ask("/internal/refused-calls", Principal("", ""), request_id, msgspec.json.encode({"calls": calls}))
+
+    async def _ask(
+        self, path: str, principal: Principal, request_id: str, body: bytes, place: Place | None = None
+    ) -> dict[str, Any]:
         headers = self._vouch("POST", path.encode(), principal, request_id, body)
         headers.append((b"content-type", b"application/json"))
-        with self._watch, self._place_of(principal):
+        with self._watch, self._place_of(principal) if place is None else place:
             response = await self._send(self._http.build_request("POST", path, headers=headers, content=body))
             try:
                 content = await self._watch.unless_away(response.aread())

@@ -1,5 +1,5 @@
 """Tells the control plane now and then which keys were used: their owners see it as `last_used_at`, and of encryption
-keys how many messages an hour.
+keys how many messages an hour. Tells which calls it refused, too.
 
 What could not be told is lost: the next use of the key is told again. Counts of encryption keys are a lower bound.
 """
@@ -13,7 +13,7 @@ import structlog
 
 from frontend.errors import RequestError
 from frontend.http import new_request_id
-from frontend.limits import KEY_USES_TOLD_EVERY_S, KEY_USES_TOLD_MAX
+from frontend.limits import KEY_USES_TOLD_EVERY_S, KEY_USES_TOLD_MAX, REFUSED_CALLS_TOLD_MAX
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
@@ -39,4 +39,18 @@ async def tell_key_uses(services: FrontendServices) -> None:
             await services.control.note_encryption_key_uses(new_request_id(), counts)
         except RequestError as error:
             _log.warning("encryption_key_uses_not_told", keys=len(counts), reason=error.code)
+            return
+    while calls := services.refused_calls.take(REFUSED_CALLS_TOLD_MAX):
+        try:
+            await services.control.note_refused_calls(new_request_id(), calls)
+        except RequestError as error:
+            _log.warning("refused_calls_not_told", kinds=len(calls), reason=error.code)
+            return
+    while sealed := services.queues.data_key_uses.take(KEY_USES_TOLD_MAX):
+        try:
+            await services.control.note_data_key_uses(new_request_id(), sealed)
+        except RequestError as error:
+            for queue, version, messages in sealed:
+                services.queues.data_key_uses.note(bytes.fromhex(queue), version, messages)
+            _log.warning("data_key_uses_not_told", keys=len(sealed), reason=error.code)
             return

@@ -5,6 +5,7 @@
     header and body        each must be whole within its deadline, and a body must arrive at BODY_BYTES_PER_S_MIN, else
                            408 and close
     answers and frames     the client must read them (frontend/writing.py), else the connection is cut
+    websockets             frontend/push/connection.py
     stop                   parked polls answer first, then connections close
 
 One timer per connection, not per request, watches the deadlines.
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import resource
 import socket
 from collections.abc import Callable, Iterator
@@ -24,13 +24,10 @@ from typing import Any, TypeVar, cast
 import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from frontend.arriving import lateness
 from frontend.http import new_request_id
 from frontend.limits import (
-    BODY_BYTES_PER_S_MIN,
-    BODY_GRACE_S,
-    BULK_BYTES_MAX,
     CONNECTIONS_BACKLOG_MAX,
     CONNECTIONS_MAX,
     FILES_KEPT,
@@ -39,18 +36,15 @@ from frontend.limits import (
     LINGER_BYTES_MAX,
     LINGER_S_MAX,
     PARTIAL_HEADER_BYTES_MAX,
-    QUEUE_NAME_CHARS_MAX,
     REFUSALS_TOLD_EVERY_S,
-    REQUEST_READ_S_MAX,
     SHUTDOWN_GRACE_S,
     SOCKET_FRAME_BYTES_MAX,
     SOCKET_PING_S,
 )
-from frontend.push.closing import CLOSE_RESTART, STOPPING
+from frontend.push.connection import BoundedSocketProtocol
 from frontend.writing import ClientTransport
 
 CRLF = "\r\n"
-_BULK_REQUEST = re.compile(rb"GET /v1/queues/[A-Za-z0-9_.-]{1,%d}/bulk[ ?]" % QUEUE_NAME_CHARS_MAX)
 _log = structlog.get_logger("frontend.server")
 
 
@@ -180,11 +174,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Why the request that is arriving is not waited for any longer."""
         if self._in_header:
             return f"no whole header within {HEADER_READ_S_MAX:g} s" if age_s >= HEADER_READ_S_MAX else ""
-        if age_s >= REQUEST_READ_S_MAX:
-            return f"no whole body within {REQUEST_READ_S_MAX:g} s"
-        if age_s >= BODY_GRACE_S and self._arrived_bytes < BODY_BYTES_PER_S_MIN * age_s:
-            return f"{self._arrived_bytes} bytes in {age_s:.0f} s"
-        return ""
+        return lateness("body", age_s, self._arrived_bytes)
 
     def _cut(self, reason: str) -> None:
         # Nothing arrived: a client that keeps a connection in reserve, which is told nothing.
@@ -220,71 +210,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._watch.cancel()
         self._watch = self.loop.call_later(LINGER_S_MAX, self.transport.close)
         return True
-
-
-class BoundedSocketProtocol(WebSocketsSansIOProtocol):
-    """One websocket, whose client must read what it is pushed. A bulk socket takes larger frames."""
-
-    transport: Any
-    _late_bytes: int | None = None  # that came after a frame was refused; None: none was
-
-    def data_received(self, data: bytes) -> None:
-        if self._late_bytes is not None:
-            self._late_bytes += len(data)
-            if self._late_bytes > LINGER_BYTES_MAX:
-                self.transport.close()
-            return
-        # The first bytes are the request, from the beginning; the parser takes the bound of a frame before the frame.
-        if not self.handshake_initiated and _BULK_REQUEST.match(data) is not None:
-            self.conn.max_message_size = BULK_BYTES_MAX
-        super().data_received(data)
-
-    def handle_parser_exception(self) -> None:
-        """A frame that is too long, or none. The rest of it is thrown away for a while: bytes that are unread at the
-        close would reset the connection, and the client lose the reason."""
-        close = self.conn.close_sent
-        assert close is not None
-        self.queue.put_nowait({"type": "websocket.disconnect", "code": close.code, "reason": close.reason})
-        self.transport.write(b"".join(self.conn.data_to_send()))
-        self.close_sent = True
-        self._late_bytes = 0
-        self.stop_keepalive()
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
-        if self.read_paused:
-            self.read_paused = False
-            self.transport.resume_reading()
-        self.close_timer = self.loop.call_later(LINGER_S_MAX, self.transport.close)
-
-    def keepalive_timeout(self) -> None:
-        """A pong that came while no frame is read is not read either: it is asked for again."""
-        if not self.read_paused:
-            super().keepalive_timeout()
-            return
-        self.stop_keepalive()
-        self.start_keepalive()
-
-    def shutdown(self) -> None:
-        if self.handshake_complete and not self.close_sent:
-            self.stop_keepalive()
-            self.queue.put_nowait({"type": "websocket.disconnect", "code": CLOSE_RESTART})
-            self.conn.send_close(CLOSE_RESTART, STOPPING)
-            self.transport.write(b"".join(self.conn.data_to_send()))
-            self.transport.close()
-        else:
-            super().shutdown()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self.transport.paused()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self.transport.resumed()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.transport.ended()
-        super().connection_lost(exc)
 
 
 class Server(uvicorn.Server):

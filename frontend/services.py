@@ -33,6 +33,7 @@ from frontend.metering.request_counts import RequestCounts
 from frontend.queues.names import Address
 from frontend.queues.resolver import QueueResolver
 from frontend.readiness import Trouble
+from frontend.refused_calls import RefusedCalls
 from frontend.routing.bulkhead import Bulkhead
 from frontend.routing.storage import MessageStorage
 
@@ -84,6 +85,7 @@ class FrontendServices:
         self.request_counts = RequestCounts(
             int(now_s() * 1000), lambda amount: self.meters.count("request_counts_dropped", amount)
         )
+        self.refused_calls = RefusedCalls()
         self.now_s = now_s
         # For rates: a clock that is set moves no bucket.
         self.steady_s = steady_s

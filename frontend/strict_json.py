@@ -1,4 +1,5 @@
-"""JSON whose objects name each member once: which of two would count is what tricks live on.
+"""JSON whose objects name each member once: which of two would count is what tricks live on. And no more values than
+are taken: a decoder makes an object of each, whatever comes after it.
 
 Typed decoders keep the last of two members and say nothing. Members are counted instead: outside of strings a colon
 stands behind the name of a member and nowhere else. What is decoded and written again has lost those that came twice.
@@ -11,8 +12,24 @@ from typing import Any
 
 import msgspec
 
+from frontend.limits import JSON_VALUES_MAX
+
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
+
+
+def check_values(text: bytes) -> None:
+    """Takes anything, before it is decoded. Raises TooManyValues for more than JSON_VALUES_MAX, names included."""
+    # A value takes two bytes, with what stands between it and the next.
+    if len(text) <= 2 * JSON_VALUES_MAX:
+        return
+    skeleton = _without_strings(text)
+    if sum(map(skeleton.count, (b",", b":", b"[", b"{"))) >= JSON_VALUES_MAX:
+        raise TooManyValues(f"there are more than {JSON_VALUES_MAX} values")
+
+
+class TooManyValues(Exception):
+    """The text is for who sent them."""
 
 
 def check_members(text: bytes) -> None:

@@ -8,6 +8,7 @@ The suite draws the same examples every time, so that what fails failed before, 
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import pytest
@@ -20,6 +21,10 @@ from tests.support.load_groups import check_groups
 from tests.support.postgres import start_database
 
 __all__ = ["installation"]
+
+# The suite starts hundreds of interpreters, here and in its children: each would compile all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 GIVEN = {name: os.environ[name] for name in VARIABLES if name in os.environ}
 

@@ -91,6 +91,25 @@ def set_auto_create(actor: Actor, account_id: str, allowed: bool) -> Account:
 
 
 @transaction.atomic
+def set_deletion_rules(
+    actor: Actor, account_id: str, protection: bool | None = None, grace_days: int | None = None
+) -> Account:
+    """Whether queues of the account can be deleted, and for how long they are kept then. None: as it is. Queues that
+    were deleted before stay as long as they were told to. Raises AccountError."""
+    if grace_days is not None and not 0 <= grace_days <= limits.DELETION_GRACE_DAYS_MAX:
+        raise AccountError(f"deleted queues are kept for 0 to {limits.DELETION_GRACE_DAYS_MAX} days")
+    account = Account.objects.select_for_update().get(id=account_id)
+    wanted = {"deletion_protection": protection, "deletion_grace_days": grace_days}
+    changed = {name: value for name, value in wanted.items() if value not in (None, getattr(account, name))}
+    if changed:
+        for name, value in changed.items():
+            setattr(account, name, value)
+        account.save(update_fields=list(changed))  # front ends do not ask for it: no version
+        record(actor, account_id, "account.configure", f"account:{account_id}", **changed)
+    return account
+
+
+@transaction.atomic
 def create_key(actor: Actor, account_id: str, name: str, expires_at: datetime | None = None) -> NewKey:
     if not 1 <= len(name) <= limits.KEY_NAME_CHARACTERS_MAX or not name.isprintable():
         raise AccountError(f"a key name has 1 to {limits.KEY_NAME_CHARACTERS_MAX} printable characters")

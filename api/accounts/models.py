@@ -21,6 +21,9 @@ class Account(models.Model):
     auto_create_queues = models.BooleanField(default=False)
     auto_created_since = models.DateTimeField(null=True)
     auto_created = models.IntegerField(default=0)
+    # While this is on no queue can be deleted; what is deleted is kept for so many days (api/queues/keeping.py).
+    deletion_protection = models.BooleanField(default=False)
+    deletion_grace_days = models.SmallIntegerField(default=0)
 
     class Meta:
         db_table = "account"

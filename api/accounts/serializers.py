@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from django.utils import timezone
 from rest_framework import serializers
 
 from api import limits
 from api.accounts.models import AccessKey
+from frontend.authz.scopes import SCOPES, KeyScopes, scopes_of
 
 
 class AccountSerializer(serializers.Serializer):
@@ -17,10 +19,18 @@ class AccountSerializer(serializers.Serializer):
     active = serializers.BooleanField()
     created_at = serializers.DateTimeField()
     auto_create_queues = serializers.BooleanField(help_text="A send to a queue that does not exist makes it.")
+    deletion_protection = serializers.BooleanField(help_text="No queue can be deleted.")
+    deletion_grace_days = serializers.IntegerField(help_text="So long a deleted queue can be restored.")
 
 
 class AccountSettingsSerializer(serializers.Serializer):
-    auto_create_queues = serializers.BooleanField()
+    """What is not given stays."""
+
+    auto_create_queues = serializers.BooleanField(required=False)
+    deletion_protection = serializers.BooleanField(required=False)
+    deletion_grace_days = serializers.IntegerField(
+        required=False, min_value=0, max_value=limits.DELETION_GRACE_DAYS_MAX
+    )
 
 
 class KeySerializer(serializers.Serializer):
@@ -32,6 +42,20 @@ class KeySerializer(serializers.Serializer):
     last_used_at = serializers.DateTimeField(allow_null=True, help_text="Last use of this key, to the minute.")
     restricted = serializers.SerializerMethodField(help_text="It may do what its policies allow, and nothing else.")
     tags = serializers.SerializerMethodField(help_text="Of a restricted key: aws:PrincipalTag of conditions.")
+
+    scopes = serializers.SerializerMethodField(help_text="That its own policy stands for; null for any other policy.")
+    queues = serializers.SerializerMethodField(help_text="Names of queues that the scopes are about.")
+
+    def get_scopes(self, key: AccessKey) -> list[str] | None:
+        found = self._scopes_of(key)
+        return None if found is None else list(found.scopes)
+
+    def get_queues(self, key: AccessKey) -> list[str] | None:
+        found = self._scopes_of(key)
+        return None if found is None else list(found.queues)
+
+    def _scopes_of(self, key: AccessKey) -> KeyScopes | None:
+        return scopes_of(key.account_id, key.access.policy) if hasattr(key, "access") else None
 
     def get_restricted(self, key: AccessKey) -> bool:
         return hasattr(key, "access")
@@ -59,7 +83,24 @@ class KeyRequestSerializer(serializers.Serializer):
         default=None,
         help_text="An identity policy. Without one the key may do everything in its account.",
     )
+    scopes = serializers.ListField(
+        child=serializers.ChoiceField(choices=list(SCOPES)),
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="Instead of a policy: what the key may do, in words.",
+    )
+    queues = serializers.ListField(
+        child=serializers.CharField(), required=False, default=list, help_text="Of the scopes; none: all queues."
+    )
     tags = serializers.DictField(child=serializers.CharField(allow_blank=True), required=False, default=dict)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if attrs["scopes"] is not None and attrs["policy"] is not None:
+            raise serializers.ValidationError({"scopes": "a key has scopes or a policy"})
+        if attrs["scopes"] is None and attrs["queues"]:
+            raise serializers.ValidationError({"queues": "are of scopes"})
+        return attrs
 
     def validate_expires_at(self, value: datetime | None) -> datetime | None:
         if value is not None and value <= timezone.now():

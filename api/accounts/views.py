@@ -20,7 +20,7 @@ from api.accounts.serializers import (
     NewKeySerializer,
 )
 from api.iam.actions import keys
-from api.iam.documents import stored_form
+from api.iam.documents import scoped_text, stored_form
 from api.iam.serializers import KeyChangeSerializer
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
@@ -51,9 +51,13 @@ class AccountView(APIView):
         """Changes the account's settings."""
         asked = AccountSettingsSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        who = caller(request)
-        allowed = asked.validated_data["auto_create_queues"]
-        return Response(AccountSerializer(actions.set_auto_create(actor_of(who), who.account_id, allowed)).data)
+        given, who = asked.validated_data, caller(request)
+        protection, grace_days = given.get("deletion_protection"), given.get("deletion_grace_days")
+        with transaction.atomic():
+            account = actions.set_deletion_rules(actor_of(who), who.account_id, protection, grace_days)
+            if "auto_create_queues" in given:
+                account = actions.set_auto_create(actor_of(who), who.account_id, given["auto_create_queues"])
+        return Response(AccountSerializer(account).data)
 
 
 class KeysView(APIView):
@@ -74,6 +78,8 @@ class KeysView(APIView):
         given = asked.validated_data
         principal = caller(request)
         policy = None if given["policy"] is None else stored_form(given["policy"])
+        if given["scopes"] is not None:
+            policy = scoped_text(principal.account_id, given["scopes"], given["queues"])
         spec = keys.KeySpec(given["name"], given["expires_at"], policy, given["tags"])
         return new_key_answer(keys.make_key(actor_of(principal), principal.account_id, spec))
 

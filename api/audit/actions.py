@@ -15,6 +15,8 @@ class Actor(NamedTuple):
 
     name: str
     request_id: str = ""
+    # As whom an operator acts.
+    acting_as: str = ""
 
 
 OPERATOR = Actor("operator")
@@ -24,6 +26,8 @@ LIFECYCLE = Actor("lifecycle")
 def record(actor: Actor, account_id: str, action: str, subject: str, **details: object) -> None:
     """Part of the caller's transaction. `details` never hold secrets or message contents."""
     assert connection.in_atomic_block
+    if actor.acting_as:
+        details["acting_as"] = actor.acting_as
     AuditEntry.objects.create(
         at=timezone.now(),
         account_id=account_id,

@@ -17,3 +17,8 @@ def entries_of(
     if subject:
         rows = rows.filter(subject__startswith=subject)
     return list(rows.order_by("-id")[:limit])
+
+
+def entries_after(account_id: str, after: int, limit: int) -> list[AuditEntry]:
+    """The oldest first, behind the entry `after`."""
+    return list(AuditEntry.objects.filter(account_id=account_id, id__gt=after).order_by("id")[:limit])

@@ -29,13 +29,14 @@ from api.billing.selectors import account_plans, closed_at, credits_left, quanti
 
 
 class AccountMonth(NamedTuple):
-    """`is_closing`: the account was closed within the month, at the end of `interval`."""
+    """`is_closing`: the account was closed within the month, at the end of `interval`. `spans` make up `interval`."""
 
     account: Account
     period: BillingPeriod
     interval: Interval
     is_closing: bool
     priced: PricedMonth
+    spans: list[SpanUsage]
 
 
 class Terms(NamedTuple):
@@ -67,7 +68,7 @@ def month_of(
     if credits is None:
         credits = credits_left(account.pk, spans[0].terms.currency, period, made_by)
     is_closing = closed is not None and closed < period.end
-    return AccountMonth(account, period, interval, is_closing, price_month(spans, credits, terms.taxes))
+    return AccountMonth(account, period, interval, is_closing, price_month(spans, credits, terms.taxes), spans)
 
 
 def terms_of(account_id: str, interval: Interval) -> Terms:

@@ -11,7 +11,7 @@ from django.db.models import Exists, Max, OuterRef, Q, QuerySet
 
 from api.accounts.models import Account
 from api.billing import limits
-from api.billing.models import AccountPlan, BudgetEvent, FillLedger, HourlyUsage, Invoice, InvoiceState, SpendingStop
+from api.billing.models import AccountPlan, BudgetEvent, DailyUsage, FillLedger, Invoice, InvoiceState, SpendingStop
 from api.billing.pricing.periods import BillingPeriod, ceil_hour, period_before, period_of
 from api.people.models import AccountState
 
@@ -25,7 +25,7 @@ def stale_drafts(now: datetime) -> list[tuple[str, BillingPeriod]]:
     if last_merge is None:
         return []
     found: list[tuple[str, BillingPeriod]] = []
-    for period in _periods(now):
+    for period in open_periods(now):
         fresh = Invoice.objects.filter(account_id=OuterRef("pk"), period_start=period.start).filter(
             Q(state=InvoiceState.ISSUED) | Q(made_at__gte=last_merge)
         )
@@ -41,7 +41,7 @@ def months_to_issue(now: datetime, settled: datetime | None) -> list[tuple[str, 
         return []
     found: list[tuple[str, BillingPeriod]] = []
     safe = settled - timedelta(hours=limits.CLOSE_AFTER_HOURS)
-    for period in _periods(now):
+    for period in open_periods(now):
         issued = Invoice.objects.filter(account_id=OuterRef("pk"), period_start=period.start, state=InvoiceState.ISSUED)
         rows = _billed_in(period).exclude(Exists(issued)).order_by("pk").select_related("life")
         if period.end > safe:
@@ -61,7 +61,7 @@ def unmailed_events() -> list[BudgetEvent]:
     return list(BudgetEvent.objects.filter(mailed_at=None).order_by("pk")[: limits.BUDGET_MAILS_AT_ONCE_MAX])
 
 
-def _periods(now: datetime) -> list[BillingPeriod]:
+def open_periods(now: datetime) -> list[BillingPeriod]:
     """The oldest first."""
     periods = [period_of(now)]
     for _ in range(MONTHS_BACK):
@@ -70,7 +70,7 @@ def _periods(now: datetime) -> list[BillingPeriod]:
 
 
 def _billed_in(period: BillingPeriod) -> QuerySet[Account]:
-    usage = HourlyUsage.objects.filter(account_id=OuterRef("pk"), hour__gte=period.start, hour__lt=period.end)
+    usage = DailyUsage.objects.filter(account_id=OuterRef("pk"), day__gte=period.start, day__lt=period.end)
     plan = AccountPlan.objects.filter(account_id=OuterRef("pk"), effective_from__lt=period.end)
     rows = Account.objects.filter(created_at__lt=period.end).filter(Exists(usage) | Exists(plan))
     gone = Q(life__state=AccountState.CLOSED, life__state_since__lte=period.start)

@@ -9,9 +9,12 @@ USAGE_AHEAD_S_MAX = 600
 HOURS_PER_RUN_MAX = 366 * 24
 # Sums of a month must fit: 10 PiB stored for a month is 3e22 byte-milliseconds.
 QUANTITY_DIGITS = 38
+# Of what the hours of a day sum to.
+SUM_DIGITS = 60
 REASON_CHARACTERS_MAX = 64
 DETAIL_CHARACTERS_MAX = 500
 QUARANTINE_LISTED_MAX = 1_000
+USAGE_RUNS_LISTED_MAX = 200
 # One run merges at a time; the lock is held for its transaction.
 SETTLING_LOCK_KEY = 0x75736167
 NUMBERING_LOCK_KEY = 0x696E766F
@@ -25,6 +28,8 @@ METER_INTERVAL_S = 30
 METER_REST_FACTOR = 10
 # A reading that is older is named as such: the meter is not live.
 METER_LIVE_S = 120
+# Less of a month says too little about the rest of it.
+FORECAST_HOURS_MIN = 12
 
 # --- plans and accounts -------------------------------------------------------------------------------------
 PLAN_CODE_CHARACTERS_MAX = 40
@@ -43,6 +48,8 @@ BILLING_SLICE_S = 20.0
 INVOICE_TEXT_CHARACTERS_MAX = 200
 # Queue lines that a PDF lists; CSV and JSON have all.
 PDF_QUEUES_MAX = 200
+# Keys of tags by which a page offers to split an invoice.
+TAG_KEYS_OFFERED_MAX = 50
 
 # --- budgets ------------------------------------------------------------------------------------------------
 BUDGETS_PER_ACCOUNT_MAX = 20
@@ -53,6 +60,10 @@ ALERT_PERCENT_MAX = 1_000
 BUDGET_MAILS_MAX = 10
 BUDGET_MAILS_AT_ONCE_MAX = 200
 BUDGET_EVENTS_LISTED_MAX = 1_000
+
+# --- work on the schedule, as operators see it --------------------------------------------------------------
+WORK_CHARACTERS_MAX = 80
+WORK_FAILURES_KEPT_MAX = 1_000
 
 # --- ticks of the schedule ----------------------------------------------------------------------------------
 # Drafts and budgets, where PENSTOCK_BILLING_INTERVAL_S says nothing else.

@@ -10,6 +10,7 @@ from uuid import UUID
 from api.accounts.models import Account
 from api.billing import limits
 from api.billing.account_month import AccountMonth, month_of
+from api.billing.forecast import forecast_minor
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.money import nanos_per_minor
 from api.billing.pricing.periods import BillingPeriod
@@ -37,7 +38,8 @@ NOTHING_SPENT = MonthSpending("USD", 0, {})
 
 class CostMeter(NamedTuple):
     """`charges_minor` is `settled_minor` and `provisional_minor`, before credits and tax; `total_minor` is after them.
-    `as_of`: all that was acknowledged before is counted; `is_live`: that is not long ago, and nothing is missing."""
+    `as_of`: all that was acknowledged before is counted; `is_live`: that is not long ago, and nothing is missing.
+    `forecast_minor`: charges of the whole month, if it goes on like this. `month`: settled and provisional."""
 
     period: BillingPeriod
     currency: str
@@ -45,11 +47,13 @@ class CostMeter(NamedTuple):
     provisional_minor: int
     charges_minor: int
     total_minor: int
+    forecast_minor: int | None
     settled_up_to: datetime | None
     as_of: datetime | None
     is_live: bool
     missing: str
     provisional: dict[UsageMeter, int]
+    month: AccountMonth
 
 
 def cost_meter(account: Account, period: BillingPeriod, now: datetime) -> CostMeter | None:
@@ -68,19 +72,23 @@ def cost_meter(account: Account, period: BillingPeriod, now: datetime) -> CostMe
         provisional_minor=with_provisional - before,
         charges_minor=with_provisional,
         total_minor=whole.priced.total_minor,
+        forecast_minor=forecast_minor(whole, max(filter(None, (reading.as_of, settled_end)), default=None)),
         settled_up_to=settled_end,
         as_of=reading.as_of,
         is_live=fresh and not reading.missing,
         missing=reading.missing,
         provisional=_sums(account.pk, whole),
+        month=whole,
     )
 
 
 def month_spending(account: Account, period: BillingPeriod) -> MonthSpending:
     """What budgets are compared with."""
     month = month_of(account, period, is_provisional=True)
-    if month is None:
-        return NOTHING_SPENT
+    return NOTHING_SPENT if month is None else spending_in(month)
+
+
+def spending_in(month: AccountMonth) -> MonthSpending:
     queues: dict[UUID, int] = {}
     for share in month.priced.shares:
         queues[share.queue_uuid] = queues.get(share.queue_uuid, 0) + share.amount_nanos

@@ -68,6 +68,44 @@ class HourlyUsage(UsageCounters):
         return f"{self.account_id} {self.hour:%Y-%m-%dT%H} {self.queue_uuid}/{self.partition_id} {self.origin}"
 
 
+def _sum() -> models.DecimalField:
+    return models.DecimalField(max_digits=limits.SUM_DIGITS, decimal_places=0, default=0)
+
+
+class DailyUsage(models.Model):
+    """The sums of `hourly_usage` by day: kept by the database itself (migration 0004), written by nothing else.
+
+    `rows`: how many hourly rows are in it. The counters are wider than those of an hour, so that no sum overflows.
+    """
+
+    pk = models.CompositePrimaryKey("account_id", "day", "queue_uuid", "origin")
+    account_id = models.CharField(max_length=ACCOUNT_ID_DIGITS)
+    day = models.DateTimeField()
+    queue_uuid = models.UUIDField()
+    origin = models.CharField(max_length=8)
+    rows = models.BigIntegerField()
+    messages_sent = _sum()
+    messages_delivered = _sum()
+    messages_deleted = _sum()
+    messages_moved = _sum()
+    messages_dead_lettered = _sum()
+    messages_scheduled = _sum()
+    sent_bytes = _sum()
+    delivered_bytes = _sum()
+    sent_units = _sum()
+    delivered_units = _sum()
+    stored_byte_ms = _sum()
+    requests = _sum()
+    empty_receives = _sum()
+
+    class Meta:
+        db_table = "daily_usage"
+        indexes = (models.Index(fields=["day"], name="daily_usage_day"),)
+
+    def __str__(self) -> str:
+        return f"{self.account_id} {self.day:%Y-%m-%d} {self.queue_uuid} {self.origin}"
+
+
 class FillLedger(models.Model):
     """Which run filled which hour. A row that stays `started` is of a run that crashed: the hour is counted again."""
 
@@ -85,6 +123,79 @@ class FillLedger(models.Model):
 
     def __str__(self) -> str:
         return f"{self.hour:%Y-%m-%dT%H} {self.state}"
+
+
+class UsageRunState(models.TextChoices):
+    STARTED = "started"
+    DONE = "done"
+    FAILED = "failed"
+    # A later run began hours of this one before it was merged: it may not be merged any more.
+    OVERTAKEN = "overtaken"
+
+
+class UsageRun(models.Model):
+    """A run that settles hours, for operators. The fill ledger names the last run of each hour."""
+
+    id = models.UUIDField(primary_key=True)
+    hour_from = models.DateTimeField()
+    hour_to = models.DateTimeField()
+    state = models.CharField(max_length=9, choices=UsageRunState.choices)
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    merged = models.BigIntegerField(default=0)
+    removed = models.BigIntegerField(default=0)
+    quarantined = models.BigIntegerField(default=0)
+    # What was left out, or why it failed; empty: nothing.
+    note = models.CharField(max_length=limits.DETAIL_CHARACTERS_MAX, default="")
+
+    class Meta:
+        db_table = "usage_run"
+        indexes = (models.Index(fields=["-started_at"], name="usage_run_latest"),)
+
+    def __str__(self) -> str:
+        return f"{self.hour_from:%Y-%m-%dT%H} {self.state}"
+
+    @property
+    def took_s(self) -> float | None:
+        return None if self.ended_at is None else (self.ended_at - self.started_at).total_seconds()
+
+
+class WorkRound(models.Model):
+    """The last round of each work on the schedule, for operators. `trouble`: why it did not do all; empty: it did."""
+
+    work = models.CharField(primary_key=True, max_length=limits.WORK_CHARACTERS_MAX)
+    ended_at = models.DateTimeField()
+    took_ms = models.BigIntegerField()
+    done = models.BigIntegerField()
+    # One after the other, up to the last one.
+    troubled_rounds = models.BigIntegerField(default=0)
+    trouble = models.CharField(max_length=limits.DETAIL_CHARACTERS_MAX, default="")
+
+    class Meta:
+        db_table = "work_round"
+
+    def __str__(self) -> str:
+        return self.work
+
+
+class WorkFailure(models.Model):
+    """One piece of a work that failed when it was tried last: an account's draft, a mail. Goes when it is done."""
+
+    work = models.CharField(max_length=limits.WORK_CHARACTERS_MAX)
+    subject = models.CharField(max_length=limits.WORK_CHARACTERS_MAX)
+    account_id = models.CharField(max_length=ACCOUNT_ID_DIGITS, default="")
+    period_start = models.DateTimeField(null=True)
+    failures = models.BigIntegerField()
+    error = models.CharField(max_length=limits.DETAIL_CHARACTERS_MAX)
+    first_at = models.DateTimeField()
+    last_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "work_failure"
+        constraints = (models.UniqueConstraint(fields=["work", "subject"], name="work_failure_once"),)
+
+    def __str__(self) -> str:
+        return f"{self.work} {self.subject}"
 
 
 class QuarantinedUsage(models.Model):
@@ -128,6 +239,24 @@ class ProvisionalUsage(UsageCounters):
 
     def __str__(self) -> str:
         return f"{self.account_id} {self.hour:%Y-%m-%dT%H} {self.queue_uuid} {self.source} {self.origin}"
+
+
+class KeyUsage(models.Model):
+    """Requests by access key and day, of hours that are settled: kept when the live meter drops such an hour. Shown,
+    never priced: what a front end told after its hour was settled is not in it."""
+
+    pk = models.CompositePrimaryKey("account_id", "day", "access_key_id")
+    account_id = models.CharField(max_length=ACCOUNT_ID_DIGITS)
+    day = models.DateTimeField()
+    access_key_id = models.CharField(max_length=limits.USAGE_SOURCE_CHARACTERS_MAX)
+    requests = models.DecimalField(max_digits=limits.SUM_DIGITS, decimal_places=0)
+    empty_receives = models.DecimalField(max_digits=limits.SUM_DIGITS, decimal_places=0)
+
+    class Meta:
+        db_table = "key_usage"
+
+    def __str__(self) -> str:
+        return f"{self.account_id} {self.day:%Y-%m-%d} {self.access_key_id}"
 
 
 class UsageStreamPosition(models.Model):

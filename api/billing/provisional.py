@@ -2,7 +2,8 @@
 
 An hour is either settled or provisional: once a run has settled it, its rows here are not counted.
 The figures of a key are cumulative, so rows that come again, or late, change nothing; the greatest counts. What is
-missing here until it is settled: what is stored by a queue without traffic, and records that the pipeline must judge.
+missing here until it is settled: what is stored by a queue without traffic. What settling would not bill (of another
+account's queue, of hours in which the account was not open) is left out here, too; the pipeline quarantines it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from api.billing.models import FillLedger, MeterReading, ProvisionalUsage, Usage
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import Interval
 from api.billing.pricing.priced_month import QueueQuantities
-from api.billing.selectors import quantities_in, queue_sums, settled_usage
+from api.billing.selectors import quantities_in, queue_sums, settled_sums
 
 FULL = "More usage is not settled than the meter holds: settle it (docs/usage.md)."
 
@@ -46,13 +47,27 @@ _COPY = f"COPY provisional_staging ({_COLUMNS}) FROM STDIN"
 _MERGE = f"""
 INSERT INTO provisional_usage AS u ({_COLUMNS})
 SELECT {_COLUMNS} FROM provisional_staging s
- WHERE EXISTS (SELECT FROM account a WHERE a.id = s.account_id) AND NOT EXISTS ({_IS_SETTLED.format(row="s")})
+ WHERE EXISTS (SELECT FROM account a LEFT JOIN account_life l ON l.account_id = a.id AND l.state = 'closed'
+                WHERE a.id = s.account_id AND s.hour >= date_trunc('hour', a.created_at, 'UTC')
+                  AND (l.state_since IS NULL OR l.state_since > s.hour))
+   AND NOT EXISTS (SELECT FROM queue q WHERE q.uuid = s.queue_uuid AND q.account_id <> s.account_id)
+   AND NOT EXISTS ({_IS_SETTLED.format(row="s")})
     ON CONFLICT ({", ".join(_KEY)}) DO UPDATE
    SET ({", ".join(_COUNTERS)}) = ROW ({", ".join(f"greatest(u.{name}, excluded.{name})" for name in _COUNTERS)})
  WHERE {" OR ".join(f"u.{name} < excluded.{name}" for name in _COUNTERS)}
 RETURNING u.account_id
 """
-_DROP_SETTLED = f"DELETE FROM provisional_usage u WHERE EXISTS ({_IS_SETTLED.format(row='u')})"
+# Settled usage says nothing of keys: what the rows that go say of them is kept.
+_DROP_SETTLED = f"""
+WITH gone AS (DELETE FROM provisional_usage u WHERE EXISTS ({_IS_SETTLED.format(row="u")}) RETURNING u.*),
+     kept AS (
+INSERT INTO key_usage AS k (account_id, day, access_key_id, requests, empty_receives)
+SELECT account_id, date_trunc('day', hour, 'UTC'), split_part(source, '/', 3), sum(requests), sum(empty_receives)
+  FROM gone WHERE split_part(source, '/', 3) <> '' GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+    ON CONFLICT (account_id, day, access_key_id) DO UPDATE
+   SET requests = k.requests + excluded.requests, empty_receives = k.empty_receives + excluded.empty_receives)
+SELECT count(*) FROM gone
+"""
 _ROWS = f"SELECT count(*) FROM (SELECT FROM provisional_usage LIMIT {limits.PROVISIONAL_ROWS_MAX}) held"
 
 
@@ -82,7 +97,7 @@ def drop_settled() -> int:
     """How many rows were of hours that are settled since."""
     with connection.cursor() as cursor:
         cursor.execute(_DROP_SETTLED)
-        return int(cursor.rowcount)
+        return int(cursor.fetchone()[0])
 
 
 def _merge(cursor: Any, rows: Iterable[ProvisionalRow]) -> set[str]:
@@ -107,8 +122,8 @@ def provisional_quantities_of(account_id: str, interval: Interval) -> list[Queue
 def quantities_so_far(account_id: str, interval: Interval) -> list[QueueQuantities]:
     """Settled and provisional ones, of a queue one after the other. One statement: an hour that is settled in the same
     moment is in it once."""
-    settled, provisional = settled_usage(account_id, interval), unsettled(account_id, interval)
-    return quantities_in(queue_sums(settled).union(queue_sums(provisional), all=True))
+    provisional = queue_sums(unsettled(account_id, interval))
+    return quantities_in(settled_sums(account_id, interval).union(provisional, all=True))
 
 
 def unsettled(account_id: str, interval: Interval) -> QuerySet[ProvisionalUsage]:

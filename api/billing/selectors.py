@@ -17,9 +17,11 @@ from api.billing.models import (
     BillingCredit,
     BudgetEvent,
     CreditNote,
+    DailyUsage,
     HourlyUsage,
     Invoice,
     InvoiceLine,
+    InvoiceQueueLine,
     InvoiceState,
     PricePlanVersion,
     QuarantinedUsage,
@@ -27,7 +29,7 @@ from api.billing.models import (
     SpendingStop,
 )
 from api.billing.pricing.meters import UsageMeter
-from api.billing.pricing.periods import BillingPeriod, Interval
+from api.billing.pricing.periods import BillingPeriod, Interval, whole_days
 from api.billing.pricing.priced_month import CreditLeft, QueueQuantities
 from api.people.models import AccountState
 from api.queues.models import Queue
@@ -40,6 +42,12 @@ SELECT max_done FROM (
 """
 
 
+_TAG_KEYS = """
+SELECT DISTINCT jsonb_object_keys(l.tags) FROM invoice_queue_line l JOIN invoice i ON i.id = l.invoice_id
+ WHERE i.account_id = %s AND i.id = %s ORDER BY 1 LIMIT %s
+"""
+
+
 def settled_up_to() -> datetime | None:
     """The end of the hours that are done, from the first one on without a gap. None: nothing is settled."""
     with connection.cursor() as cursor:
@@ -48,12 +56,27 @@ def settled_up_to() -> datetime | None:
     return None if row is None else row[0]
 
 
+def first_account_opened() -> datetime | None:
+    """Of all accounts."""
+    return Account.objects.order_by("created_at").values_list("created_at", flat=True).first()
+
+
 # --- usage ---
 
 
 def quantities_of(account_id: str, interval: Interval) -> list[QueueQuantities]:
     """Per queue, summed over its hours, partitions and origins."""
-    return quantities_in(queue_sums(settled_usage(account_id, interval)))
+    return quantities_in(settled_sums(account_id, interval))
+
+
+def settled_sums(account_id: str, interval: Interval) -> Any:
+    """To be read by `quantities_in`: whole days from their sums, what is before and behind them from its hours."""
+    days = whole_days(interval)
+    if days is None:
+        return queue_sums(settled_usage(account_id, interval))
+    edges = (Interval(interval.start, days.start), Interval(days.end, interval.end))
+    hours = [queue_sums(settled_usage(account_id, edge)) for edge in edges if edge.hours]
+    return queue_sums(settled_days(account_id, days)).union(*hours, all=True)
 
 
 def queue_sums(rows: QuerySet[Any]) -> Any:
@@ -75,16 +98,16 @@ class UsageLine(NamedTuple):
 
 
 def used_queues(account_id: str, interval: Interval, after: UUID | None, limit: int) -> list[UUID]:
-    """Queues with usage, by their UUIDs, from the first one behind `after` on."""
-    rows = settled_usage(account_id, interval)
+    """Queues with usage in an interval of whole days, by their UUIDs, from the first one behind `after` on."""
+    rows = settled_days(account_id, interval)
     if after is not None:
         rows = rows.filter(queue_uuid__gt=after)
     return list(rows.values_list("queue_uuid", flat=True).distinct().order_by("queue_uuid")[:limit])
 
 
 def usage_of(account_id: str, interval: Interval, queues: Sequence[UUID] | None = None) -> list[UsageLine]:
-    """Per queue and origin, by name; of all queues, or of these."""
-    usage = settled_usage(account_id, interval)
+    """Per queue and origin, by name; of all queues, or of these, in an interval of whole days."""
+    usage = settled_days(account_id, interval)
     if queues is not None:
         usage = usage.filter(queue_uuid__in=queues)
     rows = list(usage.values("queue_uuid", "origin").annotate(**_SUMS))
@@ -100,6 +123,11 @@ _SUMS = {f"sum_{meter}": Sum(meter.value) for meter in UsageMeter}
 
 def settled_usage(account_id: str, interval: Interval) -> QuerySet[HourlyUsage]:
     return HourlyUsage.objects.filter(account_id=account_id, hour__gte=interval.start, hour__lt=interval.end)
+
+
+def settled_days(account_id: str, interval: Interval) -> QuerySet[DailyUsage]:
+    """The sums of days that begin in the interval."""
+    return DailyUsage.objects.filter(account_id=account_id, day__gte=interval.start, day__lt=interval.end)
 
 
 def _quantities(row: Any) -> dict[UsageMeter, int]:
@@ -190,6 +218,26 @@ def invoice_of(account_id: str, invoice_id: UUID) -> Invoice | None:
     return Invoice.objects.filter(account_id=account_id, pk=invoice_id).first()
 
 
+class QueueCost(NamedTuple):
+    queue_uuid: UUID
+    queue_name: str
+    amount_nanos: int
+
+
+def queue_costs(account_id: str, invoice_id: UUID, limit: int) -> list[QueueCost]:
+    """What each queue costs over all meters of an invoice, the dearest first."""
+    rows = InvoiceQueueLine.objects.filter(invoice__account_id=account_id, invoice_id=invoice_id)
+    sums = rows.values("queue_uuid", "queue_name").annotate(nanos=Sum("amount_nanos")).order_by("-nanos", "queue_uuid")
+    return [QueueCost(row["queue_uuid"], row["queue_name"], int(row["nanos"])) for row in sums[:limit]]
+
+
+def tag_keys_of(account_id: str, invoice_id: UUID) -> list[str]:
+    """Keys of tags that queues of an invoice had."""
+    with connection.cursor() as cursor:
+        cursor.execute(_TAG_KEYS, (account_id, invoice_id, limits.TAG_KEYS_OFFERED_MAX))
+        return [key for (key,) in cursor.fetchall()]
+
+
 def invoice_for(account_id: str, period: BillingPeriod) -> Invoice | None:
     return Invoice.objects.filter(account_id=account_id, period_start=period.start).first()
 
@@ -214,6 +262,10 @@ def budgets_of(account_id: str) -> list[SpendingBudget]:
 
 def is_sending_stopped(account_id: str) -> bool:
     return SpendingStop.objects.filter(account_id=account_id).exists()
+
+
+def budget_named(account_id: str, name: str) -> SpendingBudget | None:
+    return SpendingBudget.objects.filter(account_id=account_id, name=name).first()
 
 
 def budget_events_of(account_id: str, period: BillingPeriod) -> list[BudgetEvent]:

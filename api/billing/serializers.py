@@ -49,6 +49,9 @@ class CostMeterSerializer(serializers.Serializer):
     provisional_minor = serializers.IntegerField(help_text="Of what was counted since: the open hours.")
     charges_minor = serializers.IntegerField()
     total_minor = serializers.IntegerField(help_text="After credits and tax.")
+    forecast_minor = serializers.IntegerField(
+        allow_null=True, help_text="Charges of the whole month, if it goes on as it did so far. Null: too early to say."
+    )
     settled_up_to = serializers.DateTimeField(allow_null=True)
     as_of = serializers.DateTimeField(allow_null=True, help_text="What was acknowledged before is counted.")
     is_live = serializers.BooleanField(help_text="`as_of` is not long ago, and nothing is missing.")

@@ -5,7 +5,11 @@ over the same hours, leave the same rows. `begin_run` notes the hours as started
 and notes them as done, together: after a crash in between the hours are still to be done, and nothing of them is there.
 A row of an hour that other runs have done is late, and merged as well.
 
-With `recount` the rows are all that there is for the hours: what is there beside them goes.
+With `recount` the rows are all that there is for the hours: what is there beside them goes. Where part of what was
+counted could not be read (`is_partial`) nothing goes, and no figure becomes smaller.
+
+The run that began an hour last is the one that may merge it: one that began before and comes later, because its worker
+stood still, is refused. So what counts a run's rows must begin after `begin_run`.
 
 A row that cannot be billed is quarantined with its reason, and the others are merged. A record that is quarantined
 again is the same row; it is resolved when a good row of its key comes.
@@ -23,7 +27,7 @@ from psycopg import sql
 
 from api import clock
 from api.billing import limits
-from api.billing.models import FillLedger
+from api.billing.models import FillLedger, UsageRun, UsageRunState
 from api.billing.pricing.meters import UsageMeter, UsageOrigin
 from api.billing.pricing.periods import HOUR, Interval, floor_hour
 
@@ -75,6 +79,10 @@ class SettlingError(Exception):
     """The run's hours make no sense; the text says why."""
 
 
+class RunOvertaken(SettlingError):
+    """Another run has begun hours of this one since: its figures are later ones."""
+
+
 def settle(run: UUID, hours: Interval, rows: Iterable[UsageRow], recount: bool = False) -> SettledRun:
     """All of a run. Safe to call again, with the same run or another. Raises SettlingError."""
     begin_run(run, hours)
@@ -95,22 +103,43 @@ def begin_run(run: UUID, hours: Interval) -> None:
     rows = [FillLedger(hour=hour, run=run, state="started", started_at=now) for hour in _each(hours)]
     FillLedger.objects.bulk_create(rows, ignore_conflicts=True)
     FillLedger.objects.filter(hour__gte=hours.start, hour__lt=hours.end).update(run=run, started_at=now)
+    overlapping = UsageRun.objects.filter(hour_from__lt=hours.end, hour_to__gt=hours.start).exclude(pk=run)
+    overlapping.filter(state=UsageRunState.STARTED).update(state=UsageRunState.OVERTAKEN, ended_at=now)
+    begun = {"hour_from": hours.start, "hour_to": hours.end, "state": UsageRunState.STARTED, "started_at": now}
+    UsageRun.objects.update_or_create(pk=run, defaults=begun)
 
 
 @transaction.atomic
-def merge_run(run: UUID, hours: Interval, rows: Iterable[UsageRow], recount: bool = False) -> SettledRun:
-    """Needs `begin_run` of the same run."""
+def merge_run(
+    run: UUID, hours: Interval, rows: Iterable[UsageRow], recount: bool = False, is_partial: bool = False
+) -> SettledRun:
+    """Needs `begin_run` of the same run. Raises RunOvertaken."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", (limits.SETTLING_LOCK_KEY,))
+        if FillLedger.objects.filter(hour__gte=hours.start, hour__lt=hours.end).exclude(run=run).exists():
+            raise RunOvertaken("a later run has begun these hours")
         _stage(cursor, rows)
-        removed = _remove_others(cursor, hours) if recount else 0
+        if is_partial:
+            cursor.execute(_KEEP_GREATEST)
+        removed = _remove_others(cursor, hours) if recount and not is_partial else 0
         cursor.execute(_JUDGE_BESIDE_STORED)
         quarantined = _quarantine(cursor, run)
         merged = _merge(cursor, run)
         cursor.execute(_RESOLVE)
         cursor.execute("DROP TABLE usage_staging, usage_judged")
         cursor.execute(_LEDGER_DONE, (clock.now(), merged, quarantined, hours.start, hours.end))
+    UsageRun.objects.filter(pk=run).update(
+        state=UsageRunState.DONE, ended_at=clock.now(), merged=merged, removed=removed, quarantined=quarantined
+    )
     return SettledRun(merged, removed, quarantined)
+
+
+def note_run(run: UUID, note: str, state: UsageRunState | None = None) -> None:
+    """What was left out of it; or, with `state`, how it ended without being merged."""
+    said = note[: limits.DETAIL_CHARACTERS_MAX].replace("\0", "?")
+    UsageRun.objects.filter(pk=run).update(note=said)
+    if state is not None:
+        UsageRun.objects.filter(pk=run, state=UsageRunState.STARTED).update(state=state, ended_at=clock.now())
 
 
 def _each(hours: Interval) -> list[datetime]:
@@ -166,6 +195,13 @@ INSERT INTO quarantined_usage (fingerprint, run, reason, detail, account_id, hou
 SELECT md5(j.verdict || ({_RECORD})::text), %s, j.verdict, '', left(j.account_id, 64), j.hour, {_RECORD}, %s
   FROM usage_judged j WHERE j.verdict IS NOT NULL
     ON CONFLICT (fingerprint) DO UPDATE SET run = excluded.run, seen_at = excluded.seen_at, resolved_at = NULL
+"""
+# Of what is there already and what was read now the greater figures, where part of the records cannot be read.
+_KEEP_GREATEST = f"""
+UPDATE usage_judged j
+   SET ({", ".join(_COUNTERS)}) = ROW ({", ".join(f"greatest(j.{name}, u.{name})" for name in _COUNTERS)})
+  FROM hourly_usage u
+ WHERE j.verdict IS NULL AND {" AND ".join(f"u.{name} = j.{name}" for name in _KEY)}
 """
 _SAME_KEY = " AND ".join(f"j.{name} = u.{name}" for name in _KEY)
 _REMOVE = f"""

@@ -16,6 +16,7 @@ from api.audit.actions import Actor, record
 from api.changes import announce, next_version
 from api.encryption.actions import shred_keys_of
 from api.queues.actions import delete_queue
+from api.queues.keeping import let_go_all
 from api.queues.models import Queue, QueueStatus
 from api.queues.redrive import LIVE, shred_keys
 from frontend.metadata.records import RecordKind
@@ -26,9 +27,10 @@ def shred_account(actor: Actor, account_id: str) -> None:
     assert connection.in_atomic_block
     for queue in Queue.objects.filter(account_id=account_id, state=QueueStatus.DELETING):
         shred_keys(queue)
+    let_go_all(actor, account_id)
     queues = list(Queue.objects.filter(account_id=account_id, state__in=LIVE).values_list("name", flat=True))
     for name in queues:
-        delete_queue(actor, account_id, name, shred=True)
+        delete_queue(actor, account_id, name, shred=True, at_once=True)
     encryption_keys = shred_keys_of(actor, account_id)
     for access_key_id in AccessKey.objects.filter(account_id=account_id).values_list("pk", flat=True):
         delete_key(actor, account_id, access_key_id)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from api.audit.refusals import Refusal, note_refusals
 from api.iam.errors import AccessDenied
 from api.iam.selectors import KeyRightsFound, key_rights, member_rights
 from api.internal.principal import ForwardedPrincipal
@@ -41,19 +42,42 @@ class Targets(NamedTuple):
 
 
 def require(principal: ForwardedPrincipal, demands: Sequence[Demand], targets: Targets) -> None:
-    """Raises AccessDenied where a demand is not allowed."""
+    """Raises AccessDenied where a demand is not allowed, and then the audit trail has it."""
     found = _rights_of(principal)
     if found is None:
         raise AccessDenied("The key is not valid any more.")
+    for refused in _refused(principal, found.rights, demands, targets):
+        note_refusals([_refusal(principal, refused.action, refused.arn)])
+        raise AccessDenied(refused.text)
+
+
+def allows(principal: ForwardedPrincipal, demands: Sequence[Demand], targets: Targets) -> bool:
+    """For what is left out where it is not allowed: no refusal, so the audit trail has none."""
+    found = _rights_of(principal)
+    return found is not None and next(_refused(principal, found.rights, demands, targets), None) is None
+
+
+class _Refused(NamedTuple):
+    action: str
+    arn: str
+    text: str
+
+
+def _refused(
+    principal: ForwardedPrincipal, rights: Rights | None, demands: Sequence[Demand], targets: Targets
+) -> Iterator[_Refused]:
+    """What is not allowed, in the order in which it is asked for."""
     sides: dict[str, _QueueSide] = {}
     for demand in demands:
-        if _is_made(demand, targets):
-            for name in _names_of(demand, targets):
+        if is_made(demand, targets):
+            for name in names_of(demand, targets):
                 side = _NO_QUEUE
                 if demand.target in _OF_QUEUES:
                     side = sides[name] = sides.get(name) or _queue_side(principal.account_id, name)
-                if found.rights is not None or side.policy is not NO_POLICY:
-                    _require_one(principal, found.rights, demand, name, side, targets)
+                if rights is not None or side.policy is not NO_POLICY:
+                    refused = _weigh(principal, rights, demand, name, side, targets)
+                    if refused is not None:
+                        yield refused
 
 
 def _rights_of(principal: ForwardedPrincipal) -> KeyRightsFound | None:
@@ -76,9 +100,9 @@ class _QueueSide(NamedTuple):
 _NO_QUEUE = _QueueSide(NO_POLICY, NO_TAGS)
 
 
-def _require_one(
+def _weigh(
     principal: ForwardedPrincipal, rights: Rights | None, demand: Demand, name: str, side: _QueueSide, targets: Targets
-) -> None:
+) -> _Refused | None:
     region = environment().region
     request = RequestContext(
         root_caller(principal.account_id) if rights is None else rights.caller,
@@ -93,11 +117,18 @@ def _require_one(
         tag_keys=targets.tag_keys,
     )
     decision = evaluate(request, NO_POLICY if rights is None else rights.policy, side.policy)
-    if not decision.allowed:
-        raise AccessDenied(refusal_text(request, decision, request.resource_arn))
+    if decision.allowed:
+        return None
+    return _Refused(demand.action, request.resource_arn, refusal_text(request, decision, request.resource_arn))
 
 
-def _is_made(demand: Demand, targets: Targets) -> bool:
+def _refusal(principal: ForwardedPrincipal, action: str, arn: str) -> Refusal:
+    who, source = principal.access_key_id, principal.source_ip
+    return Refusal(principal.account_id, who, action, arn, source, request_id=principal.request_id)
+
+
+def is_made(demand: Demand, targets: Targets) -> bool:
+    """Does the operation ask for this, of these targets?"""
     if demand.when is When.TAGS_ARE_SET:
         return bool(targets.tags)
     if demand.when is When.KEY_IS_NAMED:
@@ -105,7 +136,8 @@ def _is_made(demand: Demand, targets: Targets) -> bool:
     return demand.when is When.ALWAYS or (bool(targets.tag_keys) and not targets.tags)
 
 
-def _names_of(demand: Demand, targets: Targets) -> tuple[str, ...]:
+def names_of(demand: Demand, targets: Targets) -> tuple[str, ...]:
+    """The names of what the demand is about."""
     if demand.target is Target.QUEUE:
         return (targets.queue,)
     if demand.target is Target.DESTINATION:

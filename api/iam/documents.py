@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
-from api.iam.errors import invalid_policy
+from api.iam.errors import IamError, invalid_policy
 from frontend.authz import PolicyError, PolicyKind, compile_policy
+from frontend.authz.scopes import ScopeError, scope_policy
 
 
 def stored_form(document: object, member: str = "policy") -> str:
@@ -22,6 +24,14 @@ def stored_text(text: str, member: str = "policy") -> str:
     except PolicyError as error:
         raise invalid_policy(error, member) from None
     return compact
+
+
+def scoped_text(account_id: str, scopes: Sequence[str], queues: Sequence[str]) -> str:
+    """The policy of a key with these scopes. Raises IamError."""
+    try:
+        return stored_text(scope_policy(account_id, scopes, queues), "scopes")
+    except ScopeError as error:
+        raise IamError("invalid-request", f"{error.member} {error}.", f"/{error.member}") from None
 
 
 def _compact(document: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from django.db.models import QuerySet
@@ -88,13 +89,16 @@ def member_policies(member: AccountMembership) -> list[PolicyRecord]:
 
 
 def attached_policies(member: AccountMembership) -> list[CompiledPolicy]:
-    """Those of the member and of its groups, to be weighed with its role."""
+    """Those of the member and of its groups, to be weighed with its role. None is weighed for an owner: an admin, who
+    may attach policies, could shut the owners out by a Deny."""
+    if member.role == MemberRole.OWNER:
+        return []
     return [compiled(policy) for policy in member_policies(member)]
 
 
-def acts_of(member: AccountMembership) -> frozenset[Act]:
-    """What the member may do, by its role and the attached policies."""
-    attached = attached_policies(member)
+def acts_of(member: AccountMembership, also: Sequence[CompiledPolicy] = ()) -> frozenset[Act]:
+    """What the member may do, by its role and the attached policies. `also`: what takes rights away for this visit."""
+    attached = [*attached_policies(member), *also]
     caller = person_caller(member.account_id, str(member.person_id))
     return frozenset(act for act in Act if may_with(member.role, act, attached, caller))
 

@@ -1,5 +1,8 @@
 """What a REST management call is about: from its path, and from its body where the target stands there.
 
+What is asked of the database is the same for an SQS call: queues that messages of a dead-letter queue may go to, the
+encryption key that a queue is given.
+
 A body is read as the view reads it, by the same serializer. One that does not validate names nothing: the view refuses
 it.
 """
@@ -11,22 +14,44 @@ from typing import Any
 
 from rest_framework.request import Request
 
+from api.encryption.selectors import named_key
+from api.iam import limits
 from api.iam.authorisation import Targets
-from api.iam.origins import destinations_of, encryption_key_of
 from api.queues import moves
 from api.queues.attributes import parse_arn
+from api.queues.deleted_serializers import RestorationSerializer
+from api.queues.selectors import dead_letter_sources_of, deleted_queue_of
 from api.queues.serializers import MoveRequestSerializer, QueueRequestSerializer, QueueSettingsSerializer
+from frontend.queues.encryption import KMS_KEY, names_customer_key
 
-_ITEMS = ("access_key_id", "policy", "group", "encryption_key")
+# What names a target in the address of a call or page.
+ITEMS = ("access_key_id", "policy", "group", "encryption_key")
 
 
 def targets_of(operation: str, account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
-    """`path` is what the address names. None: the body, which would say, does not validate."""
+    """`path` is what the address names. None: the body, which would say, does not
+    validate, or nothing is there that the path names."""
     read = _READERS.get(operation)
     if read is not None:
         return read(account_id, request, path)
-    item = next((path[name] for name in _ITEMS if name in path), "")
+    item = next((path[name] for name in ITEMS if name in path), "")
     return Targets(path.get("name", ""), item=item)
+
+
+def destinations_of(account_id: str, source: str, destination: str | None) -> tuple[str, ...]:
+    """The destination; without one the queues that have the source as their dead-letter queue now."""
+    if destination:
+        return (destination,)
+    return tuple(queue.name for queue in dead_letter_sources_of(account_id, source, "", limits.MOVE_ORIGINS_MAX))
+
+
+def encryption_key_of(account_id: str, attributes: object) -> str:
+    """The id of the encryption key of the account that SQS attributes name, "" without one."""
+    named = attributes.get(KMS_KEY) if isinstance(attributes, dict) else None
+    if not isinstance(named, str) or "\0" in named or not names_customer_key(named):
+        return ""
+    key = named_key(account_id, named)
+    return "" if key is None else str(key.pk)
 
 
 def _new_queue(account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
@@ -60,9 +85,25 @@ def _resumed_move(account_id: str, request: Request, path: Mapping[str, Any]) ->
     return Targets(path["name"], destinations_of(account_id, path["name"], None if named is None else named.name))
 
 
+def _restored_queue(account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
+    queue = deleted_queue_of(account_id, path["queue_id"])
+    if queue is None:
+        return None
+    asked = RestorationSerializer(data=request.data)
+    name = asked.validated_data["name"] if asked.is_valid() else ""
+    return Targets(queue.name, (name or queue.name,))
+
+
+def _ended_queue(account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
+    queue = deleted_queue_of(account_id, path["queue_id"])
+    return None if queue is None else Targets(queue.name)
+
+
 _READERS: Mapping[str, Callable[[str, Request, Mapping[str, Any]], Targets | None]] = {
     "queues.create": _new_queue,
     "queues.update": _changed_queue,
+    "deleted_queues.restore": _restored_queue,
+    "deleted_queues.end": _ended_queue,
     "moves.start": _new_move,
     "moves.resume": _resumed_move,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from api.iam.authorisation import Targets, require
-from api.iam.origins import destinations_of, encryption_key_of
+from api.iam.targets import destinations_of, encryption_key_of
 from api.internal.principal import ForwardedPrincipal
 from api.queues import attributes as rules
 from api.queues import moves

@@ -18,7 +18,8 @@ from frontend.metadata.records import (
     QueueRecord,
 )
 
-# Every queue there is. JSON comes as text: the drivers differ in what they make of it.
+# Every queue that has its name: a deleted one that is kept has none. JSON comes as text: the drivers differ in what
+# they make of it.
 QUEUES = """
 SELECT q.account_id, q.name, uuid_send(q.uuid), q.partitions::text, q.state, q.attributes::text, q.fifo,
        a.account_key_wrapped, d.versions, d.wrapped, floor(extract(epoch FROM q.created_at) * 1000)::bigint,
@@ -34,7 +35,7 @@ SELECT q.account_id, q.name, uuid_send(q.uuid), q.partitions::text, q.state, q.a
        SELECT array_agg(k.version ORDER BY k.id) AS versions, array_agg(k.wrapped ORDER BY k.id) AS wrapped,
               array_agg(uuid_send(k.owner_uuid) ORDER BY k.id) AS owners, array_agg(k.owner_name ORDER BY k.id) AS names
          FROM queue_data_key_grant k WHERE k.queue_id = q.id) b
- WHERE q.state <> 'deleted'
+ WHERE q.state <> 'deleted' AND q.kept_until IS NULL
 """
 # By account and name.
 QUEUE = QUEUES + " AND q.account_id = %s AND q.name = %s"

@@ -44,5 +44,9 @@ def not_found() -> PeopleError:
     return PeopleError("not-found", "There is nothing here.")
 
 
-def denied() -> PeopleError:
-    return PeopleError("access-denied", "Your role in this account does not allow this.")
+class ActDenied(PeopleError):
+    """A member asked for what its rights in the account do not allow."""
+
+    def __init__(self, account_id: str, person_id: object, act: str) -> None:
+        super().__init__("access-denied", "Your role in this account does not allow this.")
+        self.account_id, self.person_id, self.act = account_id, str(person_id), act

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+# --- operators ----------------------------------------------------------------------------------------------
+# An operator acts as a member for so long, then has to begin again.
+ACTING_S_MAX = 30 * 60
+ACTING_REASON_CHARACTERS_MAX = 200
+
 # --- people -------------------------------------------------------------------------------------------------
 EMAIL_CHARACTERS_MAX = 254
 PERSON_NAME_CHARACTERS_MAX = 100

@@ -124,6 +124,22 @@ class Operator(models.Model):
         return str(self.pk)
 
 
+class ActingVisit(models.Model):
+    """An operator acts as a member of an account, in one session. It goes with the session and with the membership."""
+
+    session = models.OneToOneField(PersonSession, on_delete=models.CASCADE, primary_key=True, related_name="acting")
+    member = models.ForeignKey("AccountMembership", on_delete=models.CASCADE, related_name="acting_visits")
+    reason = models.CharField(max_length=limits.ACTING_REASON_CHARACTERS_MAX)
+    begun_at = models.DateTimeField()
+    ends_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "acting_visit"
+
+    def __str__(self) -> str:
+        return f"{self.session_id} as {self.member_id}"
+
+
 class AttemptRate(models.Model):
     """How many attempts were made of late, as the time at which they are forgotten (`rates.py`)."""
 

@@ -19,10 +19,13 @@ import structlog
 from django.http import HttpRequest
 
 from api.audit.actions import Actor, record
+from api.audit.refusals import Refusal
 from api.people import limits
 from api.people.errors import PeopleError
 from api.people.models import Person
 from api.secrets import internal_key
+from api.settings.environment import environment
+from frontend.authz.actions import Target, resource_arn
 
 SOURCE_HEADER = "X-Penstock-Source"
 SOURCE_MAC_HEADER = "X-Penstock-Source-Mac"
@@ -63,6 +66,11 @@ def origin_of(request: HttpRequest) -> RequestOrigin:
     if request_id:
         structlog.contextvars.bind_contextvars(request_id=request_id)
     return RequestOrigin(_source(request), agent[: limits.USER_AGENT_CHARACTERS_MAX], request_id)
+
+
+def member_refusal(account_id: str, person_id: str, act: str, origin: RequestOrigin) -> Refusal:
+    arn = resource_arn(Target.ACCOUNT, environment().region, account_id)
+    return Refusal(account_id, f"person:{person_id}", act, arn, origin.source, request_id=origin.request_id)
 
 
 def source_mac(key: bytes, method: str, target: str, source: str) -> str:

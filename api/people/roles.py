@@ -43,6 +43,16 @@ class Act(enum.StrEnum):
     MANAGE_KEYS = "penstock:CreateKey"
     READ_AUDIT = "penstock:ListAuditEntries"
     CONFIGURE_ACCOUNT = "penstock:UpdateAccount"
+    # Money: what the account used and owes. The billing role has these and the account itself.
+    READ_USAGE = "billing:GetUsage"
+    READ_METER = "billing:GetMeter"
+    LIST_INVOICES = "billing:ListInvoices"
+    READ_INVOICES = "billing:GetInvoice"
+    READ_BUDGETS = "billing:ListBudgets"
+    MANAGE_BUDGETS = "billing:PutBudget"
+    DELETE_BUDGETS = "billing:DeleteBudget"
+    READ_PLANS = "billing:ListPlans"
+    READ_CREDITS = "billing:ListCredits"
 
 
 _ANYBODY = person_caller("0" * 12, "any")
@@ -65,6 +75,8 @@ _OF_ADMINS: list[str] = [
     "penstock:*Policy",
     "penstock:*Group",
     "penstock:UpdateAccount",
+    "penstock:EndDeletedQueue",
+    "penstock:ExportAuditEntries",
     "penstock:RequestQuota",
     "billing:*",
 ]
@@ -94,7 +106,12 @@ def role_policy(role: MemberRole) -> CompiledPolicy:
 
 def may(role: str, act: Act) -> bool:
     """By the role alone."""
-    return _is_allowed(act, role_policy(MemberRole(role)))
+    return gives(role, act.value)
+
+
+def gives(role: str, action: str) -> bool:
+    """Does the role allow this action of policies, by itself?"""
+    return _is_allowed(action, role_policy(MemberRole(role)))
 
 
 def roles_that_may(act: Act) -> list[MemberRole]:
@@ -103,7 +120,7 @@ def roles_that_may(act: Act) -> list[MemberRole]:
 
 def may_with(role: str, act: Act, attached: Sequence[CompiledPolicy], caller: Caller) -> bool:
     """By the role and the policies that are attached. What is the owners' alone no attached policy gives."""
-    if attached and not _is_allowed(act, join_policies([role_policy(MemberRole(role)), *attached]), caller):
+    if attached and not _is_allowed(act.value, join_policies([role_policy(MemberRole(role)), *attached]), caller):
         return False
     return may(role, act) if act in _OF_OWNERS or not attached else True
 
@@ -113,7 +130,7 @@ def act_to_give(role: str) -> Act:
     return Act.MANAGE_OWNERS if role == MemberRole.OWNER else Act.MANAGE_MEMBERS
 
 
-def _is_allowed(act: Act, policy: CompiledPolicy, caller: Caller = _ANYBODY) -> bool:
+def _is_allowed(action: str, policy: CompiledPolicy, caller: Caller = _ANYBODY) -> bool:
     account_id = caller.account_id or ""
     arn = resource_arn(Target.ACCOUNT, "", account_id)
-    return evaluate(RequestContext(caller, act.value, arn, time.time_ns() // 1_000_000, ""), policy).allowed
+    return evaluate(RequestContext(caller, action, arn, time.time_ns() // 1_000_000, ""), policy).allowed

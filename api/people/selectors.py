@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from api.people import limits
-from api.people.models import AccountMembership, Invitation, Operator, Person, PersonSession, TotpFactor
+from api.people.models import AccountMembership, ActingVisit, Invitation, Operator, Person, PersonSession, TotpFactor
 from api.people.tokens import TokenKind, hash_token, same_hash
 
 
@@ -46,6 +46,25 @@ def is_operator(person: Person) -> bool:
     return Operator.objects.filter(person=person).exists()
 
 
+def acting_of(session: PersonSession, now: datetime) -> ActingVisit | None:
+    """As whom the person of the session acts; None where it is over, or the person is no operator any more."""
+    rows = ActingVisit.objects.select_related("session", "member__person", "member__account__life")
+    return rows.filter(session=session, ends_at__gt=now, session__person__operator__isnull=False).first()
+
+
+def acting_name(person_id: str, account_id: str, now: datetime) -> str:
+    """As the trail names whom this operator acts as in the account; "" where it does not."""
+    rows = ActingVisit.objects.filter(session__person_id=person_id, member__account_id=account_id, ends_at__gt=now)
+    found = rows.values_list("member__person_id", flat=True).first()
+    return "" if found is None else f"person:{found}"
+
+
+def operator_addresses(person_ids: Sequence[str]) -> dict[str, str]:
+    """Of those who are operators, by the text of their ids."""
+    rows = Operator.objects.filter(person_id__in=person_ids).select_related("person")
+    return {str(one.person_id): one.person.email for one in rows}
+
+
 def membership_of(person: Person, account_id: str) -> AccountMembership | None:
     rows = AccountMembership.objects.select_related("account__life")
     return rows.filter(person=person, account_id=account_id).first()
@@ -63,6 +82,12 @@ def members_of(account_id: str, after: uuid.UUID | None, limit: int) -> list[Acc
     if after is not None:
         rows = rows.filter(person_id__gt=after)
     return list(rows.order_by("person_id")[:limit])
+
+
+def member_of(account_id: str, person_id: uuid.UUID) -> AccountMembership | None:
+    """With the person."""
+    rows = AccountMembership.objects.select_related("person")
+    return rows.filter(account_id=account_id, person_id=person_id).first()
 
 
 def member_addresses(account_id: str, person_ids: Sequence[str]) -> dict[str, str]:

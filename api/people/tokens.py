@@ -26,6 +26,7 @@ class TokenKind(enum.StrEnum):
     CHALLENGE = "challenge"
     INVITATION = "invitation"
     CONSOLE_LINK = "console_link"
+    TAIL = "tail"
 
 
 _PREFIX = {
@@ -35,6 +36,7 @@ _PREFIX = {
     TokenKind.CHALLENGE: "pstm_",
     TokenKind.INVITATION: "psti_",
     TokenKind.CONSOLE_LINK: "pstl_",
+    TokenKind.TAIL: "pstt_",
 }
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 

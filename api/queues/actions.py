@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import NamedTuple
 
 from django.db import transaction
@@ -17,16 +18,19 @@ from django.db import transaction
 from api import clock, limits
 from api.accounts.models import Account
 from api.audit.actions import Actor, record
-from api.changes import announce, next_data_key_version, next_version
+from api.changes import next_version
 from api.encryption.selectors import existing_of, named_key
 from api.hints import Hint, send_hint
 from api.queues import attributes as rules
 from api.queues import layout
 from api.queues.attributes import QueueProblem
-from api.queues.models import Queue, QueueDataKey, QueueStatus
+from api.queues.data_keys import add_data_key
+from api.queues.keeping import check_deletion, keep
+from api.queues.models import Queue, QueueStatus
 from api.queues.permissions import Permission, with_permission, without_permission
 from api.queues.redrive import (
     LIVE,
+    announce_queue,
     check_redrive,
     grant_keys,
     grant_to_new,
@@ -36,9 +40,7 @@ from api.queues.redrive import (
 )
 from api.quotas.actions import note_count
 from api.quotas.selectors import quota_value
-from api.secrets import keyring
 from api.settings.environment import environment
-from frontend.metadata.records import RecordKind, queue_change_key
 from frontend.queues import extensions
 from frontend.queues.encryption import KMS_KEY, names_customer_key
 
@@ -63,11 +65,13 @@ def create_queue(
 ) -> CreateOutcome:
     """`name`, `asked` and `tags` have passed `attributes.check_*`. Raises QueueProblem."""
     account = Account.objects.select_for_update().get(id=account_id)
-    found = Queue.objects.filter(account=account, name=name).order_by("-id").first()
-    if found is not None and found.state in LIVE:
-        return CreateOutcome(_same_or_refuse(found, asked), False)
+    of_this_name = Queue.objects.filter(account=account, name=name)
+    found = of_this_name.filter(state__in=LIVE).first()
     if found is not None:
-        _reject_name_in_cooldown(found)
+        return CreateOutcome(_same_or_refuse(found, asked), False)
+    deleted = of_this_name.filter(deleted_at__isnull=False).order_by("-deleted_at").first()
+    if deleted is not None:
+        _reject_name_in_cooldown(deleted)
     _pay_for_queue(actor, account_id)
     attributes = rules.merged(rules.defaults_of(name), asked)
     rules.check_spread(attributes, attributes, asked)
@@ -152,24 +156,34 @@ def remove_permission(actor: Actor, account_id: str, name: str, label: str) -> N
 
 
 @transaction.atomic
-def delete_queue(actor: Actor, account_id: str, name: str, shred: bool = False) -> Queue:
-    """From the commit on the queue takes and gives no messages; its partitions go in the background, and then its data
-    keys. `shred`: at once, and with the copies that dead-letter queues were granted, so that no dead letter of this
-    queue can be read any more."""
-    _lock_account(account_id)
+def delete_queue(actor: Actor, account_id: str, name: str, shred: bool = False, at_once: bool = False) -> Queue:
+    """From the commit on the queue takes and gives no messages. Its partitions go in the background, and then its data
+    keys; in an account with a period of grace when that is over (keeping.py). `shred`: with the copies that dead-letter
+    queues were granted, so that no dead letter of this queue can be read any more. `at_once`: the account itself ends,
+    what it chose about deletions does not count. Raises QueueProblem."""
+    account = _lock_account(account_id)
+    if not at_once:
+        check_deletion(account)
     queue = _lock_live(account_id, name)
+    is_kept = account.deletion_grace_days > 0 and queue.state == QueueStatus.ACTIVE and not at_once
     now = clock.now()
-    queue.state = QueueStatus.DELETING
     queue.deleted_at = queue.modified_at = now
     queue.generation += 1
     queue.version = next_version()
     queue.next_attempt_at = now if queue.claim is None else queue.next_attempt_at
-    queue.save(update_fields=["state", "deleted_at", "modified_at", "generation", "version", "next_attempt_at"])
-    record(actor, account_id, "queue.delete", f"queue:{name}", uuid=str(queue.uuid), shred=shred)
-    if shred:
+    # With its own name: that nobody has the name any more is what front ends must hear.
+    announce_queue(queue)
+    if is_kept:
+        keep(queue, timedelta(days=account.deletion_grace_days), shred)
+    else:
+        queue.state = QueueStatus.DELETING
+    queue.save()
+    kept_until = {} if queue.kept_until is None else {"kept_until": queue.kept_until.isoformat()}
+    record(actor, account_id, "queue.delete", f"queue:{name}", uuid=str(queue.uuid), shred=shred, **kept_until)
+    if shred and not is_kept:
         shred_keys(queue)
     wake_sources(account_id, name)
-    _announce_and_hint(queue, Hint.DELETE_QUEUE)
+    transaction.on_commit(partial(send_hint, Hint.CONFIGURE_QUEUE if is_kept else Hint.DELETE_QUEUE, queue.pk))
     return queue
 
 
@@ -202,9 +216,7 @@ def _insert(account: Account, name: str, attributes: dict[str, str], tags: Mappi
         next_attempt_at=now,
         version=next_version(),
     )
-    version = next_data_key_version()
-    wrapped = keyring().new_data_key(account.id, bytes(account.account_key_wrapped), queue_uuid.bytes, version)
-    QueueDataKey.objects.create(queue=queue, version=version, wrapped=wrapped)
+    add_data_key(account, queue)
     return queue
 
 
@@ -246,12 +258,12 @@ def _save_tags(actor: Actor, queue: Queue, tags: dict[str, str]) -> None:
     queue.version = next_version()
     queue.save(update_fields=["tags", "version"])
     record(actor, queue.account_id, "queue.tag", f"queue:{queue.name}", tags=tags)
-    announce(RecordKind.QUEUE, queue_change_key(queue.account_id, queue.name), queue.version)
+    announce_queue(queue)
 
 
-def _lock_account(account_id: str) -> None:
+def _lock_account(account_id: str) -> Account:
     """Before the queue's row: relations between queues are written one at a time within an account."""
-    Account.objects.select_for_update().get(id=account_id)
+    return Account.objects.select_for_update().get(id=account_id)
 
 
 def _lock_live(account_id: str, name: str) -> Queue:
@@ -272,10 +284,12 @@ def _same_or_refuse(found: Queue, asked: Mapping[str, str]) -> Queue:
     return found
 
 
-def _reject_name_in_cooldown(found: Queue) -> None:
-    assert found.deleted_at is not None
-    is_over = clock.now() - found.deleted_at >= timedelta(seconds=limits.QUEUE_NAME_COOLDOWN_S)
-    if found.state != QueueStatus.DELETED or not is_over:
+def _reject_name_in_cooldown(deleted: Queue) -> None:
+    """The name of a queue that is kept is free after the same while as any other: clients are used to that."""
+    assert deleted.deleted_at is not None
+    is_over = clock.now() - deleted.deleted_at >= timedelta(seconds=limits.QUEUE_NAME_COOLDOWN_S)
+    has_name = deleted.state != QueueStatus.DELETED and deleted.kept_until is None
+    if has_name or not is_over:
         raise QueueProblem(
             "QueueDeletedRecently",
             f"You must wait {limits.QUEUE_NAME_COOLDOWN_S} seconds after deleting a queue before you can create "
@@ -284,7 +298,6 @@ def _reject_name_in_cooldown(found: Queue) -> None:
 
 
 def _announce_and_hint(queue: Queue, hint: Hint | None) -> None:
-    announce(RecordKind.QUEUE, queue_change_key(queue.account_id, queue.name), queue.version)
+    announce_queue(queue)
     if hint is not None:
-        queue_id = queue.pk
-        transaction.on_commit(lambda: send_hint(hint, queue_id))
+        transaction.on_commit(partial(send_hint, hint, queue.pk))

@@ -23,17 +23,17 @@ from django.db.models import F
 from api import clock, limits
 from api.accounts.models import Account
 from api.audit.actions import LIFECYCLE, record
-from api.changes import announce, next_version
+from api.changes import next_version
 from api.due import due_rows
 from api.hints import Hint
 from api.queues import layout
 from api.queues.attributes import redrive_of
 from api.queues.layout import LayoutRow, Wanted
 from api.queues.models import Queue, QueueStatus
-from api.queues.redrive import target_of, wake_sources
+from api.queues.redrive import announce_queue, target_of, wake_sources
 from api.schedules.models import CronSchedule
-from frontend.metadata.records import RecordKind, queue_change_key
 from frontend.queues.extensions import dedup_window_ms, is_paused, parks_groups, retry_of
+from storage_nodes.limits import RETENTION_MS_MAX
 from storage_nodes.protocol.messages import QueueConfig
 
 
@@ -78,6 +78,8 @@ def claim_queue(queue_id: int) -> Claim | None:
     first = layout.next_number(rows, queue.retired)
     if queue.state == QueueStatus.DELETING:
         planned = [LayoutRow(0, number) for number in range(first, queue.number_end)]
+    elif queue.state == QueueStatus.KEPT:
+        planned = []  # whatever it was about to change into waits until it is restored
     else:
         planned = layout.missing(rows, wanted, queue.fifo, first)
     # Before any of them is made: who deletes the queue must know of all that there may be.
@@ -111,7 +113,7 @@ def _config(queue: Queue, targets: list[list[int]]) -> QueueConfig:
     """What its partitions are to enforce; dead letters of each may go elsewhere (workers/lifecycle/steps.py)."""
     attributes = queue.attributes
     config = QueueConfig(
-        retention_ms=int(attributes["MessageRetentionPeriod"]) * 1000,
+        retention_ms=min(int(attributes["MessageRetentionPeriod"]) * 1000 + queue.retention_extra_ms, RETENTION_MS_MAX),
         fifo=queue.fifo,
         dedup_window_ms=dedup_window_ms(attributes),
         paused=is_paused(attributes),
@@ -164,7 +166,7 @@ def complete_queue(claim: Claim, done: ReconcileResult) -> bool:
     queue.save()
     if queue.state != before:
         record(LIFECYCLE, queue.account_id, f"queue.{queue.state}", f"queue:{queue.name}", uuid=str(queue.uuid))
-    announce(RecordKind.QUEUE, queue_change_key(queue.account_id, queue.name), queue.version)
+    announce_queue(queue)
     return True
 
 

@@ -6,6 +6,7 @@ The row is pending until `observed_generation` has caught up: a lifecycle task h
     state      desired                                once reconciled
     creating   partitions exist and have leaders      -> active
     active     partitions have this configuration     unchanged
+    kept       partitions keep messages for longer    unchanged (keeping.py)
     deleting   partitions are gone                    -> deleted
     deleted    tombstone: the name is in cooldown     unchanged
 """
@@ -22,8 +23,13 @@ from api.accounts.models import Account
 class QueueStatus(models.TextChoices):
     CREATING = "creating"
     ACTIVE = "active"
+    KEPT = "kept"
     DELETING = "deleting"
     DELETED = "deleted"
+
+
+# Such a queue takes and gives no messages, and is found by nobody but those who ask for deleted ones.
+GONE = (QueueStatus.KEPT, QueueStatus.DELETING, QueueStatus.DELETED)
 
 
 class Queue(models.Model):
@@ -50,6 +56,13 @@ class Queue(models.Model):
     created_at = models.DateTimeField()
     modified_at = models.DateTimeField()
     deleted_at = models.DateTimeField(null=True)
+    # Of a deleted queue of an account with a period of grace: it can be restored until then, and its name is free. That
+    # stays so when the period is over. `shreds`: granted copies of its data keys go then, too.
+    kept_until = models.DateTimeField(null=True)
+    shreds = models.BooleanField(default=False)
+    # Messages live so much longer than the attribute says: while the queue is kept, and until then once it is restored.
+    retention_extra_ms = models.BigIntegerField(default=0)
+    retention_extra_until = models.DateTimeField(null=True)
     # Nobody else may work on the row before this time: a claim, or the pause after a failure.
     next_attempt_at = models.DateTimeField()
     # Names the claim, so that a worker that lost it writes nothing.
@@ -62,7 +75,9 @@ class Queue(models.Model):
         db_table = "queue"
         constraints = (
             models.UniqueConstraint(
-                fields=["account", "name"], condition=~Q(state=QueueStatus.DELETED), name="queue_name_live"
+                fields=["account", "name"],
+                condition=~Q(state=QueueStatus.DELETED) & Q(kept_until__isnull=True),
+                name="queue_name_live",
             ),
         )
         indexes = (
@@ -74,6 +89,12 @@ class Queue(models.Model):
             ),
             models.Index(
                 fields=["next_attempt_at"], condition=~Q(generation=F("observed_generation")), name="queue_pending"
+            ),
+            models.Index(fields=["kept_until"], condition=Q(state=QueueStatus.KEPT), name="queue_kept"),
+            models.Index(
+                fields=["retention_extra_until"],
+                condition=Q(retention_extra_until__isnull=False),
+                name="queue_restored",
             ),
         )
 
@@ -90,6 +111,8 @@ class QueueDataKey(models.Model):
     queue = models.ForeignKey(Queue, on_delete=models.CASCADE, related_name="data_keys", db_index=False)
     version = models.IntegerField()
     wrapped = models.BinaryField()
+    # Messages under it, as far as front ends told (data_keys.py).
+    sealed = models.BigIntegerField(default=0)
 
     class Meta:
         db_table = "queue_data_key"

@@ -11,7 +11,7 @@ from api.audit.actions import Actor
 from api.hints import Hint, send_hint
 from api.queues import actions, selectors
 from api.queues.attributes import QueueProblem
-from api.queues.models import Queue, QueueStatus
+from api.queues.models import GONE, Queue, QueueStatus
 from api.queues.readiness import wait_until
 from frontend.metadata.records import queue_change_key
 
@@ -34,7 +34,7 @@ async def wait_usable(account_id: str, name: str, outcome: actions.CreateOutcome
 
     async def usable() -> bool:
         state = await sync_to_async(selectors.queue_state)(account_id, queue.pk)
-        if state in (QueueStatus.DELETING, QueueStatus.DELETED, None):
+        if state is None or state in GONE:
             raise QueueProblem("QueueDeletedRecently", "The queue was deleted while it was being created.")
         return state == QueueStatus.ACTIVE
 

@@ -95,6 +95,12 @@ def grant_to_new(target: Queue) -> None:
         grant_keys(source)
 
 
+def announce_queue(queue: Queue) -> None:
+    """Of a queue that is deleted and kept nobody hears: its name may be another queue's."""
+    if queue.kept_until is None:
+        announce(RecordKind.QUEUE, queue_change_key(queue.account_id, queue.name), queue.version)
+
+
 def shred_keys(queue: Queue) -> None:
     """The data keys of the queue, and every copy of them that was granted: nothing that it took opens any more."""
     assert connection.in_atomic_block
@@ -143,7 +149,7 @@ def _store_keys(target: Queue, keys: Iterable[DataKeyGrant], encryption_keys: Se
     target.encryption_keys = [*existing_of(target.encryption_keys), *new_ids]
     target.version = next_version()
     target.save(update_fields=["version", "encryption_keys"])
-    announce(RecordKind.QUEUE, queue_change_key(target.account_id, target.name), target.version)
+    announce_queue(target)
     return True
 
 
@@ -167,7 +173,7 @@ def _withdraw(grants: QuerySet[DataKeyGrant]) -> int:
     for holder in Queue.objects.select_for_update().filter(pk__in=holders).exclude(state=QueueStatus.DELETED):
         holder.version = next_version()
         holder.save(update_fields=["version"])
-        announce(RecordKind.QUEUE, queue_change_key(holder.account_id, holder.name), holder.version)
+        announce_queue(holder)
     return count
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
+from uuid import UUID
 
 from django.db.models import F, QuerySet
 
-from api.queues.models import Queue
+from api.queues.models import Queue, QueueStatus
 from api.queues.redrive import LIVE as _LIVE
 from api.queues.redrive import sources_of
 from frontend.queues.extensions import PAUSED
@@ -37,6 +38,12 @@ def queues_of(account_id: str, prefix: str, after: str, limit: int) -> list[Queu
     if prefix:
         # Every allowed character of a name sorts below "~": the range uses the index, and needs no LIKE.
         rows = rows.filter(name__gte=prefix, name__lt=prefix + "~")
+    return list(rows.order_by("name")[:limit])
+
+
+def queues_under(account_id: str, encryption_key: str, limit: int) -> list[Queue]:
+    """By name, those that name this encryption key, or named it and may hold messages under it."""
+    rows = Queue.objects.filter(account_id=account_id, state__in=_LIVE, encryption_keys__contains=[encryption_key])
     return list(rows.order_by("name")[:limit])
 
 
@@ -87,6 +94,16 @@ def dead_letter_names_among(account_id: str, names: Sequence[str]) -> set[str]:
 def _targets(account_id: str) -> QuerySet[Queue, str]:
     rows = Queue.objects.filter(account_id=account_id, state__in=_LIVE).exclude(dead_letter_target="")
     return rows.values_list("dead_letter_target", flat=True)
+
+
+def deleted_queues_of(account_id: str, after: int, limit: int) -> list[Queue]:
+    """Those that can be restored, from the first one behind the row `after` on."""
+    rows = Queue.objects.filter(account_id=account_id, state=QueueStatus.KEPT, pk__gt=after)
+    return list(rows.order_by("pk")[:limit])
+
+
+def deleted_queue_of(account_id: str, queue_uuid: UUID) -> Queue | None:
+    return Queue.objects.filter(account_id=account_id, uuid=queue_uuid, state=QueueStatus.KEPT).first()
 
 
 class PendingQueue(NamedTuple):

@@ -142,6 +142,8 @@ class QueueSerializer(PolicyFields):
     tags = serializers.DictField(child=serializers.CharField())
     created_at = serializers.DateTimeField()
     modified_at = serializers.DateTimeField()
+    kept_until = serializers.DateTimeField(allow_null=True, help_text="Of a deleted queue: until then restorable.")
+    queue_id = serializers.UUIDField(help_text="Of this queue and of no other one, before or after it.")
 
     def to_representation(self, instance: Queue) -> dict[str, object]:
         settings = {field: int(instance.attributes[attribute]) for field, attribute in SETTINGS.items()}
@@ -160,6 +162,8 @@ class QueueSerializer(PolicyFields):
             "tags": instance.tags,
             "created_at": when.to_representation(instance.created_at),
             "modified_at": when.to_representation(instance.modified_at),
+            "kept_until": None if instance.kept_until is None else when.to_representation(instance.kept_until),
+            "queue_id": str(instance.uuid),
         }
 
 

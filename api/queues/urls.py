@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 import api.converters  # noqa: F401 - registers `name`
+from api.queues.deleted_views import DeletedQueuesView, DeletedQueueView, RestorationView
 from api.queues.pausing import PauseView, ResumeView
 from api.queues.views import (
     DeadLetterSourcesView,
@@ -17,6 +18,9 @@ from api.queues.views import (
 )
 
 urlpatterns = [
+    path("deleted-queues", DeletedQueuesView.as_view()),
+    path("deleted-queues/<uuid:queue_id>", DeletedQueueView.as_view()),
+    path("deleted-queues/<uuid:queue_id>/restoration", RestorationView.as_view()),
     path("queues", QueuesView.as_view()),
     path("queues/<name:name>", QueueView.as_view()),
     path("queues/<name:name>/pause", PauseView.as_view()),

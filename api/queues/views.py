@@ -98,7 +98,8 @@ class QueueView(APIView):
 
     @extend_schema(operation_id="queues.delete", parameters=[SHRED], responses={202: QueueSerializer})
     def delete(self, request: Request, name: str) -> Response:
-        """The queue and its messages. Its name can be used again after a minute."""
+        """The queue and its messages; in an account with a period of grace when that is over. Its name can be used
+        again after a minute."""
         shred = _shred_asked(request)
         who = caller(request)
         return _answer(actions.delete_queue(actor_of(who), who.account_id, name, shred), 202)

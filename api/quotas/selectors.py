@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from api.queues.models import Queue, QueueStatus
-from api.quotas.models import QuotaHolder, QuotaRequest, RequestState
+from api.quotas.models import QuotaHolder, QuotaNotice, QuotaRequest, RequestState
 from frontend.limits.quotas import INSTALLATION, QuotaKind, quotas_of
 
 
@@ -28,6 +28,14 @@ def quota_value(account_id: str, name: str) -> int:
     value = given.get(name, quotas_of(account_id)[name].default)
     assert isinstance(value, int)
     return value
+
+
+def quota_value_or_none(account_id: str, name: str) -> int | None:
+    """None where the quota has no limit of its own, or is not known any more."""
+    kind = quotas_of(account_id).get(name)
+    row = holder_of(account_id)
+    found = None if kind is None else (row.given if row else {}).get(name, kind.default)
+    return found if isinstance(found, int) else None
 
 
 def quotas_in_use(holder: str) -> list[Quota]:
@@ -54,6 +62,12 @@ def open_requests(limit: int) -> list[QuotaRequest]:
     """Of all accounts, the oldest first: for operators."""
     rows = QuotaRequest.objects.filter(state=RequestState.OPEN).select_related("account")
     return list(rows.order_by("pk")[:limit])
+
+
+def notices_of(account_id: str) -> dict[str, QuotaNotice]:
+    """By the name of the quota, what was told last of its use."""
+    rows = QuotaNotice.objects.filter(account_id=account_id).order_by("told_at")
+    return {notice.name: notice for notice in rows}
 
 
 def _counts(account_id: str) -> dict[str, int]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from api.queues.models import QueueStatus
+from api.queues.models import GONE
 from api.schedules.models import CronSchedule
 
 
 def schedule_of(account_id: str, queue_name: str, name: str) -> CronSchedule | None:
     rows = CronSchedule.objects.filter(queue__account_id=account_id, queue__name=queue_name, name=name)
-    return rows.exclude(queue__state__in=(QueueStatus.DELETING, QueueStatus.DELETED)).first()
+    return rows.exclude(queue__state__in=GONE).first()
 
 
 def schedules_of(queue_id: int, after: str, limit: int) -> list[CronSchedule]:

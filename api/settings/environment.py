@@ -14,9 +14,8 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from api.billing.limits import BILLING_INTERVAL_S, BILLING_INTERVAL_S_MAX, BILLING_INTERVAL_S_MIN
-from api.settings.database_url import parse_database_url
 from api.settings.mail import MAIL_URL, parse_mail_url
-from api.settings.server_urls import BROKER_URL, DATABASE_URL, SettingsError, is_given, server_url
+from api.settings.server_urls import BROKER_URL, DATABASE_URL, SettingsError, is_given, parse_database_url, server_url
 from frontend.crypto.keyring import read_key_file
 from storage_nodes.model import NodeAddress, parse_node_list
 

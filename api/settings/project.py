@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 from api import limits
 from api.observability import configure_logging
-from api.settings.database_url import parse_database_url
 from api.settings.environment import environment
 from api.settings.mail import mail_settings
+from api.settings.server_urls import parse_database_url
 
 _env = environment()
 _database = parse_database_url(_env.database_url)
@@ -41,6 +41,7 @@ INSTALLED_APPS = [
     "api.people",
     "api.iam",
     "api.quotas",
+    "api.tails",
     "console",
 ]
 # Internal endpoints carry a MAC and no cookies; pages bring what sessions and forms need with them.

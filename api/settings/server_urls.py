@@ -1,4 +1,5 @@
-"""Where the database and the broker are: `NAME`, or the file that `NAME_FILE` names, for all processes alike.
+"""Where the database and the broker are: `NAME`, or the file that `NAME_FILE` names, for all processes alike; and what
+the URL of a database says: `postgresql://user:password@host:port/name?host=/socket/dir&option=value`.
 
 A file keeps the password out of the environment, which child processes inherit; so what it holds is not put there.
 """
@@ -6,6 +7,8 @@ A file keeps the password out of the environment, which child processes inherit;
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 DATABASE_URL = "DATABASE_URL"
 BROKER_URL = "CELERY_BROKER_URL"
@@ -36,3 +39,28 @@ def server_url(name: str) -> str:
 
 def is_given(name: str) -> bool:
     return bool(os.environ.get(name) or os.environ.get(f"{name}_FILE"))
+
+
+class DatabaseAddress(NamedTuple):
+    """Empty strings where the URL is silent: libpq's own defaults then hold."""
+
+    name: str
+    user: str
+    password: str
+    host: str
+    port: str
+    options: dict[str, str]
+
+
+def parse_database_url(url: str) -> DatabaseAddress:
+    """Raises ValueError; its text never quotes the URL, which may hold a password."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise ValueError("DATABASE_URL must start with postgresql://")
+    name = unquote(parts.path.removeprefix("/"))
+    if not name:
+        raise ValueError("DATABASE_URL must name a database")
+    options = dict(parse_qsl(parts.query))
+    host = options.pop("host", unquote(parts.hostname or ""))
+    port = options.pop("port", str(parts.port or ""))
+    return DatabaseAddress(name, unquote(parts.username or ""), unquote(parts.password or ""), host, port, options)

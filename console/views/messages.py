@@ -50,7 +50,7 @@ def message_list(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRe
     """A page of what is found. A search that has looked for two seconds says how far it came, and goes on if asked."""
     queue = queue_or_404(visit, name)
     try:
-        wanted = _filter_of(request)
+        wanted = filter_of(request)
         asked = {"limit": PAGE_MESSAGES, "cursor": request.GET.get("cursor", ""), "body_chars": BODY_CHARS_SHOWN}
         found = visit.data_plane.ask(name, "messages/find", {"filter": wanted, **asked})
     except ValueError as error:
@@ -173,6 +173,31 @@ def message_of(request: HttpRequest) -> dict[str, Any]:
     return message
 
 
+def filter_of(request: HttpRequest) -> dict[str, Any]:
+    """As the message browser takes it. Raises ValueError."""
+    given = request.GET
+    wanted: dict[str, Any] = {}
+    if given.get("text"):
+        wanted["body_contains"] = given["text"]
+    for member in _FILTERS:
+        if given.get(member, "").strip():
+            wanted[member] = given[member].replace(",", " ").split()
+    states = [state for state in given.getlist("state") if state in _STATES]
+    if states:
+        wanted["states"] = states
+    attribute = given.get("attribute", "").strip()
+    if attribute:
+        key, equals, value = attribute.partition("=")
+        wanted["attributes"] = {key.strip(): value.strip() if equals else None}
+    for member, label in (("receives_min", "Receives"), ("age_seconds_min", "Age"), ("age_seconds_max", "Age")):
+        number = _number(given.get(member, ""), label, 0, 10**9)
+        if number is not None:
+            wanted[member] = number
+    if given.get("note"):
+        wanted["note_contains"] = given["note"]
+    return wanted
+
+
 def _send(visit: AccountVisit, name: str, message: dict[str, Any], count: int) -> dict[str, Any]:
     """Ids of what was sent. Raises DataPlaneError."""
     if count == 1:
@@ -203,31 +228,6 @@ def _whole(visit: AccountVisit, name: str, token: str, message_id: str) -> dict[
         if not cursor:
             break
     raise DataPlaneError("message-does-not-exist", "The message is not in the queue any more.", 404)
-
-
-def _filter_of(request: HttpRequest) -> dict[str, Any]:
-    """As the message browser takes it. Raises ValueError."""
-    given = request.GET
-    wanted: dict[str, Any] = {}
-    if given.get("text"):
-        wanted["body_contains"] = given["text"]
-    for member in _FILTERS:
-        if given.get(member, "").strip():
-            wanted[member] = given[member].replace(",", " ").split()
-    states = [state for state in given.getlist("state") if state in _STATES]
-    if states:
-        wanted["states"] = states
-    attribute = given.get("attribute", "").strip()
-    if attribute:
-        key, equals, value = attribute.partition("=")
-        wanted["attributes"] = {key.strip(): value.strip() if equals else None}
-    for member, label in (("receives_min", "Receives"), ("age_seconds_min", "Age"), ("age_seconds_max", "Age")):
-        number = _number(given.get(member, ""), label, 0, 10**9)
-        if number is not None:
-            wanted[member] = number
-    if given.get("note"):
-        wanted["note_contains"] = given["note"]
-    return wanted
 
 
 def _attribute_rows(request: HttpRequest) -> list[tuple[str, str, str]]:

@@ -7,9 +7,11 @@ import uuid
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from api.iam.authorisation import Targets
+from api.iam.targets import destinations_of
 from api.people.roles import Act
 from api.queues import moves as actions
-from api.queues.attributes import QueueProblem, format_arn
+from api.queues.attributes import QueueProblem, format_arn, parse_arn
 from api.queues.models import ACTIVE_MOVES
 from api.queues.serializers import MoveRequestSerializer, MoveSerializer
 from api.settings.environment import environment
@@ -18,13 +20,9 @@ from console.pages import account_page, told
 from console.views.queue import tab_of
 from console.views.queue_forms import queue_or_404, queue_url
 from console.visits import AccountVisit
+from frontend.authz.actions import MANAGEMENT_OPERATIONS
 
 MOVES_SHOWN = 10
-_ACTIONS = {
-    "cancel": "sqs:CancelMessageMoveTask",
-    "pause": "penstock:PauseMessageMoveTask",
-    "resume": "penstock:ResumeMessageMoveTask",
-}
 _NUMBERS = ("messages_per_second", "messages_max", "returned_percent_max")
 
 
@@ -35,6 +33,7 @@ def moves(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     if request.method == "POST":
         if not visit.may_change(Act.CHANGE_MESSAGES) or not visit.may_do("sqs:StartMessageMoveTask"):
             raise _denied()
+        _require(visit, "moves.start", name, request.POST.get("destination", "").strip())
         try:
             dry = _start(visit, name, request)
             return told(queue_url(visit, name, "/moves"), "The dry run counts." if dry else "The redrive has begun.")
@@ -42,7 +41,8 @@ def moves(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
             refusal = notice_of(error)
         except ValueError as error:
             refusal = ErrorNotice(400, str(error))
-    shown = {**tab_of(visit, queue, "moves"), **_tasks(visit, name), "refusal": refusal, "form": request.POST}
+    form = request.POST if request.method == "POST" else {"ids": request.GET.get("ids", "")}
+    shown = {**tab_of(visit, queue, "moves"), **_tasks(visit, name), "refusal": refusal, "form": form}
     return render(request, "console/messages/moves.html", shown, status=refusal.status if refusal else 200)
 
 
@@ -58,10 +58,11 @@ def progress(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRespon
 def change_move(request: HttpRequest, visit: AccountVisit, name: str, move_id: uuid.UUID, verb: str) -> HttpResponse:
     queue_or_404(visit, name)
     act = {"cancel": actions.cancel_move, "pause": actions.pause_move, "resume": actions.resume_move}.get(verb)
-    if act is None or actions.move_of(visit.account_id, name, move_id) is None:
+    move = actions.move_of(visit.account_id, name, move_id)
+    if act is None or move is None:
         raise Http404
-    if not visit.may_do(_ACTIONS[verb]):
-        raise _denied()
+    target = parse_arn(move.destination_arn)
+    _require(visit, f"moves.{verb}", name, "" if target is None else target.name)
     act(visit.actor, visit.account_id, move_id)
     text = {
         "cancel": "The redrive is being cancelled.",
@@ -102,6 +103,12 @@ def _start(visit: AccountVisit, name: str, request: HttpRequest) -> bool:
     target_arn = format_arn(region, visit.account_id, target) if target else None
     actions.start_move(visit.actor, visit.account_id, source_arn, target_arn, given["messages_per_second"], choice)
     return bool(given["dry_run"])
+
+
+def _require(visit: AccountVisit, operation: str, name: str, destination: str) -> None:
+    """On the queue, and on those that messages go to. Raises AccessDenied."""
+    targets = Targets(name, destinations_of(visit.account_id, name, destination))
+    visit.rights.require(MANAGEMENT_OPERATIONS[operation], targets)
 
 
 def _denied() -> QueueProblem:

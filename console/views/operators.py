@@ -8,14 +8,18 @@ from django.shortcuts import render
 
 from api.people.actions import account_life
 from api.people.errors import PeopleError
+from api.people.limits import ACTING_S_MAX
 from api.people.operator_selectors import account_row, accounts_found
+from api.people.selectors import members_of
 from api.queues.selectors import backlog_of_lifecycle
 from console.cluster import look_at_cluster
-from console.error_notices import notice_of
+from console.error_notices import ErrorNotice, notice_of
 from console.pages import operator_page, require_recent_sign_in, told
 from console.visits import Visit
 
 PAGE_ACCOUNTS = 50
+# As whom an operator can act.
+MEMBERS_OFFERED_MAX = 200
 
 
 @operator_page("GET")
@@ -46,14 +50,26 @@ def accounts(request: HttpRequest, visit: Visit) -> HttpResponse:
 def one_account(request: HttpRequest, visit: Visit, account_id: str) -> HttpResponse:
     if account_row(account_id) is None:
         raise Http404
-    refusal = None
+    refusal: ErrorNotice | None = None
     if request.method == "POST":
         require_recent_sign_in(visit)
         try:
             return _change(request, visit, account_id)
         except PeopleError as error:
             refusal = notice_of(error)
-    shown = {"row": account_row(account_id), "refusal": refusal}
+    return account_page_of(request, account_id, refusal)
+
+
+def account_page_of(request: HttpRequest, account_id: str, refusal: ErrorNotice | None = None) -> HttpResponse:
+    row = account_row(account_id)
+    if row is None:
+        raise Http404
+    shown = {
+        "row": row,
+        "members": members_of(account_id, None, MEMBERS_OFFERED_MAX),
+        "acting_minutes": ACTING_S_MAX // 60,
+        "refusal": refusal,
+    }
     return render(request, "console/operators/account.html", shown, status=refusal.status if refusal else 200)
 
 

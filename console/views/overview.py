@@ -25,7 +25,7 @@ SHOWN = 6
 @account_page(Act.READ_ACCOUNT, "GET")
 def overview(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     if not visit.may(Act.READ_QUEUES):
-        return HttpResponseRedirect(f"/console/a/{visit.account_id}/settings")
+        return HttpResponseRedirect(visit.money_page or f"/console/a/{visit.account_id}/settings")
     recent, total = selectors.search_queues(visit.account_id, QueueSearch(sort="-modified"), 0, SHOWN)
     _, paused = selectors.search_queues(visit.account_id, QueueSearch(kind="paused"), 0, 1)
     _, dead = selectors.search_queues(visit.account_id, QueueSearch(kind="dead-letter"), 0, 1)

@@ -1,8 +1,6 @@
-"""One queue: counts, settings, tags, policy and permissions; pause, purge, delete."""
+"""One queue: counts, settings, tags; pause, purge, delete. Its policy: queue_policy.py."""
 
 from __future__ import annotations
-
-import json
 
 from asgiref.sync import async_to_sync
 from django.http import HttpRequest, HttpResponse
@@ -14,7 +12,6 @@ from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
 from api.queues.models import Queue
 from api.queues.pausing import set_paused_and_wait
-from api.queues.permissions import check_permission
 from api.queues.serializers import QueueSerializer
 from api.settings.environment import environment
 from console import attribute_words
@@ -24,7 +21,6 @@ from console.pages import account_page, told
 from console.same_as import creating
 from console.views.queue_forms import queue_or_404, queue_url
 from console.visits import AccountVisit
-from frontend.authz import GRANTABLE_NAMES
 
 SOURCES_SHOWN_MAX = 50
 
@@ -66,7 +62,7 @@ def tags(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     queue = queue_or_404(visit, name)
     refusal = None
     if request.method == "POST":
-        _require(visit, "sqs:UntagQueue" if "remove" in request.POST else "sqs:TagQueue")
+        require_change(visit, "sqs:UntagQueue" if "remove" in request.POST else "sqs:TagQueue")
         key = request.POST.get("key", "")
         try:
             if "remove" in request.POST:
@@ -79,30 +75,6 @@ def tags(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
             refusal = notice_of(error)
     shown = {**tab_of(visit, queue, "tags"), "refusal": refusal}
     return render(request, "console/queues/tags.html", shown, status=refusal.status if refusal else 200)
-
-
-@account_page(Act.READ_QUEUES, "GET", "POST")
-def access(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
-    """The policy of the queue, and the permissions that are its labelled statements."""
-    queue = queue_or_404(visit, name)
-    refusal, text = None, ""
-    if request.method == "POST":
-        _require(visit, Act.MANAGE_QUEUES.value)
-        text = request.POST.get("policy", "")
-        try:
-            _change_access(visit, name, request)
-            return told(queue_url(visit, name, "/access"), "The permissions are changed.")
-        except QueueProblem as error:
-            refusal = notice_of(error)
-    policy = queue.attributes.get("Policy", "")
-    shown = {
-        **tab_of(visit, queue, "access"),
-        "policy": text or _indented(policy),
-        "statements": _statements(policy),
-        "actions": sorted(GRANTABLE_NAMES),
-        "refusal": refusal,
-    }
-    return render(request, "console/queues/access.html", shown, status=refusal.status if refusal else 200)
 
 
 @account_page(Act.MANAGE_QUEUES, "POST", does="penstock:PauseQueue")
@@ -151,49 +123,12 @@ def tab_of(visit: AccountVisit, queue: Queue, tab: str) -> dict[str, object]:
     }
 
 
-def _require(visit: AccountVisit, action: str) -> None:
+def require_change(visit: AccountVisit, action: str) -> None:
     """Raises QueueProblem."""
     if not visit.may_change(Act.MANAGE_QUEUES) or not visit.may_do(action):
         raise QueueProblem("AccessDenied", "Your role in this account does not allow this.")
 
 
-def _change_access(visit: AccountVisit, name: str, request: HttpRequest) -> None:
-    """Raises QueueProblem."""
-    given = request.POST
-    if "remove" in given:
-        actions.remove_permission(visit.actor, visit.account_id, name, given["remove"])
-    elif "label" in given:
-        accounts = given.get("accounts", "").replace(",", " ").split()
-        permission = check_permission(given["label"].strip(), accounts, given.getlist("actions"))
-        actions.add_permission(visit.actor, visit.account_id, name, permission)
-    else:
-        change = rules.check_change({"Policy": given.get("policy", "").strip()}, name)
-        actions.set_queue_attributes(visit.actor, visit.account_id, name, change)
-
-
 def _typed_wrong(request: HttpRequest, queue: Queue, what: str) -> HttpResponse:
     refusal = ErrorNotice(400, "What you typed is not the name of the queue.", "Type the name exactly as it is shown.")
     return render(request, "console/queues/typed.html", {"queue": queue, "what": what, "refusal": refusal}, status=400)
-
-
-def _indented(policy: str) -> str:
-    try:
-        return json.dumps(json.loads(policy), indent=2, ensure_ascii=False) if policy else ""
-    except ValueError:
-        return policy
-
-
-def _statements(policy: str) -> list[dict[str, object]]:
-    try:
-        found = json.loads(policy).get("Statement", []) if policy else []
-    except (ValueError, AttributeError):
-        return []
-    listed = found if isinstance(found, list) else [found]
-    return [
-        {name.lower(): _one(one.get(name)) for name in ("Sid", "Effect", "Principal", "Action", "Condition")}
-        for one in listed
-    ]
-
-
-def _one(value: object) -> str:
-    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)

@@ -8,6 +8,10 @@ from asgiref.sync import async_to_sync
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from api.encryption import limits as encryption_limits
+from api.encryption.selectors import keys_of as encryption_keys_of
+from api.iam.authorisation import Targets
+from api.iam.targets import encryption_key_of
 from api.people.roles import Act
 from api.queues import attributes as rules
 from api.queues import selectors
@@ -22,6 +26,7 @@ from console.pages import account_page, told
 from console.presets import PRESETS, preset_of
 from console.same_as import creating
 from console.visits import AccountVisit
+from frontend.authz.actions import MANAGEMENT_OPERATIONS
 
 TARGETS_OFFERED_MAX = 200
 _MOVED_AFTER_DEFAULT = "5"
@@ -41,6 +46,7 @@ def new_queue(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     try:
         name = rules.check_name(name)
         attributes = rules.check_new(asked | ({"FifoQueue": "true"} if fifo else {}), name)
+        _require(visit, "queues.create", name, attributes)
         queue = async_to_sync(create_and_wait)(visit.actor, visit.account_id, name, attributes, {})
     except QueueProblem as error:
         return _new_form(request, visit, fifo, asked, {"preset": preset, "form": form}, error)
@@ -70,6 +76,7 @@ def edit_queue(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResp
     expected = int(version) if _is_integer(version) else None
     try:
         checked = rules.check_change(change, name)
+        _require(visit, "queues.update", name, checked)
         async_to_sync(change_attributes)(visit.actor, visit.account_id, name, checked, expected)
     except QueueProblem as error:
         return _edit_form(request, visit, queue, {**queue.attributes, **form}, error)
@@ -85,6 +92,19 @@ def queue_or_404(visit: AccountVisit, name: str) -> Queue:
 
 def queue_url(visit: AccountVisit, name: str, tail: str = "") -> str:
     return f"/console/a/{visit.account_id}/queues/{name}{tail}"
+
+
+def _require(visit: AccountVisit, operation: str, name: str, attributes: dict[str, str]) -> None:
+    """With the right to the encryption key that the attributes name. Raises AccessDenied."""
+    targets = Targets(name, encryption_key=encryption_key_of(visit.account_id, attributes))
+    visit.rights.require(MANAGEMENT_OPERATIONS[operation], targets)
+
+
+def _keys_offered(visit: AccountVisit) -> list[object]:
+    """Encryption keys that the form can be given."""
+    if not visit.reads_encryption_keys:
+        return []
+    return [*encryption_keys_of(visit.account_id, "", encryption_limits.KEYS_PER_ACCOUNT_MAX)]
 
 
 def _new_form(
@@ -105,6 +125,7 @@ def _new_form(
         "sections": attribute_words.form_of(values, fifo, wrong, refusal.text if refusal else ""),
         "refusal": refusal,
         "snippets": _snippets(name, attributes),
+        "encryption_keys": _keys_offered(visit),
         **_redrive_fields(visit, values, fifo, ""),
     }
     return render(request, "console/queues/new.html", shown, status=refusal.status if refusal else 200)
@@ -118,6 +139,7 @@ def _edit_form(
         "queue": queue,
         "sections": attribute_words.form_of(values, queue.fifo, wrong, refusal.text if refusal else ""),
         "refusal": refusal,
+        "encryption_keys": _keys_offered(visit),
         **_redrive_fields(visit, values, queue.fifo, queue.name),
     }
     return render(request, "console/queues/edit.html", shown, status=refusal.status if refusal else 200)

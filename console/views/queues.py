@@ -14,7 +14,7 @@ from api.queues.models import Queue
 from api.queues.selectors import KINDS, SORTS, QueueSearch
 from console.data_plane import DataPlaneError
 from console.error_notices import notice_of
-from console.pages import account_page
+from console.pages import account_page, operation_page
 from console.visits import AccountVisit
 
 PAGE_QUEUES = 50
@@ -51,7 +51,7 @@ def list_asked(request: HttpRequest) -> ListAsked:
     )
 
 
-@account_page(Act.READ_QUEUES, "GET")
+@operation_page("queues.list", "GET")
 def queues(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     asked = list_asked(request)
     start = (asked.page - 1) * PAGE_QUEUES
@@ -90,7 +90,7 @@ def counts(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     return render(request, "console/queues/counts.html", {"rows": rows})
 
 
-@account_page(Act.READ_QUEUES, "GET")
+@operation_page("queues.list", "GET")
 def jump(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     """Queues whose name holds the text: the answers of Ctrl-K."""
     text = list_asked(request).text

@@ -19,11 +19,6 @@ from console.views.queue_forms import queue_or_404, queue_url
 from console.visits import AccountVisit
 
 SCHEDULES_SHOWN_MAX = 100
-_ACTIONS = {
-    "delete": "penstock:DeleteSchedule",
-    "pause": "penstock:PauseSchedule",
-    "resume": "penstock:ResumeSchedule",
-}
 SCHEDULED_SHOWN = 25
 
 
@@ -32,8 +27,9 @@ def schedules(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRespo
     queue = queue_or_404(visit, name)
     refusal = None
     if request.method == "POST":
-        if not visit.may_change(Act.CHANGE_MESSAGES) or not visit.may_do("penstock:CreateSchedule"):
+        if not visit.may_change(Act.CHANGE_MESSAGES):
             raise QueueProblem("AccessDenied", "Your role in this account does not allow to schedule messages.")
+        visit.require("schedules.create")
         form = request.POST
         spec = ScheduleSpec(
             form.get("name", "").strip(), form.get("cron", "").strip(), form.get("zone", "").strip() or "UTC",
@@ -56,11 +52,9 @@ def schedules(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRespo
 @account_page(Act.CHANGE_MESSAGES, "POST")
 def change_schedule(request: HttpRequest, visit: AccountVisit, name: str, schedule: str, verb: str) -> HttpResponse:
     queue_or_404(visit, name)
-    action = _ACTIONS.get(verb)
-    if action is None:
+    if verb not in ("delete", "pause", "resume"):
         raise Http404
-    if not visit.may_do(action):
-        raise QueueProblem("AccessDenied", "Your role in this account does not allow to change this schedule.")
+    visit.require(f"schedules.{verb}")
     who = (visit.actor, visit.account_id, name, schedule)
     if verb == "delete":
         actions.delete_schedule(*who)

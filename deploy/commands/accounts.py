@@ -1,4 +1,4 @@
-"""`accounts list`, and the states that operators move accounts to."""
+"""`accounts list`, the states that operators move accounts to, and what an account chose about deletions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,18 @@ def run(options: argparse.Namespace) -> int:
         else:
             output.table(COLUMNS, [[str(account[field]) for field in FIELDS] for account in accounts])
         return 0
+    if options.verb == "configure":
+        said = management.operate(installation, state, "operate_accounts", *rules_of(options))
+        output.say(f"account {said['account_id']}: {said['rules']}")
+        return 0
     reason = [f"--reason={options.reason}"] if getattr(options, "reason", "") else []
     moved = management.operate(installation, state, "operate_accounts", *reason, "--", options.verb, options.account)
     output.say(f"account {moved['account_id']} is {moved['state']}")
     return 0
+
+
+def rules_of(options: argparse.Namespace) -> list[str]:
+    given = [f"--deletion-protection={options.deletion_protection}"] if options.deletion_protection else []
+    if options.deletion_grace_days is not None:
+        given.append(f"--deletion-grace-days={options.deletion_grace_days}")
+    return [*given, "--", "configure", options.account]

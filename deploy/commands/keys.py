@@ -24,8 +24,8 @@ def create(options: argparse.Namespace) -> int:
     policy = None if options.policy is None else read_policy(options.policy)
     installation = Installation(options.data_dir)
     state = installation.load_state()
-    key = {**management.create_key(installation, state, options.account, policy), "endpoint": endpoint(state)}
-    return show_secrets(key, options.json)
+    made = management.create_key(installation, state, options.account, policy, options.scope, options.queue)
+    return show_secrets({**made, "endpoint": endpoint(state)}, options.json)
 
 
 def show(options: argparse.Namespace) -> int:

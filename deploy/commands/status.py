@@ -10,7 +10,7 @@ from deploy import control, output
 from deploy.commands import cluster_view
 from deploy.commands.cluster_view import when
 from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
-from deploy.installation import Installation
+from deploy.installation import Installation, State
 from deploy.java import look_for_spark
 
 COLUMNS = ["ROLE", "ID", "PID", "ADDRESS", "HEALTH", "RESTARTS", "UP SINCE"]
@@ -22,13 +22,12 @@ def run(options: argparse.Namespace) -> int:
     installation = Installation(options.data_dir)
     state = installation.load_state()
     try:
-        status = control.ask(installation.run, {"command": "status"})
+        status = status_of(installation, state)
     except CommandError:
         if not options.json:
             raise
         output.data_json({"running": False, "processes": [], "nodes": [], "partitions": []})
         return EXIT_NOT_RUNNING
-    status = {"running": True, **status, **asyncio.run(cluster_view.describe_cluster(installation, state))}
     if options.partition is not None:
         return show_partition(status, options.partition, options.json)
     if options.json:
@@ -36,6 +35,12 @@ def run(options: argparse.Namespace) -> int:
     else:
         print_status(status)
     return 0
+
+
+def status_of(installation: Installation, state: State) -> dict[str, Any]:
+    """Raises CommandError where nothing runs."""
+    processes = control.ask(installation.run, {"command": "status"})
+    return {"running": True, **processes, **asyncio.run(cluster_view.describe_cluster(installation, state))}
 
 
 def show_partition(status: dict[str, Any], partition: int, as_json: bool) -> int:

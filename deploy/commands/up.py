@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     state = installation.settle_state(options.host, options.port, options.nodes, options.front_ends, tls)
     if options.detach:
         lock.close()
-        return detach(installation)
+        return detach(installation, options.no_tls)
     say = output.say if options.report_to is None else reporter(options.report_to)
     if options.report_to is None:
         say(f"starting Penstock in {installation.data}")
@@ -104,9 +104,12 @@ def reporter(descriptor: int) -> Say:
     return say
 
 
-def detach(installation: Installation) -> int:
+def detach(installation: Installation, is_tls_off: bool) -> int:
+    """The state has what was asked for, but that the certificate of the environment does not count."""
     read_end, write_end = os.pipe()
     command = [sys.executable, "-P", "-m", "deploy", "up", "--data-dir", str(installation.data)]
+    if is_tls_off:
+        command.append("--no-tls")
     log = os.open(installation.logs / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
     output.say(f"starting Penstock in {installation.data}")
     with subprocess.Popen(

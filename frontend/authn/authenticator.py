@@ -2,7 +2,7 @@
 
 An unknown, a switched-off and an expired key cost and answer the same: the signature is computed under a secret
 nobody has. A key that is not at hand is looked up while the address that shows it has not shown too many that are
-none: invented keys cost the metadata service UNKNOWN_KEYS_PER_S questions at most.
+none: invented keys cost the metadata service UNKNOWN_KEYS_PER_S questions at most (`lookup_gate.py`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,29 @@ from typing import TYPE_CHECKING
 import structlog
 
 from frontend.authn.key_uses import KeyUses
+from frontend.authn.lookup_gate import LookupGate
 from frontend.authn.page_pass import PERSON_PREFIX, SCHEME, open_page_pass
 from frontend.authn.principal import Principal
 from frontend.authn.rights import KeyRights
-from frontend.authn.sigv4 import Signed, read_signature, signature_does_not_match, signature_matches, signing_key
+from frontend.authn.sigv4 import (
+    Credential,
+    Signed,
+    read_signature,
+    signature_does_not_match,
+    signature_matches,
+    signing_key,
+)
 from frontend.authn.tokens import bearer_token_matches, is_access_key_id, parse_bearer_token
 from frontend.crypto.keyring import Keyring, KeyringError
-from frontend.errors import RequestError, throttled, unavailable
+from frontend.errors import RequestError, unavailable
 from frontend.http import Request, network_of
-from frontend.limits import SIGNING_KEYS_CACHED_MAX, UNKNOWN_KEYS_PER_ADDRESS_PER_S, UNKNOWN_KEYS_PER_S
-from frontend.limits.gcra import LeakyBuckets
+from frontend.limits import (
+    CREDENTIAL_CACHED_BYTES_MAX,
+    CREDENTIALS_CACHED_MAX,
+    SIGNING_KEYS_CACHED_MAX,
+    UNKNOWN_KEYS_PER_ADDRESS_PER_S,
+    UNKNOWN_KEYS_PER_S,
+)
 from frontend.metadata.interface import MISS, MetadataUnavailable
 
 if TYPE_CHECKING:
@@ -39,7 +52,7 @@ _log = structlog.get_logger()
 
 
 class Authenticator:
-    """One per process. Holds derived signing keys, never secrets."""
+    """One per process. Holds derived signing keys, never secrets; and what headers of signatures that matched say."""
 
     def __init__(
         self,
@@ -58,9 +71,9 @@ class Authenticator:
         self._regions = frozenset(regions)
         self._now_s = now_s
         self._signing_keys: dict[tuple[str, str, int, str, str], bytes] = {}
-        self._steady_s = steady_s
-        self._unknown_by_address = LeakyBuckets(UNKNOWN_KEYS_PER_ADDRESS_PER_S)
-        self._unknown = LeakyBuckets(UNKNOWN_KEYS_PER_S)
+        self._credentials: dict[bytes, Credential] = {}
+        self._unknown_by_address = LookupGate(UNKNOWN_KEYS_PER_ADDRESS_PER_S, steady_s)
+        self._unknown = LookupGate(UNKNOWN_KEYS_PER_S, steady_s)
         self._looked_up: set[str] = set()  # keys whose look-up is under way, and paid for
         self._rights = KeyRights()
         self.uses = KeyUses()
@@ -88,7 +101,7 @@ class Authenticator:
     async def signature(self, request: Request) -> Principal:
         """SigV4, in the header or in the query. Raises RequestError."""
         now_s = self._now_s()
-        signed = read_signature(request, now_s)
+        signed = read_signature(request, now_s, self._credentials)
         region = signed.credential.region
         if region not in self._regions:
             # Told to everybody, whether the key exists or not: regions are no secret.
@@ -103,6 +116,8 @@ class Authenticator:
         key = self._signing_key(record, signed) or signing_key(self._nobody_secret, "19700101", region)
         if not signature_matches(signed, key):
             raise signature_does_not_match()
+        if signed.read_from not in self._credentials:
+            self._keep(signed)
         return self._principal(record, request.client_host, request.is_secure)
 
     async def bearer(self, token: str, source_ip: str = "", is_secure: bool = False) -> Principal:
@@ -141,25 +156,20 @@ class Authenticator:
         """A key that is not at hand: those that turn out to be none are paid for. Raises RequestError."""
         if access_key_id in self._looked_up:
             return await self._find(access_key_id)  # the same look-up: the metadata service is not asked again
-        network, now_s = network_of(address), self._steady_s()
-        wait_s = self._unknown_by_address.admit(network, now_s)
-        if not wait_s:
-            wait_s = self._unknown.admit("", now_s)
-            if wait_s:
-                self._unknown_by_address.give_back(network)
-        if wait_s:
-            raise throttled(wait_s, "too many keys that do not exist were shown")
-        is_none = False
-        self._looked_up.add(access_key_id)
+        network, is_none = network_of(address), False
+        await self._unknown_by_address.enter(network)
         try:
-            record = await self._find(access_key_id)
-            is_none = record is None
-            return record
+            await self._unknown.enter("")
+            try:
+                self._looked_up.add(access_key_id)
+                record = await self._find(access_key_id)
+                is_none = record is None
+                return record
+            finally:
+                self._looked_up.discard(access_key_id)
+                self._unknown.leave("", is_none)
         finally:
-            self._looked_up.discard(access_key_id)
-            if not is_none:
-                self._unknown_by_address.give_back(network)
-                self._unknown.give_back("")
+            self._unknown_by_address.leave(network, is_none)
 
     async def _find(self, access_key_id: str) -> KeyRecord | None:
         if not is_access_key_id(access_key_id):
@@ -168,6 +178,13 @@ class Authenticator:
             return await self._metadata.get_key(access_key_id)
         except MetadataUnavailable:
             raise unavailable("Keys cannot be looked up at the moment.") from None
+
+    def _keep(self, signed: Signed) -> None:
+        """Its signature matched: what anyone can send must fill no memory."""
+        if 0 < len(signed.read_from) <= CREDENTIAL_CACHED_BYTES_MAX:
+            if len(self._credentials) >= CREDENTIALS_CACHED_MAX:
+                del self._credentials[next(iter(self._credentials))]
+            self._credentials[signed.read_from] = signed.credential
 
     def _signing_key(self, record: KeyRecord, signed: Signed) -> bytes | None:
         """None: the stored secret is not this key's of this account, so no signature fits it."""

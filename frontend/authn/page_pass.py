@@ -1,12 +1,13 @@
 """A pass: with it the control plane makes one request for messages on a person's page.
 
     Authorization: Penstock-Page CLAIM.MAC
-    CLAIM  base64url of JSON {account_id, person_id, source_ip, is_secure, issued_ms}
+    CLAIM  base64url of JSON {account_id, person_id, source_ip, is_secure, issued_ms, acting_as}
     MAC    hex HMAC-SHA-256 under internal.key of  "page" LF method LF target LF CLAIM LF hex sha256(body)
 
 The control plane has looked at the session, the role and the state of the account before it made one. The MAC binds the
-pass to one request about messages: method, target and body. It opens nothing else; until PAGE_PASS_AGE_MS_MAX it would
-open the same request once more. Pure.
+pass to one request about messages: method, target and body. What the person's policies say was weighed before; the
+front end weighs what the policy of the queue says of the person. The pass opens nothing else; until
+PAGE_PASS_AGE_MS_MAX it would open the same request once more. Pure.
 
 Surface: other planes may import this module.
 """
@@ -22,6 +23,7 @@ import re
 import msgspec
 
 from frontend.authn.principal import Principal
+from frontend.authn.rights import page_rights
 
 SCHEME = b"penstock-page "
 PAGE_PASS_AGE_MS_MAX = 30_000
@@ -38,6 +40,8 @@ class PagePass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source_ip: str
     is_secure: bool
     issued_ms: int
+    # The member as whom an operator acts: policies of queues take the operator for that one.
+    acting_as: str = ""
 
 
 _decode = msgspec.json.Decoder(PagePass).decode
@@ -65,7 +69,8 @@ def open_page_pass(
         return None
     if abs(now_ms - found.issued_ms) > PAGE_PASS_AGE_MS_MAX:
         return None
-    return Principal(found.account_id, PERSON_PREFIX + found.person_id, 0, found.source_ip, found.is_secure)
+    rights = page_rights(found.account_id, found.acting_as or found.person_id)
+    return Principal(found.account_id, PERSON_PREFIX + found.person_id, 0, found.source_ip, found.is_secure, rights)
 
 
 def _mac(key: bytes, method: str, target: bytes, claim: bytes, body: bytes) -> str:

@@ -9,24 +9,32 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from frontend.authz import CompiledPolicy, PolicyKind, join_policies, load_policy
-from frontend.authz.request_context import Caller, key_caller
+from frontend.authz import CompiledPolicy, PolicyKind, compile_policy, join_policies, load_policy
+from frontend.authz.request_context import Caller, key_caller, person_caller
 from frontend.limits import KEY_RIGHTS_CACHED_MAX, POLICIES_COMPILED_MAX
 
 if TYPE_CHECKING:
     from frontend.metadata.records import KeyRecord, PolicyRecord
 
 
+# The address of a client, and whether its connection is encrypted.
+Origin = tuple[str, bool] | None
+_WEIGHED_BEFORE = compile_policy(
+    '{"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}', PolicyKind.IDENTITY, "page"
+)
+
+
 class Rights(NamedTuple):
     """Who policies take the key for, and all its policies as one.
 
-    `allowed` remembers what was allowed without a look at address, time or tags: the policy of the queue, by the
-    operation and the queue's name. Kept by messages/admission.py, at most KEY_DECISIONS_KEPT_MAX.
+    `allowed` remembers what was allowed without a look at time or tags: the policy of the queue, by the operation, the
+    queue's name and `Origin`, which is None where it was not looked at either. Kept by messages/admission.py, at most
+    KEY_DECISIONS_KEPT_MAX.
     """
 
     caller: Caller
     policy: CompiledPolicy
-    allowed: dict[tuple[str, tuple[str, str]], CompiledPolicy]
+    allowed: dict[tuple[str, tuple[str, str], Origin], CompiledPolicy]
 
 
 class KeyRights:
@@ -60,3 +68,10 @@ def rights_of(account_id: str, access_key_id: str, policies: Sequence[PolicyReco
 def compiled(policy: PolicyRecord) -> CompiledPolicy:
     """Those that share a policy share what is made of it."""
     return load_policy(policy.text, PolicyKind.IDENTITY, policy.name)
+
+
+@lru_cache(KEY_RIGHTS_CACHED_MAX)
+def page_rights(account_id: str, person_id: str) -> Rights:
+    """Of a person on a page: the control plane has weighed the person's own policies before it made the pass. What the
+    policy of the queue says of the person is left to be weighed."""
+    return Rights(person_caller(account_id, person_id), _WEIGHED_BEFORE, {})

@@ -18,6 +18,8 @@ import hashlib
 import hmac
 import re
 import time
+from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
@@ -26,7 +28,6 @@ from frontend.http import Request
 from frontend.limits import (
     AUTHORIZATION_BYTES_MAX,
     CLOCK_SKEW_S_MAX,
-    CREDENTIALS_CACHED_MAX,
     DATES_CACHED_MAX,
     PRESIGN_EXPIRES_S_MAX,
     SIGNED_HEADERS_MAX,
@@ -42,6 +43,8 @@ _SIGNATURE = b"Signature="
 _CREDENTIAL = re.compile(r"([A-Za-z0-9]{16,64})/([0-9]{8})/([a-z0-9-]{1,32})/([a-z0-9-]{1,32})/aws4_request", re.ASCII)
 _NAMES = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+(;[a-z0-9!#$%&'*+.^_`|~-]+)*", re.ASCII)
 _AMZ_DATE = re.compile(r"[0-9]{8}T[0-9]{6}Z", re.ASCII)
+_AMZ_DATE_CHARS = 16
+_AMZ = b"x-amz-"
 _HEX_64 = re.compile(rb"[0-9a-f]{64}")
 _PRESIGNED = re.compile(rb"(^|&)X-Amz-")
 # Version 2, which SQS took once: its signature is a field of the query.
@@ -62,6 +65,9 @@ class Credential(NamedTuple):
     names: tuple[bytes, ...]  # signed headers, as the client ordered them
     names_text: bytes
     scope: bytes
+    lines: bytes  # of the canonical request, with a place for each value
+    values_of: Callable[[Mapping[bytes, bytes]], object]  # what goes there
+    amz_count: int  # of the names, those that begin with x-amz-
 
 
 class Signed(NamedTuple):
@@ -70,10 +76,12 @@ class Signed(NamedTuple):
     credential: Credential
     signature: str
     string_to_sign: bytes
+    read_from: bytes  # what the credential was read from; empty where that is a query
 
 
-def read_signature(request: Request, now_s: float) -> Signed:
-    """What the request claims. Raises RequestError if it has no signature, a malformed one, or one out of time."""
+def read_signature(request: Request, now_s: float, known: Mapping[bytes, Credential]) -> Signed:
+    """What the request claims; `known`: what was read before. Raises RequestError if it has no signature, a malformed
+    one, or one out of time."""
     authorization = request.headers.get(b"authorization")
     in_query = bool(request.query) and _PRESIGNED.search(request.query) is not None
     if authorization is None and not in_query:
@@ -87,7 +95,7 @@ def read_signature(request: Request, now_s: float) -> Signed:
     if b"x-amz-security-token" in request.headers:
         raise RequestError("InvalidClientTokenId", "The security token included in the request is invalid.")
     if authorization is not None:
-        return _read_header(request, authorization, now_s)
+        return _read_header(request, authorization, now_s, known)
     return _read_query(request, now_s)
 
 
@@ -109,11 +117,13 @@ def signature_matches(signed: Signed, key: bytes) -> bool:
 # --- the two forms ---
 
 
-def _read_header(request: Request, authorization: bytes, now_s: float) -> Signed:
+def _read_header(
+    request: Request, authorization: bytes, now_s: float, known: Mapping[bytes, Credential]
+) -> Signed:
     if len(authorization) > AUTHORIZATION_BYTES_MAX:
         raise _malformed()
     claimed, named, signature = authorization.rpartition(_SIGNATURE)
-    credential = _parse_header_credential(claimed)
+    credential = known.get(claimed) or _parse_header_credential(claimed)
     if not named or credential is None or _HEX_64.fullmatch(signature) is None:
         raise _malformed()
     amz_date = request.headers.get(b"x-amz-date")
@@ -121,10 +131,9 @@ def _read_header(request: Request, authorization: bytes, now_s: float) -> Signed
         raise RequestError("IncompleteSignature", "The request must carry X-Amz-Date.")
     _check_time(amz_date.decode("latin-1"), credential, now_s, CLOCK_SKEW_S_MAX)
     query = _canonical_query(request.query, skip_signature=False) if request.query else b""
-    return _sign_over(request, credential, signature.decode(), amz_date, query)
+    return _sign_over(request, credential, signature.decode(), amz_date, query, claimed)
 
 
-@functools.lru_cache(maxsize=CREDENTIALS_CACHED_MAX)
 def _parse_header_credential(claimed: bytes) -> Credential | None:
     """What stands before the signature, the same in all requests of one client on one day: the algorithm, then
     `Credential=..., SignedHeaders=..., ` in any order."""
@@ -177,37 +186,43 @@ def _credential(credential: str, names_text: str) -> Credential | None:
     if len(names) > SIGNED_HEADERS_MAX or b"host" not in names or len(set(names)) != len(names):
         return None
     scope = credential.partition("/")[2].encode()
-    return Credential(match[1], match[2], match[3], match[4], names, names_text.encode(), scope)
+    lines = b"".join([b"%b:%%b\n" % name.replace(b"%", b"%%") for name in names])
+    amz_count = sum(name.startswith(_AMZ) for name in names)
+    signed = itemgetter(*names)
+    return Credential(
+        match[1], match[2], match[3], match[4], names, names_text.encode(), scope, lines, signed, amz_count
+    )
 
 
 # --- what was signed ---
 
 
-def _sign_over(request: Request, credential: Credential, signature: str, moment: bytes, query: bytes) -> Signed:
+def _sign_over(
+    request: Request, credential: Credential, signature: str, moment: bytes, query: bytes, read_from: bytes = b""
+) -> Signed:
     headers = request.headers
-    names = credential.names
-    for name in headers:
-        if name[:6] == b"x-amz-" and name not in names:
-            raise _mismatch()
     body_hash = hashlib.sha256(request.body).hexdigest().encode() if request.body else _EMPTY_SHA256
     claimed = headers.get(b"x-amz-content-sha256")
     # Also refuses UNSIGNED-PAYLOAD and STREAMING-...: neither is the hash of anything.
     if claimed is not None and not hmac.compare_digest(claimed, body_hash):
         raise _mismatch()
     try:
-        pairs = [(name, headers[name]) for name in names]
+        lines = credential.lines % credential.values_of(headers)
     except KeyError:
         raise _mismatch() from None
-    lines = b"".join([b"%b:%b\n" % pair for pair in pairs])
+    # All that are signed are there: one more of these is not signed.
+    if b"\n".join((b"", *headers)).count(b"\n" + _AMZ) != credential.amz_count:
+        raise _mismatch()
     # A look at all of them at once: one in thousands has spaces that are not signed.
     if b"  " in lines or b"\t" in lines or b": " in lines or b" \n" in lines:
-        lines = b"".join([b"%b:%b\n" % (name, _folded(value)) for name, value in pairs])
+        lines = b"".join([b"%b:%b\n" % (name, _folded(headers[name])) for name in credential.names])
     path = _canonical_path(request.path)
     canonical = b"%b\n%b\n%b\n%b\n%b\n%b" % (
         request.method.encode(), path, query, lines, credential.names_text, body_hash
     )  # fmt: skip
     digest = hashlib.sha256(canonical).hexdigest().encode()
-    return Signed(credential, signature, b"AWS4-HMAC-SHA256\n%b\n%b\n%b" % (moment, credential.scope, digest))
+    to_sign = b"AWS4-HMAC-SHA256\n%b\n%b\n%b" % (moment, credential.scope, digest)
+    return Signed(credential, signature, to_sign, read_from)
 
 
 def _folded(value: bytes) -> bytes:
@@ -248,7 +263,7 @@ def _requote(text: bytes) -> str:
 
 
 def _check_time(moment: str, credential: Credential, now_s: float, valid_s: float) -> None:
-    signed_s = _epoch_s(moment)
+    signed_s = _epoch_s(moment) if len(moment) == _AMZ_DATE_CHARS else None
     if signed_s is None or moment[:8] != credential.date:
         raise _malformed()
     if signed_s - now_s > CLOCK_SKEW_S_MAX or now_s - signed_s > valid_s:

@@ -26,6 +26,7 @@ from frontend.authz.compiled_policy import (
 from frontend.authz.evaluation import Decision, Reason, Simulation, evaluate, simulate
 from frontend.authz.policy_document import PolicyKind
 from frontend.authz.policy_error import PolicyError, PolicyProblem
+from frontend.authz.policy_lines import line_of
 from frontend.authz.refusal_text import refusal_text
 from frontend.authz.request_context import Caller, CallerKind, RequestContext
 from frontend.authz.review import Remark, review
@@ -48,6 +49,7 @@ __all__ = [
     "compile_policy",
     "evaluate",
     "join_policies",
+    "line_of",
     "load_policy",
     "refusal_text",
     "review",

@@ -32,6 +32,7 @@ from frontend.authz.request_context import Caller
 from frontend.authz.template import parse_template
 from frontend.authz.wildcard import compile_pattern
 
+_VARIABLE = "${"
 _EVERY_ACTION = "*"
 _ACTION = re.compile(r"[a-z0-9-]{1,64}:[a-z0-9_*?-]{1,128}", re.ASCII)
 _FOLDED_ACTIONS = {name.lower(): name for name in ACTION_NAMES}
@@ -54,6 +55,7 @@ class CompiledStatement:
         "denies",
         "holds",
         "is_fixed",
+        "is_steady",
         "not_principals",
         "place",
         "principals",
@@ -68,6 +70,7 @@ class CompiledStatement:
         resource_fits: ResourceCheck,
         conditions: tuple[Condition, ...],
         is_fixed: bool,
+        is_steady: bool,
     ) -> None:
         self.place = place
         self.denies = statement.effect is Effect.DENY
@@ -78,6 +81,8 @@ class CompiledStatement:
         self.conditions = conditions
         # It looks at nothing of a request but caller, action and resource.
         self.is_fixed = is_fixed
+        # Besides, at the address and whether the connection is encrypted.
+        self.is_steady = is_steady
         self.holds = _conjunction(resource_fits, [condition.holds for condition in conditions])
 
     def fit(self, caller: Caller) -> Fit:
@@ -91,11 +96,12 @@ class CompiledStatement:
 
 class Candidates(NamedTuple):
     """The statements of a policy that match an action. `is_fixed`: none of them looks at anything of a request but
-    caller, action and resource."""
+    caller, action and resource. `is_steady`: besides, at the address and whether the connection is encrypted."""
 
     denies: tuple[CompiledStatement, ...] = ()
     allows: tuple[CompiledStatement, ...] = ()
     is_fixed: bool = True
+    is_steady: bool = True
 
 
 _NO_CANDIDATES = Candidates()
@@ -115,6 +121,7 @@ class CompiledPolicy:
                     tuple(one for one in statements if one.denies and action in one.actions),
                     tuple(one for one in statements if not one.denies and action in one.actions),
                     all(one.is_fixed for one in statements if action in one.actions),
+                    all(one.is_steady for one in statements if action in one.actions),
                 )
                 for action in frozenset().union(*(one.actions for one in statements))
             }
@@ -126,6 +133,10 @@ class CompiledPolicy:
     def is_fixed(self, action: str) -> bool:
         """Requests of one caller for this action, on one resource, are all decided alike."""
         return self.candidates(action).is_fixed
+
+    def is_steady(self, action: str) -> bool:
+        """The same of requests from one address, encrypted or not."""
+        return self.candidates(action).is_steady
 
 
 NO_POLICY = CompiledPolicy(())
@@ -166,13 +177,20 @@ def compile_document(document: PolicyDocument, name: str, errors: Errors) -> Com
         if len(errors) == before and resource_fits is not None:
             place = StatementPlace(name, statement.ordinal, statement.sid)
             found = tuple(one for one in conditions if one is not None)
-            is_fixed = not found and not _has_variables(statement, document)
-            statements.append(CompiledStatement(place, statement, actions, resource_fits, found, is_fixed))
+            has_variables = _has_variables(statement, document)
+            is_fixed = not found and not has_variables
+            is_steady = not has_variables and all(map(_is_steady, statement.conditions))
+            statements.append(CompiledStatement(place, statement, actions, resource_fits, found, is_fixed, is_steady))
     return CompiledPolicy(statements)
 
 
 def _has_variables(statement: Statement, document: PolicyDocument) -> bool:
     return document.has_variables and any(variables_of(text, document.kind) for text in statement.resources)
+
+
+def _is_steady(entry: ConditionEntry) -> bool:
+    key = find_key(entry.key)
+    return key is not None and key.is_steady and not any(_VARIABLE in text for _, text in entry.values)
 
 
 def _conjunction(resource_fits: ResourceCheck, checks: Sequence[Check]) -> Check:

@@ -32,12 +32,14 @@ class KeyType(Enum):
 
 
 class ContextKey(NamedTuple):
-    """`always` says that every request has it."""
+    """`always` says that every request has it. `is_steady`: it is the same in all requests of one caller from one
+    address, encrypted or not, about one resource."""
 
     name: str
     type: KeyType
     read: ReadKey
     always: bool = False
+    is_steady: bool = False
 
 
 def find_key(name: str) -> ContextKey | None:
@@ -129,4 +131,18 @@ CONTEXT_KEYS: tuple[ContextKey, ...] = (
     ContextKey("aws:userid", KeyType.STRING, lambda request: request.caller.user_id),
     ContextKey("aws:username", KeyType.STRING, lambda request: request.caller.user_name),
 )
-_KEYS = {key.name.lower(): key for key in CONTEXT_KEYS}
+# Not the tags of a queue, which change beside its policy, nor what has a time in it.
+_STEADY = frozenset(
+    (
+        "aws:PrincipalAccount",
+        "aws:PrincipalArn",
+        "aws:PrincipalType",
+        "aws:RequestedRegion",
+        "aws:ResourceAccount",
+        "aws:SecureTransport",
+        "aws:SourceIp",
+        "aws:userid",
+        "aws:username",
+    )
+)
+_KEYS = {key.name.lower(): key._replace(is_steady=key.name in _STEADY) for key in CONTEXT_KEYS}

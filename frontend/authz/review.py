@@ -1,6 +1,8 @@
 """What is wrong with a policy, and what in it does other than it seems to. Pure.
 
 For people who write policies, and for policies that were stored before they were read: all errors, not the first alone.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations

@@ -6,16 +6,18 @@ import asyncio
 from typing import Any, cast
 
 import uvicorn
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from frontend.asgi import build_application
 from frontend.express.call import ExpressCall
 from frontend.express.hot import AnswerRequest, HotRequests
-from frontend.express.origin import Headers, ProxyOrigins
 from frontend.http import HttpResponse, Request
 from frontend.server import BoundedHttpProtocol, public_config
 from frontend.services import FrontendServices
 from frontend.tls.port import TlsPort
+
+Headers = list[tuple[bytes, bytes]]
 
 
 class ExpressConfig(uvicorn.Config):
@@ -182,3 +184,27 @@ class ExpressProtocol(BoundedHttpProtocol):
 
 def _lines(headers: Any) -> bytes:
     return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+class ProxyOrigins:
+    """Where a hot request comes from: the peer of its connection; behind a trusted proxy, what that one says.
+
+    uvicorn's own reading of X-Forwarded-*, so that both ways believe the same proxies.
+    """
+
+    def __init__(self, trusted_proxies: str) -> None:
+        self._middleware = ProxyHeadersMiddleware(_nothing, trusted_proxies)
+
+    def find(self, client: tuple[str, int] | None, scheme: str, headers: Headers) -> tuple[str, str]:
+        """(address of the client, scheme)."""
+        scope: Any = {"type": "http", "client": client, "scheme": scheme, "headers": headers}
+        reading = self._middleware(scope, _nothing, _nothing)
+        try:
+            reading.send(None)
+        except StopIteration:
+            return scope["client"][0] if scope["client"] else "", scope["scheme"]
+        raise AssertionError("the middleware waits for nothing")
+
+
+async def _nothing(*_: Any) -> Any:
+    """An application that is called for what was done to its scope."""

@@ -91,6 +91,8 @@ STORAGE_SEND_BYTES_MAX = BATCH_BYTES_MAX + 64 * KIB
 # msgpack: how deep it may be, and how many values it may have. 500 messages with all that one may have make 50,000.
 MSGPACK_DEPTH_MAX = 8
 MSGPACK_VALUES_MAX = 60_000
+# JSON: the same, names of members included.
+JSON_VALUES_MAX = 60_000
 
 # --- HTTP ---------------------------------------------------------------------------------------------------
 # A message of 1 MiB arrives as JSON in which a character takes up to three times its UTF-8 bytes.
@@ -128,6 +130,8 @@ REFUSALS_TOLD_EVERY_S = 10.0
 TLS_HANDSHAKE_S_MAX = 10.0
 TLS_HANDSHAKES_MAX = 512
 TLS_CERTIFICATE_LOOK_S = 2.0
+# One that was refused is tried again at each so many-th look.
+TLS_CERTIFICATE_RETRY_LOOKS = 30
 # A client that does not take what it asked for: in each window it must take this much, once more than the event loop's
 # high-water mark (64 KiB) is held for it. 4 KiB/s is a tenth of what a bad mobile network gives.
 WRITE_WINDOW_S = 20.0
@@ -157,7 +161,9 @@ PRESIGN_EXPIRES_S_MAX = 604_800
 AUTHORIZATION_BYTES_MAX = 4 * KIB
 SIGNED_HEADERS_MAX = 50
 SIGNING_KEYS_CACHED_MAX = 20_000
+# Parts of Authorization headers whose signature matched, each of so many bytes at most: SDKs send some 250.
 CREDENTIALS_CACHED_MAX = 20_000
+CREDENTIAL_CACHED_BYTES_MAX = 512
 DATES_CACHED_MAX = 1_024
 
 # Uses of keys that the control plane was not told of yet, how often it is told, and of how many at a time.
@@ -165,6 +171,16 @@ KEY_USES_HELD_MAX = 20_000
 KEY_USES_TOLD_EVERY_S = 30.0
 KEY_USES_TOLD_MAX = 5_000
 KEY_USES_TOLD_AT_STOP_S = 1.0
+# Messages that were sealed under a data key are told from so many on; of so many keys at a time.
+DATA_KEY_USES_TOLD_MIN = 2**20
+DATA_KEYS_COUNTED_MAX = 100_000
+# Kinds of refused calls that are counted until they are told, with the uses of keys.
+REFUSED_CALLS_HELD_MAX = 20_000
+REFUSED_CALLS_PER_ACCOUNT_MAX = 200
+REFUSED_CALLS_TOLD_MAX = 1_000
+# What the audit trail keeps of a resource and of an address.
+REFUSED_RESOURCE_CHARS_MAX = 200
+SOURCE_CHARS_MAX = 45
 
 # Requests that are counted for the usage stream: rows (account, queue, key) of an hour, beyond which accounts alone are
 # told apart; hours that wait for a stream that is away; and how they are told.
@@ -208,6 +224,8 @@ ADDRESS_REQUESTS_PER_S = 200
 # Keys that are not at hand and turn out to be none, by address and in all: what invented keys may cost others.
 UNKNOWN_KEYS_PER_ADDRESS_PER_S = 20
 UNKNOWN_KEYS_PER_S = 200
+# Requests that wait for one of those look-ups to end.
+LOOKUPS_WAITING_MAX = 4_096
 
 # --- bulkheads ----------------------------------------------------------------------------------------------
 STORAGE_CALLS_IN_FLIGHT_MAX = 10_000
@@ -248,6 +266,10 @@ SOCKET_PAUSE_S_MAX = 5.0
 SOCKET_CREDIT_MAX = 1_000
 SOCKET_FETCH_MESSAGES_MAX = 100
 SOCKET_FRAME_BYTES_MAX = 256 * KIB
+# Held of all sockets of a front end: frames that are not whole, and those that wait to be worked on. Accounts share it.
+FRAMES_HELD_BYTES_MAX = 256 * MIB
+# How often a frame that is not whole yet is looked at.
+FRAME_LOOK_S = 5.0
 # Of a close frame, by RFC 6455: 125 with its code.
 SOCKET_CLOSE_REASON_BYTES_MAX = 123
 SOCKET_IDS_PER_FRAME_MAX = 1_000
@@ -268,6 +290,29 @@ SOCKET_PING_S = 20.0
 SOCKET_PUBLISHES_MAX = 8
 # The first publish frame of an account that waits looks so often for a place among the BULK_SENDS_MAX.
 SOCKET_PLACE_RETRY_S = 0.02
+# --- live tail ----------------------------------------------------------------------------------------------
+# At one front end. Accounts share them; one account has at most as many as searches of the message browser.
+TAILS_MAX = 64
+# Between two looks at the queue; the longer one when several looks in a row found nothing.
+TAIL_LOOK_S = 0.25
+TAIL_LOOK_IDLE_S = 1.0
+TAIL_IDLE_LOOKS = 8
+# One look opens so many messages at most: TAIL_LOOK_MESSAGES_MAX / TAIL_LOOK_S = 4,000 a second.
+TAIL_LOOK_MESSAGES_MAX = 1_000
+TAIL_LOOK_BYTES_MAX = 4 * MIB
+# Of those, a frame shows the newest; the others are counted.
+TAIL_SHOWN_MAX = 100
+TAIL_BODY_CHARS = 1_024
+# A tail that is further behind the end of a log goes on nearer to it.
+TAIL_BEHIND_MAX = 4_000
+TAIL_AHEAD = 500
+# The control plane is asked so often whether the people of all tails may still look.
+TAIL_CONFIRM_S = 0.8
+# So long after it was asked last, nothing more is shown until it has answered.
+TAIL_CONFIRMED_S_MAX = 2.0
+# After so long without its answer a tail ends.
+TAIL_UNCONFIRMED_S_MAX = 30.0
+TAIL_TICKET_CHARS_MAX = 64
 # A number that JavaScript still holds exactly.
 SEQUENCE_MAX = 2**53 - 1
 
@@ -294,10 +339,15 @@ assert BODY_GRACE_S < REQUEST_READ_S_MAX and BODY_BYTES_PER_S_MIN * REQUEST_READ
 # XML makes six characters of a quotation mark.
 assert CONNECTION_HELD_BYTES_MAX > 6 * RECEIVE_MESSAGES_MAX * MESSAGE_BYTES_MAX, "a whole answer may be held"
 assert ANSWERS_HELD_BYTES_MAX >= 4 * CONNECTION_HELD_BYTES_MAX
+assert FRAMES_HELD_BYTES_MAX >= 16 * BULK_BYTES_MAX, "accounts that share it have room for frames of the largest size"
 assert CONTROL_ANSWER_BYTES_MAX < CONNECTION_HELD_BYTES_MAX
 assert SOCKET_RENEW_S * 2 < SOCKET_VISIBILITY_S, "one renewal may be lost"
 assert QUOTA_RECHECK_S <= QUOTA_REPORT_S, "who asked for nothing between two reports looks again before it counts"
 assert SOCKET_PAUSE_S_MAX < SOCKET_VISIBILITY_S - SOCKET_RENEW_S, "leases are renewed while frames wait"
+assert TAIL_SHOWN_MAX <= BROWSER_PAGE_MESSAGES_MAX <= TAIL_LOOK_MESSAGES_MAX
+assert TAIL_LOOK_MESSAGES_MAX >= 1_000 * TAIL_LOOK_S, "a thousand messages a second are followed"
+assert TAIL_AHEAD < TAIL_BEHIND_MAX
+assert 2 * TAIL_CONFIRM_S < TAIL_CONFIRMED_S_MAX, "one answer may be late"
 assert SOCKET_RECHECK_S <= 60, "a revoked key is cut off within a minute"
 assert SHUTDOWN_GRACE_S < CONTROL_TIMEOUT_S
 assert STORAGE_CALLS_PER_PARTITION_MAX < STORAGE_CALLS_PER_NODE_MAX < STORAGE_CALLS_IN_FLIGHT_MAX

@@ -35,6 +35,7 @@ from frontend.limits.quota_tree import PAYLOAD_QUOTA, QuotaRefusal
 from frontend.metering.request_counts import NO_KEY, NO_QUEUE, REQUESTS, THROTTLED
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
+from frontend.refused_calls import RefusedCall
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
@@ -225,8 +226,13 @@ def _require_allowed(
     """`queue` None: there is none. Raises RequestError."""
     policy = NO_POLICY if queue is None else queue.policy
     rights = caller.rights
-    if rights is not None and queue is not None and rights.allowed.get((operation, address)) is policy:
-        return
+    if rights is not None and queue is not None:
+        allowed = rights.allowed
+        if (
+            allowed.get((operation, address, None)) is policy
+            or allowed.get((operation, address, (caller.source_ip, caller.is_secure))) is policy
+        ):
+            return
     arn = resource_arn(Target.QUEUE, services.region, address.account_id, address.name)
     for action in QUEUE_ACTIONS[operation]:
         request = RequestContext(
@@ -243,7 +249,7 @@ def _require_allowed(
         )
         _require_action(services, caller, request, policy)
     if rights is not None and queue is not None:
-        _remember(rights, operation, address, policy)
+        _remember(caller, rights, operation, address, policy)
 
 
 def _require_action(
@@ -257,15 +263,20 @@ def _require_action(
         # What an absent queue is told: a denial that a policy states would tell that there is a queue.
         decision = evaluate(request._replace(resource_tags=NO_TAGS), own_policy, NO_POLICY)
     services.meters.count("requests_denied")
+    refused = RefusedCall(caller.account_id, caller.access_key_id, request.action, request.resource_arn)
+    services.refused_calls.note(refused, caller.source_ip)
     raise RequestError("AccessDeniedException", refusal_text(request, decision, request.resource_arn))
 
 
-def _remember(rights: Rights, operation: str, address: Address, policy: CompiledPolicy) -> None:
-    """That it is allowed, where neither side looks at anything that differs between requests."""
-    if all(rights.policy.is_fixed(action) and policy.is_fixed(action) for action in QUEUE_ACTIONS[operation]):
-        if len(rights.allowed) >= KEY_DECISIONS_KEPT_MAX:
-            rights.allowed.clear()
-        rights.allowed[operation, address] = policy
+def _remember(caller: Principal, rights: Rights, operation: str, address: Address, policy: CompiledPolicy) -> None:
+    """That it is allowed, where neither side looks at anything that differs between requests of one origin."""
+    actions = QUEUE_ACTIONS[operation]
+    if not all(rights.policy.is_steady(action) and policy.is_steady(action) for action in actions):
+        return
+    is_fixed = all(rights.policy.is_fixed(action) and policy.is_fixed(action) for action in actions)
+    if len(rights.allowed) >= KEY_DECISIONS_KEPT_MAX:
+        rights.allowed.clear()
+    rights.allowed[operation, address, None if is_fixed else (caller.source_ip, caller.is_secure)] = policy
 
 
 @lru_cache(CALLERS_KEPT_MAX)

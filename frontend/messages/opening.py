@@ -113,10 +113,8 @@ def message_id_of(ids: MessageIds, queue: ResolvedQueue, partition: int, offset:
 def _open_own(queue: ResolvedQueue, envelope: bytes, size: bytes) -> Opened:
     names = key_names(envelope)
     key = queue.opening_key(names)
-    if key is None and names.encryption_version:
-        raise _without_key(queue, names)
     if key is None:
-        raise EnvelopeError("the queue has no such data key")
+        raise _without_key(queue, names)
     return _opened(queue, names, open_envelope(key, envelope, size))
 
 

@@ -76,6 +76,10 @@ class BulkConsumer(SocketConsumer):
                 await session.finish_publishes()
                 await self._shut(CLOSE_BAD_FRAME, refused.message)
 
+    async def _finish(self) -> None:
+        if self._session is not None:
+            await self._session.finish_publishes()
+
     async def _end(self) -> None:
         if self._session is not None:
             await self._session.close()

@@ -37,7 +37,7 @@ from frontend.push.frames import CreditFrame, FilterFrame, FrameRefused
 from frontend.rest.message_form import MessageJson, message_json
 from frontend.rest.problems import problem_code
 from frontend.rest.words import in_members
-from frontend.strict_json import RepeatedMember, check_members
+from frontend.strict_json import RepeatedMember, TooManyValues, check_members, check_values
 from frontend.strict_msgpack import MsgpackRefused, check_msgpack
 
 Ranges = list[tuple[int, int]]
@@ -77,6 +77,7 @@ class BulkForm(NamedTuple):
 
 
 def _read_json(raw: bytes) -> BulkFrame:
+    check_values(raw)
     frame: BulkFrame = _decode_json(raw)
     check_members(raw)
     return frame
@@ -101,6 +102,8 @@ def read_bulk_frame(form: BulkForm, raw: bytes) -> BulkFrame:
         return form.decode(raw)
     except RepeatedMember as error:
         raise FrameRefused(f"The frame names {shortened(error.name)!r} twice.") from None
+    except TooManyValues as error:
+        raise FrameRefused(f"The frame is not taken: {error}.") from None
     except MsgpackRefused as error:
         raise FrameRefused(f"The frame is not taken as msgpack: {error}.") from None
     except msgspec.ValidationError as error:

@@ -82,13 +82,13 @@ class BulkSession(Deliveries[int]):
         if isinstance(frame, PublishFrame):
             await self._publish(frame, size_bytes)
         elif isinstance(frame, FilterFrame):
-            await self._pay(0)
+            await self._pay(0, size_bytes)
             await self._set_filter(frame.tags)
         elif isinstance(frame, CreditFrame):
-            await self._pay(0)
+            await self._pay(0, size_bytes)
             self._add_credit(frame.n)
         else:
-            await self._settle_ranges(frame)
+            await self._settle_ranges(frame, size_bytes)
 
     # --- publishing ---
 
@@ -158,13 +158,13 @@ class BulkSession(Deliveries[int]):
 
     # --- settling ---
 
-    async def _settle_ranges(self, frame: AckRangesFrame | NackRangesFrame) -> None:
+    async def _settle_ranges(self, frame: AckRangesFrame | NackRangesFrame, size_bytes: int) -> None:
         try:
             count = _count(frame.ranges, self._delivered)
         except RequestError:
-            await self._pay(0)
+            await self._pay(0, size_bytes)
             raise
-        await self._pay(count)
+        await self._pay(count, size_bytes)
         is_ack, now_s = isinstance(frame, AckRangesFrame), monotonic()
         named: list[Settled[int]] = []
         for first, last in frame.ranges:

@@ -13,8 +13,11 @@ CLOSE_BAD_FRAME = 4400
 CLOSE_UNAUTHENTICATED = 4401
 CLOSE_FORBIDDEN = 4403
 CLOSE_QUEUE_GONE = 4404
-CLOSE_AUTH_TIMEOUT = 4408
+CLOSE_LATE = 4408
 CLOSE_OVER_LIMIT = 4429
+
+# With these the connection asks the application to end the socket: its client is still there.
+ASKED_TO_END = frozenset((CLOSE_RESTART, CLOSE_TRY_LATER, CLOSE_LATE))
 
 STOPPING = "The front end is about to stop. Connect again."
 

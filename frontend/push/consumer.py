@@ -5,16 +5,12 @@ A token comes in the Authorization header of the upgrade or in the first frame.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 from frontend.authn.principal import Principal
 from frontend.errors import RequestError
 from frontend.http import origin_of
-from frontend.limits import SOCKET_AUTH_S_MAX
 from frontend.push.closing import (
-    CLOSE_AUTH_TIMEOUT,
     CLOSE_BAD_FRAME,
     CLOSE_OVER_LIMIT,
     CLOSE_TRY_LATER,
@@ -36,7 +32,6 @@ class SubscribeConsumer(SocketConsumer):
     def __init__(self, services: FrontendServices) -> None:
         super().__init__(services)
         self._subscription: Subscription | None = None
-        self._auth_timer: asyncio.TimerHandle | None = None
 
     def _choose(self, caller: Principal | None, subprotocols: list[str]) -> str | None:
         return None
@@ -45,14 +40,14 @@ class SubscribeConsumer(SocketConsumer):
         if caller is not None:
             await self._subscribe(caller)
         else:
-            loop = asyncio.get_running_loop()
-            self._auth_timer = loop.call_later(SOCKET_AUTH_S_MAX, self._auth_is_late)
+            self._expect_first_frame("auth")
 
     async def websocket_receive(self, message: dict[str, Any]) -> None:
         if self._closed:
             return
         try:
-            frame = read_frame(message.get("text"))
+            text = message.get("text")
+            frame = read_frame(text)
         except FrameRefused as error:
             self.services.meters.count("push_frames_refused")
             await self._shut(CLOSE_BAD_FRAME, str(error))
@@ -63,7 +58,7 @@ class SubscribeConsumer(SocketConsumer):
             await self._shut(CLOSE_BAD_FRAME, "The subscription is authenticated already.")
         else:
             try:
-                await self._subscription.handle(frame)
+                await self._subscription.handle(frame, len(text or ""))
             except RateExceeded as error:
                 await self._shut(CLOSE_OVER_LIMIT, str(error))
             except RequestError as error:
@@ -73,8 +68,6 @@ class SubscribeConsumer(SocketConsumer):
                     await self._shut(CLOSE_BAD_FRAME, error.message)
 
     async def _end(self) -> None:
-        if self._auth_timer is not None:
-            self._auth_timer.cancel()
         if self._subscription is not None:
             await self._subscription.close()
 
@@ -84,7 +77,7 @@ class SubscribeConsumer(SocketConsumer):
             return
         try:
             caller = await self.services.authenticator.bearer(frame.token, *origin_of(self.scope))
-            self._move_to(self._place_of(caller))
+            self._count_for(caller)
         except RequestError as error:
             # Where nobody can tell, the client may come back when somebody can.
             is_away = error.kind.rest_status in (429, 503)
@@ -93,8 +86,7 @@ class SubscribeConsumer(SocketConsumer):
         await self._subscribe(caller)
 
     async def _subscribe(self, caller: Principal) -> None:
-        if self._auth_timer is not None:
-            self._auth_timer.cancel()
+        self._first_frame_came()
         subscription = Subscription(self.services, caller, self._address_for(caller), self._say, self._shut)
         try:
             await subscription.start()
@@ -108,11 +100,3 @@ class SubscribeConsumer(SocketConsumer):
     async def _say(self, text: str) -> None:
         if not self._closed:
             await self.send(text_data=text)
-
-    def _auth_is_late(self) -> None:
-        task = asyncio.ensure_future(self._shut_quietly(CLOSE_AUTH_TIMEOUT, "No auth frame came in time."))
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-    async def _shut_quietly(self, code: int, reason: str) -> None:
-        with contextlib.suppress(OSError, RuntimeError):
-            await self._shut(code, reason)

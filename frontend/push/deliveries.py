@@ -1,7 +1,7 @@
 """What a websocket has of a queue: credit in, messages out, leases renewed until they are settled.
 
     pump     while there is credit: lease from the queue, send; waits for the client's socket, and for nothing else's
-    renew    every SOCKET_RENEW_S: leases about to run out are extended; the key is looked at again; notices a stop
+    renew    every SOCKET_RENEW_S: leases about to run out are extended; the key is looked at again
     settle   acks gather while the previous delete is under way, so that one call carries many
 
 What is bounded: credit, leases, acks waiting. What the client holds when it goes is made visible again at once.
@@ -43,7 +43,7 @@ from frontend.messages.receive import Received
 from frontend.messages.settle import apply_receipts, give_back_mode
 from frontend.messages.tags import check_filter, filter_finds_nothing
 from frontend.metadata.interface import MetadataUnavailable
-from frontend.push.closing import CLOSE_GOING_AWAY, CLOSE_INTERNAL, STOPPING, close_code_of
+from frontend.push.closing import CLOSE_INTERNAL, close_code_of
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
 from frontend.routing.poll import Lease, PollRequest, poll_partitions, release
@@ -177,7 +177,7 @@ class Deliveries(ABC, Generic[Name]):
         self._wake.set()
 
     async def _pump(self) -> None:
-        while True:
+        while not self._services.stopping.is_set():
             room = self._room()
             if room <= 0:
                 self._wake.clear()
@@ -316,6 +316,7 @@ class Deliveries(ABC, Generic[Name]):
 
     async def _renew(self) -> None:
         checked_s = monotonic()
+        # A stop of the process is told by the connection, behind the frames that came before it.
         while not await self._stopping_within(SOCKET_RENEW_S):
             now_s = monotonic()
             if now_s - checked_s >= SOCKET_RECHECK_S:
@@ -325,7 +326,6 @@ class Deliveries(ABC, Generic[Name]):
                     await self._close_socket(*refusal)
                     return
             await self._renew_held(now_s)
-        await self._close_socket(CLOSE_GOING_AWAY, STOPPING)
 
     async def _renew_held(self, now_s: float) -> None:
         # A lease that ran out would be taken from who received the message since: it is not renewed.

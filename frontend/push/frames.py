@@ -27,7 +27,7 @@ from frontend.limits import SOCKET_FRAME_BYTES_MAX
 from frontend.parameters import shortened
 from frontend.rest.problems import problem_code
 from frontend.rest.words import in_members
-from frontend.strict_json import RepeatedMember, check_members
+from frontend.strict_json import RepeatedMember, TooManyValues, check_members, check_values
 
 
 class AuthFrame(msgspec.Struct, tag_field="type", tag="auth", forbid_unknown_fields=True):
@@ -72,8 +72,11 @@ def read_frame(text: str | None) -> ClientFrame:
     if len(raw) > SOCKET_FRAME_BYTES_MAX:
         raise FrameRefused("The frame is too long.")
     try:
+        check_values(raw)
         frame = _decode(raw)
         check_members(raw)
+    except TooManyValues as error:
+        raise FrameRefused(f"The frame is not taken: {error}.") from None
     except RepeatedMember as error:
         raise FrameRefused(f"The frame names {shortened(error.name)!r} twice.") from None
     except msgspec.ValidationError as error:

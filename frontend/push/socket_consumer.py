@@ -7,6 +7,8 @@ visitor's network position.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -16,7 +18,9 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from frontend.authn.principal import Principal
 from frontend.errors import RequestError
 from frontend.http import network_of, origin_of
-from frontend.push.closing import close_reason
+from frontend.limits import SOCKET_AUTH_S_MAX
+from frontend.push.closing import ASKED_TO_END, CLOSE_LATE, STOPPING, close_reason
+from frontend.push.connection import HOLDER
 from frontend.queues.names import Address
 from frontend.rest.problems import refuse_upgrade
 from frontend.routing.bulkhead import Place
@@ -35,6 +39,7 @@ class SocketConsumer(AsyncWebsocketConsumer):
         self.services = services
         self._place: Place | None = None
         self._closed = False
+        self._first_frame_timer: asyncio.TimerHandle | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Nothing is left behind, however it ends: a frame that is answered when the client is gone already (OSError)
@@ -43,6 +48,7 @@ class SocketConsumer(AsyncWebsocketConsumer):
             await super().__call__(scope, receive, send)
         finally:
             self._closed = True
+            self._first_frame_came()
             try:
                 await self._end()
             finally:
@@ -63,7 +69,7 @@ class SocketConsumer(AsyncWebsocketConsumer):
             self._move_to(self.services.open_sockets.place(network_of(origin_of(self.scope)[0])))
             if authorization is not None:
                 caller = await self._bearer_header(authorization)
-                self._move_to(self._place_of(caller))
+                self._count_for(caller)
             subprotocol = self._choose(caller, self.scope.get("subprotocols") or [])
         except RequestError as error:
             await self._refuse(error)
@@ -72,6 +78,10 @@ class SocketConsumer(AsyncWebsocketConsumer):
         await self._begin(caller)
 
     async def websocket_disconnect(self, message: dict[str, Any]) -> None:
+        code = message.get("code")
+        if code in ASKED_TO_END:
+            await self._finish()
+            await self._shut(code, message.get("reason") or STOPPING)
         raise StopConsumer
 
     # --- of the wire ---
@@ -83,6 +93,9 @@ class SocketConsumer(AsyncWebsocketConsumer):
     async def _begin(self, caller: Principal | None) -> None:
         """The socket is accepted. None: the key is not known yet."""
         raise NotImplementedError
+
+    async def _finish(self) -> None:
+        """The socket is about to be closed: what is under way is answered first."""
 
     async def _end(self) -> None:
         """The socket is gone."""
@@ -97,9 +110,11 @@ class SocketConsumer(AsyncWebsocketConsumer):
     def _address_for(self, caller: Principal) -> Address:
         return Address(caller.account_id, self._queue_name)
 
-    def _place_of(self, caller: Principal) -> Place:
+    def _count_for(self, caller: Principal) -> None:
+        """From now on the socket, and what it holds, are the account's. Raises RequestError where that has too many."""
         sockets_max = self.services.quotas.limits(caller.account_id, caller.access_key_id).sockets
-        return self.services.sockets.place(caller.account_id, sockets_max)
+        self._move_to(self.services.sockets.place(caller.account_id, sockets_max))
+        self.scope.setdefault("state", {})[HOLDER] = caller.account_id
 
     def _move_to(self, place: Place | None) -> None:
         """Into another place, or out. Raises RequestError, and stays, where that has no room."""
@@ -108,6 +123,20 @@ class SocketConsumer(AsyncWebsocketConsumer):
         left, self._place = self._place, place
         if left is not None:
             left.__exit__(None, None, None)
+
+    def _expect_first_frame(self, frame: str) -> None:
+        """The one that says who this is: it must come in time."""
+        late = f"No {frame} frame came in time."
+        loop = asyncio.get_running_loop()
+        self._first_frame_timer = loop.call_later(SOCKET_AUTH_S_MAX, self._first_frame_is_late, late)
+
+    def _first_frame_came(self) -> None:
+        if self._first_frame_timer is not None:
+            self._first_frame_timer.cancel()
+
+    def _first_frame_is_late(self, reason: str) -> None:
+        task = asyncio.ensure_future(self._shut_quietly(CLOSE_LATE, reason))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _bearer_header(self, authorization: bytes) -> Principal:
         if authorization[:7].lower() != b"bearer ":
@@ -124,6 +153,10 @@ class SocketConsumer(AsyncWebsocketConsumer):
         if not self._closed:
             self._closed = True
             await self.close(code, close_reason(reason))
+
+    async def _shut_quietly(self, code: int, reason: str) -> None:
+        with contextlib.suppress(OSError, RuntimeError):
+            await self._shut(code, reason)
 
 
 def origin_is_same_host(origin: bytes | None, host: bytes) -> bool:

@@ -43,9 +43,11 @@ class Subscription(Deliveries[str]):
         super().__init__(services, caller, address, close)
         self._send = send
 
-    async def handle(self, frame: FilterFrame | CreditFrame | AckFrame | NackFrame | ExtendFrame) -> None:
+    async def handle(
+        self, frame: FilterFrame | CreditFrame | AckFrame | NackFrame | ExtendFrame, size_bytes: int
+    ) -> None:
         """One frame of the client, when its rate lets it in. Raises RequestError, RateExceeded."""
-        await self._pay(0 if isinstance(frame, FilterFrame | CreditFrame) else len(frame.ids))
+        await self._pay(0 if isinstance(frame, FilterFrame | CreditFrame) else len(frame.ids), size_bytes)
         if isinstance(frame, FilterFrame):
             await self._set_filter(frame.tags)
             return

@@ -19,6 +19,7 @@ from frontend.errors import queue_does_not_exist, unavailable
 from frontend.limits import LOST_KEYS_KEPT_MAX, MESSAGE_BYTES_MAX, QUEUES_RESOLVED_MAX
 from frontend.metadata.interface import MISS, MetadataService, MetadataUnavailable
 from frontend.metadata.records import EncryptionKeyRecord, QueueRecord
+from frontend.queues.data_key_uses import DataKeyUses
 from frontend.queues.encryption import encryption_of
 from frontend.queues.encryption_key_uses import EncryptionKeyUses
 from frontend.queues.extensions import ACKS, DEDUPLICATION_WINDOW, UNCOUNTED_RELEASE, acks_of
@@ -217,13 +218,14 @@ class ResolvedQueue:
 class QueueResolver:
     """The queues that this front end knows."""
 
-    __slots__ = ("_keyring", "_metadata", "_resolved", "uses")
+    __slots__ = ("_keyring", "_metadata", "_resolved", "data_key_uses", "uses")
 
     def __init__(self, metadata: MetadataService, keyring: Keyring) -> None:
         self._metadata = metadata
         self._keyring = keyring
         self._resolved: dict[Address, ResolvedQueue] = {}
         self.uses = EncryptionKeyUses()
+        self.data_key_uses = DataKeyUses()
 
     def cached(self, address: Address) -> ResolvedQueue | None:
         """The queue if it needs no waiting, else None. Raises RequestError for a queue known not to exist."""

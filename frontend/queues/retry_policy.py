@@ -2,7 +2,7 @@
 
     {"kind": "fixed"|"linear"|"exponential", "delay_ms", "max_ms", "jitter"}
 
-`max_ms` and `jitter` need not be given; in normal form both stand there. What it means: machines/queue/retry.py.
+`max_ms` and `jitter` need not be given; in normal form both stand there. What it means: machines/queue/state/retry.py.
 
 Surface: other planes may import this module.
 """

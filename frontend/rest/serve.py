@@ -26,7 +26,7 @@ from frontend.rest.messages import ROUTES
 from frontend.rest.parked import PARKED_ROUTES
 from frontend.rest.problems import problem_of, rate_headers
 from frontend.rest.scheduled import SCHEDULED_ROUTES
-from frontend.strict_json import RepeatedMember, check_members
+from frontend.strict_json import RepeatedMember, TooManyValues, check_members, check_values
 from frontend.strict_msgpack import MsgpackRefused, check_msgpack
 
 if TYPE_CHECKING:
@@ -161,6 +161,7 @@ def _decode(route: Route, request: Request, form: MediaForm) -> Any:
             check_msgpack(body)
             return route.decode_msgpack(body)
         body = body or b"{}"
+        check_values(body)
         asked = route.decode(body)
         check_members(body)
     except msgspec.ValidationError as error:
@@ -169,6 +170,8 @@ def _decode(route: Route, request: Request, form: MediaForm) -> Any:
     except RepeatedMember as error:
         name = shortened(error.name)
         raise RequestError("SerializationException", f"The body of the request names {name!r} twice.") from None
+    except TooManyValues as error:
+        raise RequestError("SerializationException", f"The body of the request is not taken: {error}.") from None
     except MsgpackRefused as error:
         raise RequestError("SerializationException", f"The body of the request is no right msgpack: {error}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

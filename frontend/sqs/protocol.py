@@ -25,7 +25,7 @@ from frontend.sqs.call import SqsCall
 from frontend.sqs.query_answer import answer_query, refuse_query
 from frontend.sqs.query_form import find_query_action, is_query, read_form, read_request
 from frontend.sqs.queue_url import make_queue_url, read_queue_path
-from frontend.strict_json import repeated_member
+from frontend.strict_json import TooManyValues, check_values, repeated_member
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
@@ -99,9 +99,12 @@ def decode(action: SqsAction, request: Request) -> Any:
     """The parameters, typed. Raises RequestError for anything that is not JSON of the right shape."""
     body = request.body
     try:
+        check_values(body)
         parameters = action.decode(body)
     except msgspec.ValidationError as error:
         raise RequestError("SerializationException", f"A parameter has the wrong type: {error}") from None
+    except TooManyValues as error:
+        raise RequestError("SerializationException", f"The body of the request is not taken: {error}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise RequestError("SerializationException", "The body of the request is not valid JSON.") from None
     for member in _DECISIVE:

@@ -46,7 +46,8 @@ class TlsConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._network = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
         self._is_shaking = True
-        self._handshakes.begin(self)
+        peer = transport.get_extra_info("peername")
+        self._handshakes.begin(self, peer[0] if peer else "")
         loop = asyncio.get_running_loop()
         self._deadline = loop.call_later(TLS_HANDSHAKE_S_MAX, self.give_up, DEADLINE)
 

@@ -1,8 +1,8 @@
 """Handshakes that are under way, and how many failed for which reason.
 
 A connection whose handshake is not done costs a file and some memory, and asks for no key. So there are
-at most TLS_HANDSHAKES_MAX, each ends within TLS_HANDSHAKE_S_MAX, and where one too many begins, the oldest gives way:
-an honest handshake takes two round trips.
+at most TLS_HANDSHAKES_MAX, each ends within TLS_HANDSHAKE_S_MAX, and where one too many begins, the oldest gives way of
+the address that has most of them (IPv6: of its /64): one host that opens thousands displaces its own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Protocol
 
 import structlog
 
+from frontend.http import network_of
 from frontend.limits import REFUSALS_TOLD_EVERY_S, TLS_HANDSHAKES_MAX
 
 PLAIN_HTTP, NOT_TLS, VERSION, CIPHER = "plain_http", "not_tls", "version", "cipher"
@@ -32,31 +33,42 @@ class Handshakes:
 
     def __init__(self, steady_s: Callable[[], float]) -> None:
         self._steady_s = steady_s
-        self._open: dict[Handshake, None] = {}  # oldest first
+        self._open: dict[str, dict[Handshake, None]] = {}  # by network, oldest first
+        self._networks: dict[Handshake, str] = {}
         self._told_s = -REFUSALS_TOLD_EVERY_S
         self.failures = dict.fromkeys(REASONS, 0)
         self.done = 0
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._networks)
 
-    def begin(self, handshake: Handshake) -> None:
-        if len(self._open) >= TLS_HANDSHAKES_MAX:
-            next(iter(self._open)).give_up(CROWDED)
-        self._open[handshake] = None
+    def begin(self, handshake: Handshake, address: str) -> None:
+        network = network_of(address)
+        if len(self._networks) >= TLS_HANDSHAKES_MAX:
+            largest = max(self._open.values(), key=len)
+            next(iter(largest)).give_up(CROWDED)
+        self._networks[handshake] = network
+        self._open.setdefault(network, {})[handshake] = None
 
     def finish(self, handshake: Handshake) -> None:
-        del self._open[handshake]
+        self._forget(handshake)
         self.done += 1
 
     def failed(self, handshake: Handshake, reason: str, detail: str, client: str) -> None:
         """Told now and then only: anyone who can connect could fill the log."""
-        del self._open[handshake]
+        self._forget(handshake)
         self.failures[reason] += 1
         now_s = self._steady_s()
         if reason != LEFT and now_s - self._told_s >= REFUSALS_TOLD_EVERY_S:
             self._told_s = now_s
             _log.warning("handshake_failed", reason=reason, detail=detail, client=client, failures=self.failures)
+
+    def _forget(self, handshake: Handshake) -> None:
+        network = self._networks.pop(handshake)
+        same = self._open[network]
+        del same[handshake]
+        if not same:
+            del self._open[network]
 
 
 def reason_of(openssl_reason: str) -> str:

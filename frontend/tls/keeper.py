@@ -2,8 +2,9 @@
 
     files change -> the same at two looks in a row -> loaded and checked -> taken, or refused and told
 
-Two looks: a program that renews writes two files one after the other. What was refused is not tried again before the
-files change once more; the certificate in use stays.
+Two looks: a program that renews writes two files one after the other. What was refused is tried again when the files
+change, and each TLS_CERTIFICATE_RETRY_LOOKS looks: what was wrong need not be in them (a clock that was behind). It is
+told again only where the reason is another one; the certificate in use stays.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from collections.abc import Callable
 
 import structlog
 
-from frontend.limits import TLS_CERTIFICATE_LOOK_S
+from frontend.limits import TLS_CERTIFICATE_LOOK_S, TLS_CERTIFICATE_RETRY_LOOKS
 from frontend.tls.certificate import CertificateRefused, ServerCertificate, is_readable_by_others, load_certificate
 
-# Inode, size and time of change of both files; None: one of them is not there.
-Signature = tuple[tuple[int, int, int], ...] | None
+# Inode, size and times of change (of the content; of rights and owner) of both files; None: one of them is not there.
+Signature = tuple[tuple[int, int, int, int], ...] | None
 
 _log = structlog.get_logger("frontend.tls")
 
@@ -35,6 +36,8 @@ class CertificateKeeper:
         self.current = load_certificate(certificate_file, key_file)
         self.loads = 1
         self.is_refused = False  # whether what the files hold now is not what is in use
+        self._refusal = ""  # the reason
+        self._looks_to_retry = 0
         self._tell("certificate_loaded", self.current)
 
     async def run(self) -> None:
@@ -48,21 +51,35 @@ class CertificateKeeper:
 
     def look(self) -> None:
         before, self._seen = self._seen, self._sign()
-        if self._seen is None or self._seen != before or self._seen == self._loaded:
+        if self._seen is None or self._seen != before or (self._seen == self._loaded and not self._retries()):
             return
         self._loaded = self._seen
         try:
             found = load_certificate(*self._files)
             self._require_better(found)
         except CertificateRefused as error:
-            self.is_refused = True
-            until = _day(self.current.not_after_s)
-            _log.error("certificate_refused", reason=str(error), in_use_until=until, in_use=self.current.serial_number)
+            self._refuse(str(error))
             return
         self.current = found
         self.loads += 1
         self.is_refused = False
+        self._refusal = ""
         self._tell("certificate_loaded", found)
+
+    def _retries(self) -> bool:
+        """Whether files that were refused, and have not changed, are tried again at this look."""
+        if not self.is_refused:
+            return False
+        self._looks_to_retry -= 1
+        return self._looks_to_retry <= 0
+
+    def _refuse(self, reason: str) -> None:
+        self.is_refused = True
+        self._looks_to_retry = TLS_CERTIFICATE_RETRY_LOOKS
+        if reason != self._refusal:
+            self._refusal = reason
+            until = _day(self.current.not_after_s)
+            _log.error("certificate_refused", reason=reason, in_use_until=until, in_use=self.current.serial_number)
 
     def _require_better(self, found: ServerCertificate) -> None:
         now_s = self._now_s()
@@ -83,7 +100,7 @@ class CertificateKeeper:
             stats = [os.stat(path) for path in self._files]
         except OSError:
             return None
-        return tuple((one.st_ino, one.st_size, one.st_mtime_ns) for one in stats)
+        return tuple((one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in stats)
 
 
 def _invalidity(certificate: ServerCertificate, now_s: float) -> str:

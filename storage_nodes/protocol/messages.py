@@ -215,7 +215,8 @@ class QueueConfig(Message, frozen=True):
     dead_letter_partition  where it moves to
     paused                 nothing is handed out; everything else goes on
     park_groups            FIFO: a group whose message became a dead letter is held until it is unparked
-    retry_*                the pause before a message whose receive failed is available again (machines/queue/retry.py)
+    retry_*                the pause before a message whose receive failed is available again
+                           (machines/queue/state/retry.py)
     closed                 FIFO: takes no message any more, and only says which it took already (by deduplication id);
                            for good, whatever a later configuration says
     dead_letter_groups     FIFO: partitions over which the groups of the dead-letter queue are spread; () = it has one

@@ -529,3 +529,40 @@ def test_person_who_acts_through_a_page_has_the_rights_of_the_role(caller: Calle
         person = Caller(caller.account_id, f"person:{member(caller.account_id, role).person_id}")
         assert person.sqs("TagQueue", QueueName="orders", Tags={"a": "b"}).status_code == status
     assert Caller(caller.account_id, "person:x").sqs("ListQueues").status_code == 403
+
+
+# --- scopes ---
+
+
+def test_key_with_scopes_is_a_key_with_their_policy(caller: Caller) -> None:
+    made = caller.request("POST", "/v1/keys", {"name": "k", "scopes": ["send"], "queues": ["orders"]})
+    assert (made.status_code, made.json()["scopes"], made.json()["queues"]) == (201, ["send"], ["orders"])
+    assert made.json()["restricted"] is True
+    record = record_of(made.json()["access_key_id"])
+    assert record.policies is not None and "sqs:SendMessage" in record.policies[0].text
+    key = Caller(caller.account_id, made.json()["access_key_id"])
+    assert code(key.request("DELETE", "/v1/queues/orders")) == (403, "access-denied")
+    caller.request("PUT", f"/v1/keys/{key.access_key_id}/policy", {"policy": document("sqs:*")})
+    assert caller.request("GET", f"/v1/keys/{key.access_key_id}").json()["scopes"] is None
+
+
+def test_scopes_that_make_no_policy_are_refused(caller: Caller) -> None:
+    count = AccessKey.objects.count()
+    for bad in (
+        {"scopes": ["everything"]},
+        {"scopes": []},
+        {"scopes": ["send"], "queues": ["a b"]},
+        {"scopes": ["send"], "policy": document("*")},
+        {"queues": ["orders"]},
+    ):
+        assert caller.request("POST", "/v1/keys", {"name": "k", **bad}).status_code == 400, bad
+    assert AccessKey.objects.count() == count
+
+
+def test_operator_makes_a_key_with_scopes(caller: Caller) -> None:
+    said = io.StringIO()
+    call_command("create_key", "--account=tests", "--scope=receive", "--queue=orders", "--json", stdout=said)
+    key = Caller(caller.account_id, json.loads(said.getvalue())["access_key_id"])
+    assert caller.request("GET", f"/v1/keys/{key.access_key_id}").json()["scopes"] == ["receive"]
+    with pytest.raises(CommandError, match="scopes must be some of"):
+        call_command("create_key", "--account=tests", "--scope=all")

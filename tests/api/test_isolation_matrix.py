@@ -13,6 +13,7 @@ from django.db import connection
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from api.audit.actions import OPERATOR
+from api.audit.models import AuditEntry
 from api.encryption.actions import create_encryption_key
 from api.iam.actions import groups, keys, policies
 from api.iam.permission import MayDo, operation_of
@@ -40,6 +41,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "policies.update": {"policy": ALLOW_ALL},
     "policies.simulate": {"actions": ["sqs:SendMessage"], "resources": ["arn:aws:sqs:us-east-1:1:q"]},
     "groups.create": {"name": "new"},
+    "definitions.compare": {"format": "penstock.definitions/1", "account_id": "1" * 12},
+    "definitions.import": {"definitions": {"format": "penstock.definitions/1", "account_id": "1" * 12}, "digest": ""},
     "encryption_keys.create": {"name": "new"},
     "encryption_keys.update": {"description": "new"},
     "encryption_keys.schedule_deletion": {"days": 7},
@@ -100,6 +103,10 @@ class Scene:
         policies.create_policy(OPERATOR, account_id, "mine", json.dumps(ALLOW_ALL))
         groups.create_group(OPERATOR, account_id, "people")
         self.encryption_key = create_encryption_key(OPERATOR, account_id, "mine")
+        rules = {"deletion_grace_days": 1}
+        assert self.owner.request("PATCH", "/v1/account", rules).status_code == 200
+        assert self.owner.request("POST", "/v1/queues", {"name": "gone"}).status_code == 201
+        self.gone = self.owner.request("DELETE", "/v1/queues/gone").json()["queue_id"]
         self.victim = keys.make_key(OPERATOR, account_id, keys.KeySpec("victim")).key
         words = {
             "<name:name>": "orders",
@@ -109,6 +116,7 @@ class Scene:
             "<name:group>": "people",
             "<name:encryption_key>": str(self.encryption_key.pk),
             "<name:schedule>": "s",
+            "<uuid:queue_id>": self.gone,
             "<uuid:move_id>": str(uuid.UUID(int=1)),
             "<uuid:person_id>": str(uuid.UUID(int=1)),
             "<uuid:invoice_id>": str(uuid.UUID(int=1)),
@@ -148,7 +156,8 @@ def dump(account_id: str) -> dict[str, list[Any]]:
     tables = {
         "account": "id = %s", "access_key": "account_id = %s", "queue": "account_id = %s",
         "iam_policy": "account_id = %s", "iam_group": "account_id = %s", "message_move_task": "account_id = %s",
-        "audit_entry": "account_id = %s",
+        # What was refused stands there.
+        "audit_entry": "account_id = %s AND action NOT LIKE 'refused.%%'",
         "encryption_key": "account_id = %s",
         "encryption_key_version": "key_id IN (SELECT id FROM encryption_key WHERE account_id = %s)",
         "iam_key_access": "key_id IN (SELECT access_key_id FROM access_key WHERE account_id = %s)",
@@ -184,6 +193,8 @@ def test_management_operations_of_keys_without_the_right(scene: Scene, kind: str
             if "<" in pattern:
                 assert answer.status_code in (400, 404), (operation, answer.content)
         assert dump(scene.owner.account_id) == before, operation
+    refused = AuditEntry.objects.filter(account_id=scene.owner.account_id, action__startswith="refused.")
+    assert refused.exists() == (kind in ("no right", "denied"))
 
 
 @pytest.mark.parametrize("kind", ["no right", "denied", "deleted", "other account"])

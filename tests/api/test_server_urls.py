@@ -66,7 +66,10 @@ def test_process_reads_urls_from_files(reader: str, tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-c", READERS[reader]]
     answer = subprocess.run(command, env=settings, capture_output=True, text=True, cwd=tmp_path)
     assert answer.returncode == 0, answer.stderr
-    expected = {"worker": "redis://:word@broker", "control plane": "postgresql://me:word@db:5432/penstock redis://:word@"}
+    expected = {
+        "worker": "redis://:word@broker",
+        "control plane": "postgresql://me:word@db:5432/penstock redis://:word@",
+    }
     assert answer.stdout.startswith(expected.get(reader, "postgresql://me:word@db:5432/penstock"))
 
 

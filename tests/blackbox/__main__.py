@@ -16,12 +16,18 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.blackbox import away, bad_input, bursts, clocks, http_target, report, trials
+from tests.blackbox import away, bad_input, bursts, clocks, crowding, http_target, report, trials
 from tests.blackbox.checkers import check_queue, check_stream
 from tests.blackbox.history import load
 from tests.blackbox.scenarios import SCENARIOS, Outcome, run_scenario
 
-TRIALS: dict[str, trials.Trial] = {**clocks.TRIALS, **bursts.TRIALS, **away.TRIALS, **bad_input.TRIALS}
+TRIALS: dict[str, trials.Trial] = {
+    **clocks.TRIALS,
+    **bursts.TRIALS,
+    **away.TRIALS,
+    **bad_input.TRIALS,
+    **crowding.TRIALS,
+}
 SECONDS_USUAL = 30.0
 Run = Callable[[str, float, int, Path | None], Outcome]
 

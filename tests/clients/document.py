@@ -40,6 +40,8 @@ _NOTES = """## What to know
   number that kombu counts several times over.
 - **sqs-consumer** deletes a message and stops its heartbeat afterwards, so a heartbeat that falls into that moment is
   reported by the library as MessageNotInflight; nothing is lost.
+- **aiosqs** takes https for granted (its client's attribute endpoint_url can be set). Its `receive_message` finds
+  nothing in XML that has a namespace, as that of SQS has: receive with another client.
 """
 
 

@@ -64,6 +64,10 @@ CLIENTS = [
     Client("aws-cli-variable", "AWS command line (AWS_ENDPOINT_URL_SQS)", _aws("variable"), 400, OWN_REGION),
     Client("javascript", "JavaScript SDK v3 (@aws-sdk/client-sqs)", _javascript("actions.mjs"), 240),
     Client("sqs-consumer", "sqs-consumer (npm)", _javascript("consumer.mjs"), 300),
+    Client("signers", "aws-lite and sqs-producer (npm)", _javascript("signers.mjs"), 120),
+    Client("aiosqs", "aiosqs", _python("workers", "aiosqs_actions"), 180),
+    Client("dramatiq", "dramatiq-sqs", _python("workers", "dramatiq_runs"), 300),
+    Client("sqs-workers", "sqs-workers", _python("workers", "sqs_workers_runs"), 300),
     Client("celery", "Celery, SQS transport (JSON protocol)", _python("celery", "celery_runs"), 600),
     Client("celery-query", "Celery, SQS transport (query protocol)", _python("celery_query", "celery_runs"), 600),
 ]

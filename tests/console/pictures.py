@@ -100,3 +100,24 @@ def fill(installation: RunningInstallation) -> None:
     schedule = {"name": "nightly-report", "cron": "0 3 * * *", "time_zone": "Europe/Berlin", "body": '{"run": 1}'}
     rest.post("/v1/queues/orders/schedules", json=schedule)
     rest.post("/v1/queues/exports/pause")
+    fill_access(rest)
+
+
+def fill_access(rest: Any) -> None:
+    """Policies, a group, a key that is restricted, an encryption key with a queue, a request for more quota."""
+    send = {"Sid": "send", "Effect": "Allow", "Action": ["sqs:SendMessage", "sqs:GetQueue*"]}
+    office = {"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}
+    statement = {**send, "Resource": "arn:aws:sqs:*:*:orders-*", "Condition": office}
+    for name, one in (("send-orders", statement), ("no-purge", _deny("sqs:PurgeQueue"))):
+        rest.post("/v1/policies", json={"name": name, "policy": {"Version": "2012-10-17", "Statement": [one]}})
+    key = rest.post("/v1/keys", json={"name": "checkout"}).json()["access_key_id"]
+    rest.put(f"/v1/keys/{key}/policies/send-orders")
+    rest.post("/v1/groups", json={"name": "on-call"})
+    rest.put("/v1/groups/on-call/policies/no-purge")
+    rest.post("/v1/encryption-keys", json={"name": "payments", "description": "Cards and refunds"})
+    rest.post("/v1/queues", json={"name": "refunds", "encryption_key": "alias/payments"})
+    rest.post("/v1/quota-requests", json={"name": "queues", "value": 250_000, "reason": "One queue a shop"})
+
+
+def _deny(action: str) -> dict[str, str]:
+    return {"Effect": "Deny", "Action": action, "Resource": "*"}

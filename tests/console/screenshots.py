@@ -34,15 +34,53 @@ ACCOUNT_PAGES = {
     "messages": "queues/orders/messages",
     "messages-dead": "queues/orders-dead/messages",
     "messages-empty": "queues/webhooks/messages",
+    "tail": "queues/orders/tail",
     "send": "queues/orders/send",
     "redrive": "queues/orders-dead/moves",
     "schedules": "queues/orders/schedules",
     "people": "people",
+    "groups": "groups",
+    "group": "groups/on-call",
+    "policies": "policies",
+    "policy": "policies/send-orders",
+    "policy-form": "policies/send-orders?as=form",
+    "policy-new": "new-policy?start=receive",
+    "simulator": "simulator?who=policy:send-orders&action=sqs:SendMessage+sqs:PurgeQueue&resource=orders-eu",
     "keys": "keys",
+    "encryption-keys": "encryption-keys",
+    "quotas": "quotas",
     "audit": "audit",
+    "definitions": "definitions",
     "settings": "settings",
+    "billing": "billing",
+    "usage": "billing/usage",
+    "usage-queues": "billing/usage?by=queue",
+    "usage-tag": "billing/usage?by=tag&tag=team",
+    "usage-keys": "billing/usage?by=key",
+    "invoices": "billing/invoices",
+    "budgets": "billing/budgets",
+    "budget": "billing/budgets/edit?name=Orders",
+    "prices": "billing/prices",
 }
-OPERATOR_PAGES = {"cluster": "operators/", "accounts": "operators/accounts"}
+OPERATOR_PAGES = {
+    "cluster": "operators/",
+    "quota-requests": "operators/quota-requests",
+    "quotas-installation": "operators/quotas",
+    "accounts": "operators/accounts",
+    "months": "operators/billing",
+    "accounts-by-cost": "operators/billing/accounts",
+    "settling": "operators/billing/settling",
+    "plans": "operators/billing/plans",
+    "plan": "operators/billing/plans/house",
+    "work": "operators/work",
+}
+BILL = "from tests.console.billed import bill; bill('tests'); print('{}')"
+# Pages that a link of another page leads to.
+LINKED_PAGES = {
+    "key": ("keys", "checkout"),
+    "encryption-key": ("encryption-keys", "payments"),
+    "person": ("people", "@"),
+}
 
 
 def main() -> None:
@@ -55,6 +93,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the installation is stopped then, too
     with running() as installation, browsing() as browser:
         fill(installation)
+        installation.manage("shell", "-v", "0", "-c", BILL)
         for theme in ("light", "dark"):
             for name, size in (("desktop", DESKTOP), ("phone", PHONE)):
                 context = browser.new_context(viewport=size, color_scheme=theme)
@@ -91,6 +130,12 @@ def _take(installation: RunningInstallation, page: Any, save: Callable[[Any, str
             page.keyboard.type("ord")
             page.wait_for_selector("#jumps a small")
             save(page, "jump")
+    for name, (path, link) in LINKED_PAGES.items():
+        if name.startswith(only):
+            page.goto(url_of(installation, f"/console/a/{account_id}/{path}"))
+            page.locator("main td a").get_by_text(link).first.click()
+            page.wait_for_url(f"**/{path}/*")
+            save(page, name)
     if only:
         return
     page.goto(url_of(installation, "/console/me"))
@@ -99,8 +144,18 @@ def _take(installation: RunningInstallation, page: Any, save: Callable[[Any, str
     for name, path in OPERATOR_PAGES.items():
         page.goto(url_of(installation, f"/console/{path}"))
         save(page, name)
+    page.goto(url_of(installation, "/console/operators/accounts"))
     page.get_by_role("link", name="tests", exact=True).click()
     save(page, "operator-account")
+    page.get_by_role("link", name="Quotas", exact=True).last.click()
+    page.wait_for_url("**/quotas")
+    save(page, "operator-account-quotas")
+    page.go_back()
+    page.get_by_label("Reason").last.fill("Ticket 4711: messages that nobody receives")
+    page.get_by_role("button", name="Act as this member").click()
+    page.get_by_text("You act as").wait_for()
+    save(page, "acting")
+    page.get_by_role("button", name="Stop acting").click()
 
 
 if __name__ == "__main__":

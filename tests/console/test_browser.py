@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 import uuid
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pytest
 
@@ -26,6 +27,7 @@ from tests.support.installation import RunningInstallation
 
 pytestmark = pytest.mark.slow
 WAIT_MS = 30_000
+TAILED_S = 5
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +38,17 @@ def browser() -> Iterator[Any]:
         yield found
 
 
+class HasEndpoint(Protocol):
+    """An installation, or pages that a test serves."""
+
+    @property
+    def key(self) -> dict[str, Any]: ...
+
+
 class Window:
     """A page that notes what must never happen: failing scripts, refused resources, requests to other sites."""
 
-    def __init__(self, browser: Any, installation: RunningInstallation, **options: Any) -> None:
+    def __init__(self, browser: Any, installation: HasEndpoint, **options: Any) -> None:
         self.context = browser.new_context(viewport=DESKTOP, **options)
         self.page = self.context.new_page()
         self.page.set_default_timeout(WAIT_MS)
@@ -136,7 +145,8 @@ def test_key_of_a_page_opens_the_service_and_is_shown_once(browser: Any, install
     page.goto(page.url.replace("/keys/new", "/keys"))
     assert page.locator("code", has_text="pstk_").count() == 0
     page.on("dialog", lambda dialog: dialog.accept())
-    page.get_by_role("button", name="Revoke").click()
+    page.get_by_role("link", name="worker", exact=True).click()
+    page.get_by_role("button", name="Revoke the key").click()
     window.see("opens nothing from now on")
     assert httpx2.get(f"{window.endpoint}/v1/queues", headers=headers).status_code in (401, 403)
     window.close()
@@ -245,11 +255,137 @@ def test_pages_fit_and_can_be_read(
         page.goto(url_of(filled, f"{start}{path}"))
         page.wait_for_load_state("networkidle" if path in ("", "queues") else "load")
         assert window.fits(), path
-        assert page.evaluate(_CONTRAST) == [], path
+        assert page.evaluate(CONTRAST) == [], path
     if size == PHONE:
         page.get_by_role("button", name="Menu").click()
         page.locator("nav[aria-label=Main]").get_by_role("link", name="Queues").click()
         page.wait_for_url("**/queues")
+    window.close()
+
+
+class TailPage:
+    """The live page of a queue, and a way to send to it."""
+
+    def __init__(self, window: Window, filled: RunningInstallation, signed_in: SignedIn, queue: str) -> None:
+        self.page, self.queue = window.page, queue
+        self.rest = filled.rest()
+        self.rest.post("/v1/queues", json={"name": queue}).raise_for_status()
+        self.page.goto(url_of(filled, f"{signed_in.path}queues/{queue}/tail"))
+        self.is_shown("Live")
+
+    def is_shown(self, badge: str) -> None:
+        self.page.locator("[data-tail-badge]", has_text=badge).wait_for()
+
+    def send(self, *bodies: str) -> None:
+        messages = [{"body": body} for body in bodies]
+        answer = self.rest.post(f"/v1/queues/{self.queue}/messages", json={"messages": messages})
+        assert answer.status_code == 200, answer.text
+
+    @property
+    def lines(self) -> list[str]:
+        texts: list[str] = self.page.locator("[data-row-line]").all_inner_texts()
+        return texts
+
+    def figure(self, name: str) -> int:
+        return int(self.page.locator(f"[data-tail-{name}]").inner_text().replace(",", ""))
+
+
+def test_live_tail_is_watched_paused_filtered_and_ends_with_the_session(
+    browser: Any, filled: RunningInstallation
+) -> None:
+    window = Window(browser, filled)
+    window.page.goto(link_of(filled, "--account", "shop"))
+    own = SignedIn(None, f"/console/a/{account_of(window.page)}/")
+    tail, page = TailPage(window, filled, own, f"live-{uuid.uuid4().hex[:8]}"), window.page
+    tail.send('<img src=x onerror="throw 1">')
+    page.locator("[data-row-line]", has_text="<img src=x").wait_for()
+    page.locator("details.message summary").first.click()
+    page.get_by_role("button", name="Pause", exact=True).click()
+    tail.is_shown("Paused")
+    tail.send("while paused")
+    page.wait_for_timeout(1_000)
+    assert len(tail.lines) == 1
+    page.get_by_role("button", name="Resume", exact=True).click()
+    page.locator("[data-row-line]", has_text="while paused").wait_for()
+    assert tail.lines[0] == "while paused", "the newest first"
+    page.get_by_label("Text in the body").fill("red")
+    page.get_by_role("button", name="Filter").click()
+    assert page.url.endswith("tail?text=red") and tail.lines == []
+    tail.send("blue", "red")
+    page.locator("[data-row-line]", has_text="red").wait_for()
+    assert tail.lines == ["red"]
+    other = window.context.new_page()
+    other.goto(url_of(filled, own.path))
+    other.get_by_role("button", name="Sign out").click()
+    other.wait_for_url("**/console/sign-in*")
+    window.see("Your session has ended.")
+    window.close()
+
+
+def test_live_tail_follows_a_thousand_messages_a_second(
+    browser: Any, filled: RunningInstallation, signed_in: SignedIn
+) -> None:
+    window = Window(browser, filled, storage_state=signed_in.state)
+    tail, page = TailPage(window, filled, signed_in, f"fast-{uuid.uuid4().hex[:8]}"), window.page
+    began_s = time.monotonic()
+    for second in range(TAILED_S):
+        for half in range(2):
+            tail.send(*(json.dumps({"order": second * 1_000 + half * 500 + number}) for number in range(500)))
+        time.sleep(max(0.0, began_s + second + 1 - time.monotonic()))
+    count = 1_000 * TAILED_S
+    page.wait_for_function(f"document.querySelector('[data-tail-found]').textContent === '{count:,}'")
+    assert page.locator("[data-tail-passed]").is_hidden(), "every one was looked at"
+    assert tail.figure("shown") + tail.figure("left") == count and tail.figure("shown") > 0
+    assert 0 < len(tail.lines) <= 300
+    page.locator("details.message summary").first.click()
+    page.get_by_role("link", name="In the message browser").first.wait_for()
+    page.get_by_role("button", name="Clear").click()
+    assert tail.figure("found") == 0 and tail.lines == []
+    window.close()
+
+
+def test_filter_is_kept_and_chosen_messages_are_deleted(
+    browser: Any, filled: RunningInstallation, signed_in: SignedIn
+) -> None:
+    window = Window(browser, filled, storage_state=signed_in.state)
+    page, rest, queue = window.page, filled.rest(), f"kept-{uuid.uuid4().hex[:8]}"
+    page.on("dialog", lambda dialog: dialog.accept("Red ones") if dialog.type == "prompt" else dialog.accept())
+    rest.post("/v1/queues", json={"name": queue}).raise_for_status()
+    messages = [{"body": body} for body in ("red 1", "red 2", "blue")]
+    rest.post(f"/v1/queues/{queue}/messages", json={"messages": messages}).raise_for_status()
+    address = url_of(filled, f"{signed_in.path}queues/{queue}/messages")
+    page.goto(f"{address}?text=red")
+    page.get_by_role("button", name="Save the filter").click()
+    page.goto(address)
+    page.get_by_label("Saved filters").select_option("Red ones")
+    page.wait_for_url("**?text=red")
+    page.locator("input[name=chosen]").first.check()
+    page.get_by_label("All that are shown").check()
+    window.see("2 chosen")
+    with page.expect_download() as kept:
+        page.get_by_role("link", name="Download", exact=True).first.click()
+    assert kept.value.suggested_filename == f"{queue}-messages.jsonl"
+    page.locator("[data-chosen-bar]").get_by_role("button", name="Delete").click()
+    window.see("2 of 2 messages are deleted.")
+    page.locator("details.message .line").first.wait_for()
+    assert page.locator("details.message .line").all_inner_texts() == ["blue"]
+    window.close()
+
+
+def test_definitions_are_looked_at_and_imported(browser: Any, filled: RunningInstallation, signed_in: SignedIn) -> None:
+    window = Window(browser, filled, storage_state=signed_in.state)
+    page, queue = window.page, f"told-{uuid.uuid4().hex[:8]}"
+    page.goto(url_of(filled, f"{signed_in.path}definitions"))
+    with page.expect_download() as kept:
+        page.get_by_role("link", name="Download as JSON").click()
+    document = json.loads(kept.value.path().read_text())
+    assert "orders" in [one["name"] for one in document["queues"]]
+    document["queues"].append({"name": queue, "attributes": {"DelaySeconds": "5"}})
+    page.get_by_label("Or the document").fill(json.dumps(document))
+    page.get_by_role("button", name="Show what would change").click()
+    window.see("DelaySeconds")
+    page.get_by_role("button", name="Import these changes").click()
+    page.locator("tr", has_text=queue).get_by_text("Made").wait_for()
     window.close()
 
 
@@ -276,7 +412,7 @@ def test_link_of_the_launcher_is_good_once(browser: Any, installation: RunningIn
 
 
 # Texts whose contrast with what lies behind them is under 4.5 to 1 (WCAG 2.1, AA), by their first words.
-_CONTRAST = """() => {
+CONTRAST = """() => {
   const part = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
   const light = (colour) => colour.slice(0, 3).map((one) => one / 255)
     .map((one) => one <= .03928 ? one / 12.92 : ((one + .055) / 1.055) ** 2.4)
@@ -298,3 +434,65 @@ _CONTRAST = """() => {
   }
   return found;
 }"""
+
+
+def test_policy_is_written_given_to_a_key_and_tried(browser: Any, installation: RunningInstallation) -> None:
+    window = Window(browser, installation)
+    page, name = window.page, f"send-{uuid.uuid4().hex[:8]}"
+    page.goto(link_of(installation, "--account", "tests"))
+    base = f"/console/a/{account_of(page)}"
+    page.goto(url_of(installation, f"{base}/new-policy"))
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_role("button", name="JSON", exact=True).click()
+    text = page.locator("[data-policy-text]")
+    rest = '  "Action": "sqs:SendMessage", "Resource": "*"}]}'
+    lines = ['{"Version": "2012-10-17", "Statement": [', ' {"Effect": "allow",', rest]
+    text.fill("\n".join(lines))
+    page.get_by_role("button", name="line 2").click()
+    assert page.evaluate("document.activeElement.selectionStart") == len(lines[0]) + 1
+    page.get_by_role("button", name="Form", exact=True).click()
+    window.see("The form cannot show this policy")
+    text.fill("\n".join(lines).replace("allow", "Allow"))
+    window.see("Nothing is wrong with this policy")
+    page.get_by_role("button", name="Form", exact=True).click()
+    page.get_by_text("Choose actions from the list").click()
+    page.get_by_role("button", name="sqs:ReceiveMessage", exact=True).click()
+    page.locator("#lint pre").get_by_text("sqs:ReceiveMessage").wait_for()
+    page.get_by_role("button", name="Make the policy").click()
+    window.see(f"The policy {name} is made")
+    page.get_by_role("link", name="Try it").click()
+    page.wait_for_url("**/simulator?*")
+    page.locator("input[name=action]").fill("sqs:ReceiveMessage sqs:PurgeQueue")
+    page.get_by_role("button", name="Simulate").click()
+    page.wait_for_url("**/simulator?*PurgeQueue*")
+    window.see("Not allowed")
+    assert page.get_by_text("Allowed", exact=True).count() == 1
+    page.goto(url_of(installation, f"{base}/keys"))
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_label("May do").select_option(name)
+    page.get_by_role("button", name="Make a key").click()
+    window.see("shown now and never again")
+    page.goto(url_of(installation, f"{base}/policies/{name}"))
+    page.set_viewport_size(PHONE)
+    assert window.fits(), "nothing runs out of a phone's window"
+    window.close()
+
+
+def test_operator_acts_as_a_member_under_a_banner(browser: Any, installation: RunningInstallation) -> None:
+    link_of(installation, "--account", "tests")  # the account has an owner then
+    window = Window(browser, installation)
+    page = window.page
+    page.goto(link_of(installation, "--operator"))
+    page.goto(url_of(installation, "/console/operators/accounts?q=tests"))
+    page.get_by_role("link", name="tests", exact=True).click()
+    page.get_by_label("Reason").last.fill("Ticket 4711")
+    page.get_by_role("button", name="Act as this member").click()
+    window.see("You act as")
+    page.get_by_role("link", name="Queues", exact=True).click()
+    page.wait_for_url("**/queues")
+    window.see("You act as")
+    page.set_viewport_size(PHONE)
+    assert window.fits()
+    page.get_by_role("button", name="Stop acting").click()
+    window.see("You act as yourself again.")
+    window.close()

@@ -140,12 +140,13 @@ def test_redrive_is_counted_started_paused_and_cancelled(ann: Browser) -> None:
     assert task.dry_run and task.filter == {"body_contains": "coupon"} and task.messages_per_s == 50
     assert b"Dry run" in ann.get(page).content and b"every 1s" in ann.get(ann.at("queues/dead/moves/progress")).content
     assert ann.post(page, {"what": "move"}, page).status_code == 400, "one at a time"
-    from tests.console.test_roles import deny, lift
+    from tests.console.browsing import member
+    from tests.console.test_roles import deny
 
+    guest = member(ann, "admin")
     for action, verb in (("sqs:Cancel*", "cancel"), ("penstock:Pause*", "pause"), ("penstock:Resume*", "resume")):
-        deny(ann, action, "dead")
-        assert ann.post(ann.at(f"queues/dead/moves/{task.uuid}/{verb}")).status_code == 403, verb
-    lift(ann)
+        deny(guest, action, "dead")
+        assert guest.post(guest.at(f"queues/dead/moves/{task.uuid}/{verb}")).status_code == 403, verb
     for verb in ("pause", "resume", "cancel"):
         assert ann.post(ann.at(f"queues/dead/moves/{task.uuid}/{verb}")).status_code == 302
     task.refresh_from_db()
@@ -166,3 +167,69 @@ def test_schedule_is_set_paused_and_deleted(ann: Browser, data_plane: Any) -> No
     assert ann.post(f"{page}/nightly/delete", {}, page).status_code == 302
     data_plane.answers["orders/scheduled"] = {"messages": [], "next_cursor": None}
     assert b"No single message" in ann.get(ann.at("queues/orders/scheduled")).content
+
+
+def test_chosen_messages_are_deleted_one_by_one(ann: Browser, data_plane: Any) -> None:
+    queue_row(ann.account_id, "orders")
+    data_plane.answers["messages/delete"] = {"id": "a", "state": "waiting"}
+    form = {"what": "delete", "chosen": ["T1 id-1", "T2 id-2"]}
+    answer = ann.post(ann.at("queues/orders/messages/chosen"), form)
+    assert answer.status_code == 302 and "2 of 2 messages are deleted." in ann.get(answer["Location"]).content.decode()
+    assert [content for _, _, target, content in data_plane.asked if target.endswith("/delete")] == [
+        {"message": "T1"}, {"message": "T2"},
+    ]  # fmt: skip
+
+
+def test_chosen_message_that_is_gone_is_told(ann: Browser, data_plane: Any) -> None:
+    from console.data_plane import DataPlaneError
+
+    queue_row(ann.account_id, "orders")
+    data_plane.answers["messages/dead-letter"] = DataPlaneError("message-does-not-exist", "It is gone.", 404)
+    form = {"what": "dead-letter", "chosen": ["T1 id-1"]}
+    answer = ann.post(ann.at("queues/orders/messages/chosen"), form)
+    assert "0 of 1 messages" in ann.get(answer["Location"]).content.decode()
+    assert asked(data_plane, "dead-letter") == {"message": "T1", "reason": "moved by hand"}
+
+
+def test_chosen_messages_go_into_the_form_of_the_redrive(ann: Browser, data_plane: Any) -> None:
+    queue_row(ann.account_id, "orders")
+    path = ann.at("queues/orders/messages/chosen")
+    answer = ann.post(path, {"what": "redrive", "chosen": ["T1 id-1", "T2 id-2", "T3 "]})
+    assert answer["Location"].endswith("queues/orders/moves?ids=id-1%2Cid-2")
+    assert b'value="id-1,id-2"' in ann.get(answer["Location"]).content
+    many = ann.post(path, {"what": "redrive", "chosen": [f"T{number} id-{number}" for number in range(11)]})
+    assert "Choose 1 to 10 messages" in ann.get(many["Location"]).content.decode()
+    assert not data_plane.asked
+
+
+@pytest.mark.parametrize("form", [{"what": "delete"}, {"what": "delete", "chosen": ["T x"] * 101}])
+def test_too_many_or_no_chosen_messages_are_refused(ann: Browser, data_plane: Any, form: dict[str, Any]) -> None:
+    queue_row(ann.account_id, "orders")
+    answer = ann.post(ann.at("queues/orders/messages/chosen"), form)
+    assert "Choose 1 to 100 messages." in ann.get(answer["Location"]).content.decode() and not data_plane.asked
+    assert ann.post(ann.at("queues/orders/messages/chosen"), {"what": "purge"}).status_code == 403
+
+
+def test_download_of_a_filter_holds_whole_messages_a_line_each(ann: Browser, data_plane: Any) -> None:
+    import json
+
+    queue_row(ann.account_id, "orders")
+    data_plane.answers["messages/find"] = {"messages": [dict(SEEN)], "scanned": 1, "cursor": None}
+    answer = ann.get(ann.at("queues/orders/messages/download?text=alert"))
+    assert answer["Content-Type"] == "application/x-ndjson"
+    assert answer["Content-Disposition"] == 'attachment; filename="orders-messages.jsonl"'
+    first, last = map(json.loads, answer.content.decode().splitlines())
+    assert first["body"] == HTML and "message" not in first
+    assert last == {"messages": 1, "complete": True}
+    assert asked(data_plane, "messages/find") == {"filter": {"body_contains": "alert"}, "limit": 100, "cursor": ""}
+    assert ann.get(ann.at("queues/orders/messages/download?receives_min=x")).status_code == 400
+
+
+def test_download_ends_at_its_bound_and_says_so(ann: Browser, data_plane: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from console.views import message_batch
+
+    queue_row(ann.account_id, "orders")
+    monkeypatch.setattr(message_batch, "WORK_S_MAX", -1.0)
+    data_plane.answers["messages/find"] = {"messages": [], "scanned": 1, "cursor": "CUR"}
+    content = ann.get(ann.at("queues/orders/messages/download")).content
+    assert content == b'{"messages":0,"complete":false}\n'

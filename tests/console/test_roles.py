@@ -23,7 +23,9 @@ READS = {
     "queues/orders/messages": "owner admin developer",
     "queues/orders/messages/list": "owner admin developer",
     "queues/orders/messages/body?id=a&message=b": "owner admin developer",
+    "queues/orders/messages/download?text=x": "owner admin developer",
     "queues/orders/scheduled": "owner admin developer",
+    "queues/orders/tail": "owner admin developer",
     "queues/orders/send": "owner admin developer",
     "queues/orders/purge": "owner admin developer",
     "queues/orders/edit": "owner admin developer",
@@ -31,7 +33,17 @@ READS = {
     "new-queue": "owner admin developer",
     "people": "owner admin developer reader",
     "keys": "owner admin developer reader",
+    "people/{person}": "owner admin developer reader",
+    "groups": "owner admin developer reader",
+    "policies": "owner admin developer reader",
+    "new-policy": "owner admin",
+    "simulator": "owner admin developer reader",
+    "simulator?action=sqs:SendMessage&resource=orders": "owner admin developer reader",
+    "encryption-keys": "owner admin developer reader",
+    "quotas": "owner admin developer reader",
     "audit": "owner admin developer reader",
+    "definitions": "owner admin developer reader",
+    "definitions/document": "owner admin developer reader",
     "settings": "owner admin developer reader billing",
     "counts?names=orders": "owner admin developer reader",
     "attention": "owner admin developer reader",
@@ -39,6 +51,15 @@ READS = {
     "queues/orders/counts": "owner admin developer reader",
     "queues/orders/moves/progress": "owner admin developer reader",
     "queues/orders/messages/resend?id=a&message=b": "owner admin developer",
+    "billing": "owner admin billing",
+    "billing/now": "owner admin billing",
+    "billing/usage": "owner admin billing",
+    "billing/usage?by=key": "owner admin billing",
+    "billing/usage.csv": "owner admin billing",
+    "billing/invoices": "owner admin billing",
+    "billing/budgets": "owner admin billing",
+    "billing/budgets/edit": "owner admin billing",
+    "billing/prices": "owner admin billing",
 }
 CHANGES = {
     "queues/orders/pause": "owner admin developer",
@@ -47,13 +68,20 @@ CHANGES = {
     "queues/orders/access": "owner admin developer",
     "queues/orders/moves": "owner admin developer",
     "queues/orders/schedules": "owner admin developer",
+    "queues/orders/tail/ticket": "owner admin developer",
     "queues/orders/send": "owner admin developer",
     "queues/orders/purge": "owner admin developer",
+    "queues/orders/messages/chosen": "owner admin developer",
     "queues/orders/messages/delete": "owner admin developer",
     "queues/orders/messages/dead-letter": "owner admin developer",
     "queues/orders/scheduled/cancel": "owner admin developer",
     "keys/new": "owner admin",
     "keys/AKPS/revoke": "owner admin",
+    "new-policy": "owner admin",
+    "groups": "owner admin",
+    "encryption-keys": "owner admin",
+    "quotas": "owner admin",
+    "people/11111111-1111-4111-8111-111111111111/policies": "owner admin",
     "people/invite": "owner admin",
     "settings": "owner admin",
     "people/11111111-1111-4111-8111-111111111111/role": "owner admin",
@@ -65,6 +93,8 @@ CHANGES = {
     "queues/orders/messages/resend": "owner admin developer",
     "queues/orders/moves/11111111-1111-4111-8111-111111111111/cancel": "owner admin developer",
     "queues/orders/schedules/nightly/delete": "owner admin developer",
+    "billing/budgets/edit": "owner admin billing",
+    "billing/budgets/delete": "owner admin billing",
     "close": "owner",
     "reopen": "owner",
 }
@@ -77,9 +107,12 @@ def test_role_opens_its_pages_and_no_others(ann: Browser, join: Joins, data_plan
     data_plane.answers["messages/find"] = {"messages": [seen], "scanned": 1, "cursor": None}
     data_plane.answers["orders/scheduled"] = {"messages": [], "next_cursor": None}
     guest = join(ann, role)
+    from api.people.models import Person
+
+    member = str(Person.objects.get(email=guest.email).pk)
     for path, roles in READS.items():
         asked = len(data_plane.asked)
-        status = guest.get(guest.at(path)).status_code
+        status = guest.get(guest.at(path.replace("{person}", member))).status_code
         if role in roles.split():
             assert status == 200, path
         else:
@@ -91,6 +124,7 @@ def test_role_is_refused_what_it_may_not_change(ann: Browser, join: Joins, data_
     queue = queue_row(ann.account_id, "orders")
     guest = join(ann, role)
     form = {"typed": "orders", "key": "a", "value": "b", "label": "x", "accounts": "123456789012", "name": "n"}
+    form["what"] = "attach"
     for path, roles in CHANGES.items():
         if role not in roles.split():
             answer = guest.post(guest.at(path), {**form, "actions": ["SendMessage"]})
@@ -116,11 +150,18 @@ def deny(browser: Browser, actions: str, queue: str) -> None:
     attach_to_member(OPERATOR, browser.account_id, person_id, name)
 
 
-def lift(browser: Browser) -> None:
-    """Takes away all policies that are attached to the member."""
-    from api.iam.models import PolicyAttachment
+def deny_in_account(browser: Browser, action: str) -> None:
+    """A policy that is attached to the member, about the account itself."""
+    import json
 
-    PolicyAttachment.objects.filter(member__person__email=browser.email).delete()
+    from api.audit.actions import OPERATOR
+    from api.iam.actions.policies import attach_to_member, create_policy
+    from api.people.models import Person
+
+    statement = {"Effect": "Deny", "Action": action, "Resource": "*"}
+    text = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    create_policy(OPERATOR, browser.account_id, "no-more", text)
+    attach_to_member(OPERATOR, browser.account_id, Person.objects.get(email=browser.email).pk, "no-more")
 
 
 def test_policy_about_one_queue_counts_on_its_pages_alone(ann: Browser, join: Joins, data_plane: Any) -> None:
@@ -172,6 +213,44 @@ def test_action_that_a_policy_denies_is_refused(
     assert guest.post(guest.at(f"queues/orders/{path}"), form).status_code == 403
     queue.refresh_from_db()
     assert queue.state == "active" and not queue.tags and not data_plane.asked
+
+
+def test_queue_that_messages_go_to_is_weighed_as_well(ann: Browser, join: Joins, data_plane: Any) -> None:
+    import json
+
+    arn = f"arn:aws:sqs:us-east-1:{ann.account_id}:dead"
+    queue_row(ann.account_id, "dead")
+    queue_row(ann.account_id, "orders", RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1}))
+    queue_row(ann.account_id, "payroll")
+    guest = join(ann, "developer")
+    for queue in ("dead", "payroll"):
+        deny(guest, "sqs:SendMessage", queue)
+    resend = {"message": "m", "body": "x", "destination": "payroll"}
+    assert guest.post(guest.at("queues/orders/messages/resend"), resend).status_code == 403
+    assert guest.post(guest.at("queues/orders/messages/dead-letter"), {"message": "m"}).status_code == 403
+    assert guest.post(guest.at("queues/dead/moves"), {"what": "count", "destination": "payroll"}).status_code == 403
+    assert not data_plane.asked
+    data_plane.answers["messages/resend"] = {"id": "a"}
+    assert guest.post(guest.at("queues/orders/messages/resend"), {**resend, "destination": ""}).status_code == 302
+
+
+def test_sqs_action_with_the_same_effect_is_weighed_as_well(ann: Browser, join: Joins, data_plane: Any) -> None:
+    queue_row(ann.account_id, "orders")
+    data_plane.answers["messages/find"] = {"messages": [], "scanned": 0, "cursor": None}
+    guest = join(ann, "developer")
+    deny(guest, "sqs:ReceiveMessage", "orders")
+    assert guest.get(guest.at("queues/orders/messages/list")).status_code == 403 and not data_plane.asked
+
+
+def test_counts_and_lists_are_weighed(ann: Browser, join: Joins, data_plane: Any) -> None:
+    for name in ("orders", "payroll"):
+        queue_row(ann.account_id, name)
+    guest = join(ann, "developer")
+    deny(guest, "sqs:GetQueueAttributes", "payroll")
+    assert guest.get(guest.at("counts?names=orders,payroll")).status_code == 200
+    assert data_plane.asked[-1][3]["queues"] == ["orders"]
+    deny(guest, "sqs:ListQueues", "")
+    assert guest.get(guest.at("queues")).status_code == 403 and guest.get(guest.at("jump?q=o")).status_code == 403
 
 
 def test_reader_sees_no_button_that_it_may_not_press(ann: Browser, join: Joins) -> None:

@@ -17,6 +17,14 @@ from deploy.__main__ import main
         ("keys create --account=-x", ["create_key", "--account=-x", "--json"]),
         ("keys list --account=-x", ["operate_keys", "list", "--", "-x"]),
         ("accounts suspend --reason late -- -x", ["operate_accounts", "--reason=late", "--", "suspend", "-x"]),
+        (
+            "queues restore --account=-x --as=-y -- -z",
+            ["operate_queues", "--account=-x", "--as=-y", "--", "restore", "-z"],
+        ),
+        (
+            "accounts configure --deletion-protection=on --deletion-grace-days=3 -- -x",
+            ["operate_accounts", "--deletion-protection=on", "--deletion-grace-days=3", "--", "configure", "-x"],
+        ),
         ("policies list --account=-x", ["review_policies", "--account=-x"]),
         ("console-link --account=-x", ["console_link", "--account=-x", "--json"]),
         ("report usage --account=-x --period p", ["billing_report", "usage", "--period", "p", "--account=-x"]),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deploy import roles, tls
-from deploy.commands import doctor
-from deploy.errors import CommandError
+from deploy.commands import doctor, up
+from deploy.errors import EXIT_FAILED, CommandError
 from deploy.installation import Installation, State, choose_port, endpoint, internal_endpoint
 from deploy.tls import TlsWish
 from tests.support.certificates import DAY, CertificateAuthority
@@ -118,6 +119,49 @@ def test_certificate_that_has_expired_meanwhile_keeps_no_installation_from_start
     settle(installation, certificate=certificate, key=key)
     authority.issue(begins_in=-3 * DAY, ends_in=-DAY)
     assert settle(installation).tls_certificate == str(certificate)
+
+
+def test_expired_certificate_of_the_environment_keeps_no_installation_from_starting_again(
+    installation: Installation, authority: CertificateAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = authority.issue()
+    monkeypatch.setenv("PENSTOCK_TLS_CERTIFICATE", str(certificate))
+    monkeypatch.setenv("PENSTOCK_TLS_KEY", str(key))
+    settle(installation)
+    expired = authority.issue("expired", begins_in=-3 * DAY, ends_in=-DAY)
+    monkeypatch.setenv("PENSTOCK_TLS_CERTIFICATE", str(expired[0]))
+    monkeypatch.setenv("PENSTOCK_TLS_KEY", str(expired[1]))
+    with pytest.raises(CommandError, match="expired at"):
+        settle(installation)
+    authority.issue(begins_in=-3 * DAY, ends_in=-DAY)
+    monkeypatch.setenv("PENSTOCK_TLS_CERTIFICATE", str(certificate))
+    monkeypatch.setenv("PENSTOCK_TLS_KEY", str(key))
+    assert settle(installation).tls_certificate == str(certificate)
+
+
+@pytest.mark.parametrize("is_off", [True, False])
+def test_detached_supervisor_hears_that_tls_is_off(
+    installation: Installation, authority: CertificateAuthority, monkeypatch: pytest.MonkeyPatch, is_off: bool
+) -> None:
+    """It reads the environment, too, which may name a certificate."""
+    settle(installation)
+    commands: list[list[str]] = []
+
+    class Started(subprocess.Popen[bytes]):
+        def __init__(self, command: list[str], **options: Any) -> None:
+            commands.append(command)
+            super().__init__(["true"], **options)
+
+    monkeypatch.setattr("deploy.commands.up.subprocess.Popen", Started)
+    assert up.detach(installation, is_off) == EXIT_FAILED
+    assert ("--no-tls" in commands[0]) is is_off
+
+
+def test_redirect_port_that_is_the_port_is_refused(installation: Installation, authority: CertificateAuthority) -> None:
+    certificate, key = authority.issue()
+    state = settle(installation, certificate=certificate, key=key)
+    with pytest.raises(CommandError, match="different ports"):
+        settle(installation, redirect_port=state.port)
 
 
 def test_redirect_port_is_remembered_and_can_be_given_up(

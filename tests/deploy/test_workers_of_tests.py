@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from deploy.commands.run_tests import FILES_ALONE_MAX, WORKERS_MAX, workers_for
@@ -43,3 +46,8 @@ def test_files_are_counted_in_folders_and_one_by_one() -> None:
     some = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests" / "frontend").glob("test_*.py"))]
     assert workers_for(some[:FILES_ALONE_MAX], 2) == []
     assert workers_for(some[: FILES_ALONE_MAX + 1], 2) == SHARED
+
+
+def test_interpreters_that_tests_start_keep_what_they_compiled() -> None:
+    asked = subprocess.run([sys.executable, "-c", "import sys; print(sys.dont_write_bytecode)"], capture_output=True)
+    assert asked.stdout == b"False\n" and not sys.dont_write_bytecode

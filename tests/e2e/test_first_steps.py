@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -35,7 +36,7 @@ def test_printed_curl_line_sends_a_message(installation: RunningInstallation) ->
 
 def test_status_names_every_process_and_what_nodes_lead(installation: RunningInstallation) -> None:
     installation.new_queue()
-    status = installation.status()
+    status = json.loads(installation.command("status", "--json").stdout)
     roles = {row["role"] for row in status["processes"]}
     assert roles >= {
         "storage-node",

@@ -60,9 +60,7 @@ def test_message_is_scheduled_cancelled_rescheduled_and_comes_when_due_after_a_l
     (message,) = [*came, *(one for _ in range(2) for one in receive(sqs, url, wait_s=1))]
     assert message["Body"] == "due" and message["MessageId"] == sent["MessageId"]
     assert int(message["Attributes"]["SentTimestamp"]) >= int(due.timestamp() * 1000)
-    answer = rest.post(
-        f"/v1/queues/{name}/scheduled/reschedule", json={"ids": [far["schedule_id"]], "delay_ms": 100}
-    )
+    answer = rest.post(f"/v1/queues/{name}/scheduled/reschedule", json={"ids": [far["schedule_id"]], "delay_ms": 100})
     assert answer.json() == {"done": 1, "failed": []}
     (message,) = receive(sqs, url, wait_s=10)
     assert message["Body"] == "far" and message["MessageId"] == far["id"]

@@ -6,6 +6,7 @@ import pytest
 
 from tests.blackbox.usage import lines, prove
 from tests.support.installation import RunningInstallation
+from tests.support.java import OF_JVMS
 from workers.spark_jobs.java import missing_parts
 
 pytestmark = [
@@ -16,7 +17,11 @@ pytestmark = [
 OPERATIONS = 2_000
 
 
-def test_quantities_of_the_month_are_what_clients_were_told(installation: RunningInstallation) -> None:
+def test_quantities_of_the_month_are_what_clients_were_told(
+    installation: RunningInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in OF_JVMS.items():
+        monkeypatch.setenv(name, value)
     proof = prove(installation, OPERATIONS, kills=2)
     told = "\n".join(lines(proof))
     assert proof.kills == 2 and not proof.wrong and not proof.meter_differs, told

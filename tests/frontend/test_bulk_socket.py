@@ -24,7 +24,7 @@ from frontend.limits.quota_tree import QuotaTree
 from frontend.limits.quotas import AccountLimits, Rates, account_limits
 from frontend.push import deliveries
 from frontend.push.bulk_frames import ranges_of
-from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_FORBIDDEN, CLOSE_OVER_LIMIT
+from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_FORBIDDEN, CLOSE_OVER_LIMIT, CLOSE_RESTART, STOPPING
 from frontend.routing.bulkhead import Bulkhead
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.support.bulk_socket import JSON, MSGPACK, BulkSocket
@@ -445,7 +445,19 @@ async def test_frames_out_of_bounds_are_paid_for(
     socket.say({"type": "ack", "ranges": [[1, 1]]})
     await socket.first("error")
     (publish, ack) = paid
-    assert publish[0] == BULK_MESSAGES_MAX and publish[1] > BULK_MESSAGES_MAX and ack == (0, 0)
+    assert publish[0] == BULK_MESSAGES_MAX and publish[1] > BULK_MESSAGES_MAX and ack[0] == 0 and ack[1] > 20
+
+
+async def test_every_frame_pays_its_bytes(sockets: Any) -> None:
+    front = Installation(quotas=QuotaTree(lambda _: AccountLimits(account=Rates(1_000, 1_000, 1_000))))
+    socket = sockets(at=front)
+    socket.publish(1, "x")
+    socket.say({"type": "credit", "n": 1})
+    await socket.first("messages")
+    socket.say({"type": "ack", "ranges": [[1, 1]] * 5_000})
+    socket.say({"type": "credit", "n": 1})
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.closed[0] == CLOSE_OVER_LIMIT and "bytes_per_s" in socket.closed[1]
 
 
 async def test_stopped_sending_and_payload_quota_refuse_the_publish(sockets: Any) -> None:
@@ -482,8 +494,9 @@ async def test_stop_of_the_process_closes(front: Installation, sockets: Any) -> 
     socket = sockets()
     await socket.first("ready")
     front.plane.drain()
+    socket.incoming.put_nowait({"type": "websocket.disconnect", "code": CLOSE_RESTART})
     await asyncio.wait_for(socket.task, 5)
-    assert socket.closed[0] == 1001
+    assert socket.closed == (CLOSE_RESTART, STOPPING)
 
 
 @pytest.mark.parametrize(("wire", "bytes_max"), [("bulk", BULK_BYTES_MAX), ("subscribe", SOCKET_FRAME_BYTES_MAX)])

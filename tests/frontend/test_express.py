@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 from uvicorn.protocols.http import httptools_impl
 
+from frontend import arriving as arriving_module
 from frontend import server as server_module
 from frontend.express.call import ExpressCall
 from frontend.express.hot import HotRequests
@@ -267,7 +268,7 @@ async def test_pipelined_requests_that_are_answered_at_once_stay_on_the_lane(
 async def test_body_that_never_ends_is_cut(
     front: Installation, port: int, ways: Ways, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "REQUEST_READ_S_MAX", 0.2)
+    monkeypatch.setattr(arriving_module, "REQUEST_READ_S_MAX", 0.2)
     monkeypatch.setattr(server_module, "HEADER_READ_S_MAX", 0.2)  # how often it is looked at, too
     late = Client(*await asyncio.open_connection("127.0.0.1", port))
     data = send_request(front, "y" * 1000)

@@ -152,9 +152,7 @@ def grant_keys(front: Installation, source: str, target: str, partitions: tuple[
         record,
         account_key_wrapped=owner.account_key_wrapped,
         data_keys=[DataKeyRecord(77, wrapped)],
-        key_grants=[
-            DataKeyGrantRecord(key.version, key.wrapped, owner.queue_uuid, source) for key in owner.data_keys
-        ],
+        key_grants=[DataKeyGrantRecord(key.version, key.wrapped, owner.queue_uuid, source) for key in owner.data_keys],
     )
 
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from frontend.authn.tokens import MintedKey
+from frontend.messages import admission
 from frontend.metadata.records import AccountRecord, PolicyRecord
 from tests.frontend.test_push import Socket
 from tests.frontend.test_queue_policies import ORDERS_ARN, SECRET_ARN, SECRET_URL, set_policy, statement
@@ -153,6 +154,46 @@ async def test_condition_is_evaluated_at_every_request(front: Installation) -> N
         assert (await front.sqs("SendMessage", SEND, key=key)).status == status
 
 
+async def test_what_was_allowed_from_one_address_is_remembered_for_that_alone(
+    front: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+    evaluate = admission.evaluate
+
+    def counted(request: Any, *policies: Any) -> Any:
+        asked.append(request.source_ip)
+        return evaluate(request, *policies)
+
+    monkeypatch.setattr(admission, "evaluate", counted)
+    inside = {"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}
+    key = restricted(front, allow("sqs:SendMessage", Condition=inside))
+    for address, status, evaluations in (
+        ("10.1.1.1", 200, 1), ("10.1.1.1", 200, 0), ("9.9.9.9", 403, 1), ("9.9.9.9", 403, 1), ("10.1.1.2", 200, 1),
+        ("10.1.1.1", 200, 0),
+    ):  # fmt: skip
+        front.client_host = address
+        asked.clear()
+        assert (await front.rest("/v1/queues/orders/messages", {"body": "x"}, token=key.bearer_token)).status == status
+        assert len(asked) == evaluations, address
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        {"DateLessThan": {"aws:CurrentTime": "2100-01-01T00:00:00Z"}},
+        {"StringEqualsIfExists": {"aws:ResourceTag/team": "blue"}},
+        {"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}, "NumericGreaterThan": {"aws:EpochTime": "1"}},
+        {"StringNotEquals": {"aws:PrincipalArn": "${aws:CurrentTime}"}},
+    ],
+)
+async def test_what_looks_at_time_tags_or_variables_is_not_remembered(front: Installation, condition: Any) -> None:
+    front.client_host = "10.1.1.1"
+    key = restricted(front, allow("sqs:SendMessage", Condition=condition))
+    assert (await front.rest("/v1/queues/orders/messages", {"body": "x"}, token=key.bearer_token)).status == 200
+    (kept,) = front.plane.authenticator._rights._kept.values()
+    assert kept[1] is not None and not kept[1].allowed
+
+
 async def test_what_was_allowed_ends_with_a_change_of_either_policy(front: Installation) -> None:
     key = restricted(front, allow("sqs:SendMessage"))
     assert (await front.sqs("SendMessage", SEND, key=key)).status == 200
@@ -285,7 +326,6 @@ async def test_receipts_of_a_socket_are_settled_by_the_rights_of_the_moment(fron
 
 async def test_rights_that_are_kept_are_bounded(front: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     from frontend.authn import rights
-    from frontend.messages import admission
 
     monkeypatch.setattr(rights, "KEY_RIGHTS_CACHED_MAX", 2)
     monkeypatch.setattr(admission, "KEY_DECISIONS_KEPT_MAX", 2)

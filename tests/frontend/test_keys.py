@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 
 import pytest
@@ -14,7 +15,7 @@ from frontend.authn.tokens import (
     mint_key,
     parse_bearer_token,
 )
-from frontend.crypto.envelope import Content, EnvelopeError, data_key, key_names, open_envelope, seal
+from frontend.crypto.envelope import Content, EnvelopeError, data_key, key_names, open_envelope, seal, seal_all
 from frontend.crypto.keyring import Keyring, KeyringError, SecretFileError, read_key_file
 from frontend.crypto.receipts import Receipt, ReceiptError, ReceiptMaker, receipt_owner
 
@@ -185,3 +186,29 @@ def test_receipt_with_any_bit_changed_is_invalid(received_s: int) -> None:
     for bad in ("", "x", "A" * 48, "A" * 56, "é" * 48, "é" * 56, "=" * 48, "=" * 56, "\0" * 48, "A" * 5000):
         with pytest.raises(ReceiptError):
             maker.read(owner, bad)
+
+
+# --- nonces ---
+
+
+def test_no_nonce_repeats_within_or_across_processes() -> None:
+    """RELIABILITY S29: a process that was forked draws its own."""
+    key = data_key(1, bytes(32), ACCOUNT, UUID)
+
+    def nonces(count: int) -> list[bytes]:
+        messages = [(Content("x"), b"")] * 100
+        batches = [seal_all(key, b"", messages) for _ in range(count // 100)]
+        return [envelope[22:34] for batch in batches for _, envelope in batch]
+
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, b"".join(nonces(5_000)))
+        os._exit(0)
+    os.close(writer)
+    found = nonces(100_000)
+    with os.fdopen(reader, "rb") as pipe:
+        raw = pipe.read()
+    assert os.waitpid(child, 0)[1] == 0
+    found += [raw[at : at + 12] for at in range(0, len(raw), 12)]
+    assert len(found) == 105_000 and len(set(found)) == len(found)

@@ -18,7 +18,9 @@ async def call(plane: Installation, target: str, content: Any, method: str = "PO
     """`tricks`: what the pass says, or was made for, instead."""
     body = json.dumps(content).encode() if content is not None else b""
     issued_ms = int(START_S * 1000) - tricks.get("age_ms", 0)
-    page_pass = PagePass(tricks.get("account", ACCOUNT), PERSON, "10.0.0.7", False, issued_ms)
+    page_pass = PagePass(
+        tricks.get("account", ACCOUNT), PERSON, "10.0.0.7", False, issued_ms, tricks.get("acting_as", "")
+    )
     made_for = tricks.get("made_for", target).encode()
     key = tricks.get("key", plane.internal_key)
     token = make_page_pass(key, tricks.get("made_method", method), made_for, tricks.get("made_body", body), page_pass)
@@ -121,3 +123,21 @@ async def test_person_receives_although_no_key_can_be_looked_at_again() -> None:
     await call(plane, "/v1/queues/orders/messages", {"body": "hello"})
     answer = await call(plane, "/v1/queues/orders/messages/receive", {"wait_seconds": 1})
     assert [one["body"] for one in answer.json["messages"]] == ["hello"]
+
+
+@pytest.mark.parametrize(
+    ("principal", "acting_as", "status"),
+    [
+        ({"AWS": f"arn:aws:iam::{ACCOUNT}:user/person/{PERSON}"}, "", 403),
+        ({"AWS": f"arn:aws:iam::{ACCOUNT}:user/person/another"}, "", 200),
+        ({"AWS": f"arn:aws:iam::{ACCOUNT}:user/person/another"}, "another", 403),
+        ({"AWS": f"arn:aws:iam::{ACCOUNT}:root"}, "", 403),
+        ("*", "", 403),
+    ],
+)
+async def test_policy_of_a_queue_is_weighed_for_the_person(principal: Any, acting_as: str, status: int) -> None:
+    plane = installation()
+    statement = {"Effect": "Deny", "Principal": principal, "Action": "sqs:ReceiveMessage", "Resource": "*"}
+    plane.add_queue("guarded", attributes={"Policy": json.dumps({"Version": "2012-10-17", "Statement": statement})})
+    answer = await call(plane, "/v1/queues/guarded/messages/peek", {}, acting_as=acting_as)
+    assert answer.status == status

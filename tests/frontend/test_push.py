@@ -12,7 +12,7 @@ import pytest
 from frontend.limits import SOCKET_CREDIT_MAX
 from frontend.limits.quota_tree import QuotaTree
 from frontend.limits.quotas import AccountLimits, Rates, account_limits
-from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_OVER_LIMIT, close_reason
+from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_OVER_LIMIT, CLOSE_RESTART, STOPPING, close_reason
 from frontend.push.socket_consumer import origin_is_same_host
 from storage_nodes.protocol.errors import ErrorCode
 from tests.support.fake_storage import settle
@@ -22,12 +22,12 @@ from tests.support.frontend_plane import ACCOUNT, HOST, QUEUE_URL, Installation
 class Socket:
     """A client of one websocket."""
 
-    def __init__(self, front: Installation, queue: str, headers: dict[str, str]) -> None:
+    def __init__(self, front: Installation, queue: str, headers: dict[str, str], wire: str = "subscribe") -> None:
         self.incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.sent: list[dict[str, Any]] = []
         scope = {
             "type": "websocket",
-            "path": f"/v1/queues/{queue}/subscribe",
+            "path": f"/v1/queues/{queue}/{wire}",
             "headers": [(b"host", HOST.encode()), *((n.encode(), v.encode()) for n, v in headers.items())],
             "query_string": b"",
         }
@@ -291,9 +291,9 @@ async def test_first_frame_without_a_right_token_closes(front: Installation, soc
 
 
 async def test_silent_client_is_closed(front: Installation, sockets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from frontend.push import consumer
+    from frontend.push import socket_consumer
 
-    monkeypatch.setattr(consumer, "SOCKET_AUTH_S_MAX", 0.0)
+    monkeypatch.setattr(socket_consumer, "SOCKET_AUTH_S_MAX", 0.0)
     socket = sockets(token=None)
     await asyncio.wait_for(socket.task, 5)
     assert socket.close_code == 4408
@@ -396,8 +396,9 @@ async def test_stop_of_the_process_closes_sockets(front: Installation, sockets: 
     socket = sockets()
     await settle(lambda: bool(socket.of("ready")))
     front.plane.drain()
+    socket.incoming.put_nowait({"type": "websocket.disconnect", "code": CLOSE_RESTART})
     await asyncio.wait_for(socket.task, 5)
-    assert socket.close_code == 1001
+    assert (socket.close_code, socket.close_reason) == (CLOSE_RESTART, STOPPING)
 
 
 async def test_slow_client_holds_up_nobody_else(front: Installation, sockets: Any) -> None:

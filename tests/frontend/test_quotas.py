@@ -26,6 +26,7 @@ from tests.support.frontend_plane import (
     OTHER_ACCOUNT,
     QUEUE_URL,
     Installation,
+    Reply,
 )
 
 MESSAGES = "/v1/queues/orders/messages"
@@ -261,6 +262,55 @@ async def test_requests_of_one_key_that_come_together_share_its_look_up() -> Non
     front.metadata.get_key = slow  # type: ignore[method-assign]
     calls = [front.rest(MESSAGES, {"body": "x"}) for _ in range(4 * UNKNOWN_KEYS_PER_ADDRESS_PER_S)]
     assert {reply.status for reply in await asyncio.gather(*calls)} == {200}
+
+
+def slow_keys(front: Installation, seconds: float = 0.01) -> None:
+    find = front.metadata.get_key
+
+    async def slow(access_key_id: str) -> Any:
+        await asyncio.sleep(seconds)
+        return await find(access_key_id)
+
+    front.metadata.get_key = slow  # type: ignore[method-assign]
+
+
+async def test_any_number_of_keys_that_exist_come_at_once_from_one_address() -> None:
+    """As after a start of the front end, behind which many clients stand."""
+    front = Installation()
+    front.metadata.cold = True
+    keys = [front.add_key(ACCOUNT) for _ in range(3 * UNKNOWN_KEYS_PER_S)]
+    slow_keys(front)
+    calls = [front.rest(MESSAGES, {"body": "x"}, token=key.bearer_token) for key in keys]
+    assert {reply.status for reply in await asyncio.gather(*calls)} == {200}
+
+
+async def test_invented_keys_that_come_at_once_are_bounded_and_hold_up_no_other_address() -> None:
+    front = Installation()
+    front.metadata.cold = True
+    keys = [front.add_key(ACCOUNT) for _ in range(200)]
+    for key in keys:
+        del front.metadata.keys[key.access_key_id]
+    slow_keys(front)
+    calls = [asyncio.ensure_future(front.rest(MESSAGES, {}, token=key.bearer_token)) for key in keys]
+    await asyncio.sleep(0)
+    front.client_host = "10.9.9.9"
+    assert (await front.rest(MESSAGES, {"body": "x"})).status == 200
+    replies = await asyncio.gather(*calls)
+    assert [reply.status for reply in replies].count(401) == 2 * UNKNOWN_KEYS_PER_ADDRESS_PER_S
+    assert {reply.status for reply in replies} == {401, 429}
+
+
+async def test_client_that_leaves_while_its_key_waits_holds_up_nobody() -> None:
+    front = Installation()
+    front.metadata.cold = True
+    keys = [front.add_key(ACCOUNT) for _ in range(4 * UNKNOWN_KEYS_PER_ADDRESS_PER_S)]
+    slow_keys(front)
+    calls = [asyncio.ensure_future(front.rest(MESSAGES, {"body": "x"}, token=key.bearer_token)) for key in keys]
+    await asyncio.sleep(0.001)
+    for call in calls[2 * UNKNOWN_KEYS_PER_ADDRESS_PER_S :: 2]:
+        call.cancel()
+    replies = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 5)
+    assert [reply.status for reply in replies if isinstance(reply, Reply)] == [200] * 60
 
 
 # --- shared places ---

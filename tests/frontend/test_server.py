@@ -13,6 +13,7 @@ import structlog
 import websockets
 from botocore.config import Config as BotoConfig
 
+from frontend import arriving as arriving_module
 from frontend import server as server_module
 from frontend.config import FrontendConfig, split_address
 from frontend.express.protocol import express_config
@@ -176,7 +177,7 @@ async def test_slow_header_and_slow_body_are_cut(
 ) -> None:
     """S18."""
     monkeypatch.setattr(server_module, "HEADER_READ_S_MAX", 0.05)
-    monkeypatch.setattr(server_module, "REQUEST_READ_S_MAX", 0.05)
+    monkeypatch.setattr(arriving_module, "REQUEST_READ_S_MAX", 0.05)
     for start in (b"", b"POST / HT", b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n"):
         reader, writer = await raw(port, start)
         answer = await asyncio.wait_for(reader.read(), 5)
@@ -192,7 +193,7 @@ async def test_body_that_arrives_byte_by_byte_is_cut_with_408_and_told_and_other
     front: Installation, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "HEADER_READ_S_MAX", 0.2)  # also how often it is looked at
-    monkeypatch.setattr(server_module, "BODY_GRACE_S", 0.2)
+    monkeypatch.setattr(arriving_module, "BODY_GRACE_S", 0.2)
     target = b"x-amz-target: AmazonSQS.SendMessage\r\ncontent-type: application/json\r\n"
     reader, writer = await raw(port, b"POST / HTTP/1.1\r\nhost: x\r\n" + target + b"content-length: 9000\r\n\r\n")
 
@@ -218,7 +219,7 @@ async def test_body_that_is_slow_but_not_too_slow_is_taken(
     front: Installation, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "HEADER_READ_S_MAX", 0.1)
-    monkeypatch.setattr(server_module, "BODY_GRACE_S", 0.05)
+    monkeypatch.setattr(arriving_module, "BODY_GRACE_S", 0.05)
     reader, writer = await raw(port, b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4000\r\n\r\n")
     for _ in range(10):
         writer.write(b"x" * 400)

@@ -118,6 +118,24 @@ async def test_amz_header_that_is_not_signed_is_refused(front: Installation) -> 
     assert (reply.status, reply.error) == (403, "SignatureDoesNotMatch")
 
 
+@pytest.mark.parametrize("name", ["X-Rate%b", "X-%s%%", "X-Amzn-Trace"])
+async def test_names_of_signed_headers_may_have_any_sign(front: Installation, name: str) -> None:
+    from botocore.auth import SigV4Auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
+
+    from tests.support.frontend_plane import at_time
+
+    given = {"Host": HOST, "Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": SEND, name: "%s %b"}
+    request = AWSRequest("POST", f"http://{HOST}/", data=BODY, headers=given)
+    with at_time(front.clock.now_s):
+        SigV4Auth(Credentials(front.key.access_key_id, front.key.secret_access_key), "sqs", REGION).add_auth(request)
+    headers = dict(request.headers.items())
+    assert (await send_with(front, headers)).status == 200
+    assert (await send_with(front, {**headers, "x-amz-more": "x"})).error == "SignatureDoesNotMatch"
+    assert (await send_with(front, {**headers, name: "other"})).error == "SignatureDoesNotMatch"
+
+
 async def test_host_that_is_not_signed_is_refused(front: Installation) -> None:
     headers = signed(front)
     _swap(headers, ";host;", ";")
@@ -197,6 +215,20 @@ async def test_missing_and_malformed_authorization_are_told_apart(front: Install
     for text in ("Basic eDp5", "AWS x:y", "A" * 5000):
         reply = await send_with(front, {**bare, "Authorization": text})
         assert (reply.status, reply.error) == (400, "InvalidSecurity")
+
+
+async def test_headers_are_remembered_once_their_signature_matched(front: Installation) -> None:
+    """What anyone can send fills no memory."""
+    remembered = front.plane.authenticator._credentials
+    good = signed(front)
+    wrong = {**good, "Authorization": _flip(good["Authorization"], -1)}
+    for number in range(20):
+        refused = {**wrong, "Authorization": wrong["Authorization"].replace("Credential=AK", f"Credential=AK{number}")}
+        assert (await send_with(front, refused)).status in (400, 403)
+    assert (await send_with(front, wrong)).status == 403 and not remembered
+    for _ in range(3):
+        assert (await send_with(front, good)).status == 200
+    assert len(remembered) == 1
 
 
 async def test_repeated_authorization_header_is_refused(front: Installation) -> None:

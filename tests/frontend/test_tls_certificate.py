@@ -12,8 +12,9 @@ import pytest
 import structlog
 
 from frontend.config import FrontendConfig
+from frontend.limits import TLS_CERTIFICATE_RETRY_LOOKS
 from frontend.tls import keeper as keeper_module
-from frontend.tls.certificate import CertificateRefused, load_certificate
+from frontend.tls.certificate import CertificateRefused, ServerCertificate, load_certificate
 from frontend.tls.keeper import CertificateKeeper
 from frontend.tls.port import TlsPort
 from tests.support.certificates import DAY, CertificateAuthority
@@ -132,6 +133,41 @@ def test_bad_new_file_is_refused_and_told_once_and_the_old_one_stays(
     assert keeper.current is not first and not keeper.is_refused
 
 
+def test_refused_certificate_is_tried_again_though_its_files_rest(authority: CertificateAuthority) -> None:
+    """The clock was behind the certificate's first moment."""
+    now_s = time.time()
+    keeper = CertificateKeeper(*files(authority.issue()), now_s=lambda: now_s)
+    first = keeper.current
+    authority.issue(begins_in=DAY)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(5 * TLS_CERTIFICATE_RETRY_LOOKS):
+            keeper.look()
+    assert len(logs) == 1 and keeper.is_refused, "told once, however often it is tried"
+    now_s += 2 * 86_400
+    for _ in range(TLS_CERTIFICATE_RETRY_LOOKS):
+        keeper.look()
+    assert keeper.current is not first and not keeper.is_refused and keeper.loads == 2
+
+
+def test_key_that_could_not_be_read_is_taken_once_its_rights_allow_it(
+    authority: CertificateAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change of rights moves neither the size nor the time of change of a file."""
+    keeper = CertificateKeeper(*files(authority.issue()))
+    _, key = authority.issue()
+    monkeypatch.setattr(keeper_module, "load_certificate", refuse_to_read)
+    settled(keeper)
+    assert keeper.is_refused
+    monkeypatch.undo()
+    key.chmod(0o400)
+    settled(keeper)
+    assert not keeper.is_refused and keeper.loads == 2
+
+
+def refuse_to_read(certificate_file: str, key_file: str) -> ServerCertificate:
+    raise CertificateRefused(f"{key_file} cannot be read: Permission denied")
+
+
 def test_files_that_are_gone_leave_the_old_one_in_use(authority: CertificateAuthority) -> None:
     made = authority.issue()
     keeper = CertificateKeeper(*files(made))
@@ -184,6 +220,7 @@ def test_metrics_tell_the_expiry_and_a_refusal(authority: CertificateAuthority) 
         ({"TLS_KEY_FILE": "/a"}, "needed both"),
         ({"REDIRECT_LISTEN": "127.0.0.1:80"}, "needs PENSTOCK_TLS_CERTIFICATE"),
         ({"INTERNAL_LISTEN": "nonsense"}, "HOST:PORT"),
+        ({"METRICS_LISTEN": "127.0.0.1:9324"}, "different addresses"),
     ],
 )
 def test_settings_that_do_not_belong_together_are_refused(
@@ -201,5 +238,6 @@ def test_settings_that_do_not_belong_together_are_refused(
     monkeypatch.setenv("PENSTOCK_TLS_CERTIFICATE_FILE", "/c")
     monkeypatch.setenv("PENSTOCK_TLS_KEY_FILE", "/k")
     monkeypatch.setenv("PENSTOCK_INTERNAL_LISTEN", "127.0.0.1:1")
+    monkeypatch.setenv("PENSTOCK_METRICS_LISTEN", "127.0.0.1:0")
     expected = (settings.get("TLS_CERTIFICATE", "/c"), "/k")
     assert FrontendConfig(**nothing).tls_files == expected

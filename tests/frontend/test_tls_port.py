@@ -26,6 +26,7 @@ from frontend.express.protocol import express_config
 from frontend.server import Server, small_config
 from frontend.tls import connection as connection_module
 from frontend.tls import handshakes as handshakes_module
+from frontend.tls.handshakes import Handshakes
 from frontend.tls.port import TlsPort
 from frontend.tls.redirect import HttpsRedirect
 from frontend.writing import paused_clients
@@ -156,9 +157,7 @@ async def test_websocket_works_over_tls(front: Installation, served: Served) -> 
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_both_versions_agree_on_http_and_an_authenticated_cipher(
-    served: Served, version: ssl.TLSVersion
-) -> None:
+async def test_both_versions_agree_on_http_and_an_authenticated_cipher(served: Served, version: ssl.TLSVersion) -> None:
     context = served.authority.client_context()
     context.minimum_version = context.maximum_version = version
     context.set_alpn_protocols(["h2", "http/1.1"])
@@ -329,6 +328,33 @@ async def test_oldest_open_handshake_gives_way_where_there_are_too_many(
     assert await served.is_serving()
     for _, writer in idle:
         writer.close()
+
+
+class Opening:
+    """A handshake that is under way."""
+
+    def __init__(self, handshakes: Handshakes, address: str) -> None:
+        self.reasons: list[str] = []
+        self._handshakes = handshakes
+        handshakes.begin(self, address)
+
+    def give_up(self, reason: str) -> None:
+        self.reasons.append(reason)
+        self._handshakes.failed(self, reason, "", "")
+
+
+def test_host_that_opens_too_many_handshakes_displaces_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshakes_module, "TLS_HANDSHAKES_MAX", 10)
+    handshakes = Handshakes(lambda: 0.0)
+    slow = [Opening(handshakes, f"10.0.0.{number}") for number in range(4)]
+    flood = [Opening(handshakes, f"2001:db8::{number:x}") for number in range(200)]
+    assert len(handshakes) == 10 and not any(one.reasons for one in slow)
+    assert [one.reasons for one in flood] == [["crowded"]] * 194 + [[]] * 6
+    for one in (*slow, *flood[194:]):
+        handshakes.finish(one)
+    assert len(handshakes) == 0 and handshakes.done == 10
+    last = [Opening(handshakes, f"10.0.1.{number}") for number in range(11)]
+    assert [bool(one.reasons) for one in last] == [True] + [False] * 10, "of equals the oldest gives way"
 
 
 # --- the certificate while connections are open ---

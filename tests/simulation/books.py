@@ -23,7 +23,7 @@ from storage_nodes.machines.queue.commands import (
     Command,
     decode_command,
 )
-from storage_nodes.machines.queue.dedup import NOT_SEEN
+from storage_nodes.machines.queue.state.dedup import NOT_SEEN
 from storage_nodes.machines.stream.machine import CONTROL_STREAM_KEY
 from storage_nodes.protocol.messages import DeadSource
 from storage_nodes.protocol.records import (

@@ -21,15 +21,15 @@ TICK_US = 50_000
 
 # Bounds of the code under test that a seed may make tiny, so that their edges are met all the time.
 TINY = {
-    "storage_nodes.machines.queue.leader.READ_AHEAD_MESSAGES_MAX": 8,
-    "storage_nodes.machines.queue.ready.READ_AHEAD_MESSAGES_MAX": 8,
-    "storage_nodes.machines.queue.keyed_leader.READ_AHEAD_MESSAGES_MAX": 8,
-    "storage_nodes.machines.queue.backlog.SIGHT_RUNS_NEAR": 10,
-    "storage_nodes.machines.queue.backlog.LOOKAHEAD_RUNS_MAX": 40,
-    "storage_nodes.machines.queue.backlog.LOOKAHEAD_STEPS_MAX": 4,
-    "storage_nodes.machines.queue.fairness.NOISY_IN_FLIGHT_MIN": 3,
-    "storage_nodes.machines.queue.keyed_leader.TAKEN_AHEAD_RANGES_MAX": 12,
-    "storage_nodes.machines.queue.pending_commands.KEYS_PER_COMMAND_BYTES_MAX": 100,
+    "storage_nodes.machines.queue.leader.settling.READ_AHEAD_MESSAGES_MAX": 8,
+    "storage_nodes.machines.queue.delivery.window.READ_AHEAD_MESSAGES_MAX": 8,
+    "storage_nodes.machines.queue.leader.keyed_leader.READ_AHEAD_MESSAGES_MAX": 8,
+    "storage_nodes.machines.queue.delivery.backlog.SIGHT_RUNS_NEAR": 10,
+    "storage_nodes.machines.queue.delivery.backlog.LOOKAHEAD_RUNS_MAX": 40,
+    "storage_nodes.machines.queue.delivery.backlog.LOOKAHEAD_STEPS_MAX": 4,
+    "storage_nodes.machines.queue.delivery.fairness.NOISY_IN_FLIGHT_MIN": 3,
+    "storage_nodes.machines.queue.leader.keyed_leader.TAKEN_AHEAD_RANGES_MAX": 12,
+    "storage_nodes.machines.queue.leader.pending_commands.KEYS_PER_COMMAND_BYTES_MAX": 100,
     "storage_nodes.node.replicas.queue_replica.FIFO_READ_AHEAD_BYTES_MAX": 600,
     "storage_nodes.node.replicas.queue_replica.READ_AHEAD_BYTES_MAX": 600,
     "storage_nodes.node.replicas.folding.READ_BYTES_MAX": 500,
@@ -55,15 +55,15 @@ ONE_BY_ONE = {
     "storage_nodes.node.replicas.cluster_replica.CREATING_AT_ONCE_MAX": 1,
     "storage_nodes.machines.cluster.planner.MOVES_PER_NODE_MAX": 1,
     "storage_nodes.machines.cluster.planner.PLAN_PARTITIONS_MAX": 1,
-    "storage_nodes.machines.queue.groups.FIFO_READ_AHEAD_MESSAGES_MAX": 12,
-    "storage_nodes.machines.queue.fifo_leader.FIFO_READ_AHEAD_MESSAGES_MAX": 12,
-    "storage_nodes.machines.queue.fifo_leader.PARKED_GROUPS_MAX": 1,
-    "storage_nodes.machines.queue.fifo_state.ATTEMPTS_MAX": 2,
-    "storage_nodes.machines.queue.backlog.LOOKAHEAD_TAG_QUEUES_MAX": 2,
+    "storage_nodes.machines.queue.delivery.groups.FIFO_READ_AHEAD_MESSAGES_MAX": 12,
+    "storage_nodes.machines.queue.leader.fifo_leader.FIFO_READ_AHEAD_MESSAGES_MAX": 12,
+    "storage_nodes.machines.queue.leader.fifo_leader.PARKED_GROUPS_MAX": 1,
+    "storage_nodes.machines.queue.state.fifo_state.ATTEMPTS_MAX": 2,
+    "storage_nodes.machines.queue.delivery.backlog.LOOKAHEAD_TAG_QUEUES_MAX": 2,
     "storage_nodes.machines.stream.coordinator.CONSUMER_COMMANDS_PER_BATCH_MAX": 1,
     "storage_nodes.machines.stream.coordinator.CONSUMER_FENCES_AT_ONCE_MAX": 1,
     "storage_nodes.machines.stream.machine.STREAM_COMMANDS_LEFT_MAX": 5,
-    "storage_nodes.machines.queue.state.DEAD_LETTERS_BY_AGE_MAX": 2,
+    "storage_nodes.machines.queue.state.queue_state.DEAD_LETTERS_BY_AGE_MAX": 2,
     "storage_nodes.node.replicas.queue_replica.FIFO_PARSED_BYTES_MAX": 1_000,
     "storage_nodes.node.replicas.bodies.BODY_CACHE_BYTES_MAX": 2_000,
 }
@@ -85,9 +85,11 @@ TIGHT_SENDS = {
     "storage_nodes.client.connection.CLIENT_WRITE_BUFFER_BYTES": TIGHT_BYTES // 4,
     "storage_nodes.client.sequences.PRODUCER_WINDOW_RECORDS": 64,
     "storage_nodes.machines.producers.PRODUCER_WINDOW_RECORDS": 64,
+    # No send has more records than a producer's window (storage_nodes/limits.py).
+    "storage_nodes.machines.queue.leader.letters.DEAD_LETTERS_PER_MOVE_MAX": 50,
 }
 # A queue's retention is a minute at least: longer than most seeds live.
-SHORT = {"storage_nodes.machines.queue.machine.RETENTION_MS_MIN": 1}
+SHORT = {"storage_nodes.machines.queue.state.configs.RETENTION_MS_MIN": 1}
 
 # What can be switched off, one by one, when a failure is made smaller.
 KINDS: dict[str, tuple[str, ...]] = {

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from storage_nodes.log.record_batch import read_configuration, read_header
-from storage_nodes.machines.queue.metering import DELETED, DELIVERED, MOVED, SENT
+from storage_nodes.machines.queue.state.metering import DELETED, DELIVERED, MOVED, SENT
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS
 from storage_nodes.model import CLUSTER_PARTITION

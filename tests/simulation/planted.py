@@ -17,10 +17,10 @@ import msgspec
 from storage_nodes.log.node_log import NodeLog
 from storage_nodes.log.recovery import WalWalk
 from storage_nodes.machines.cluster.mover import Finish, next_step
-from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.effects import Answer
-from storage_nodes.machines.queue.leader import Leader
-from storage_nodes.machines.queue.shared_empty import EMPTY_IDS
+from storage_nodes.machines.queue.leader.leader import Leader
+from storage_nodes.machines.queue.state.dedup import NOT_SEEN, DedupWindow
+from storage_nodes.machines.queue.state.shared_empty import EMPTY_IDS
 from storage_nodes.machines.raft import machine as raft_machine
 from storage_nodes.machines.raft.effects import BecameLeader, EpochStart, Role, Send, TakeSnapshot
 from storage_nodes.machines.raft.following import AppendResult

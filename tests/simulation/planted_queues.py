@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from storage_nodes.machines.queue.groups import Group, GroupWindow
-from storage_nodes.machines.queue.state import QueueState
+from storage_nodes.machines.queue.delivery.groups import Group, GroupWindow
+from storage_nodes.machines.queue.state.queue_state import QueueState
 
 
 @contextmanager

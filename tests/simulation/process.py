@@ -279,6 +279,7 @@ class SimProcess:
 
     def open_log(self, **more: Any) -> NodeLog:
         self.log = NodeLog.open(DIRECTORY, self._bounds, self.disk, **more)
+        self.world.clock_faults.opened(self)
         self.disk.crash_after = None
         self.disk.eio_rate = self.world.faults.eio_rate
         self.world.oracle.opened(self, self.log)

@@ -58,7 +58,13 @@ GROUPS = (
     ),
     LoadGroup(
         "installation",
-        ("tests/e2e/", "tests/clients/test_boto3.py", "tests/clients/test_celery.py", "tests/console/test_browser.py"),
+        (
+            "tests/e2e/",
+            "tests/clients/test_boto3.py",
+            "tests/clients/test_celery.py",
+            "tests/console/test_browser.py",
+            "tests/console/test_accessibility.py",
+        ),
         # The browser's tests stand in the folder of the console, where every test has a database.
         ("tests.support.installation.installation", DATABASE),
     ),

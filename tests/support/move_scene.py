@@ -11,6 +11,8 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+import httpx2
+
 from api.queues import moving
 from api.queues.models import Queue
 from api.secrets import keyring, receipt_key
@@ -30,6 +32,9 @@ from tests.support.control_plane import Caller
 from tests.support.fake_storage import FakeMetadata, FakeStorage
 from tests.support.frontend_plane import Clock
 from tests.support.scripted_storage import PartitionsByTag
+
+# The control plane is never asked. Without this each client would read the certificates of all authorities.
+_NOBODY = httpx2.MockTransport(lambda request: httpx2.Response(503))
 
 
 class StorageCluster(PartitionsByTag, FakeStorage):
@@ -123,7 +128,7 @@ class Scene(NamedTuple):
                 region="us-east-1",
                 storage=self.storage,
                 metadata=metadata,
-                control=ControlPlane("control.test:80", b"i" * 32),
+                control=ControlPlane("control.test:80", b"i" * 32, transport=_NOBODY),
                 keyring=keyring(),
                 pepper=b"p" * 32,
                 receipt_key=receipt_key(),

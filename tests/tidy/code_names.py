@@ -96,8 +96,9 @@ def _add_module(names: CodeNames, path: str, tree: ast.Module) -> None:
     names.modules |= {module, stem}
     names.defined.add(stem)
     _add_body(names, stem, tree.body)
-    docstrings = _docstrings(tree)
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    docstrings = _docstrings(nodes)
+    for node in nodes:
         if isinstance(node, ast.ClassDef):
             names.bases[node.name] |= {base for base in map(_last_name, node.bases) if base}
             _add_body(names, node.name, node.body)
@@ -109,16 +110,16 @@ def _add_module(names: CodeNames, path: str, tree: ast.Module) -> None:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             names.strings.add(node.value)
             names.settings |= set(SETTING.findall(node.value))
-    if "PENSTOCK_" in {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}:
+    if "PENSTOCK_" in {node.value for node in nodes if isinstance(node, ast.Constant)}:
         # Settings are read with the prefix in front: they are the fields of this module's classes.
         classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
         names.settings |= {f"PENSTOCK_{member.upper()}" for name in classes for member in names.members[name]}
 
 
-def _docstrings(tree: ast.Module) -> set[int]:
+def _docstrings(nodes: list[ast.AST]) -> set[int]:
     """Strings that stand as a statement of their own."""
-    statements = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
-    return {id(value) for value in statements if isinstance(value, ast.Constant)}
+    values = (node.value for node in nodes if isinstance(node, ast.Expr))
+    return {id(value) for value in values if isinstance(value, ast.Constant)}
 
 
 def _add_body(names: CodeNames, owner: str, body: list[ast.stmt]) -> None:

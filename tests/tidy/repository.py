@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,3 +41,14 @@ def python_files(*top_levels: str) -> list[str]:
 @functools.cache
 def text(name: str) -> str:
     return (ROOT / name).read_text()
+
+
+def statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Every statement, also those within others; expressions, nine tenths of a tree, are not looked at."""
+    waiting: list[ast.AST] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.stmt):
+            yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting += getattr(node, field, ())

@@ -6,7 +6,7 @@ import ast
 import functools
 from pathlib import PurePosixPath
 
-from tests.tidy.repository import PACKAGES, files, python_files, text
+from tests.tidy.repository import PACKAGES, files, python_files, statements, text
 
 # Started by name: by an interpreter, by Django, by Celery, by the launcher.
 # `transitions` is a machine's table, walked by a test.
@@ -22,7 +22,7 @@ def module_of(name: str) -> str:
 def imported_by(name: str) -> set[str]:
     """Every module and every `module.name` that a file imports."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(text(name))):
+    for node in statements(ast.parse(text(name))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from tests.tidy.repository import python_files, text
+from tests.tidy.repository import python_files, statements, text
 
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
@@ -14,7 +14,7 @@ FILE_LINES_MAX = 600
 
 def long_functions(source: str) -> list[str]:
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in statements(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:
@@ -38,3 +38,12 @@ def test_functions_stay_within_their_length() -> None:
 def test_long_function_is_found(lines: int, long: bool) -> None:
     source = "def f():\n" + "    pass\n" * (lines - 1)
     assert bool(long_functions(source)) == long
+
+
+AROUND = ("class C:", "if x:", "if x: y\nelse:", "try: x\nexcept E:", "try: x\nfinally:", "match x:\n case 1:")
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_long_function_is_found_wherever_it_stands(around: str) -> None:
+    source = f"{around}\n  def f():\n" + "    pass\n" * FUNCTION_LINES_MAX
+    assert long_functions(source)

@@ -208,4 +208,3 @@ def test_resync_sends_hints_for_rows_that_stand_still(caller: Caller, monkeypatc
         (Hint.PROVISION_QUEUE, creating.pk),
         (Hint.DELETE_QUEUE, deleting.pk),
     ]
-

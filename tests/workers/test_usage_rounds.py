@@ -17,8 +17,9 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 
-from api.billing.models import FillLedger, HourlyUsage
-from api.billing.selectors import settled_up_to
+from api.billing.models import FillLedger, HourlyUsage, UsageRun
+from api.billing.selectors import first_account_opened, settled_up_to
+from api.billing.settling import RunOvertaken
 from tests.api.billing.usage import open_since
 from tests.support.control_plane import Caller
 from workers import limits
@@ -36,7 +37,13 @@ from workers.usage.rounds import (
     span_to_settle,
     whole_days,
 )
-from workers.usage.settling import SettlementError, merge_settlement, rows_of
+from workers.usage.settling import (
+    SettlementError,
+    begin_settlement,
+    merge_settlement,
+    note_settlement,
+    rows_of,
+)
 
 QUEUE = UUID(int=1)
 FIRST_MS = 1_767_225_600_000  # 2026-01-01 00:00 UTC
@@ -92,11 +99,23 @@ class Spark:
         (directory / "_SUCCESS").touch()
         return directory
 
-    def merge(self, directory: Path, run: UUID, span: HourSpan) -> object:
+    def begin(self, run: UUID, span: HourSpan) -> None:
+        begin_settlement(run, span)
+
+    def merge(self, directory: Path, run: UUID, span: HourSpan, is_partial: bool) -> object:
         self.crash("before merge")
-        merged = merge_settlement(directory, run, span)
+        merged = merge_settlement(directory, run, span, is_partial)
         self.crash("after merge")
         return merged
+
+    def note(self, run: UUID, note: str, is_lost: bool) -> None:
+        note_settlement(run, note, is_lost)
+
+    def settled_up_to(self) -> datetime | None:
+        return settled_up_to()
+
+    def first_hour(self) -> datetime | None:
+        return first_account_opened()
 
     def crash(self, place: str) -> None:
         if place == self.crash_at:
@@ -111,7 +130,7 @@ def spark(caller: Caller, tmp_path: Path) -> Spark:
 
 
 def run_round(spark: Spark, now_ms: int, holds_claim: Callable[[], bool] = lambda: True) -> list[HourSpan]:
-    work = UsageRound(spark.lake, "one", "1=a:1", holds_claim, spark.run_job, spark.merge, settled_up_to)
+    work = UsageRound(spark.lake, "one", "1=a:1", holds_claim, spark.run_job, spark)
     return ingest_and_settle(work, now_ms)
 
 
@@ -143,6 +162,53 @@ def test_round_without_its_claim_merges_nothing(spark: Spark) -> None:
     assert settled_figures() == {0: 5}
 
 
+def test_run_that_stood_still_while_another_one_began_is_not_merged(spark: Spark) -> None:
+    """Its claim was lost between the last look and the commit: the later run counted more."""
+    old, later, span = UUID(int=7), UUID(int=8), HourSpan(hour(0), hour(1))
+    spark.figures = {0: 5}
+    begin_settlement(old, span)
+    counted_before = spark.write(span, str(old))
+    spark.figures = {0: 8}
+    begin_settlement(later, span)
+    merge_settlement(spark.write(span, str(later)), later, span)
+    with pytest.raises(RunOvertaken):
+        merge_settlement(counted_before, old, span)
+    assert settled_figures() == {0: 8}
+    assert dict(UsageRun.objects.values_list("pk", "state")) == {old: "overtaken", later: "done"}
+
+
+def test_run_begins_before_its_job_reads_the_lake(spark: Spark) -> None:
+    spark.arrive("a", {0: 5})
+    spark.crash_at = "before settle"
+    with pytest.raises(Crash):
+        run_round(spark, hour(1) + CLOSE_GRACE_MS)
+    assert UsageRun.objects.get().state == "failed"
+
+
+def test_file_that_is_damaged_after_its_hours_were_settled_makes_no_figure_smaller(spark: Spark) -> None:
+    spark.arrive("a", {0: 5, 1: 6, 2: 7})
+    run_round(spark, hour(3) + CLOSE_GRACE_MS)
+    spark.left_out = ["windows/a/x.parquet"]
+    spark.figures = {0: 3, 1: 9}  # hour 2 was in the damaged file alone, hour 0 has an earlier record elsewhere
+    spark.lake.add(entry("late", 0, 1))
+    run_round(spark, hour(3) + CLOSE_GRACE_MS)
+    assert settled_figures() == {0: 5, 1: 9, 2: 7}
+    assert "refused files: 1" in UsageRun.objects.order_by("-started_at")[0].note
+    spark.left_out, spark.figures = [], {0: 4, 1: 9}
+    spark.lake.add(entry("whole", 0, 1))
+    run_round(spark, hour(3) + CLOSE_GRACE_MS)
+    assert settled_figures() == {0: 4, 1: 9}, "what all files say counts"
+
+
+def test_record_of_a_clock_decades_behind_settles_no_decades(spark: Spark) -> None:
+    spark.lake.add(entry("ancient", -50 * 365 * 24, 1))
+    spark.arrive("a", {0: 5, 1: 6})
+    with capture_logs() as logs:
+        run_round(spark, hour(2) + CLOSE_GRACE_MS)
+    assert spark.settled == [(0, 2)] and settled_figures() == {0: 5, 1: 6}
+    assert [line["before_accounts"] for line in logs if "before_accounts" in line] == [["ancient"]]
+
+
 def test_round_without_its_claim_removes_no_files_of_another(spark: Spark) -> None:
     spark.arrive("a", {0: 5})
     of_another = spark.write(HourSpan(hour(0), hour(1)), str(UUID(int=7)))
@@ -163,6 +229,7 @@ def test_files_that_a_settlement_had_to_leave_out_are_logged(spark: Spark) -> No
 def test_merge_that_is_cut_off_leaves_nothing_of_itself(spark: Spark) -> None:
     spark.figures = {0: 5}
     span = HourSpan(hour(0), hour(2))
+    begin_settlement(UUID(int=7), span)
     directory = spark.write(span, str(UUID(int=7)))
     with gzip.open(directory / "part-1.csv.gz", "wt") as lines:
         lines.write("half a line")
@@ -204,7 +271,7 @@ def test_hours_without_records_are_settled_too(spark: Spark) -> None:
 
 def test_nothing_is_settled_where_nothing_ever_came(spark: Spark) -> None:
     assert run_round(spark, hour(3)) == [] and spark.settled == []
-    assert span_to_settle([], set(), None, hour(3)) is None
+    assert span_to_settle([], set(), None, hour(3), None) is None
 
 
 def test_long_backfill_is_cut_into_pieces() -> None:
@@ -341,7 +408,7 @@ def test_days_that_ended_are_rolled_up(spark: Spark) -> None:
         rolled.append([name, *arguments[2:]])
         return {}
 
-    work = UsageRound(spark.lake, "one", "1=a:1", lambda: True, run, spark.merge, settled_up_to)
+    work = UsageRound(spark.lake, "one", "1=a:1", lambda: True, run, spark)
     roll_up_days(work, [HourSpan(hour(0), hour(1)), HourSpan(hour(30), hour(3 * day + 2))])
     assert rolled == [["rollup", "--from", str(hour(day)), "--to", str(hour(3 * day))]]
 
@@ -354,7 +421,7 @@ def test_days_whose_rollup_failed_are_rolled_up_by_the_next_round(spark: Spark) 
         rolled.append(arguments[2:])
         return {}
 
-    work = UsageRound(spark.lake, "one", "1=a:1", lambda: True, run, spark.merge, settled_up_to)
+    work = UsageRound(spark.lake, "one", "1=a:1", lambda: True, run, spark)
     spark.crash_at = "before rollup"
     with pytest.raises(Crash):
         roll_up_days(work, [HourSpan(hour(20), hour(24))])

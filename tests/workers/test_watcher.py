@@ -43,7 +43,6 @@ class Worker:
         self.looks += 1
         return lifecycle.due_queues(limits.WATCH_GRACE_MS)  # type: ignore[return-value]
 
-
     def rest(self) -> None:
         """Return when it has not looked for a while."""
         seen = -1

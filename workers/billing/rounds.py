@@ -13,7 +13,7 @@ from typing import TypeVar
 import structlog
 
 from api import clock
-from api.billing import due
+from api.billing import due, work_notes
 from api.billing.actions import budgets, invoices
 from api.billing.errors import BillingError
 from api.billing.limits import BILLING_SLICE_S
@@ -22,6 +22,7 @@ from api.billing.models import BudgetEvent
 from api.billing.pricing.periods import BillingPeriod
 from api.billing.provisional import meter_reading
 from api.billing.selectors import settled_up_to
+from api.billing.work_notes import FailureSubject, Work
 from api.settings.environment import billing_interval_s
 from api.settings.server_urls import DATABASE_URL, server_url
 from workers.limits import METER_CLAIM_KEY, METER_JUDGE_S_MAX
@@ -36,18 +37,18 @@ Month = tuple[str, BillingPeriod]
 
 def refresh_drafts() -> int:
     """Drafts that settled usage made old, and the budgets of their accounts. How many drafts were made."""
-    return _each("draft", due.stale_drafts(clock.now()), _draft)
+    return _each(Work.DRAFTS, due.stale_drafts(clock.now()), _draft, _of_month)
 
 
 def issue_months() -> int:
     """Months that are settled. How many invoices were issued."""
-    return _each("issue", due.months_to_issue(clock.now(), settled_up_to()), _issue)
+    return _each(Work.INVOICES, due.months_to_issue(clock.now(), settled_up_to()), _issue, _of_month)
 
 
 def watch_budgets() -> int:
     """Stops of months that are over, and mails that wait. How many of both."""
-    ended = _each("resume", due.stops_of_past_months(clock.now()), budgets.judge_budgets)
-    return ended + _each("mail", due.unmailed_events(), _mail)
+    ended = _each(Work.BUDGETS, due.stops_of_past_months(clock.now()), budgets.judge_budgets, _of_account)
+    return ended + _each(Work.MAILS, due.unmailed_events(), _mail, _of_event)
 
 
 def read_meter() -> int:
@@ -78,7 +79,20 @@ def _mail(event: BudgetEvent) -> None:
     budgets.note_mailed(event.pk)
 
 
-def _each(work: str, found: Iterable[T], do: Callable[[T], object]) -> int:
+def _of_month(month: Month) -> FailureSubject:
+    return FailureSubject(f"{month[0]} {month[1].name}", month[0], month[1].start)
+
+
+def _of_account(account_id: str) -> FailureSubject:
+    return FailureSubject(account_id, account_id)
+
+
+def _of_event(event: BudgetEvent) -> FailureSubject:
+    return FailureSubject(str(event.pk), event.account_id)
+
+
+def _each(work: Work, found: Iterable[T], do: Callable[[T], object], subject_of: Callable[[T], FailureSubject]) -> int:
+    failed_before = work_notes.failed_subjects(work)
     ends_s = monotonic() + min(BILLING_SLICE_S, billing_interval_s())
     done = 0
     for one in found:
@@ -87,8 +101,17 @@ def _each(work: str, found: Iterable[T], do: Callable[[T], object]) -> int:
         try:
             do(one)
             done += 1
-        except (BillingError, OSError) as error:
-            _log.warning("billing_failed", work=work, error=type(error).__name__, detail=str(error))
-        except Exception:
-            _log.exception("billing_failed", work=work)
+        except Exception as error:
+            _note_failure(work, subject_of(one), error)
+        else:
+            if (subject := subject_of(one)).subject in failed_before:
+                work_notes.forget_failure(work, subject.subject)
     return done
+
+
+def _note_failure(work: Work, subject: FailureSubject, error: Exception) -> None:
+    if isinstance(error, BillingError | OSError):
+        _log.warning("billing_failed", work=work.value, error=type(error).__name__, detail=str(error))
+    else:
+        _log.exception("billing_failed", work=work.value)
+    work_notes.note_failure(work, subject, f"{type(error).__name__}: {error}")

@@ -14,34 +14,37 @@ from workers.application import app
 def refresh_drafts() -> None:
     from workers.billing import rounds
 
-    _run(rounds.refresh_drafts)
+    _run("drafts", rounds.refresh_drafts)
 
 
 @app.task(name="workers.billing.issue_months")
 def issue_months() -> None:
     from workers.billing import rounds
 
-    _run(rounds.issue_months)
+    _run("invoices", rounds.issue_months)
 
 
 @app.task(name="workers.billing.watch_budgets")
 def watch_budgets() -> None:
     from workers.billing import rounds
 
-    _run(rounds.watch_budgets)
+    _run("budgets", rounds.watch_budgets)
 
 
 @app.task(name="workers.billing.read_meter")
 def read_meter() -> None:
     from workers.billing import rounds
 
-    _run(rounds.read_meter)
+    _run("meter", rounds.read_meter)
 
 
-def _run(work: Callable[[], int]) -> None:
+def _run(name: str, work: Callable[[], int]) -> None:
+    """`name` is one of api.billing.work_notes.Work."""
     from django.db import close_old_connections
 
+    from workers.billing.noted import noted_round
+
     try:
-        work()
+        noted_round(name, work)
     finally:
         close_old_connections()

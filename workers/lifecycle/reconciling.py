@@ -7,11 +7,13 @@ from functools import partial
 import structlog
 
 from api import clock
+from api.audit.refusals import close_refusal_windows
 from api.changes import trim_changes
 from api.encryption.actions import delete_due_keys, forget_old_uses
 from api.hints import Hint, send_hint
 from api.limits import LIFECYCLE_STEP_MS_MAX, RECONCILE_ROUNDS_MAX
 from api.queues import lifecycle, moving
+from api.queues.keeping import end_due_extensions, end_due_keeping
 from api.queues.redrive import forget_expired_grants
 from storage_nodes.protocol.errors import StorageError
 from workers.lifecycle.steps import PartitionAdmin, reconcile_partitions
@@ -42,10 +44,13 @@ def reconcile_queue(queue_id: int, storage: StorageRunner[PartitionAdmin]) -> in
 
 def resync() -> int:
     """Sends the hints of all rows that make no progress, trims the log of changes, and ends what is kept for a time:
-    keys, counts of their use, grants. How many hints went out."""
+    keys, counts of their use, grants, deleted queues, counts of refused calls. How many hints went out."""
     trim_changes()
     delete_due_keys()
     forget_old_uses()
     forget_expired_grants()
+    end_due_keeping()
+    close_refusal_windows()
+    end_due_extensions()
     overdue = [*lifecycle.overdue_hints(), *((Hint.MOVE_MESSAGES, task_id) for task_id in moving.overdue_moves())]
     return sum(send_hint(Hint(hint), row_id) for hint, row_id in overdue)

@@ -58,6 +58,9 @@ async def reconcile_partitions(
     if claim.state == QueueStatus.DELETING:
         await _delete(storage, claim, [(row.partition, row.number) for row in (*claim.rows, *made)])
         return ReconcileResult([], await _drop(storage, claim))
+    if claim.state == QueueStatus.KEPT:
+        await _configure(storage, claim, claim.rows)
+        return ReconcileResult(claim.rows, claim.retired)
     if claim.state == QueueStatus.CREATING and claim.generation == 1:
         # Created with this very configuration: that their leaders answer is all that is left to know.
         await asyncio.gather(*(storage.stats(row.partition) for row in made))

@@ -1,6 +1,7 @@
 """One round: what the stream has since the last one goes into the lake, and the hours that it touches are settled.
 
     ingest   the stream -> the lake                   a process of Spark; after a crash it makes the same entry
+    begin    the run in the fill ledger               from here on no run that began before is merged
     settle   hours of the lake -> a settlement        a process of Spark; only reads the lake
     merge    the settlement -> PostgreSQL             one transaction, with the fill ledger
     note     the lake's entries that are settled      a file; without it the hours are counted again, to the same rows
@@ -41,6 +42,21 @@ class JobRunner(Protocol):
     ) -> dict[str, Any]: ...
 
 
+class Settlements(Protocol):
+    """`workers.usage.settling`, and what is known of settled hours."""
+
+    def begin(self, run: UUID, span: HourSpan) -> None: ...
+
+    def merge(self, directory: Path, run: UUID, span: HourSpan, is_partial: bool) -> object: ...
+
+    def note(self, run: UUID, note: str, is_lost: bool) -> None: ...
+
+    def settled_up_to(self) -> datetime | None: ...
+
+    def first_hour(self) -> datetime | None:
+        """The first one in which an account was open. None: there is no account."""
+
+
 class UsageRound(NamedTuple):
     """What a round works with."""
 
@@ -49,8 +65,7 @@ class UsageRound(NamedTuple):
     nodes: str
     holds_claim: Callable[[], bool]
     run_job: JobRunner
-    merge: Callable[[Path, UUID, HourSpan], object]
-    settled_up_to: Callable[[], datetime | None]
+    settlements: Settlements
 
 
 def ingest_and_settle(work: UsageRound, now_ms: int) -> list[HourSpan]:
@@ -63,8 +78,10 @@ def ingest_and_settle(work: UsageRound, now_ms: int) -> list[HourSpan]:
 
 def settle_due(work: UsageRound, now_ms: int) -> list[HourSpan]:
     entries = work.lake.entries()
-    span = span_to_settle(entries, noted_entries(work.lake), work.settled_up_to(), now_ms)
+    known = work.settlements
+    span = span_to_settle(entries, noted_entries(work.lake), known.settled_up_to(), now_ms, known.first_hour())
     spans = pieces(span) if span else []
+    _tell_of_early(entries, known.first_hour())
     require_claim(work)
     # Of rounds that were cut off: this one holds the claim, so nothing reads them.
     shutil.rmtree(work.lake.root / "settlements", ignore_errors=True)
@@ -128,16 +145,38 @@ def note_watermarks(lake: Lake, watermarks: dict[str, int]) -> None:
 def settle_span(work: UsageRound, span: HourSpan) -> None:
     """Count and merge. What counts is the lake as it is when the job reads it: at least the entries known before."""
     run = uuid4()
+    # Before the lake is read: of two runs the one that began later has the later figures, and only that one is merged.
+    require_claim(work)
+    work.settlements.begin(run, span)
+    try:
+        merged = _count_and_merge(work, run, span)
+    except Exception as error:
+        work.settlements.note(run, str(error), is_lost=True)
+        raise
+    _log.info("usage_settled", run=str(run), from_ms=span.from_ms, to_ms=span.to_ms, merged=str(merged))
+
+
+def _count_and_merge(work: UsageRound, run: UUID, span: HourSpan) -> object:
     arguments = ["--lake", str(work.lake.root), "--from", str(span.from_ms), "--to", str(span.to_ms), "--run", str(run)]
     answer = work.run_job("settle", arguments, work.holds_claim, limits.USAGE_JOB_S_MAX)
     require_claim(work)
     left_out = {name: answer[name] for name in ("refused_files", "conflicts") if answer.get(name)}
     if left_out:
         _log.warning("usage_left_out", run=str(run), from_ms=span.from_ms, to_ms=span.to_ms, **left_out)
+        counts = ", ".join(f"{name.replace('_', ' ')}: {len(found)}" for name, found in left_out.items())
+        work.settlements.note(run, f"Left out: {counts}. {msgspec.json.encode(left_out).decode()}", is_lost=False)
     directory = Path(answer["directory"])
-    merged = work.merge(directory, run, span)
+    merged = work.settlements.merge(directory, run, span, bool(answer.get("refused_files")))
     shutil.rmtree(directory, ignore_errors=True)
-    _log.info("usage_settled", run=str(run), from_ms=span.from_ms, to_ms=span.to_ms, merged=str(merged))
+    return merged
+
+
+def _tell_of_early(entries: list[LakeEntry], first_hour: datetime | None) -> None:
+    if first_hour is not None:
+        first_ms = int(first_hour.timestamp() * 1000) // HOUR_MS * HOUR_MS
+        early = [entry.name for entry in entries if (hours := entry.hours()) and hours[0] < first_ms]
+        if early:
+            _log.warning("usage_left_out", before_accounts=early)
 
 
 def require_claim(work: UsageRound) -> None:
@@ -147,14 +186,17 @@ def require_claim(work: UsageRound) -> None:
 
 
 def span_to_settle(
-    entries: list[LakeEntry], noted: set[str], settled_up_to: datetime | None, now_ms: int
+    entries: list[LakeEntry], noted: set[str], settled_up_to: datetime | None, now_ms: int, first_hour: datetime | None
 ) -> HourSpan | None:
-    """None: nothing is to be settled."""
+    """None: nothing is to be settled. Hours before the first account was there are nothing's to bill: a record of a
+    clock that was decades behind would otherwise have all of them counted."""
     end = (now_ms - CLOSE_GRACE_MS) // HOUR_MS * HOUR_MS
     begins = [hours[0] for entry in entries if entry.name not in noted and (hours := entry.hours())]
     if settled_up_to is not None:
         begins.append(int(settled_up_to.timestamp()) * 1000)
     begin = min(begins, default=end)
+    if first_hour is not None:
+        begin = max(begin, int(first_hour.timestamp() * 1000) // HOUR_MS * HOUR_MS)
     return HourSpan(begin, end).checked() if begin < end else None
 
 

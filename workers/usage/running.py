@@ -38,7 +38,7 @@ from workers.usage.rounds import (
     read_watermarks,
     roll_up_days,
 )
-from workers.usage.settling import SettlementError, merge_settlement
+from workers.usage.settling import DatabaseSettlements, SettlementError
 
 _log = structlog.get_logger(__name__)
 NO_LAKE = "PENSTOCK_USAGE_LAKE names no folder: usage is not settled here"
@@ -89,7 +89,7 @@ def _settle(lake: Lake, claim: ScheduleLock, say: Say) -> RoundDone:
     if not is_round_due(settled_up_to() or first_provisional_hour(), watermarks == read_watermarks(lake), now_ms):
         return RoundDone(0, "")  # Java is not started for nothing
     run = told_job(say)
-    work = UsageRound(lake, environment().cluster_id, nodes, claim.hold, run, merge_settlement, settled_up_to)
+    work = UsageRound(lake, environment().cluster_id, nodes, claim.hold, run, DatabaseSettlements())
     settled = ingest_and_settle(work, now_ms)
     note_watermarks(lake, watermarks)
     roll_up_days(work, settled)

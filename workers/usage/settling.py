@@ -1,6 +1,6 @@
 """A settlement's files as rows, and their merge into PostgreSQL: the one place where Spark's figures meet the billing.
 
-`api.billing.settling.settle` merges a run in one transaction, replacing what the hours had: a run that is repeated
+`api.billing.settling` merges a run in one transaction, replacing what the hours had: a run that is repeated
 after a crash at any point leaves the same rows.
 """
 
@@ -13,8 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
+from api.billing.models import UsageRunState
 from api.billing.pricing.periods import Interval
-from api.billing.settling import SettledRun, UsageRow, settle
+from api.billing.selectors import first_account_opened, settled_up_to
+from api.billing.settling import SettledRun, UsageRow, begin_run, merge_run, note_run
 from workers.spark_jobs.spans import HourSpan
 
 
@@ -22,9 +24,33 @@ class SettlementError(Exception):
     """The files are not a whole settlement."""
 
 
-def merge_settlement(directory: Path, run: UUID, span: HourSpan) -> SettledRun:
-    """Raises SettlementError, or `api.billing.settling.SettlingError`."""
-    return settle(run, Interval(time_of(span.from_ms), time_of(span.to_ms)), rows_of(directory), recount=True)
+def begin_settlement(run: UUID, span: HourSpan) -> None:
+    """Before the lake is read for it. Raises `api.billing.settling.SettlingError`."""
+    begin_run(run, interval_of(span))
+
+
+def merge_settlement(directory: Path, run: UUID, span: HourSpan, is_partial: bool = False) -> SettledRun:
+    """`is_partial`: files of the lake could not be read. Raises SettlementError, or SettlingError."""
+    return merge_run(run, interval_of(span), rows_of(directory), recount=True, is_partial=is_partial)
+
+
+def note_settlement(run: UUID, note: str, is_lost: bool) -> None:
+    """What was left out; or why it was not merged (`is_lost`)."""
+    note_run(run, note, UsageRunState.FAILED if is_lost else None)
+
+
+class DatabaseSettlements:
+    """`workers.usage.rounds.Settlements`."""
+
+    begin = staticmethod(begin_settlement)
+    merge = staticmethod(merge_settlement)
+    note = staticmethod(note_settlement)
+    settled_up_to = staticmethod(settled_up_to)
+    first_hour = staticmethod(first_account_opened)
+
+
+def interval_of(span: HourSpan) -> Interval:
+    return Interval(time_of(span.from_ms), time_of(span.to_ms))
 
 
 def rows_of(directory: Path) -> Iterator[UsageRow]:

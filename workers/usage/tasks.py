@@ -26,10 +26,19 @@ def _tell_once(why_not: str) -> None:
 def settle_usage() -> None:
     from django.db import close_old_connections
 
+    from workers.billing.noted import noted_round
     from workers.usage.running import BUSY, run_round
 
-    try:
+    why_not = ""
+
+    def work() -> int:
+        nonlocal why_not
         done = run_round()
-        _tell_once("" if done.why_not == BUSY else done.why_not)
+        why_not = "" if done.why_not == BUSY else done.why_not
+        return done.settled_hours
+
+    try:
+        noted_round("usage", work, lambda: why_not)
+        _tell_once(why_not)
     finally:
         close_old_connections()

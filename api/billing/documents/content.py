@@ -39,7 +39,7 @@ def invoice_content(invoice: Invoice, notes: Iterable[CreditNote]) -> dict[str, 
         "tax_minor": invoice.tax_minor,
         "total_minor": invoice.total_minor,
         "total": format_minor(invoice.total_minor, currency),
-        "lines": [_line(line, currency) for line in invoice.lines.order_by("position")],
+        "lines": [line_content(line, currency) for line in invoice.lines.order_by("position")],
         "queues": [_queue_line(line) for line in _queue_lines(invoice)],
         "notes": [note_content(note, currency) for note in notes],
     }
@@ -95,7 +95,7 @@ def _queue_line(line: InvoiceQueueLine) -> dict[str, Any]:
     }
 
 
-def _line(line: InvoiceLine, currency: str) -> dict[str, Any]:
+def line_content(line: InvoiceLine, currency: str) -> dict[str, Any]:
     meter = UsageMeter(line.meter) if line.meter else None
     return {
         "position": line.position,

@@ -11,7 +11,8 @@ COLUMNS = (
     "row", "invoice", "period", "position", "kind", "text", "plan", "queue", "queue_uuid", "tags", "meter", "quantity",
     "unit_price_nanos", "per", "currency", "amount_minor", "amount_nanos", "amount",
 )  # fmt: skip
-_FORMULA_BEGINNINGS = ("=", "+", "-", "@", "\t", "\r")
+# Some spreadsheets compute what begins with the wide forms, too.
+_FORMULA_BEGINNINGS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def invoice_csv(content: dict[str, Any]) -> str:

@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+_TICK = timedelta(microseconds=1)
 _MONTH = re.compile(r"(20[0-9]{2})-(0[1-9]|1[0-2])", re.ASCII)
 
 
@@ -74,6 +76,17 @@ def floor_hour(at: datetime) -> datetime:
 def ceil_hour(at: datetime) -> datetime:
     floor = floor_hour(at)
     return floor if floor == at else floor + HOUR
+
+
+def whole_days(interval: Interval) -> Interval | None:
+    """The days of UTC that lie in it whole; None without one."""
+    start = _floor_day(interval.start + DAY - _TICK)
+    end = _floor_day(interval.end)
+    return Interval(start, end) if start < end else None
+
+
+def _floor_day(at: datetime) -> datetime:
+    return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def open_interval(period: BillingPeriod, opened: datetime, closed: datetime | None) -> Interval:

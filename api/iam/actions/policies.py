@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 from django.db import transaction
 
 from api import clock
+from api.accounts.actions import NewKey
 from api.accounts.models import AccessKey
 from api.audit.actions import Actor, record
 from api.iam import limits
-from api.iam.actions.keys import check_size
+from api.iam.actions.keys import KeySpec, check_size, make_key
 from api.iam.errors import IamError, not_found
 from api.iam.locks import (
     access_of,
@@ -69,6 +71,15 @@ def delete_policy(actor: Actor, account_id: str, name: str) -> None:
         raise IamError("policy-attached", "The policy is attached to keys, members or groups: detach it first.")
     _note(actor, policy, "policy.delete")
     policy.delete()
+
+
+@transaction.atomic
+def make_key_with(actor: Actor, account_id: str, spec: KeySpec, names: Sequence[str]) -> NewKey:
+    """A key that has these named policies from its first moment on. Raises AccountError, IamError."""
+    new = make_key(actor, account_id, spec)
+    for name in names:
+        attach_to_key(actor, account_id, new.key.access_key_id, name)
+    return new
 
 
 @transaction.atomic

@@ -12,10 +12,10 @@ from api.accounts.models import Account
 from api.people import errands, limits, mails, rates
 from api.people.actions.members import locked_membership, may_give, require, require_active
 from api.people.email import normal_email
-from api.people.errors import PeopleError, denied, invalid_token, not_found
+from api.people.errors import ActDenied, PeopleError, invalid_token, not_found
 from api.people.models import AccountLife, AccountMembership, Invitation, Person
 from api.people.origin import RequestOrigin
-from api.people.roles import Act, MemberRole
+from api.people.roles import Act, MemberRole, act_to_give
 from api.people.selectors import membership_of
 from api.people.tokens import TokenKind, hash_token, mint_token, same_hash
 
@@ -29,15 +29,14 @@ def invite(origin: RequestOrigin, person: Person, account_id: str, email: str, r
     with transaction.atomic():
         mine = locked_membership(person, account_id)
         require_active(account_id)
-        if not may_give(mine, role):
-            raise denied()
+        require(mine, act_to_give(role))
         if AccountMembership.objects.filter(account_id=account_id, person__email=email).exists():
             raise PeopleError("already-member", "This address is that of a member.")
         now = clock.now()
         others = Invitation.objects.filter(account_id=account_id)
         others.filter(expires_at__lte=now).delete()
         if not may_replace(others.filter(email=email).first(), mine):
-            raise denied()
+            raise ActDenied(account_id, person.pk, Act.MANAGE_OWNERS)
         others.filter(email=email).delete()
         if others.count() >= limits.INVITATIONS_PER_ACCOUNT_MAX:
             raise PeopleError("over-limit", f"An account has at most {limits.INVITATIONS_PER_ACCOUNT_MAX} invitations.")
@@ -61,8 +60,7 @@ def withdraw(origin: RequestOrigin, person: Person, account_id: str, invitation_
     invitation = Invitation.objects.filter(account_id=account_id, pk=invitation_id).first()
     if invitation is None:
         raise not_found()
-    if not may_give(mine, invitation.role):
-        raise denied()
+    require(mine, act_to_give(invitation.role))
     invitation.delete()
     origin.note(person, account_id, "invitation.withdraw", f"invitation:{invitation_id}", email=invitation.email)
 

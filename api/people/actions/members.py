@@ -9,7 +9,7 @@ from django.db import transaction
 
 from api.accounts.models import Account
 from api.iam.selectors import attached_policies
-from api.people.errors import PeopleError, denied, not_found
+from api.people.errors import ActDenied, PeopleError, not_found
 from api.people.models import AccountLife, AccountMembership, AccountState, Invitation, Person
 from api.people.origin import RequestOrigin
 from api.people.roles import Act, MemberRole, act_to_give, may_with
@@ -24,8 +24,8 @@ def change_role(
     mine = locked_membership(person, account_id)
     require_active(account_id)
     member = _member(account_id, member_id)
-    if not (may_give(mine, member.role) and may_give(mine, role)):
-        raise denied()
+    require(mine, act_to_give(member.role))
+    require(mine, act_to_give(role))
     if member.role == role:
         return member
     before, member.role = member.role, role
@@ -44,8 +44,7 @@ def remove_member(origin: RequestOrigin, person: Person, account_id: str, member
     leaves = member.person_id == person.pk
     if not leaves:
         require_active(account_id)
-        if not may_give(mine, member.role):
-            raise denied()
+        require(mine, act_to_give(member.role))
     _require_owner_beside(member, member.role)
     member.delete()
     Invitation.objects.filter(account_id=account_id, invited_by_id=member_id).delete()
@@ -72,7 +71,7 @@ def require_active(account_id: str) -> None:
 
 def require(mine: AccountMembership, act: Act) -> None:
     if not is_allowed(mine, act):
-        raise denied()
+        raise ActDenied(mine.account_id, mine.person_id, act)
 
 
 def is_allowed(mine: AccountMembership, act: Act) -> bool:

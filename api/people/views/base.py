@@ -13,9 +13,10 @@ from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
+from api.audit.refusals import note_refusals
 from api.people.authentication import IsSignedIn, SessionTokenAuthentication
-from api.people.errors import PeopleError
-from api.people.origin import RequestOrigin, origin_of
+from api.people.errors import ActDenied, PeopleError
+from api.people.origin import RequestOrigin, member_refusal, origin_of
 
 
 class _Refused(APIException):
@@ -35,6 +36,8 @@ class OpenView(APIView):
     permission_classes: Sequence[type[BasePermission]] = ()
 
     def handle_exception(self, exc: Exception) -> Response:
+        if isinstance(exc, ActDenied):
+            note_refusals([member_refusal(exc.account_id, exc.person_id, exc.act, self.origin(self.request))])
         return super().handle_exception(_Refused(exc) if isinstance(exc, PeopleError) else exc)
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:

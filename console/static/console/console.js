@@ -91,6 +91,20 @@
       const rows = one("[data-attributes]", button.form);
       rows.append(one("template", rows).content.cloneNode(true));
     },
+    "data-add-line": (button) => {
+      const field = document.getElementById(button.dataset.addLine);
+      field.value = [...field.value.split("\n").filter((line) => line.trim() && line.trim() !== button.dataset.line), button.dataset.line].join("\n");
+      field.dispatchEvent(new Event("input", { bubbles: true }));
+    },
+    "data-go-line": (button) => {
+      const field = one("[data-policy-text]");
+      if (!field) return;
+      const lines = field.value.split("\n"), line = Number(button.dataset.goLine) - 1;
+      const start = lines.slice(0, line).reduce((sum, text) => sum + text.length + 1, 0);
+      field.focus();
+      field.setSelectionRange(start, start + (lines[line] ?? "").length);
+      field.scrollTop = Math.max(0, line - 4) * parseFloat(getComputedStyle(field).lineHeight);
+    },
     "data-remove-attribute": (button) => button.closest("[data-attribute]").remove(),
   };
   document.addEventListener("click", (event) => {
@@ -100,7 +114,7 @@
     if (event.target.nodeName === "DIALOG") event.target.close();
   });
   document.addEventListener("submit", (event) => {
-    const question = event.target.dataset.confirm;
+    const question = event.target.dataset.confirm || event.submitter?.dataset.ask;
     if (question && !confirm(question)) { event.preventDefault(); event.stopImmediatePropagation(); }
   }, true);
   document.addEventListener("input", (event) => {

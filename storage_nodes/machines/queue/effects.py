@@ -6,10 +6,9 @@ request again; the machine only hands it back. Tokens that are outstanding at th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from storage_nodes.machines.queue.metering import Window
 from storage_nodes.protocol.errors import ErrorCode
 
 # Hashable. Whatever it is, a machine only hands it back.
@@ -140,11 +139,37 @@ class Propose(NamedTuple):
     """Commands are staged: call `take_commands()` for the next group commit."""
 
 
+class MeteredHour(NamedTuple):
+    """What the meter of a partition counted in one hour (state/metering.py).
+
+    `origins`: (origin, then its counters) of each origin that did something, by number.
+    """
+
+    hour_ms: int
+    until_ms: int
+    stored_byte_ms: int
+    stored_bytes: int
+    origins: tuple[tuple[int, ...], ...]
+
+
 class ExportUsage(NamedTuple):
     """Append these closed windows to the usage stream, in this order, and call `usage_exported` or
     `usage_not_exported`. One export is under way at a time."""
 
-    windows: tuple[Window, ...]
+    windows: tuple[MeteredHour, ...]
 
 
 Effect = ExportUsage | Deliver | Answer | Refuse | Fetch | Propose | Duplicated | DeadLetter | Release
+
+
+def answers_of(codes: list[ErrorCode], askers: Sequence[tuple[Token, int]]) -> Iterator[Answer]:
+    """To each asker its own share of a command's codes."""
+    at = 0
+    for token, count in askers:
+        if token is not None:
+            yield Answer(token, codes[at : at + count])
+        at += count
+
+
+def overloaded(token: Token) -> Refuse:
+    return Refuse(token, ErrorCode.OVERLOADED, "too many commands wait for their commit")

@@ -1,10 +1,11 @@
 """The queue machine: standard-queue delivery as a fold over a partition log (docs/storage.md, "Queue machine").
 
-Pure: (input, now_ms) -> effects. Three parts:
+Pure: (input, now_ms) -> effects. Four parts:
 
-    state.py     what every replica folds, in log order: cursor, live messages, counters
-    leader.py    what only the leader keeps: ready messages, timers, waiters, staged commands
-    commands.py  the records between the two
+    state        what every replica folds, in log order: cursor, live messages, counters
+    delivery     what a leader can hand out, and in which order: waiting messages, leases, groups
+    leader       what only the leader keeps beside it: timers, waiters, staged commands
+    commands.py  the records between leader and state
 
     acquire/delete/...  ->  Leader decides and stages  ->  take_commands()  ->  log  ->  apply()  ->  state, answers
 
@@ -23,18 +24,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from storage_nodes.limits import (
     ACQUIRE_MESSAGES_MAX,
-    DEAD_LETTER_GROUPS_MAX,
     DEDUP_IDS_MAX,
-    DEDUP_WINDOW_MS_MAX,
-    IN_FLIGHT_MESSAGES_MAX,
-    RECEIVES_MAX,
-    RETENTION_MS_MAX,
-    RETENTION_MS_MIN,
     SCHEDULE_MS_MAX,
     SCHEDULED_MESSAGES_MAX,
 )
 from storage_nodes.machines.producers import ProducerTable
-from storage_nodes.machines.queue.checkpoint import decode_checkpoint
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
     CONFIGURED,
@@ -67,11 +61,15 @@ from storage_nodes.machines.queue.effects import (
     Tags,
     Token,
 )
-from storage_nodes.machines.queue.fifo_leader import FifoLeader
-from storage_nodes.machines.queue.fifo_state import FifoState
-from storage_nodes.machines.queue.keyed_leader import KeyedLeader
-from storage_nodes.machines.queue.leader import Leader
-from storage_nodes.machines.queue.meter_entries import (
+from storage_nodes.machines.queue.leader.fifo_leader import FifoLeader
+from storage_nodes.machines.queue.leader.keyed_leader import KeyedLeader
+from storage_nodes.machines.queue.leader.leader import Leader
+from storage_nodes.machines.queue.leader.usage_export import UsageExport
+from storage_nodes.machines.queue.state.checkpoint import decode_checkpoint
+from storage_nodes.machines.queue.state.configs import config_problem
+from storage_nodes.machines.queue.state.fifo_state import FifoState
+from storage_nodes.machines.queue.state.headers import FoldedHeaders
+from storage_nodes.machines.queue.state.meter_entries import (
     Usages,
     fold_usage,
     meter_commands,
@@ -79,10 +77,7 @@ from storage_nodes.machines.queue.meter_entries import (
     no_usages,
     totals_of,
 )
-from storage_nodes.machines.queue.noted import FoldedHeaders
-from storage_nodes.machines.queue.retry import policy_problem
-from storage_nodes.machines.queue.state import QueueState
-from storage_nodes.machines.queue.usage_export import UsageExport
+from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import MessageState, ParkedGroup, QueueConfig, QueueStats
 
@@ -250,25 +245,9 @@ class QueueMachine:
     def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
         if self._term < 0:
             return [_not_leader(token)]
-        if not (RETENTION_MS_MIN <= config.retention_ms <= RETENTION_MS_MAX):
-            return [Refuse(token, ErrorCode.INVALID_REQUEST, "retention_ms is out of range")]
-        if not 1 <= config.in_flight_max <= IN_FLIGHT_MESSAGES_MAX:
-            return [Refuse(token, ErrorCode.INVALID_REQUEST, "in_flight_max is out of range")]
-        if not 1 <= config.dedup_window_ms <= DEDUP_WINDOW_MS_MAX:
-            return [Refuse(token, ErrorCode.INVALID_REQUEST, "dedup_window_ms is out of range")]
-        if not 0 <= config.max_receives <= RECEIVES_MAX or config.dead_letter_partition < 0:
-            return [Refuse(token, ErrorCode.INVALID_REQUEST, "max_receives or dead_letter_partition is out of range")]
-        problem = policy_problem(config)
+        problem = config_problem(config, self.state.config)
         if problem is not None:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, problem)]
-        if config.park_groups and not config.fifo:
-            return [Refuse(token, ErrorCode.INVALID_REQUEST, "a standard queue parks no groups")]
-        if config.fifo != self.state.config.fifo:
-            return [Refuse(token, ErrorCode.INVALID_REQUEST, "whether a queue is FIFO cannot be changed")]
-        if not config.fifo and (config.closed or config.dead_letter_groups):
-            return [Refuse(token, ErrorCode.INVALID_REQUEST, "closed and dead_letter_groups are for FIFO queues")]
-        if len(config.dead_letter_groups) > DEAD_LETTER_GROUPS_MAX or min(config.dead_letter_groups, default=1) < 1:
-            return [Refuse(token, ErrorCode.INVALID_REQUEST, "dead_letter_groups is out of range")]
         return self._leader_state().configure(token, config)
 
     def reschedule(self, token: Token, changes: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
@@ -389,24 +368,8 @@ class QueueMachine:
         return SCHEDULED_MESSAGES_MAX - len(self.state.scheduled) - uncommitted
 
     def look_at(self, offset: int, now_ms: int) -> tuple[MessageState, int, int, int] | None:
-        """(state, delivery, deadline_ms, sent_ms, 0 = that of its batch) of a message, None for one that is gone.
-
-        As the state of this moment has it; nothing changes by looking. Meaningless for what is no message.
-        """
-        state = self.state
-        entry = state.live.get(offset)
-        if entry is None:
-            due_ms = state.scheduled.due_ms(offset)
-            if due_ms is not None:
-                return MessageState.DELAYED, 0, due_ms, 0
-            waits = state.cursor <= offset < state.log_end and offset not in state.removed_above_cursor
-            return (MessageState.WAITING, 0, 0, 0) if waits else None
-        deadline_ms, delivery, _, sent_ms = entry
-        due_ms = state.due_ms(offset, entry)
-        if due_ms <= now_ms:
-            return MessageState.WAITING, delivery, 0, sent_ms
-        is_leased = delivery and deadline_ms > now_ms
-        return MessageState.IN_FLIGHT if is_leased else MessageState.DELAYED, delivery, due_ms, sent_ms
+        """(state, delivery, deadline_ms, sent_ms, 0 = that of its batch) of a message, None for one that is gone."""
+        return self.state.look_at(offset, now_ms)
 
     def is_tracked(self, offset: int) -> bool:
         """Is the message known by itself: was it handed out, or delayed?"""
@@ -439,17 +402,7 @@ class QueueMachine:
         return self.state.metering is not None
 
     def stats(self, now_ms: int) -> QueueStats:
-        if self._leader is not None:
-            return self._leader.stats(now_ms)
-        state = self.state
-        ready = [entry[3] for offset, entry in state.live.items() if state.due_ms(offset, entry) <= now_ms]
-        delayed = sum(entry[1] == 0 and entry[0] > now_ms for entry in state.live.values())
-        in_flight = len(state.live) - len(ready) - delayed
-        oldest_ms = min(ready, default=0)
-        scheduled = len(state.scheduled)
-        totals = (state.duplicates, state.dead_lettered, state.parked_count)
-        waiting = state.fresh_count + len(ready)
-        return QueueStats(waiting, in_flight, delayed + scheduled, oldest_ms, 0, 0, *totals, scheduled=scheduled)
+        return self.state.stats(now_ms) if self._leader is None else self._leader.stats(now_ms)
 
     def parked_groups(self, after: bytes, groups_max: int) -> list[ParkedGroup]:
         """By name, from the first one behind `after` on; of a leader, which knows how many messages wait."""

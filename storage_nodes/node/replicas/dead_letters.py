@@ -18,8 +18,8 @@ from prometheus_client import Counter
 
 from storage_nodes.limits import DEAD_LETTERS_PER_MOVE_BYTES_MAX
 from storage_nodes.machines.queue.effects import DeadLetter, DeadLetterInfo
-from storage_nodes.machines.queue.headers import group_of
 from storage_nodes.machines.queue.machine import QueueMachine
+from storage_nodes.machines.queue.state.headers import group_of
 from storage_nodes.node.replicas.bodies import BodyReader
 from storage_nodes.node.replicas.leader_context import LeaderContext
 from storage_nodes.protocol.dead_letters import copy_of_dead

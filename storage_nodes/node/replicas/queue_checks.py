@@ -15,7 +15,7 @@ from storage_nodes.limits import (
     VISIBILITY_MS_MAX,
 )
 from storage_nodes.machines.queue.commands import NACKED, uncounted
-from storage_nodes.machines.queue.headers import is_due_time
+from storage_nodes.machines.queue.state.headers import is_due_time
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import AcquireRequest, ChangeVisibilityRequest, VisibilityMode
 from storage_nodes.protocol.records import RecordError, group_and_id, read_headers, section_of

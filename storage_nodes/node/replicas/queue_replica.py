@@ -27,8 +27,8 @@ from storage_nodes.log.node_log import PartitionLog
 from storage_nodes.log.record_batch import BatchHeader, read_header, records_to_fold, usages_of
 from storage_nodes.machines.queue import effects as queue_effects
 from storage_nodes.machines.queue.effects import FreshRange, Keys
-from storage_nodes.machines.queue.headers import group_of, key_of
 from storage_nodes.machines.queue.machine import QueueMachine
+from storage_nodes.machines.queue.state.headers import group_of, key_of
 from storage_nodes.node.plain_counter import PlainCounter
 from storage_nodes.node.replicas.appends import Appends
 from storage_nodes.node.replicas.bodies import BodyReader

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from storage_nodes.limits import REMOVES_PER_CALL_MAX
 from storage_nodes.log.record_batch import read_header, records_to_fold
 from storage_nodes.machines.queue.effects import Effect
-from storage_nodes.machines.queue.headers import group_of
 from storage_nodes.machines.queue.machine import QueueMachine
+from storage_nodes.machines.queue.state.headers import group_of
 from storage_nodes.node.replicas.leader_context import LeaderContext
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError

@@ -21,8 +21,8 @@ from storage_nodes.limits import (
     SCHEDULE_PAGE_MESSAGES_MAX,
 )
 from storage_nodes.machines.queue.effects import Release
-from storage_nodes.machines.queue.headers import release_header
 from storage_nodes.machines.queue.machine import QueueMachine
+from storage_nodes.machines.queue.state.headers import release_header
 from storage_nodes.node.replicas.bodies import read_scattered
 from storage_nodes.node.replicas.leader_context import LeaderContext
 from storage_nodes.node.transport.connections import Token

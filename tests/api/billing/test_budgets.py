@@ -18,6 +18,7 @@ from api.billing.models import BudgetEvent, HourlyUsage, SpendingBudget, Spendin
 from api.billing.pricing.budget_levels import levels_reached
 from api.billing.pricing.periods import BillingPeriod
 from api.billing.settling import UsageRow
+from api.billing.work_notes import FailureSubject, Work
 from api.models import FeedChange
 from api.quotas.actions import stop_sending
 from api.quotas.selectors import holder_of
@@ -310,4 +311,5 @@ def test_round_ends_before_the_next_tick_where_ticks_come_often(monkeypatch: pyt
     now_s = iter([0.0, 1.9, 2.1])
     monkeypatch.setattr(rounds, "monotonic", lambda: next(now_s))
     done: list[int] = []
-    assert rounds._each("test", [1, 2, 3], done.append) == 1 and done == [1]
+    found = rounds._each(Work.MAILS, [1, 2, 3], done.append, lambda number: FailureSubject(str(number)))
+    assert found == 1 and done == [1]

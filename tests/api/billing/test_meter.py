@@ -14,19 +14,22 @@ from api import clock
 from api.accounts.models import Account
 from api.audit.actions import OPERATOR
 from api.billing import provisional
+from api.billing.account_month import month_of
 from api.billing.actions.budgets import BudgetSpec, judge_budgets, put_budget
-from api.billing.actions.plans import ensure_standard_plan
+from api.billing.actions.plans import add_plan_version, ensure_standard_plan
+from api.billing.forecast import forecast_minor
 from api.billing.meter import CostMeter, cost_meter, month_spending
-from api.billing.models import BudgetEvent, MeterReading, SpendingStop
+from api.billing.models import BudgetEvent, MeterReading, PricePlanVersion, SpendingStop
 from api.billing.pipeline import NEVER_READ, answer_now
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import HOUR, Interval, floor_hour
+from api.billing.pricing.terms import parse_terms, terms_document
 from api.billing.provisional import ProvisionalRow, merge_provisional, note_reading, position_of
 from api.billing.settling import UsageRow, settle
 from api.billing.views import METER_BEHIND
 from tests.api.billing.test_invoices import plan
-from tests.api.billing.usage import NOW, QUEUE, settle_rows
-from tests.support.control_plane import Caller
+from tests.api.billing.usage import NOW, QUEUE, make_queue, settle_rows
+from tests.support.control_plane import Caller, new_caller
 
 pytestmark = pytest.mark.django_db
 
@@ -98,7 +101,7 @@ def test_hour_that_is_settled_while_the_meter_is_read_counts_once(account: str) 
 
     def settle_behind(execute: Any, sql: str, *given: Any) -> Any:
         answer = execute(sql, *given)
-        if "hourly_usage" in sql and not done:
+        if "daily_usage" in sql and not done:
             done.append(hour)
             settle_hour([UsageRow(account, hour, QUEUE, 0, "client", sent_units=1100)], hour)
         return answer
@@ -175,3 +178,42 @@ def test_answer_of_now_names_what_is_missing() -> None:
     assert answer_now(month, None, reading, now).missing_from == reading.as_of
     assert answer_now(month, None, MeterReading(as_of=now), now).complete
     assert answer_now(Interval(month.start - HOUR, month.start), month.start, MeterReading(), now).complete
+
+
+def test_forecast_goes_on_at_the_rate_of_the_month_so_far(account: str) -> None:
+    """A fifth of the month knows 1,000 units at 0.001 USD behind 100 free ones: 5,000 in all of it, and the fee."""
+    ensure_standard_plan()
+    plan(account, base_fee_minor=300)
+    settle_rows([UsageRow(account, NOW.start, QUEUE, 0, "client", sent_units=1000)])
+    month = month_of(Account.objects.get(pk=account), NOW, is_provisional=True)
+    assert month is not None
+    fifth = NOW.start + (NOW.end - NOW.start) / 5
+    assert forecast_minor(month, fifth) == 490 + 300
+    assert forecast_minor(month, NOW.end) == forecast_minor(month, NOW.end + 9 * HOUR) == 90 + 300
+    assert forecast_minor(month, NOW.start + 11 * HOUR) is None and forecast_minor(month, None) is None
+
+
+def test_forecast_prices_each_plan_of_the_month_by_its_own_terms(account: str) -> None:
+    from api.billing.actions.plans import assign_plan
+
+    ensure_standard_plan()
+    plan(account)
+    day = NOW.start + 24 * HOUR
+    document = terms_document(parse_terms(PricePlanVersion.objects.get(plan_id="test").terms))
+    document["prices"]["sent_units"] = {"included": True}
+    add_plan_version(OPERATOR, "later", "Later", document, None)
+    assign_plan(OPERATOR, account, "later", day, [])
+    settle_rows([UsageRow(account, NOW.start, QUEUE, 0, "client", sent_units=1000)])
+    month = month_of(Account.objects.get(pk=account), NOW, is_provisional=True)
+    assert month is not None and len(month.spans) == 2
+    known = forecast_minor(month, day)
+    assert known == month.priced.charges_minor, "what comes is included in the later plan"
+
+
+def test_meter_takes_no_row_that_settling_would_refuse(account: str) -> None:
+    other = new_caller().account_id
+    theirs = make_queue(other, "orders")
+    stolen = seen(account, 500)._replace(queue_uuid=theirs)
+    early = seen(account, 500, NOW.start - 300 * 24 * HOUR)
+    assert merge([stolen, early]) == set()
+    assert merge([seen(account, 7)]) == {account}

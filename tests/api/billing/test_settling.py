@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from api.billing import settling
 from api.billing.models import FillLedger, HourlyUsage, QuarantinedUsage
 from api.billing.pricing.periods import HOUR, Interval, floor_hour
 from api.billing.quarantine import Quarantined, note_quarantined
@@ -194,4 +193,4 @@ def test_what_the_pipeline_could_not_read_is_noted_once(caller: Caller) -> None:
 def test_many_rows_are_merged_in_one_run(caller: Caller) -> None:
     rows = [row(caller.account_id, queue_uuid=uuid.UUID(int=number), messages_sent=1) for number in range(1, 20_001)]
     assert settle_rows(rows).merged == 20_000
-    assert settling.merge_run(uuid.uuid4(), hours(0, 1), rows, recount=True) == SettledRun(0, 0, 0)
+    assert settle_rows(rows, recount=True) == SettledRun(0, 0, 0)

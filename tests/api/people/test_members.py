@@ -104,6 +104,9 @@ def test_role_without_the_right_changes_no_member(ann: Visitor, bob: Visitor, ro
         assert refused(set_role(bob, ann, member, "reader")) == (403, "access-denied")
     assert refused(bob.call("DELETE", path(ann, ann))) == (403, "access-denied")
     assert (role_of(ann, ann), role_of(ann, bob)) == ("owner", role)
+    told = AuditEntry.objects.filter(account_id=ann.account_id, action__startswith="refused.").order_by("id")
+    assert [entry.action for entry in told] == ["refused.penstock:ManageOwners", "refused.penstock:ManageMembers"]
+    assert {entry.actor for entry in told} == {f"person:{bob.person_id}"}
 
 
 def test_admin_changes_all_but_owners(ann: Visitor, bob: Visitor) -> None:

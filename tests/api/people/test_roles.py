@@ -14,13 +14,20 @@ ACCOUNT = "123456789012"
 ANN = person_caller(ACCOUNT, "ann")
 READS = {"GetAccount", "ListMembers", "ListKeys", "ListAuditEntries", "sqs:GetQueueAttributes"}
 WORKS = READS | {"PeekMessages", "RemoveMessage", "sqs:SetQueueAttributes"}
-RUNS = WORKS | {"ManageMembers", "CreateKey", "UpdateAccount"}
+MONEY = {
+    f"billing:{name}"
+    for name in (
+        "GetUsage", "GetMeter", "ListInvoices", "GetInvoice", "ListBudgets", "PutBudget", "DeleteBudget", "ListPlans",
+        "ListCredits",
+    )
+}  # fmt: skip
+RUNS = WORKS | MONEY | {"ManageMembers", "CreateKey", "UpdateAccount"}
 EXPECTED = {
     "owner": RUNS | {"CloseAccount", "ManageOwners"},
     "admin": RUNS,
     "developer": WORKS,
     "reader": READS,
-    "billing": {"GetAccount"},
+    "billing": MONEY | {"GetAccount"},
 }
 
 
@@ -56,6 +63,8 @@ def test_each_role_may_do_what_the_page_says() -> None:
         ("penstock:AttachPolicy", "owner admin"),
         ("penstock:UpdateAccount", "owner admin"),
         ("penstock:RequestQuota", "owner admin"),
+        ("penstock:GetDefinitions", "owner admin developer reader"),
+        ("penstock:ImportDefinitions", "owner admin developer"),
         ("billing:PutBudget", "owner admin billing"),
     ],
 )

@@ -43,9 +43,11 @@ CLOSED = {"PENSTOCK_NODE_DISK_RESERVE_BYTES": str(1 << 60)}
 SLOW_FSYNC_S = 0.3
 # A client asks again for so long before it tells of the refusal.
 REFUSED_WITHIN_S = 2.0
-# A node whose syncs are slow while a file is there.
+# A node whose syncs are slow while a file is there. It looks at them often.
 SLOW_NODE = """
 import os, runpy, time
+from storage_nodes import limits
+limits.CARE_INTERVAL_MS = 500
 real = os.fdatasync
 def slow(fd):
     if os.path.exists({flag!r}):

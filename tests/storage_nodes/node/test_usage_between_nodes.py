@@ -92,11 +92,5 @@ async def scenario(cluster: StorageCluster) -> None:
     await client.close()
 
 
-def test_usage_is_exported_on_demand_and_through_the_kill_of_a_leader() -> None:
-    cluster = StorageCluster()
-    try:
-        cluster.start_all()
-        asyncio.run(asyncio.wait_for(scenario(cluster), 120))
-    finally:
-        cluster.stop()
-        cluster.remove()
+def test_usage_is_exported_on_demand_and_through_the_kill_of_a_leader(cluster: StorageCluster) -> None:
+    asyncio.run(asyncio.wait_for(scenario(cluster), 120))

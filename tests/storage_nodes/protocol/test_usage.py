@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage_nodes.log.record_batch import build_batch, read_header, usages_of, verify_batch
-from storage_nodes.machines.queue.metering import Window
+from storage_nodes.machines.queue.effects import MeteredHour
 from storage_nodes.protocol.records import decode_body, encode_body
 from storage_nodes.protocol.usage import MIXED, Origin, moved_key, size_field, sum_of, unpack_sum, usage_key, usage_of
 from storage_nodes.protocol.usage_records import NO_QUEUE, queue_of_tag, window_record
@@ -75,7 +75,7 @@ def test_batch_without_usage_says_so() -> None:
 
 def test_window_record_has_the_golden_bytes() -> None:
     hour_ms = 498_192 * 3_600_000
-    window = Window(hour_ms, hour_ms + 3_600_000, 1_000, 10, ((1, 1, 0, 0, 0, 0, 0, 10, 0, 1, 0),))
+    window = MeteredHour(hour_ms, hour_ms + 3_600_000, 1_000, 10, ((1, 1, 0, 0, 0, 0, 0, 10, 0, 1, 0),))
     record = decode_body(window_record("one", 7, "100000000001", bytes(15) + b"\x01", window))
     assert record.key is not None and record.key.hex() == GOLDEN_KEY
     assert record.value.hex() == GOLDEN_WINDOW

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.storage_cluster import StorageCluster
 from storage_nodes.model import PartitionKind, format_node_list
+from tests.support.java import SOON_COMPILED
 from tests.workers.spark_jobs.frames import java_or_skip
 from tests.workers.spark_jobs.streams import Streams
 
@@ -24,9 +25,8 @@ def spark() -> Iterator[SparkSession]:
     in_earnest = sessions.settings
 
     def soon_compiled(*given: Any) -> dict[str, str]:
-        """Without the second compiler, which would take a core for code that runs a few times."""
         options = in_earnest(*given)
-        java = f"{options['spark.driver.extraJavaOptions']} -XX:TieredStopAtLevel=1"
+        java = f"{options['spark.driver.extraJavaOptions']} {SOON_COMPILED}"
         return {**options, "spark.driver.extraJavaOptions": java}
 
     with pytest.MonkeyPatch.context() as patch:

@@ -24,6 +24,7 @@ from api.billing.models import HourlyUsage, QuarantinedUsage
 from storage_nodes.protocol.usage import Origin
 from tests.api.billing.usage import open_since
 from tests.support.control_plane import Caller
+from tests.support.java import OF_JVMS
 from tests.workers.spark_jobs.frames import QUEUE, counters, encode_record, java_or_skip, window
 from tests.workers.spark_jobs.streams import Streams
 from workers.spark_jobs.jobs.settle import settle_hours
@@ -33,7 +34,7 @@ from workers.spark_jobs.limits import HOUR_MS
 from workers.spark_jobs.schemas.frames import STREAM_RECORDS
 from workers.spark_jobs.schemas.usage_record import RequestReport, RequestRow, UsageWindow
 from workers.spark_jobs.spans import HourSpan
-from workers.usage.settling import merge_settlement
+from workers.usage.settling import begin_settlement, merge_settlement
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -67,6 +68,7 @@ def test_settlement_of_a_lake_is_merged_and_again_changes_nothing(
     ingest_records(lake, spark.createDataFrame(rows, STREAM_RECORDS), "a", SPAN.to_ms)
     for number in range(2):
         answer = settle_hours(spark, lake, SPAN, str(RUN), SPAN.to_ms)
+        begin_settlement(RUN, SPAN)
         merged = merge_settlement(Path(answer["directory"]), RUN, SPAN)
         assert (merged.merged, merged.removed, merged.quarantined) == ((5, 0, 1), (0, 0, 1))[number]
     found = HourlyUsage.objects.order_by("hour", "partition_id", "origin").values_list(
@@ -92,7 +94,7 @@ def spark_class(name: str, *arguments: str, log: Path) -> subprocess.Popen[bytes
 
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
     settings = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", "SPARK_NO_DAEMONIZE": "1"}
-    environment = {**os.environ, **settings, "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, **OF_JVMS, **settings, "PYSPARK_PYTHON": sys.executable}
     environment.pop("PYTHONPATH", None)  # the code comes with the job
     with log.open("wb") as output:
         return subprocess.Popen(
@@ -135,7 +137,7 @@ def test_same_job_runs_on_a_standalone_cluster(master: str, streams: Streams, tm
     streams.append(0, encode_record(january(0)), encode_record(january(1)), b"rubbish")
     command = [sys.executable, "-m", "workers.spark_jobs", "ingest", "--lake", str(tmp_path / "lake")]
     command += ["--cluster-id", streams.cluster.cluster_id, "--nodes", streams.nodes]
-    environment = {**os.environ, "SPARK_MASTER": master, "PENSTOCK_SPARK_MEMORY_MIB": "512"}
+    environment = {**os.environ, **OF_JVMS, "SPARK_MASTER": master, "PENSTOCK_SPARK_MEMORY_MIB": "512"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=JOB_S_MAX)
     assert done.returncode == 0, done.stderr[-3000:]
     answer = json.loads(done.stdout.splitlines()[-1])

@@ -1,4 +1,6 @@
-"""`manage.py operate_accounts list | suspend|resume|close|reopen ACCOUNT [--reason TEXT]`: for operators.
+"""`manage.py operate_accounts list | suspend|resume|close|reopen ACCOUNT [--reason TEXT]
+                                  | configure ACCOUNT [--deletion-protection on|off] [--deletion-grace-days N]`: for
+operators.
 
 Answers are JSON on stdout.
 """
@@ -12,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import Count, QuerySet
 
+from api.accounts.actions import AccountError, set_deletion_rules
 from api.accounts.models import AccessKey, Account
 from api.audit.actions import OPERATOR
 from api.iam.naming import account_named
@@ -25,12 +28,17 @@ class Command(BaseCommand):
     help = "List accounts, or move one to another state."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("verb", choices=["list", "suspend", "resume", "close", "reopen"])
+        parser.add_argument("verb", choices=["list", "suspend", "resume", "close", "reopen", "configure"])
         parser.add_argument("account", nargs="?", default="", help="name or id")
+        parser.add_argument("--deletion-protection", choices=["on", "off"])
+        parser.add_argument("--deletion-grace-days", type=int)
         parser.add_argument("--reason", default="", help="kept with the account and in the audit trail")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        answer = _list() if options["verb"] == "list" else _move(options)
+        if options["verb"] == "list":
+            answer: Any = _list()
+        else:
+            answer = _configure(options) if options["verb"] == "configure" else _move(options)
         self.stdout.write(json.dumps(answer, cls=DjangoJSONEncoder))
 
 
@@ -77,3 +85,15 @@ def _move(options: dict[str, Any]) -> dict[str, Any]:
     except PeopleError as error:
         raise CommandError(error.detail) from None
     return {"account_id": account_id, "state": life.state, "closes_at": life.closes_at}
+
+
+def _configure(options: dict[str, Any]) -> dict[str, Any]:
+    account_id, protection = account_named(options["account"]).id, options["deletion_protection"]
+    wanted = None if protection is None else protection == "on"
+    try:
+        account = set_deletion_rules(OPERATOR, account_id, wanted, options["deletion_grace_days"])
+    except AccountError as error:
+        raise CommandError(str(error)) from None
+    said = "on" if account.deletion_protection else "off"
+    rules = f"deletion protection {said}, deleted queues are kept for {account.deletion_grace_days} days"
+    return {"account_id": account_id, "rules": rules}

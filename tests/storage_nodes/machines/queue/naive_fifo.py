@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from storage_nodes.limits import PURGE_INTERVAL_MS
 from storage_nodes.log.record_batch import BatchHeader, iterate_bodies
 from storage_nodes.machines.queue import commands
-from storage_nodes.machines.queue.retry import RetryPolicy
+from storage_nodes.machines.queue.state.retry import RetryPolicy
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP, decode_body

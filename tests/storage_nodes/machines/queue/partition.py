@@ -30,8 +30,8 @@ from storage_nodes.machines.queue.effects import (
     Refuse,
     Release,
 )
-from storage_nodes.machines.queue.headers import group_of, key_of
 from storage_nodes.machines.queue.machine import QueueMachine
+from storage_nodes.machines.queue.state.headers import group_of, key_of
 from storage_nodes.node.replicas.scheduled import released_copy
 from storage_nodes.protocol.messages import QueueConfig, RetryKind
 from storage_nodes.protocol.records import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from storage_nodes.machines.queue.checkpoint import decode_checkpoint
-from storage_nodes.machines.queue.configs import config_of
 from storage_nodes.machines.queue.machine import QueueMachine
+from storage_nodes.machines.queue.state.checkpoint import decode_checkpoint
+from storage_nodes.machines.queue.state.configs import config_of
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import NOT_TAKEN, QueueConfig
 from storage_nodes.protocol.records import decode_body, origin_offset

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from storage_nodes.limits import DEDUP_IDS_MAX
-from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.machine import QueueMachine
+from storage_nodes.machines.queue.state.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.protocol.messages import QueueConfig
 from tests.storage_nodes.machines.queue.partition import Partition, offsets_of, receipts_of
 from tests.support.covers import covers

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from storage_nodes.limits import LOOKAHEAD_RUNS_MAX, NOISY_IN_FLIGHT_MIN, RETENTION_MS_MIN
-from storage_nodes.machines.queue import keyed_leader
-from storage_nodes.machines.queue.keyed_leader import KeyedLeader
+from storage_nodes.machines.queue.leader import keyed_leader
+from storage_nodes.machines.queue.leader.keyed_leader import KeyedLeader
 from storage_nodes.protocol.messages import QueueConfig
 from tests.storage_nodes.machines.queue.partition import Partition, offsets_of, receipts_of
 
@@ -103,7 +103,7 @@ def test_message_that_came_back_again_and_again_does_not_wait_for_ever(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each time it goes behind the other one, and none of the two behind messages of a day."""
-    monkeypatch.setattr("storage_nodes.machines.queue.backlog._GARBAGE_MAX", 10)
+    monkeypatch.setattr("storage_nodes.machines.queue.delivery.backlog._GARBAGE_MAX", 10)
     first, second = partition.send_tagged((b"a", b"x"), (b"b", b"y"))
     for number in range(200):
         assert offsets_of(partition.acquire(number, 1, visibility_ms=0)) == [(first, second)[number % 2]]
@@ -198,8 +198,8 @@ def test_too_many_stretches_taken_out_fall_back_to_the_order_of_the_log(
 
 def test_flood_in_front_is_a_bounded_number_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     partition = Partition(fetch_batches_max=1)
-    monkeypatch.setattr("storage_nodes.machines.queue.backlog.LOOKAHEAD_RUNS_MAX", 50)
-    monkeypatch.setattr("storage_nodes.machines.queue.backlog.SIGHT_RUNS_NEAR", 10)
+    monkeypatch.setattr("storage_nodes.machines.queue.delivery.backlog.LOOKAHEAD_RUNS_MAX", 50)
+    monkeypatch.setattr("storage_nodes.machines.queue.delivery.backlog.SIGHT_RUNS_NEAR", 10)
     for number in range(40):
         partition.send_tagged(*[FLOOD, (b"", b"")] * 3)
         partition.now_ms += number % 2
@@ -213,7 +213,7 @@ def test_flood_in_front_is_a_bounded_number_of_runs(monkeypatch: pytest.MonkeyPa
 
 
 def test_batches_that_are_used_up_do_not_blind_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage_nodes.machines.queue.backlog.LOOKAHEAD_RUNS_MAX", 20)
+    monkeypatch.setattr("storage_nodes.machines.queue.delivery.backlog.LOOKAHEAD_RUNS_MAX", 20)
     partition = Partition()
     keeps_the_desk = partition.acquire("first", visibility_ms=1_000_000, wait_ms=1_000)
     assert keeps_the_desk is None

@@ -296,7 +296,7 @@ def test_attempt_is_forgotten_after_five_minutes(partition: Partition, after_ms:
 def test_attempts_beyond_the_limit_are_forgotten_oldest_first(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage_nodes.machines.queue.fifo_state.ATTEMPTS_MAX", 2)
+    monkeypatch.setattr("storage_nodes.machines.queue.state.fifo_state.ATTEMPTS_MAX", 2)
     send(partition, "abc")
     for name in ("x", "y", "z"):
         partition.acquire(name, 1, attempt=name.encode())
@@ -353,9 +353,9 @@ def test_what_was_taken_behind_a_locked_group_is_one_range_however_much_it_is(pa
 def test_group_beyond_the_read_ahead_is_found_when_it_is_asked_for(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("groups", "fifo_leader"):
+    for module in ("delivery.groups", "leader.fifo_leader"):
         monkeypatch.setattr(f"storage_nodes.machines.queue.{module}.FIFO_READ_AHEAD_MESSAGES_MAX", 20)
-    monkeypatch.setattr("storage_nodes.machines.queue.fifo_leader.READ_AHEAD_MESSAGES_MAX", 4)
+    monkeypatch.setattr("storage_nodes.machines.queue.leader.fifo_leader.READ_AHEAD_MESSAGES_MAX", 4)
     send(partition, "a" * 15)
     send(partition, "b" * 3)
     (far,) = send(partition, "c" * 30)[-1:]
@@ -367,9 +367,9 @@ def test_group_beyond_the_read_ahead_is_found_when_it_is_asked_for(
 
 
 def read_little_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("groups", "fifo_leader"):
+    for module in ("delivery.groups", "leader.fifo_leader"):
         monkeypatch.setattr(f"storage_nodes.machines.queue.{module}.FIFO_READ_AHEAD_MESSAGES_MAX", 4)
-    monkeypatch.setattr("storage_nodes.machines.queue.fifo_leader.READ_AHEAD_MESSAGES_MAX", 2)
+    monkeypatch.setattr("storage_nodes.machines.queue.leader.fifo_leader.READ_AHEAD_MESSAGES_MAX", 2)
 
 
 def test_delayed_message_beyond_the_read_ahead_waits_for_what_stands_in_front_of_it(
@@ -423,7 +423,7 @@ def test_statistics_count_groups_and_locks(partition: Partition) -> None:
 
 @pytest.fixture
 def room_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("groups", "fifo_leader"):
+    for module in ("delivery.groups", "leader.fifo_leader"):
         monkeypatch.setattr(f"storage_nodes.machines.queue.{module}.FIFO_READ_AHEAD_MESSAGES_MAX", 2)
 
 

@@ -11,7 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from storage_nodes.machines.queue import backlog, fairness, keyed_leader
+from storage_nodes.machines.queue.delivery import backlog, fairness
+from storage_nodes.machines.queue.leader import keyed_leader
 from tests.storage_nodes.machines.queue.partition import RETRY_FIELDS
 from tests.storage_nodes.machines.queue.test_queue_model import QueueAgainstModel
 

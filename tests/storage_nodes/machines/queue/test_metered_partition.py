@@ -8,9 +8,9 @@ import pytest
 
 from storage_nodes.log.record_batch import build_batch, read_header, records_to_fold, usages_of
 from storage_nodes.machines.queue.commands import USAGE_EXPORTED, decode_command
-from storage_nodes.machines.queue.effects import ExportUsage
+from storage_nodes.machines.queue.effects import ExportUsage, MeteredHour
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.queue.metering import HOUR_MS, Window
+from storage_nodes.machines.queue.state.metering import HOUR_MS
 from storage_nodes.protocol.messages import QueueConfig
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DUE, HEADER_GROUP, encode_body
 from storage_nodes.protocol.usage import Origin, sum_of, usage_key
@@ -48,13 +48,13 @@ def partition(request: pytest.FixtureRequest) -> Iterator[Partition]:
     assert again.checkpoint() == made.leader.checkpoint()
 
 
-def open_window(partition: Partition) -> Window:
+def open_window(partition: Partition) -> MeteredHour:
     meter = partition.leader.state.metering
     assert meter is not None
     return meter.window()
 
 
-def rows(window: Window) -> dict[int, tuple[int, ...]]:
+def rows(window: MeteredHour) -> dict[int, tuple[int, ...]]:
     return {row[0]: row[1:] for row in window.origins}
 
 

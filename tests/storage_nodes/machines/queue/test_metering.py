@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage_nodes.limits import USAGE_WINDOWS_HELD_MAX
-from storage_nodes.machines.queue.metering import (
+from storage_nodes.machines.queue.effects import MeteredHour
+from storage_nodes.machines.queue.state.metering import (
     DELETED,
     DELIVERED,
     DELIVERED_BYTES,
@@ -18,7 +19,6 @@ from storage_nodes.machines.queue.metering import (
     SENT_UNITS,
     Metering,
     Totals,
-    Window,
 )
 from storage_nodes.protocol.usage import Origin
 
@@ -26,7 +26,7 @@ START_MS = 490_000 * HOUR_MS
 CLIENT, REDRIVE = int(Origin.CLIENT), int(Origin.REDRIVE)
 
 
-def counters(window: Window, origin: int = CLIENT) -> list[int]:
+def counters(window: MeteredHour, origin: int = CLIENT) -> list[int]:
     return next(list(row[1:]) for row in window.origins if row[0] == origin)
 
 
@@ -46,7 +46,7 @@ def test_window_closes_with_the_first_entry_of_a_later_hour() -> None:
     assert counters(window)[SENT] == 1
     assert counters(window)[SENT_BYTES] == 10
     assert counters(window)[SENT_UNITS] == 1
-    assert meter.window() == Window(START_MS + HOUR_MS, START_MS + HOUR_MS, 0, 10, ())
+    assert meter.window() == MeteredHour(START_MS + HOUR_MS, START_MS + HOUR_MS, 0, 10, ())
 
 
 def test_storage_is_integrated_from_the_beginning_of_the_hour_and_no_further_back() -> None:
@@ -194,7 +194,7 @@ steps = st.lists(
 @given(steps)
 def test_latest_records_of_all_hours_and_the_open_window_sum_up_to_the_totals(walk: list[tuple[str, int, int]]) -> None:
     meter, now_ms = Metering(START_MS), START_MS
-    said: dict[int, Window] = {}
+    said: dict[int, MeteredHour] = {}
     totals = Totals(0, 0, 0, 0)
     sent = sent_bytes = 0
     for what, number, size in walk:
@@ -228,7 +228,7 @@ def test_latest_records_of_all_hours_and_the_open_window_sum_up_to_the_totals(wa
     assert sum(row[DELETED] for row in rows) == totals.deleted
 
 
-def _export(meter: Metering, said: dict[int, Window]) -> None:
+def _export(meter: Metering, said: dict[int, MeteredHour]) -> None:
     for window in meter.closed:
         earlier = said.get(window.hour_ms)
         assert earlier is None or earlier.until_ms < window.until_ms or earlier == window

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage_nodes.machines.queue.offset_ranges import OffsetRanges
+from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
 
 _SPANS = st.tuples(st.integers(0, 60), st.integers(1, 8))
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from storage_nodes.limits import PURGE_INTERVAL_MS
-from storage_nodes.machines.queue import fifo_leader
+from storage_nodes.machines.queue.leader import fifo_leader
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import ParkedGroup, QueueConfig

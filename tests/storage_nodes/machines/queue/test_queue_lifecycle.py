@@ -11,10 +11,10 @@ from storage_nodes.limits import (
     PURGE_INTERVAL_MS,
     RETENTION_MS_MIN,
 )
-from storage_nodes.machines.queue.checkpoint import CheckpointError
 from storage_nodes.machines.queue.commands import COMMAND_ITEMS_MAX
 from storage_nodes.machines.queue.effects import Answer, Deliver, Fetch, Pick, Propose, Refuse
 from storage_nodes.machines.queue.machine import QueueMachine
+from storage_nodes.machines.queue.state.checkpoint import CheckpointError
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
 from tests.storage_nodes.machines.queue.partition import (

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from storage_nodes.limits import RETENTION_MS_DEFAULT, RETENTION_MS_MIN
 from storage_nodes.machines.queue.commands import NACKED, uncounted
-from storage_nodes.machines.queue.retry import RetryPolicy
+from storage_nodes.machines.queue.state.retry import RetryPolicy
 from storage_nodes.protocol.deliveries import released
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig

@@ -7,7 +7,7 @@ import pytest
 
 from storage_nodes.machines.queue.commands import NACKED, uncounted
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.queue.retry import RetryPolicy
+from storage_nodes.machines.queue.state.retry import RetryPolicy
 from storage_nodes.protocol.deliveries import RELEASES_MAX, receives_of, released
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import MessageState, QueueConfig, RetryKind

@@ -7,11 +7,12 @@ import random
 import msgspec
 import pytest
 
-from storage_nodes.limits import RELEASE_PAUSE_MS, RELEASES_AT_ONCE_MAX, RETENTION_MS_MIN, SCHEDULE_MS_MAX
-from storage_nodes.machines.queue.checkpoint import CheckpointError
+from storage_nodes.limits import RELEASE_PAUSE_MS, RETENTION_MS_MIN, SCHEDULE_MS_MAX
 from storage_nodes.machines.queue.effects import Release
+from storage_nodes.machines.queue.leader import releases
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.queue.schedule import CHUNK_PAIRS_MAX, Schedule
+from storage_nodes.machines.queue.state.checkpoint import CheckpointError
+from storage_nodes.machines.queue.state.schedule import CHUNK_PAIRS_MAX, Schedule
 from storage_nodes.node.replicas.scheduled import released_copy
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import MessageState, QueueConfig
@@ -96,13 +97,15 @@ def test_messages_follow_each_other_in_the_order_of_their_due_times() -> None:
     assert _origins(partition, "all") == [later[1], later[3], later[2], later[0]]
 
 
-def test_many_that_are_due_at_once_come_slice_by_slice() -> None:
+def test_many_that_are_due_at_once_come_slice_by_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once_max = 100
+    monkeypatch.setattr(releases, "RELEASES_AT_ONCE_MAX", at_once_max)
     partition = Partition()
-    count = 2 * RELEASES_AT_ONCE_MAX + 7
+    count = 2 * at_once_max + 7
     partition.schedule(b"+1000", count)
     partition.pass_ms(1_000)
     sizes = [len(effect.messages) for effect in partition.effects if isinstance(effect, Release)]
-    assert sizes == [RELEASES_AT_ONCE_MAX, RELEASES_AT_ONCE_MAX, 7]
+    assert sizes == [at_once_max, at_once_max, 7]
     assert partition.counts() == (count, 0, 0)
     partition.check()
 

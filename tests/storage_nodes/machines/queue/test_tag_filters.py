@@ -121,7 +121,7 @@ def test_matching_messages_behind_a_long_backlog_are_read_for(partition: Partiti
 
 
 def test_filtered_receive_whose_matches_are_out_of_sight_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage_nodes.machines.queue.backlog.LOOKAHEAD_RUNS_MAX", 20)
+    monkeypatch.setattr("storage_nodes.machines.queue.delivery.backlog.LOOKAHEAD_RUNS_MAX", 20)
     partition = Partition(fetch_batches_max=1)
     for _ in range(20):
         partition.send_tagged(BLUE, NONE)
@@ -137,7 +137,7 @@ def test_filtered_receive_whose_matches_are_out_of_sight_is_refused(monkeypatch:
 def test_filtered_receive_is_refused_when_too_much_was_taken_out(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage_nodes.machines.queue.keyed_leader.TAKEN_AHEAD_RANGES_MAX", 3)
+    monkeypatch.setattr("storage_nodes.machines.queue.leader.keyed_leader.TAKEN_AHEAD_RANGES_MAX", 3)
     sent = partition.send_tagged(*[BLUE, RED] * 5)
     picks = partition.acquire("red", 3, tags=(b"red",))
     partition.delete("d", receipts_of(picks))
@@ -213,7 +213,7 @@ def test_scheduled_message_that_came_while_nothing_waited_and_the_view_had_no_ro
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fold's cursor passes it as it comes; read from the log later it would look like one that waits."""
-    monkeypatch.setattr("storage_nodes.machines.queue.backlog.LOOKAHEAD_TAG_QUEUES_MAX", 2)
+    monkeypatch.setattr("storage_nodes.machines.queue.delivery.backlog.LOOKAHEAD_TAG_QUEUES_MAX", 2)
     partition.send_tagged(RED, BLUE)
     partition.acquire("first", visibility_ms=1_000)
     partition.commit()

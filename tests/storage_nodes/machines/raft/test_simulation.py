@@ -272,34 +272,35 @@ def waits_for_the_commit_of_a_configuration(patch: Patch) -> None:
     patch.setattr(Membership, "read", read)
 
 
-PLANTED: list[Callable[[Patch], None]] = [
-    truncates_on_a_shorter_append,
-    commits_entries_of_older_epochs,
-    answers_votes_before_they_are_durable,
-    forgets_its_vote,
-    votes_for_less_complete_logs,
-    acknowledges_before_fsync,
-    counts_what_the_leader_has_not_synced,
-    counts_a_follower_as_far_as_it_was_sent,
-    serves_before_the_epoch_start_is_committed,
-    commits_on_half_of_the_voters,
-    follows_a_leader_of_an_older_epoch,
-    never_sends_again,
-    believes_a_leader_that_asks_for_votes,
-    gives_up_after_one_campaign,
-    counts_the_votes_of_suspects,
-    installs_a_snapshot_over_newer_state,
-    counts_acknowledgements_of_learners_and_removed_voters,
-    changes_before_a_commit_in_the_own_epoch,
-    makes_two_changes_at_once,
-    keeps_a_configuration_that_was_cut_off,
-    waits_for_the_commit_of_a_configuration,
-]
+# With the first seed that catches it. Where the machine's draws have changed, another one does.
+PLANTED: dict[Callable[[Patch], None], int] = {
+    truncates_on_a_shorter_append: 1,
+    commits_entries_of_older_epochs: 1,
+    answers_votes_before_they_are_durable: 0,
+    forgets_its_vote: 0,
+    votes_for_less_complete_logs: 3,
+    acknowledges_before_fsync: 0,
+    counts_what_the_leader_has_not_synced: 2,
+    counts_a_follower_as_far_as_it_was_sent: 0,
+    serves_before_the_epoch_start_is_committed: 1,
+    commits_on_half_of_the_voters: 0,
+    follows_a_leader_of_an_older_epoch: 5,
+    never_sends_again: 0,
+    believes_a_leader_that_asks_for_votes: 71,
+    gives_up_after_one_campaign: 0,
+    counts_the_votes_of_suspects: 215,
+    installs_a_snapshot_over_newer_state: 19,
+    counts_acknowledgements_of_learners_and_removed_voters: 1,
+    changes_before_a_commit_in_the_own_epoch: 4,
+    makes_two_changes_at_once: 1,
+    keeps_a_configuration_that_was_cut_off: 28,
+    waits_for_the_commit_of_a_configuration: 1,
+}
 
 
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_simulation_planted_bug_is_caught(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     plant(monkeypatch)
     with pytest.raises(BrokenPromise):
-        for seed in range(SEEDS_TO_CATCH_MAX):
+        for seed in (PLANTED[plant], *range(SEEDS_TO_CATCH_MAX)):
             run_seed(seed)

@@ -1,0 +1,154 @@
+"""What a document would change of an account: one line for each queue and policy that it names.
+
+Nothing is taken away that the document does not name. A queue that is there gets the attributes and tags of the
+document, and the defaults where it says nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+
+from api.definitions.document import Definitions, PolicyDefinition, QueueDefinition
+from api.iam.authorisation import Targets, require
+from api.iam.documents import stored_form
+from api.iam.errors import AccessDenied, IamError
+from api.iam.origins import encryption_key_of
+from api.iam.selectors import policy_of
+from api.internal.principal import ForwardedPrincipal
+from api.queues import attributes as rules
+from api.queues.attributes import QueueProblem
+from api.queues.models import Queue
+from api.queues.selectors import queue_of
+from frontend.authz.actions import MANAGEMENT_OPERATIONS
+from frontend.queues.extensions import PAUSED
+
+# Whether a queue gives messages now is its state, and no definition.
+STATE = frozenset({PAUSED})
+
+
+class ChangeKind(enum.StrEnum):
+    CREATE = "create"
+    UPDATE = "update"
+    NONE = "none"
+    REFUSED = "refused"
+
+
+class Difference(NamedTuple):
+    """Of an attribute, a tag (`tag:KEY`), or the text of a policy. "" = there is none."""
+
+    field: str
+    before: str
+    after: str
+
+
+class DefinitionChange(NamedTuple):
+    """`what` is queue or policy; `problem` says why it is refused."""
+
+    what: str
+    name: str
+    kind: ChangeKind
+    differences: tuple[Difference, ...] = ()
+    problem: str = ""
+
+
+def compare(principal: ForwardedPrincipal, definitions: Definitions) -> list[DefinitionChange]:
+    """For this caller: what it may not do is refused here already."""
+    queues = [_guarded("queue", one.name, partial(_queue_change, principal, one)) for one in definitions.queues]
+    return queues + [
+        _guarded("policy", one.name, partial(_policy_change, principal, one)) for one in definitions.policies
+    ]
+
+
+def digest_of(changes: list[DefinitionChange]) -> str:
+    """The same for the same changes: what is applied is what was shown."""
+    return hashlib.sha256(msgspec.json.encode(changes)).hexdigest()[:32]
+
+
+def attributes_asked(definition: QueueDefinition) -> dict[str, str]:
+    """In normal form. Raises QueueProblem."""
+    name = rules.check_name(definition.name)
+    fifo = {"FifoQueue": "true"} if rules.is_fifo(name) else {}
+    return rules.check_new({**fifo, **definition.attributes}, name)
+
+
+def attribute_changes(queue: Queue, definition: QueueDefinition) -> dict[str, str]:
+    """What makes the queue's attributes those of the document. Raises QueueProblem."""
+    asked = attributes_asked(definition)
+    wanted = rules.merged(rules.defaults_of(queue.name), asked)
+    stored = {name: value for name, value in queue.attributes.items() if name not in STATE or name in asked}
+    change = {
+        name: wanted.get(name, "")
+        for name in sorted({*stored, *wanted})
+        if stored.get(name, "") != wanted.get(name, "")
+    }
+    if change.get("KmsMasterKeyId"):
+        change.pop("SqsManagedSseEnabled", None)  # goes with the key
+    return rules.check_change(change, queue.name) if change else {}
+
+
+def tag_changes(queue: Queue, definition: QueueDefinition) -> tuple[dict[str, str], list[str]]:
+    """Tags to be set, and keys to be taken away. Raises QueueProblem."""
+    tags = rules.check_tags(definition.tags) if definition.tags else {}
+    given = {key: value for key, value in tags.items() if queue.tags.get(key) != value}
+    return given, sorted(key for key in queue.tags if key not in tags)
+
+
+def _guarded(what: str, name: str, look: Callable[[], DefinitionChange]) -> DefinitionChange:
+    try:
+        return look()
+    except QueueProblem as error:
+        return DefinitionChange(what, name, ChangeKind.REFUSED, problem=error.message)
+    except IamError as error:
+        return DefinitionChange(what, name, ChangeKind.REFUSED, problem=error.text)
+    except AccessDenied as error:
+        return DefinitionChange(what, name, ChangeKind.REFUSED, problem=str(error))
+
+
+def _queue_change(principal: ForwardedPrincipal, definition: QueueDefinition) -> DefinitionChange:
+    name, account_id = definition.name, principal.account_id
+    asked = attributes_asked(definition)
+    tags = rules.check_tags(definition.tags) if definition.tags else {}
+    key = encryption_key_of(account_id, asked)
+    queue = queue_of(account_id, name)
+    if queue is None:
+        targets = Targets(name, tags=tags, tag_keys=tuple(tags), encryption_key=key)
+        require(principal, MANAGEMENT_OPERATIONS["queues.create"], targets)
+        return DefinitionChange("queue", name, ChangeKind.CREATE, _differences({}, asked, {}, tags))
+    change = attribute_changes(queue, definition)
+    given, taken = tag_changes(queue, definition)
+    if not (change or given or taken):
+        return DefinitionChange("queue", name, ChangeKind.NONE)
+    may = MANAGEMENT_OPERATIONS["queues.update"]
+    require(principal, may, Targets(name, tags=given, tag_keys=tuple(given), encryption_key=key if change else ""))
+    if taken:
+        require(principal, may, Targets(name, tag_keys=tuple(taken)))
+    after_tags = {**given, **dict.fromkeys(taken, "")}
+    differences = _differences(queue.attributes, change, queue.tags, after_tags)
+    return DefinitionChange("queue", name, ChangeKind.UPDATE, differences)
+
+
+def _policy_change(principal: ForwardedPrincipal, definition: PolicyDefinition) -> DefinitionChange:
+    name, text = definition.name, stored_form(definition.policy)
+    stored = policy_of(principal.account_id, name)
+    if stored is not None and stored.text == text:
+        return DefinitionChange("policy", name, ChangeKind.NONE)
+    if stored is None:
+        require(principal, MANAGEMENT_OPERATIONS["policies.create"], Targets(item=name))
+        return DefinitionChange("policy", name, ChangeKind.CREATE, (Difference("policy", "", text),))
+    require(principal, MANAGEMENT_OPERATIONS["policies.update"], Targets(item=name))
+    return DefinitionChange("policy", name, ChangeKind.UPDATE, (Difference("policy", stored.text, text),))
+
+
+def _differences(
+    before: Mapping[str, str], after: Mapping[str, str], tags: Mapping[str, str], after_tags: Mapping[str, str]
+) -> tuple[Difference, ...]:
+    """Of what `after` and `after_tags` name."""
+    attributes = [Difference(name, before.get(name, ""), value) for name, value in sorted(after.items())]
+    marks = [Difference(f"tag:{key}", tags.get(key, ""), value) for key, value in sorted(after_tags.items())]
+    return (*(one for one in attributes if one.field != "FifoQueue"), *marks)

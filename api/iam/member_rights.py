@@ -1,0 +1,95 @@
+"""What a member of an account may do, for pages.
+
+By its role, and by the policies that are attached to it or to a group of it: these can be about some queues, keys,
+policies and groups only. The policy of a queue is not weighed here: a front end does that for messages, and a page is
+where the policy can be repaired.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import cached_property
+
+from api.iam.authorisation import Targets, is_made, names_of
+from api.iam.errors import AccessDenied
+from api.iam.selectors import attached_policies
+from api.people.models import AccountMembership
+from api.people.roles import MemberRole, role_policy
+from api.queues.selectors import queue_of
+from api.settings.environment import environment
+from frontend.authz import CompiledPolicy, Decision, RequestContext, evaluate, join_policies, refusal_text
+from frontend.authz.actions import MANAGEMENT_OPERATIONS, Demand, Target, resource_arn
+from frontend.authz.request_context import NO_TAGS, Tags, person_caller
+
+_OF_QUEUES = frozenset((Target.QUEUE, Target.DEAD_LETTER_QUEUE, Target.DESTINATION))
+
+
+class MemberRights:
+    """Looks at the database when it is first asked, and once. `also` takes rights away for this visit."""
+
+    def __init__(
+        self, member: AccountMembership, source_ip: str, is_secure: bool, also: Sequence[CompiledPolicy] = ()
+    ) -> None:
+        self._member = member
+        self._source_ip = source_ip
+        self._is_secure = is_secure
+        self._also = also
+        self._tags: dict[str, Tags] = {}
+
+    def may(self, operation: str, targets: Targets) -> bool:
+        """A management operation, with all that it asks for."""
+        return self.refusal(MANAGEMENT_OPERATIONS[operation], targets) is None
+
+    def may_on_queue(self, queue: str, action: str) -> bool:
+        """One action of policies."""
+        return self.refusal((Demand(action),), Targets(queue)) is None
+
+    def require(self, demands: Sequence[Demand], targets: Targets) -> None:
+        """Raises AccessDenied."""
+        refusal = self.refusal(demands, targets)
+        if refusal is not None:
+            raise AccessDenied(refusal)
+
+    def refusal(self, demands: Sequence[Demand], targets: Targets) -> str | None:
+        """Which demand is not allowed, in words; None where all are."""
+        for demand in demands:
+            if is_made(demand, targets):
+                for name in names_of(demand, targets):
+                    request, decision = self._weigh(demand, name, targets)
+                    if not decision.allowed:
+                        return refusal_text(request, decision, request.resource_arn)
+        return None
+
+    def _weigh(self, demand: Demand, name: str, targets: Targets) -> tuple[RequestContext, Decision]:
+        account_id, region = self._member.account_id, environment().region
+        request = RequestContext(
+            person_caller(account_id, str(self._member.person_id)),
+            demand.action,
+            resource_arn(demand.target, region, account_id, name),
+            time.time_ns() // 1_000_000,
+            region,
+            source_ip=self._source_ip or None,
+            secure_transport=self._is_secure,
+            resource_tags=self._tags_of(name) if demand.target in _OF_QUEUES else NO_TAGS,
+            request_tags=targets.tags,
+            tag_keys=targets.tag_keys,
+        )
+        return request, evaluate(request, self._policy)
+
+    @cached_property
+    def _attached(self) -> list[CompiledPolicy]:
+        return attached_policies(self._member)
+
+    @cached_property
+    def _policy(self) -> CompiledPolicy:
+        return join_policies([role_policy(MemberRole(self._member.role)), *self._attached, *self._also])
+
+    def _tags_of(self, queue_name: str) -> Tags:
+        """Roles do not look at tags."""
+        if not self._attached:
+            return NO_TAGS
+        if queue_name not in self._tags:
+            queue = queue_of(self._member.account_id, queue_name)
+            self._tags[queue_name] = NO_TAGS if queue is None else queue.tags
+        return self._tags[queue_name]

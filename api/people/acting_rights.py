@@ -1,0 +1,45 @@
+"""What an operator who acts as a member may not do, whatever the member may.
+
+Nothing that outlasts the visit: no keys, no rights for people, keys, groups or other accounts. Nothing that destroys
+for good what the account could not bring back by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+from api.people.roles import Act
+from frontend.authz import CompiledPolicy, PolicyKind, compile_policy
+
+DENIED = (
+    Act.CLOSE_ACCOUNT,
+    Act.MANAGE_OWNERS,
+    Act.MANAGE_MEMBERS,
+    "penstock:CreateKey",
+    "penstock:RotateKey",
+    "penstock:UpdateKey",
+    "penstock:DeleteKey",
+    "penstock:PutKeyPolicy",
+    "penstock:DeleteKeyPolicy",
+    "penstock:CreatePolicy",
+    "penstock:UpdatePolicy",
+    "penstock:DeletePolicy",
+    "penstock:AttachPolicy",
+    "penstock:DetachPolicy",
+    "penstock:CreateGroup",
+    "penstock:UpdateGroup",
+    "penstock:DeleteGroup",
+    "penstock:UpdateEncryptionKey",
+    "penstock:ScheduleEncryptionKeyDeletion",
+    "sqs:AddPermission",
+    "sqs:RemovePermission",
+)
+
+
+@cache
+def acting_policy() -> CompiledPolicy:
+    """Weighed with the member's own."""
+    statement = {"Effect": "Deny", "Action": DENIED, "Resource": "*"}
+    text = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    return compile_policy(text, PolicyKind.IDENTITY, "acting")

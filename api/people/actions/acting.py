@@ -1,0 +1,83 @@
+"""An operator acts as a member of an account: for a while, for a reason, in one session.
+
+The trail of the account tells the beginning and the end, and has both names in every entry between them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+
+from django.db import transaction
+
+from api import clock
+from api.audit.actions import Actor, record
+from api.people import limits
+from api.people.actions.enrolment import check_printable
+from api.people.actions.sessions import require_recent
+from api.people.errors import PeopleError, not_found
+from api.people.models import AccountMembership, ActingVisit, PersonSession
+from api.people.origin import RequestOrigin
+from api.people.selectors import is_operator, membership_of
+
+
+@transaction.atomic
+def begin_acting(
+    origin: RequestOrigin, session: PersonSession, account_id: str, person_id: uuid.UUID, reason: str
+) -> ActingVisit:
+    """Ends a visit before it. Raises PeopleError."""
+    now = clock.now()
+    if not is_operator(session.person):
+        raise not_found()
+    require_recent(session, now)
+    if not reason:
+        raise PeopleError("invalid-request", "Say why: the reason is kept in the account's audit log.")
+    check_printable(reason, "reason", limits.ACTING_REASON_CHARACTERS_MAX)
+    if membership_of(session.person, account_id) is not None:
+        raise PeopleError("already-member", "You are a member of this account: use your own role in it.")
+    members = AccountMembership.objects.select_related("person", "account__life")
+    member = members.filter(account_id=account_id, person_id=person_id).first()
+    if member is None:
+        raise not_found()
+    _end(origin, session)
+    visit = ActingVisit.objects.create(
+        session=session,
+        member=member,
+        reason=reason,
+        begun_at=now,
+        ends_at=now + timedelta(seconds=limits.ACTING_S_MAX),
+    )
+    _note(origin, visit, "acting.begin", reason=reason, ends_at=str(visit.ends_at))
+    return visit
+
+
+@transaction.atomic
+def end_acting(origin: RequestOrigin, session: PersonSession) -> bool:
+    """False where none had begun."""
+    return _end(origin, session)
+
+
+@transaction.atomic
+def note_request(origin: RequestOrigin, visit: ActingVisit, operation: str, queue: str) -> None:
+    """What the operator asks a front end for, before it is asked: messages are read and changed there."""
+    _note(origin, visit, "acting.request", queue=queue, operation=operation)
+
+
+def actor_acting(origin: RequestOrigin, visit: ActingVisit) -> Actor:
+    """Both names."""
+    return Actor(f"person:{visit.session.person_id}", origin.request_id, f"person:{visit.member.person_id}")
+
+
+def _end(origin: RequestOrigin, session: PersonSession) -> bool:
+    found = ActingVisit.objects.select_for_update(of=("self",)).select_related("member", "session")
+    visit = found.filter(session=session).first()
+    if visit is None:
+        return False
+    _note(origin, visit, "acting.end")
+    visit.delete()
+    return True
+
+
+def _note(origin: RequestOrigin, visit: ActingVisit, action: str, **details: object) -> None:
+    account_id, person_id = visit.member.account_id, visit.member.person_id
+    record(actor_acting(origin, visit), account_id, action, f"person:{person_id}", source=origin.source, **details)

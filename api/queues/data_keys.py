@@ -1,0 +1,81 @@
+"""Data keys of queues: made with the queue, and replaced when enough messages were sealed under them.
+
+Every message gets a random nonce of 96 bits. After 2^32 messages under one key the chance that two are the same is
+2^-33, and NIST SP 800-38D allows no more messages. Front ends tell their counts late, and lose some, so a key is
+replaced at DATA_KEY_MESSAGES_MAX, half of that. Older keys stay: messages may need them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from django.db import connection, transaction
+
+from api import limits
+from api.accounts.models import Account
+from api.audit.actions import LIFECYCLE, record
+from api.changes import next_data_key_version, next_version
+from api.queues.models import Queue, QueueDataKey
+from api.queues.redrive import LIVE, announce_queue, grant_keys
+from api.secrets import keyring
+
+# Rows are locked in one order: two front ends do not wait for each other in a circle.
+_NOTE = """
+WITH used AS (
+     SELECT unnest(%s::uuid[]) AS queue, unnest(%s::int[]) AS version, unnest(%s::bigint[]) AS messages),
+   locked AS (
+     SELECT k.id, u.messages FROM used u JOIN queue q ON q.uuid = u.queue
+       JOIN queue_data_key k ON k.queue_id = q.id AND k.version = u.version
+      ORDER BY k.id FOR NO KEY UPDATE OF k)
+UPDATE queue_data_key k SET sealed = k.sealed + locked.messages
+  FROM locked WHERE k.id = locked.id
+RETURNING k.queue_id, k.sealed
+"""
+
+
+class DataKeyUse(NamedTuple):
+    """Messages that a front end sealed under this version since it told last."""
+
+    queue_uuid: uuid.UUID
+    version: int
+    messages: int
+
+
+def note_data_key_uses(uses: Sequence[DataKeyUse]) -> int:
+    """Counts, and replaces the keys that have served long enough. How many were replaced."""
+    columns = [list(column) for column in zip(*uses, strict=True)] or [[], [], []]
+    with connection.cursor() as cursor:
+        cursor.execute(_NOTE, columns)
+        used = cursor.fetchall()
+    full = {queue_id for queue_id, sealed in used if sealed >= limits.DATA_KEY_MESSAGES_MAX}
+    return sum(replace_data_key(queue_id) for queue_id in sorted(full))
+
+
+@transaction.atomic
+def replace_data_key(queue_id: int) -> bool:
+    """From the announcement on front ends seal under a new version; one that has not heard of it asks when it is given
+    such a message. False: it was replaced before, or the queue goes."""
+    account = Account.objects.select_for_update().get(queues__pk=queue_id)
+    queue = Queue.objects.select_for_update().filter(pk=queue_id, state__in=LIVE).first()
+    if queue is None:
+        return False
+    current = queue.data_keys.order_by("-version").first()
+    if current is None or current.sealed < limits.DATA_KEY_MESSAGES_MAX:
+        return False
+    version = add_data_key(account, queue)
+    queue.version = next_version()
+    queue.save(update_fields=["version"])
+    grant_keys(queue)
+    record(LIFECYCLE, account.pk, "queue.replace_data_key", f"queue:{queue.name}", version=version)
+    announce_queue(queue)
+    return True
+
+
+def add_data_key(account: Account, queue: Queue) -> int:
+    """The version of a new key of the queue."""
+    version = next_data_key_version()
+    wrapped = keyring().new_data_key(account.pk, bytes(account.account_key_wrapped), queue.uuid.bytes, version)
+    QueueDataKey.objects.create(queue=queue, version=version, wrapped=wrapped)
+    return version

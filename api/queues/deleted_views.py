@@ -1,0 +1,55 @@
+"""REST: deleted queues that can still be restored."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from api.accounts.views import PAGE_PARAMETERS
+from api.internal.authentication import actor_of
+from api.internal.rest import caller
+from api.pages import make_page_token, page_asked
+from api.queues import attributes as rules
+from api.queues import keeping, selectors
+from api.queues.deleted_serializers import DeletedQueuePageSerializer, DeletedQueueSerializer, RestorationSerializer
+from api.queues.serializers import QueueSerializer
+
+
+class DeletedQueuesView(APIView):
+    @extend_schema(operation_id="deleted_queues.list", parameters=PAGE_PARAMETERS, responses=DeletedQueuePageSerializer)
+    def get(self, request: Request) -> Response:
+        """Deleted queues that can be restored, by when they were made."""
+        page = page_asked(request)
+        if page.after and not page.after.isdigit():
+            raise ValidationError({"page_token": "is not a token of this list"})
+        after = int(page.after[:18] or "0")
+        queues = selectors.deleted_queues_of(caller(request).account_id, after, page.size + 1)
+        shown = queues[: page.size]
+        token = make_page_token(str(shown[-1].pk)) if len(queues) > page.size else None
+        return Response({"queues": DeletedQueueSerializer(shown, many=True).data, "next_page_token": token})
+
+
+class DeletedQueueView(APIView):
+    @extend_schema(operation_id="deleted_queues.end", responses={202: QueueSerializer})
+    def delete(self, request: Request, queue_id: UUID) -> Response:
+        """The queue is not kept any longer. Its messages end now."""
+        who = caller(request)
+        return Response(QueueSerializer(keeping.let_go(actor_of(who), who.account_id, queue_id)).data, status=202)
+
+
+class RestorationView(APIView):
+    @extend_schema(operation_id="deleted_queues.restore", request=RestorationSerializer, responses=QueueSerializer)
+    def post(self, request: Request, queue_id: UUID) -> Response:
+        """The queue is there again, with the messages that it held."""
+        asked = RestorationSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        name = asked.validated_data["name"]
+        who = caller(request)
+        checked = rules.check_name(name) if name else ""
+        queue = keeping.restore_queue(actor_of(who), who.account_id, queue_id, checked)
+        return Response(QueueSerializer(queue).data, headers={"ETag": f'"{queue.version}"'})

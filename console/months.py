@@ -1,0 +1,28 @@
+"""Months in addresses of pages."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.http import HttpRequest
+
+from api import clock
+from api.billing.pricing.periods import BillingPeriod, parse_period, period_before, period_of
+
+MONTHS_OFFERED_MAX = 36
+
+
+def month_asked(request: HttpRequest) -> BillingPeriod:
+    """The current one where none, or no month, is given."""
+    try:
+        return parse_period(request.GET.get("period", ""))
+    except ValueError:
+        return period_of(clock.now())
+
+
+def months_since(opened: datetime) -> list[BillingPeriod]:
+    """The latest first."""
+    found = [period_of(clock.now())]
+    while found[-1].start > opened and len(found) < MONTHS_OFFERED_MAX:
+        found.append(period_before(found[-1]))
+    return found

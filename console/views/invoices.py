@@ -1,0 +1,88 @@
+"""Invoices, their corrections, and their documents."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from api.billing import selectors
+from api.billing.documents.content import invoice_content, line_content, note_content, tag_shares
+from api.billing.documents.invoice_csv import invoice_csv
+from api.billing.documents.invoice_pdf import invoice_pdf
+from api.billing.models import Invoice
+from api.billing.pricing.periods import period_of
+from api.people.roles import Act
+from console.pages import account_page
+from console.visits import AccountVisit
+
+PAGE_INVOICES = 24
+QUEUES_SHOWN = 100
+_TAG_CHARS_MAX = 128
+_DOCUMENTS: dict[str, tuple[str, Callable[[dict[str, Any]], bytes]]] = {
+    "csv": ("text/csv; charset=utf-8", lambda content: invoice_csv(content).encode()),
+    "json": ("application/json", lambda content: json.dumps(content, indent=2, ensure_ascii=False).encode()),
+    "pdf": ("application/pdf", invoice_pdf),
+}
+
+
+@account_page(Act.LIST_INVOICES, "GET")
+def invoices(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
+    found = selectors.invoices_of(visit.account_id, _before(request), PAGE_INVOICES + 1)
+    rows = found[:PAGE_INVOICES]
+    more = rows[-1].period_start.isoformat() if len(found) > PAGE_INVOICES else ""
+    return render(request, "console/billing/invoices.html", {"invoices": rows, "more": more, "tab": "invoices"})
+
+
+@account_page(Act.READ_INVOICES, "GET")
+def invoice(request: HttpRequest, visit: AccountVisit, invoice_id: uuid.UUID) -> HttpResponse:
+    found = _invoice(visit, invoice_id)
+    tag = request.GET.get("tag", "").strip().replace("\0", "")[:_TAG_CHARS_MAX]
+    queues = selectors.queue_costs(visit.account_id, invoice_id, QUEUES_SHOWN + 1)
+    shown = {
+        "invoice": found,
+        "period": period_of(found.period_start),
+        "lines": [line_content(line, found.currency) for line in found.lines.order_by("position")],
+        "notes": [note_content(note, found.currency) for note in selectors.notes_of(visit.account_id, invoice_id)],
+        "queues": queues[:QUEUES_SHOWN],
+        "more_queues": len(queues) > QUEUES_SHOWN,
+        "tag": tag,
+        "tag_keys": selectors.tag_keys_of(visit.account_id, invoice_id),
+        "tags": tag_shares(found, tag) if tag else [],
+        "tab": "invoices",
+    }
+    return render(request, "console/billing/invoice.html", shown)
+
+
+@account_page(Act.READ_INVOICES, "GET")
+def document(request: HttpRequest, visit: AccountVisit, invoice_id: uuid.UUID, form: str) -> HttpResponse:
+    """A file: `form` is its ending."""
+    if form not in _DOCUMENTS:
+        raise Http404
+    found = _invoice(visit, invoice_id)
+    content_type, make = _DOCUMENTS[form]
+    content = invoice_content(found, selectors.notes_of(visit.account_id, invoice_id))
+    name = f"invoice-{found.number or f'draft-{found.period_start:%Y-%m}'}.{form}"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return HttpResponse(make(content), content_type=content_type, headers=headers)
+
+
+def _invoice(visit: AccountVisit, invoice_id: uuid.UUID) -> Invoice:
+    """Of this account; any other one is not found."""
+    found = selectors.invoice_of(visit.account_id, invoice_id)
+    if found is None:
+        raise Http404
+    return found
+
+
+def _before(request: HttpRequest) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(request.GET.get("before", ""))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None

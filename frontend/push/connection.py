@@ -1,0 +1,218 @@
+"""One websocket's connection, as uvicorn runs it; what it does not bound by itself is bounded here.
+
+    frame       must be whole within the time of a body, and arrive at its rate (`frontend/arriving.py`)
+    memory      of frames that are not whole, or wait for the application (`held_frames.py`)
+    pushed      the client must read it (`frontend/writing.py`)
+    stop        the application ends the socket: what it still has to say goes out first
+
+A client that is cut for a frame hears of it from the application, behind what that is still answering. A bulk socket
+takes larger frames.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from typing import Any
+
+import structlog
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from frontend.arriving import lateness
+from frontend.http import network_of
+from frontend.limits import (
+    BULK_BYTES_MAX,
+    FRAME_LOOK_S,
+    LINGER_BYTES_MAX,
+    LINGER_S_MAX,
+    QUEUE_NAME_CHARS_MAX,
+    SOCKET_FRAME_BYTES_MAX,
+)
+from frontend.push.closing import CLOSE_LATE, CLOSE_RESTART, CLOSE_TRY_LATER, STOPPING, close_reason
+from frontend.push.held_frames import held_frames
+
+_BULK_REQUEST = re.compile(rb"GET /v1/queues/[A-Za-z0-9_.-]{1,%d}/bulk[ ?]" % QUEUE_NAME_CHARS_MAX)
+# In the state of the scope: who is accountable for the frames, as soon as the application knows.
+HOLDER = "frames_holder"
+_log = structlog.get_logger("frontend.push")
+
+
+class BoundedSocketProtocol(WebSocketsSansIOProtocol):
+    """One websocket.
+
+    _began_s        when the frame that is arriving began; 0 = none is
+    _arrived_bytes  since then
+    _sizes          of the frames that wait for the application
+    _in_work_bytes  of the frame that the application has
+    """
+
+    transport: Any
+    _late_bytes: int | None = None  # that came after a frame was refused; None: none was
+    _began_s = 0.0
+    _arrived_bytes = 0
+    _watch: asyncio.TimerHandle | None = None
+    _in_work_bytes = 0
+    _held_bytes = 0
+    _holder = ""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._sizes: deque[int] = deque()
+
+    # --- what arrives ---
+
+    def data_received(self, data: bytes) -> None:
+        if self._late_bytes is not None:
+            self._late_bytes += len(data)
+            if self._late_bytes > LINGER_BYTES_MAX:
+                self.transport.close()
+            return
+        # The first bytes are the request, from the beginning; the parser takes the bound of a frame before the frame.
+        if not self.handshake_initiated and _BULK_REQUEST.match(data) is not None:
+            self.conn.max_message_size = BULK_BYTES_MAX
+        super().data_received(data)
+        if self.close_sent or self._late_bytes is not None:
+            return
+        self._arrived_bytes += len(data)
+        if self._note_held() and held_frames.is_over(self._holder):
+            self._refuse(CLOSE_TRY_LATER, "Too many bytes of frames wait to be whole, or to be worked on.")
+        elif not self.handshake_complete and len(self.conn.reader.buffer) > SOCKET_FRAME_BYTES_MAX:
+            self.transport.abort()  # a client waits for the answer to its handshake
+
+    def _note_held(self) -> bool:
+        """Whether more is held than before."""
+        unfinished_bytes = len(self.conn.reader.buffer) + (self.conn.current_size or 0)
+        if not unfinished_bytes and self.conn.current_size is None:
+            self._began_s = 0.0
+        elif not self._began_s:
+            self._began_s = self.loop.time()
+            self._arrived_bytes = unfinished_bytes
+            if self._watch is None:
+                self._watch = self.loop.call_later(FRAME_LOOK_S, self._look)
+        held_bytes = unfinished_bytes + sum(self._sizes) + self._in_work_bytes
+        if held_bytes == self._held_bytes:
+            return False
+        holder = self._find_holder()
+        held_frames.change(self._holder, -self._held_bytes)
+        held_frames.change(holder, held_bytes)
+        is_more = held_bytes > self._held_bytes
+        self._held_bytes, self._holder = held_bytes, holder
+        return is_more
+
+    def _find_holder(self) -> str:
+        if not hasattr(self, "scope"):
+            return ""  # the request is not whole
+        return str(self.scope["state"].get(HOLDER) or network_of(self.client[0] if self.client else ""))
+
+    def _look(self) -> None:
+        """A frame whose bytes nobody reads at the moment is not late: its time begins again."""
+        self._watch = None
+        if not self._began_s or self.close_sent or self._late_bytes is not None:
+            return
+        now_s = self.loop.time()
+        if self.read_paused:
+            self._began_s, self._arrived_bytes = now_s, 0
+        late = lateness("frame", now_s - self._began_s, self._arrived_bytes)
+        if late:
+            _log.warning("slow_frame_cut", reason=late, client=str(self.client))
+            self._refuse(CLOSE_LATE, f"The frame did not arrive in time: {late}.")
+        else:
+            self._watch = self.loop.call_later(FRAME_LOOK_S, self._look)
+
+    def _refuse(self, code: int, reason: str) -> None:
+        """The frame that is arriving is thrown away, and the application ends the socket."""
+        self._late_bytes = 0
+        self._forget_unfinished()
+        self._ask_to_end(code, reason)
+
+    def _forget_unfinished(self) -> None:
+        self.conn.reader.discard()
+        self.frames = []
+        self.conn.current_size = None
+        self._note_held()
+
+    def _ask_to_end(self, code: int, reason: str) -> None:
+        self.stop_keepalive()
+        self.close_timeout = LINGER_S_MAX
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": close_reason(reason)})
+
+    # --- what the application does with it ---
+
+    def send_receive_event_to_app(self) -> None:
+        self._began_s = 0.0  # it is whole
+        size_bytes = sum(map(len, self.frames))
+        super().send_receive_event_to_app()
+        if not self.close_sent:
+            self._sizes.append(size_bytes)
+
+    async def receive(self) -> Any:
+        self._in_work_bytes = 0
+        self._note_held()
+        message = await super().receive()
+        if message["type"] == "websocket.receive":
+            self._in_work_bytes = self._sizes.popleft()
+        return message
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if self._late_bytes is not None and message["type"] == "websocket.close":
+            self._end_writing()  # what the client answers is thrown away
+
+    def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        super().on_task_complete(task)
+        self._sizes.clear()
+        self._in_work_bytes = 0
+        self._note_held()
+
+    # --- ends ---
+
+    def handle_parser_exception(self) -> None:
+        """A frame that is too long, or none. The rest of it is thrown away for a while: bytes that are unread at the
+        close would reset the connection, and the client lose the reason."""
+        close = self.conn.close_sent
+        assert close is not None
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": close.code, "reason": close.reason})
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self._late_bytes = 0
+        self._forget_unfinished()
+        self.stop_keepalive()
+        self._end_writing()
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+        self.close_timer = self.loop.call_later(LINGER_S_MAX, self.transport.close)
+
+    def _end_writing(self) -> None:
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def keepalive_timeout(self) -> None:
+        """A pong that came while no frame is read is not read either: it is asked for again."""
+        if not self.read_paused:
+            super().keepalive_timeout()
+            return
+        self.stop_keepalive()
+        self.start_keepalive()
+
+    def shutdown(self) -> None:
+        if self.handshake_complete and not self.close_sent:
+            self._ask_to_end(CLOSE_RESTART, STOPPING)
+        else:
+            super().shutdown()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.transport.paused()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.transport.resumed()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport.ended()
+        if self._watch is not None:
+            self._watch.cancel()
+        self._forget_unfinished()
+        super().connection_lost(exc)

@@ -1,0 +1,33 @@
+"""How many bytes of frames this process holds that are not whole yet, or that wait to be worked on, by who sent them:
+an account, or an address while its key is not known.
+
+No holder may have more than is still free for the others: one alone gets half, two get a third each.
+"""
+
+from __future__ import annotations
+
+from frontend.limits import FRAMES_HELD_BYTES_MAX
+
+
+class HeldFrames:
+    """`held_bytes`: of all holders."""
+
+    def __init__(self, bytes_max: int = FRAMES_HELD_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._by_holder: dict[str, int] = {}
+        self.held_bytes = 0
+
+    def change(self, holder: str, by_bytes: int) -> None:
+        self.held_bytes += by_bytes
+        left = self._by_holder.get(holder, 0) + by_bytes
+        if left:
+            self._by_holder[holder] = left
+        else:
+            self._by_holder.pop(holder, None)
+
+    def is_over(self, holder: str) -> bool:
+        """Whether the holder has more than its share."""
+        return self._by_holder.get(holder, 0) > self._bytes_max - self.held_bytes
+
+
+held_frames = HeldFrames()

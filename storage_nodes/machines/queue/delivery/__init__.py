@@ -1,0 +1,1 @@
+"""What a leader can hand out, and in which order."""

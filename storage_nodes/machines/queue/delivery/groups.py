@@ -1,0 +1,325 @@
+"""What the leader of a FIFO queue can hand out: the messages it knows of, by group, and which groups are free.
+
+Derived from the replicated state and the log, thrown away with the leadership.
+
+    back    the group's messages in `live`, in order: leased, ready again, delayed, dead. Those that were delivered are
+            the first of the group: leases are taken from the front
+    fresh   its messages that were never delivered, as far as the window reaches; eight bytes each
+    offers  heap of the groups that may have something to hand out, by their first message; a group whose messages
+            came back goes behind all that waited then. An entry is only a hint: `run` decides. A group whose first
+            message is in flight leaves the heap and is offered again when something of it changes
+
+The window is the stretch [.., end) of the log in which every waiting message is known here. New messages extend it
+while it reaches to the log's end and holds fewer than FIFO_READ_AHEAD_MESSAGES_MAX; the rest is read from the log when
+needed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Sequence
+
+from storage_nodes.limits import FIFO_READ_AHEAD_MESSAGES_MAX
+from storage_nodes.machines.queue.delivery.leases import Leases
+from storage_nodes.machines.queue.effects import FreshRange, Groups
+from storage_nodes.machines.queue.state.fifo_state import FifoState
+
+# Handed-out offsets at the front of an array before it is cut.
+_HEAD_MAX = 256
+_TIMES_GARBAGE_MAX = 1_024
+# Where a group stands: at the place of a message in the log; of those that came back, in the order in which they did.
+_Standing = tuple[int, int]
+_NOT_OFFERED: _Standing = (-1, 0)
+_IN_PLACE: _Standing = (-1, 0)
+_NOTHING = (0, 0)
+
+
+class Group:
+    __slots__ = ("back", "behind", "fresh", "head", "key", "leases_under_way", "offered")
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.back: list[int] = []
+        self.fresh = array("q")
+        self.head = 0  # fresh[head:] wait
+        self.leases_under_way = 0  # leases of ours that are not folded yet: 0 or 1
+        self.offered = _NOT_OFFERED
+        self.behind = _IN_PLACE  # where it went to stand as messages of it came back
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.back and self.head == len(self.fresh) and not self.leases_under_way
+
+    def first(self) -> int:
+        """Offset of the first message, which must exist."""
+        if self.head == len(self.fresh):
+            return self.back[0]
+        return min(self.back[0], self.fresh[self.head]) if self.back else self.fresh[self.head]
+
+    def take_fresh(self, count: int) -> array[int]:
+        head = self.head
+        taken = self.fresh[head : head + count]
+        self.head = head + count
+        if self.head == len(self.fresh):
+            self.fresh = array("q")
+            self.head = 0
+        elif self.head > _HEAD_MAX and 2 * self.head > len(self.fresh):
+            del self.fresh[: self.head]
+            self.head = 0
+        return taken
+
+
+class GroupWindow:
+    __slots__ = ("_bases", "_leases", "_offers", "_returns", "_state", "_times_ms", "count", "end", "groups")
+
+    def __init__(self, state: FifoState, leases: Leases) -> None:
+        self._state = state
+        self._leases = leases
+        self.groups: dict[bytes, Group] = {}
+        self.count = 0  # fresh messages known
+        self.end = state.cursor
+        self._offers: list[tuple[_Standing, bytes]] = []
+        self._returns = 0  # groups that went behind the others
+        # Fresh messages from _bases[i] on were appended at _times_ms[i].
+        self._bases = array("q")
+        self._times_ms = array("q")
+        for offset in sorted(state.group_of):
+            self._group(state.group_of[offset]).back.append(offset)
+
+    # --- messages come ----------------------------------------------------------------------------------------
+
+    def arrived(
+        self, base: int, last: int, timestamp_ms: int, before: int, groups: dict[int, bytes], delayed: Sequence[int]
+    ) -> None:
+        """A data batch was folded when the log ended at `before`; `groups` leaves out the duplicates in it."""
+        for offset in delayed:
+            self.came_live(offset)
+        if self.end < before or self.count + last + 1 - base > FIFO_READ_AHEAD_MESSAGES_MAX:
+            if not self._state.fresh_count:
+                self.reach(last + 1)  # nothing of it waits: it needs no room, and nobody will read on for it
+            return
+        self._note_time(base, timestamp_ms)
+        unavailable_offsets = set(delayed)
+        self._add_fresh((offset, key) for offset, key in groups.items() if offset not in unavailable_offsets)
+        self.end = last + 1
+
+    def fetched(self, ranges: list[tuple[FreshRange, Groups]], end: int) -> None:
+        """The log was read up to `end`; its ranges may hold messages that do not wait any more."""
+        taken = self._state.removed_above_cursor
+        start = max(self.end, self._state.cursor)  # the cursor may have passed what is delayed beyond the window
+        for (first, last, timestamp_ms), keys in ranges:
+            gaps = taken.gaps(max(first, start), min(last, end - 1) + 1)
+            if gaps:
+                self._note_time(gaps[0][0], timestamp_ms)
+            for at, stop in gaps:
+                self._add_fresh(zip(range(at, stop), keys[at - first : stop - first], strict=True))
+        self.reach(end)
+
+    def reach(self, end: int) -> None:
+        """All that waits below `end` is known: what became due beyond the window had to wait for that."""
+        group_of, beyond = self._state.group_of, range(self.end, end)
+        self.end = max(self.end, end)
+        for offset in group_of if len(group_of) < len(beyond) else beyond:
+            if offset in beyond and offset in group_of:
+                self.offer(self.groups[group_of[offset]])
+
+    def came_live(self, offset: int) -> None:
+        """A delayed message arrived."""
+        insort(self._group(self._state.group_of[offset]).back, offset)
+
+    def run_came_live(self, key: bytes, offsets: list[int]) -> None:
+        """The lease of fresh messages of a group was folded; offsets ascend."""
+        back = self._group(key).back
+        back += offsets
+        if len(back) > len(offsets):
+            back.sort()  # delayed ones stood there: two runs, merged in one step each
+
+    # --- messages go ------------------------------------------------------------------------------------------
+
+    def left_live(self, gone: Iterable[tuple[bytes, int]]) -> None:
+        """Messages left `live`, each with its group: that goes on. Those of one group mostly follow each other."""
+        group: Group | None = None
+        for key, offset in gone:
+            if group is None or group.key != key:
+                if group is not None:
+                    self.offer(group)
+                group = self.groups.get(key)
+                if group is None:
+                    continue
+            back = group.back
+            at = bisect_left(back, offset)
+            if at < len(back) and back[at] == offset:
+                del back[at]
+        if group is not None:
+            self.offer(group)
+
+    def remove_fresh(self, offset: int, key: bytes) -> None:
+        """One that waits was removed, from wherever it stood in its group."""
+        group = self.groups.get(key)
+        if group is None:
+            return
+        at = bisect_left(group.fresh, offset, group.head)
+        if at < len(group.fresh) and group.fresh[at] == offset:
+            del group.fresh[at]
+            self.count -= 1
+        self.offer(group)
+
+    def clear(self, end: int) -> None:
+        """Nothing below `end` waits or is in `live`."""
+        self.groups.clear()
+        self._offers.clear()
+        self.count = 0
+        self.end = max(self.end, end)
+
+    def take_expired(self, oldest_ms: int, room: int) -> list[int]:
+        """Take up to `room` fresh messages that were sent at or before `oldest_ms`."""
+        at = bisect_right(self._times_ms, oldest_ms)
+        boundary = self._bases[at] if at < len(self._bases) else self.end
+        expired: list[int] = []
+        if not at or self._state.cursor >= boundary:
+            return expired
+        for group in list(self.groups.values()):
+            count = min(bisect_left(group.fresh, boundary, group.head) - group.head, room - len(expired))
+            if count > 0:
+                expired += group.take_fresh(count)
+                self.count -= count
+                self.offer(group)
+        return expired
+
+    # --- what may be handed out -------------------------------------------------------------------------------
+
+    @property
+    def has_offers(self) -> bool:
+        """May some group have something? Drops offers that mean nothing any more."""
+        while self._offers:
+            standing, key = self._offers[0]
+            group = self.groups.get(key)
+            if group is not None and group.offered == standing and self.run(group, 1) != _NOTHING:
+                return True
+            self._withdraw_first()
+        return False
+
+    def take_offer(self, room: int) -> tuple[Group, int, int] | None:
+        """The group whose turn it is, out of the heap, with its `run`; None when no group has anything to give."""
+        offers, groups = self._offers, self.groups
+        while offers:
+            standing, key = heapq.heappop(offers)
+            group = groups.get(key)
+            if group is None or group.offered != standing:
+                continue
+            group.offered = _NOT_OFFERED
+            again, fresh = self.run(group, room)
+            if again or fresh:
+                group.behind = _IN_PLACE
+                return group, again, fresh
+        return None
+
+    def run(self, group: Group, room: int) -> tuple[int, int]:
+        """How many messages may be leased now, from the front of the group: (of `back`, of `fresh`).
+
+        None from one on that is in flight (R26), dead or delayed; none while the group is parked.
+        """
+        if group.key in self._state.parked:
+            return _NOTHING
+        assert not group.leases_under_way, "a group is offered when its lease is folded"
+        live, leases = self._state.live, self._leases
+        again = 0
+        for offset in group.back:
+            if not leases.is_ready(offset):
+                break
+            if offset >= self.end and live[offset][1] == 0:
+                break  # messages in front of it may not have been read yet
+            again += 1
+        fresh = len(group.fresh) - group.head
+        if fresh and again < len(group.back):
+            fresh = bisect_left(group.fresh, group.back[again], group.head) - group.head
+        if not again or not fresh or group.fresh[group.head] > group.back[again - 1]:
+            again = min(again, room)
+            return again, min(fresh, room - again)
+        # A fresh message stands among those in `back` (they were delayed longer than it): what is before it goes first.
+        before = bisect_left(group.back, group.fresh[group.head])
+        if before:
+            return min(before, room), 0
+        return 0, min(bisect_left(group.fresh, group.back[0], group.head) - group.head, room)
+
+    def offer(self, group: Group) -> None:
+        """Something of the group changed: it may have messages to hand out."""
+        if group.is_empty:
+            self.groups.pop(group.key, None)
+            return
+        if group.leases_under_way or (not group.back and group.head == len(group.fresh)):
+            return
+        standing = max((group.first(), 0), group.behind)
+        if group.offered != standing:
+            group.offered = standing
+            heapq.heappush(self._offers, (standing, group.key))
+
+    def unparked(self, keys: Iterable[bytes]) -> None:
+        """These are held no more."""
+        for key in keys:
+            group = self.groups.get(key)
+            if group is not None:
+                self.offer(group)
+
+    def known_count(self, key: bytes) -> int:
+        """Messages of a group, as far as the window reaches."""
+        group = self.groups.get(key)
+        return 0 if group is None else len(group.back) + len(group.fresh) - group.head
+
+    def became_ready(self, offsets: list[int]) -> None:
+        state = self._state
+        for offset in offsets:
+            group = self.groups[state.group_of[offset]]
+            if state.live[offset][1] and group.behind == _IN_PLACE:
+                self._returns += 1
+                group.behind = (state.log_end - 1, self._returns)
+            self.offer(group)
+
+    def sent_ms(self, offset: int) -> int:
+        """Append time of a fresh message in the window."""
+        return self._times_ms[bisect_right(self._bases, offset) - 1]
+
+    @property
+    def oldest_ms(self) -> int:
+        """Append time of the first waiting message; 0 where none is known to wait."""
+        return self.sent_ms(max(self._state.cursor, self._bases[0])) if self.count and self._bases else 0
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _group(self, key: bytes) -> Group:
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = Group(key)
+        return group
+
+    def _add_fresh(self, messages: Iterable[tuple[int, bytes]]) -> None:
+        """Each with its group."""
+        known = self.groups.get
+        for offset, key in messages:
+            group = known(key) or self._group(key)
+            fresh = group.fresh
+            fresh.append(offset)
+            self.count += 1
+            if len(fresh) - group.head == 1:
+                self.offer(group)
+
+    def _note_time(self, base: int, timestamp_ms: int) -> None:
+        times_ms = self._times_ms
+        if times_ms:
+            timestamp_ms = max(timestamp_ms, times_ms[-1])
+            if timestamp_ms == times_ms[-1]:
+                return
+        self._bases.append(base)
+        times_ms.append(timestamp_ms)
+        if len(times_ms) > _TIMES_GARBAGE_MAX:
+            passed = bisect_right(self._bases, self._state.cursor) - 1
+            if 2 * passed > len(times_ms):
+                del self._bases[:passed], times_ms[:passed]
+
+    def _withdraw_first(self) -> None:
+        standing, key = heapq.heappop(self._offers)
+        group = self.groups.get(key)
+        if group is not None and group.offered == standing:
+            group.offered = _NOT_OFFERED

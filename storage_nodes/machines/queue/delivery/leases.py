@@ -1,0 +1,294 @@
+"""Leases that may run out, and what became available again, in the leader's memory.
+
+Derived from the replicated state, and thrown away with the leadership.
+
+Timers are per range, or list, of messages acquired together, not per message. A timer is only a hint: `live` decides
+when it rings. Messages on which a command of ours is not folded yet are *held*: whatever their timer says they do not
+become ready, because the command may move the deadline; when it is folded their timer is set anew. Messages that were
+received `receives_max` times, where the queue has a dead-letter queue, are not ready when their lease runs out but
+*dead*. With a retry policy a timer rings when a message is due, a pause after its lease; each message has one of its
+own.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from storage_nodes.machines.queue.state.checkpoint import Entry, Live
+from storage_nodes.machines.queue.state.retry import RetryPolicy
+from storage_nodes.protocol.deliveries import RECEIVES_MASK
+
+# Garbage that a heap with lazy deletion may hold beside as many valid entries again.
+_GARBAGE_MAX = 1_024
+# A timer is (deadline_ms, first, last, offsets).
+_Timer = tuple[int, int, int, tuple[int, ...]]
+_ALL: tuple[int, ...] = ()  # no offsets: those from the first to the last
+
+
+class Leases:
+    """Messages in `live`: when they become available, and which of them are."""
+
+    __slots__ = (
+        "_held", "_is_our_turn", "_live", "_order", "_ready", "_retry", "_timers", "dead", "delayed", "receives_max",
+    )  # fmt: skip
+
+    def __init__(self, live: Live, receives_max: int, retry: RetryPolicy | None = None) -> None:
+        self._live = live
+        self.receives_max = receives_max  # 0 = messages may be received for ever
+        self._retry = retry
+        self.dead: set[int] = set()  # to be moved to the dead-letter queue
+        self._ready: set[int] = set()  # available again: lease ran out or was released, or delay is over
+        self._order: deque[int] = deque()  # _ready in the order in which they came, and offsets that left it
+        self._timers: list[_Timer] = []  # heap
+        self._held: dict[int, int] = {}  # offset -> commands of ours on it that are not folded yet
+        self._is_our_turn = False
+        self.delayed = sum(entry[1] == 0 for entry in live.values())  # not due yet
+        self._rebuild()
+
+    @property
+    def ready_count(self) -> int:
+        return len(self._ready)
+
+    @property
+    def in_flight_count(self) -> int:
+        """Messages whose lease holds, and the dead: all but the ready and the delayed."""
+        return len(self._live) - len(self._ready) - self.delayed
+
+    def next_deadline_ms(self) -> int:
+        """0 = none. Timers that mean nothing any more are dropped on the way."""
+        timers, live = self._timers, self._live
+        while timers:
+            deadline_ms, first, last, offsets = timers[0]
+            for offset in offsets or range(first, last + 1):
+                entry = live.get(offset)
+                if entry is not None and self._due_ms(offset, entry) == deadline_ms and not self._is_due(offset):
+                    return deadline_ms
+            heapq.heappop(timers)
+        return 0
+
+    def set_timer(self, deadline_ms: int, first: int, last: int) -> None:
+        if self._retry is None:
+            self._push((deadline_ms, first, last, _ALL))
+        else:
+            self._set_each(range(first, last + 1))
+
+    def set_timer_of(self, deadline_ms: int, offsets: Sequence[int]) -> None:
+        """One for messages that were acquired together and do not stand together."""
+        if self._retry is None:
+            self._push((deadline_ms, offsets[0], offsets[-1], tuple(offsets)))
+        else:
+            self._set_each(offsets)
+
+    def advance(self, now_ms: int) -> list[int]:
+        """Make ready what is due; what that is."""
+        timers, live, ready, retry = self._timers, self._live, self._ready, self._retry
+        due: list[int] = []
+        while timers and timers[0][0] <= now_ms:
+            deadline_ms, first, last, offsets = heapq.heappop(timers)
+            for offset in offsets or range(first, last + 1):
+                entry = live.get(offset)
+                if entry is None or offset in ready or offset in self._held:
+                    continue
+                if (entry[0] if retry is None else self._due_ms(offset, entry)) != deadline_ms:
+                    continue
+                if self.receives_max and entry[1] & RECEIVES_MASK >= self.receives_max:
+                    self.dead.add(offset)
+                    continue
+                due.append(offset)
+                ready.add(offset)
+                self._order.append(offset)
+                if entry[1] == 0:
+                    self.delayed -= 1
+        return due
+
+    def revive(self, offsets: Iterable[int]) -> list[int]:
+        """Dead messages that may be received once more, because they cannot be moved; those that still are here."""
+        revived = [offset for offset in offsets if offset in self.dead]
+        self.dead.difference_update(revived)
+        self._ready.update(revived)
+        self._order.extend(revived)
+        return revived
+
+    def configure(self, receives_max: int, retry: RetryPolicy | None) -> list[int]:
+        """The configuration changed; what is ready now and was not. What is ready stays so."""
+        self.receives_max = receives_max
+        live = self._live
+        revived = self.revive([o for o in self.dead if not receives_max or live[o][1] & RECEIVES_MASK < receives_max])
+        if receives_max:
+            died = {offset for offset in self._ready if live[offset][1] & RECEIVES_MASK >= receives_max}
+            self._ready -= died
+            self.dead |= died
+        if retry is not None or self._retry is not None:
+            self._retry = retry
+            self._rebuild()
+        return revived
+
+    def ready_offsets(self) -> list[int]:
+        return sorted(self._ready)
+
+    def is_ready(self, offset: int) -> bool:
+        return offset in self._ready
+
+    def is_held(self, offset: int) -> bool:
+        return offset in self._held
+
+    def take_one(self, offset: int) -> None:
+        """Take a ready message, whatever stands before it; now held."""
+        self._ready.remove(offset)
+        self.hold(offset)
+        self._tidy_order()
+
+    def hide(self, offsets: Sequence[int]) -> list[int]:
+        """A change on its way may put off messages that are ready: nobody gets them until it is folded. Which they are.
+
+        None that was delayed: no lease of it is known, so it is not put off.
+        """
+        live, ready = self._live, self._ready
+        hidden = [offset for offset in offsets if offset in ready and live[offset][1]] if ready else []
+        ready.difference_update(hidden)
+        self._tidy_order()
+        return hidden
+
+    def share_of(self, room: int) -> int:
+        """How many of so many are to be messages that are ready here, and not fresh ones: half of them. Of an odd
+        number each kind gets the larger share in turn."""
+        if not self._ready:
+            return 0
+        share = (room + self._is_our_turn) // 2
+        if room % 2:
+            self._is_our_turn = not self._is_our_turn
+        return min(share, len(self._ready))
+
+    def take(self, count_max: int) -> list[int]:
+        """The offsets that have been ready longest, now held."""
+        ready, order = self._ready, self._order
+        taken: list[int] = []
+        while ready and len(taken) < count_max:
+            offset = order.popleft()
+            if offset in ready:
+                ready.remove(offset)
+                taken.append(offset)
+                self.hold(offset)
+        return taken
+
+    def first_ready(self) -> int | None:
+        """That with the lowest offset. O(ready)."""
+        return min(self._ready, default=None)
+
+    def hold(self, offset: int) -> None:
+        self._held[offset] = self._held.get(offset, 0) + 1
+
+    def release(self, offset: int) -> None:
+        """A command of ours on this message was folded."""
+        count = self._held[offset] - 1
+        if count:
+            self._held[offset] = count
+        else:
+            del self._held[offset]
+        entry = self._live.get(offset)
+        if entry is not None and not self._is_due(offset):
+            self.set_timer(entry[0], offset, offset)
+
+    def expire(self, offsets: Iterable[int]) -> None:
+        """These are about to leave `live`, whatever state they are in."""
+        for offset in offsets:
+            entry = self._live.get(offset)
+            self.dead.discard(offset)
+            if offset in self._ready:
+                self._ready.remove(offset)
+            elif entry is not None and entry[1] == 0 and offset not in self._held:
+                self.delayed -= 1
+
+    def forget(self, offsets: Sequence[int]) -> None:
+        """These may have left `live`."""
+        if self.dead:
+            self.dead.difference_update([offset for offset in offsets if offset not in self._live])
+        if not self._ready:
+            return
+        self._ready.difference_update(offset for offset in offsets if offset not in self._live)
+        self._tidy_order()
+
+    def clear(self) -> None:
+        """`live` was emptied."""
+        self._ready.clear()
+        self.dead.clear()
+        self._order.clear()
+        self._timers.clear()
+        self.delayed = 0
+
+    def _tidy_order(self) -> None:
+        if len(self._order) > 2 * len(self._ready) + _GARBAGE_MAX:
+            self._order = deque(offset for offset in dict.fromkeys(self._order) if offset in self._ready)
+
+    def _is_due(self, offset: int) -> bool:
+        return offset in self._ready or offset in self.dead
+
+    def _due_ms(self, offset: int, entry: Entry) -> int:
+        return entry[0] if self._retry is None else self._retry.due_ms(offset, entry, self.receives_max)
+
+    def _push(self, timer: _Timer) -> None:
+        heapq.heappush(self._timers, timer)
+        if len(self._timers) > 2 * len(self._live) + _GARBAGE_MAX:
+            self._rebuild()
+
+    def _set_each(self, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            entry = self._live.get(offset)
+            if entry is not None:
+                self._push((self._due_ms(offset, entry), offset, offset, _ALL))
+
+    def _rebuild(self) -> None:
+        """Timers from `live`: neighbours that share a deadline share a timer, where nothing is due later than that."""
+        if self._retry is not None:
+            due = [(self._due_ms(o, entry), o, o, _ALL) for o, entry in self._live.items() if not self._is_due(o)]
+            heapq.heapify(due)
+            self._timers = due
+            return
+        timers: list[_Timer] = []
+        first = end = deadline_ms = -1
+        for offset, entry in self._live.items():
+            if self._is_due(offset):
+                continue
+            if offset == end and entry[0] == deadline_ms:
+                end += 1
+                continue
+            if end >= 0:
+                timers.append((deadline_ms, first, end - 1, _ALL))
+            first, end, deadline_ms = offset, offset + 1, entry[0]
+        if end >= 0:
+            timers.append((deadline_ms, first, end - 1, _ALL))
+        heapq.heapify(timers)
+        self._timers = timers
+
+
+class Removals:
+    """Removals by place that are on their way through the log.
+
+    Until the fold has decided, leased messages among them neither become available nor move as dead letters. What is
+    available, or becomes so after a delay, may still be handed out.
+    """
+
+    __slots__ = ("_under_way",)
+
+    def __init__(self) -> None:
+        # In the order of their commands: messages held for them, groups of those that nobody had received.
+        self._under_way: deque[tuple[list[int], Mapping[int, bytes]]] = deque()
+
+    def begin(self, offsets: Sequence[int], groups: Mapping[int, bytes], leases: Leases, live: Live) -> None:
+        before = {offset for held, _ in self._under_way for offset in held}
+        delivered = [o for o in offsets if (entry := live.get(o)) is not None and entry[1]]
+        held = [o for o in delivered if o not in before and not leases.is_ready(o)]
+        for offset in held:
+            leases.hold(offset)
+        leases.dead.difference_update(held)
+        self._under_way.append((held, groups))
+
+    def end(self, offsets: Sequence[int], leases: Leases) -> Mapping[int, bytes]:
+        """The first command is about to be folded; the groups that came with it."""
+        held, groups = self._under_way.popleft()
+        for offset in held:
+            leases.release(offset)
+        leases.expire(offsets)
+        return groups

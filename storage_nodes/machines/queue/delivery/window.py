@@ -1,0 +1,90 @@
+"""What a leader knows to wait: a stretch [first range, end) of the log ahead of the cursor, every fresh message in it.
+
+Derived from the replicated state and the log, and thrown away with the leadership. `head` is the leader's own cursor:
+everything below it was taken. Data batches that arrive at its end extend it for nothing; where it had to stop
+(READ_AHEAD_MESSAGES_MAX) the driver reads on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from storage_nodes.limits import READ_AHEAD_MESSAGES_MAX
+from storage_nodes.machines.queue.effects import FreshRange
+from storage_nodes.machines.queue.state.queue_state import QueueState
+
+
+class Window:
+    """Fresh messages known ahead of the cursor, as ranges in offset order; every offset in them is fresh."""
+
+    __slots__ = ("count", "end", "ranges")
+
+    def __init__(self, end: int) -> None:
+        self.ranges: deque[FreshRange] = deque()
+        self.count = 0  # messages in `ranges`
+        self.end = end  # every fresh message below it is in `ranges` or was taken
+
+    @property
+    def head(self) -> int:
+        return self.ranges[0].first_offset if self.ranges else self.end
+
+    def extend(self, first: int, last: int, timestamp_ms: int, without: Sequence[int]) -> None:
+        """Add a range at the end, except the offsets `without` (ascending)."""
+        for offset in without:
+            if first < offset:
+                self._append(first, offset - 1, timestamp_ms)
+            first = offset + 1
+        if first <= last:
+            self._append(first, last, timestamp_ms)
+
+    def arrived(self, base: int, last: int, timestamp_ms: int, before: int, without: Sequence[int]) -> None:
+        """A data batch was folded when the log ended at `before`; take it in if it continues the window."""
+        if self.end < before or (self.ranges and self.count + last + 1 - base > READ_AHEAD_MESSAGES_MAX):
+            return
+        self.extend(base, last, timestamp_ms, without)
+        self.end = last + 1
+
+    def fetched(self, ranges: Iterable[FreshRange], end: int, state: QueueState) -> None:
+        """The log was read up to `end`; its ranges may hold messages that are delayed or gone."""
+        gone = state.removed_above_cursor
+        live = state.live
+        for first, last, timestamp_ms in ranges:
+            first, last = max(first, self.end), min(last, end - 1)
+            if first > last:
+                continue
+            offsets = range(first, last + 1)
+            if live.keys().isdisjoint(offsets) and (not gone or gone.is_disjoint(first, last + 1)):
+                self.extend(first, last, timestamp_ms, ())
+            else:
+                self.extend(first, last, timestamp_ms, [o for o in offsets if o in live or o in gone])
+        self.end = max(self.end, end)
+
+    def holds(self, offset: int) -> bool:
+        return any(r.first_offset <= offset <= r.last_offset for r in self.ranges)
+
+    def take(self, count_max: int) -> FreshRange:
+        """Take up to count_max messages off the first range."""
+        first, last, timestamp_ms = self.ranges[0]
+        if last - first < count_max:
+            self.count -= last - first + 1
+            return self.ranges.popleft()
+        self.count -= count_max
+        self.ranges[0] = FreshRange(first + count_max, last, timestamp_ms)
+        return FreshRange(first, first + count_max - 1, timestamp_ms)
+
+    def cut(self, gone: Sequence[int]) -> None:
+        """Messages that were deleted ahead of the cursor (rare: their lease was lost in a failover)."""
+        ranges, self.ranges, self.count = self.ranges, deque(), 0
+        for first, last, timestamp_ms in ranges:
+            self.extend(first, last, timestamp_ms, sorted(o for o in gone if first <= o <= last))
+
+    def clear(self, end: int) -> None:
+        """Nothing below `end` is fresh."""
+        self.ranges.clear()
+        self.count = 0
+        self.end = max(self.end, end)
+
+    def _append(self, first: int, last: int, timestamp_ms: int) -> None:
+        self.ranges.append(FreshRange(first, last, timestamp_ms))
+        self.count += last - first + 1

@@ -1,0 +1,333 @@
+"""Commands on their way into the log, and the requests that wait for them.
+
+Staged commands are merged per kind until the driver takes them for a group commit; taken ones are matched, in order,
+with what comes back through the fold, so that each request is answered exactly once: after commit, or refused when the
+leadership ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from storage_nodes.limits import KEYS_PER_COMMAND_BYTES_MAX
+from storage_nodes.machines.queue.commands import (
+    ACQUIRED,
+    COMMAND_ITEMS_MAX,
+    DEAD_LETTERED,
+    DELETED,
+    EXPIRED,
+    EXPIRED_PER_COMMAND_MAX,
+    KEY_ITEM_BYTES_MAX,
+    LEASED,
+    LEASED_ITEMS_MAX,
+    SEQUENCE,
+    SINGLE_COMMANDS_PER_BATCH_MAX,
+    TERM,
+    VISIBILITY_CHANGED,
+    Command,
+    encode_command,
+)
+from storage_nodes.machines.queue.delivery.groups import Group
+from storage_nodes.machines.queue.effects import Answer, FreshRange, Key, Token
+
+
+class Requester(NamedTuple):
+    """A request whose answer the fold decides; `items` items of the command are its own."""
+
+    token: Token
+    items: int
+
+
+class StagedLease(NamedTuple):
+    """A lease of a FIFO queue, delivered when it is folded (R26): who waits for it, and the groups that it locks."""
+
+    token: Token
+    attempt: bytes
+    groups: list[Group]
+
+
+class InFlightCommand(NamedTuple):
+    """A command that was handed to the driver and did not come back yet."""
+
+    sequence: int
+    answers: Sequence[Answer]
+    askers: Sequence[Requester]
+    fresh_picked: int = 0  # messages it takes out of the fresh ones, by a lease
+    fresh_expired: int = 0  # ... and by expiry
+    live_expired: int = 0  # messages in `live` that it expires
+    leases: Sequence[StagedLease] = ()
+
+
+class _CommandBuilder:
+    """One command in the making: its flat items and who asked for them."""
+
+    __slots__ = ("answers", "askers", "items")
+
+    def __init__(self) -> None:
+        self.items: list[int] = []
+        self.answers: list[Answer] = []
+        self.askers: list[Requester] = []
+
+
+class PendingCommands:
+    __slots__ = (
+        "_changes",
+        "_dead",
+        "_deletes",
+        "_expired_offsets",
+        "_expired_ranges",
+        "_fresh_expired_staged",
+        "_fresh_picked_staged",
+        "_groups",
+        "_keys",
+        "_keys_bytes",
+        "_leased",
+        "_leases",
+        "_sequence",
+        "_singles",
+        "_taken",
+        "_term",
+        "announced",
+        "expired_count",
+        "fresh_expired",
+        "fresh_picked",
+        "leased_count",
+        "live_expired",
+        "outstanding",
+        "picked_count",
+    )
+
+    def __init__(self, term: int) -> None:
+        self._term = term
+        self._sequence = 0
+        self._groups: list[list[int | list[int]]] = []
+        self._keys: dict[Key, list[int]] = {}  # of the fresh messages in _groups: flat (first, last)...
+        self._keys_bytes = 0
+        self._deletes: list[_CommandBuilder] = []
+        self._changes: list[_CommandBuilder] = []
+        self._singles: deque[tuple[list[Any], Requester]] = deque()  # [kind, fields...]
+        self._expired_ranges: list[int] = []
+        self._expired_offsets: list[int] = []
+        self._leases: list[list[Any]] = []  # of LEASED, and in the same order who waits for them:
+        self._leased: list[StagedLease] = []
+        self.leased_count = 0  # messages in _leases
+        self._dead: list[int] = []
+        self._taken: deque[InFlightCommand] = deque()
+        self.announced = False  # the driver knows that something is staged
+        self.picked_count = 0  # messages in _groups
+        self._fresh_picked_staged = 0  # of them fresh ones
+        self.expired_count = 0  # messages in _expired_*
+        self._fresh_expired_staged = 0  # of them fresh ones
+        # Messages that the fold still counts as fresh though a command of ours, staged or taken, says otherwise.
+        self.fresh_picked = 0
+        self.fresh_expired = 0
+        self.live_expired = 0  # messages that the fold still holds in `live` though they are to expire
+        self.outstanding = 0  # requests that are staged or taken
+
+    # --- in -----------------------------------------------------------------------------------------------------
+
+    def acquired_fresh(self, time_ms: int, deadline_ms: int, taken: FreshRange) -> None:
+        flat = self._group(time_ms, deadline_ms)[2]
+        assert isinstance(flat, list)
+        first, last, sent_ms = taken
+        if flat and flat[-2] == first - 1 and flat[-1] == sent_ms:
+            flat[-2] = last
+        else:
+            flat += taken
+        count = last - first + 1
+        self.picked_count += count
+        self._fresh_picked_staged += count
+        self.fresh_picked += count
+
+    def keyed(self, key: Key, first: int, last: int) -> None:
+        """The group and tag of messages just acquired."""
+        ranges = self._keys.get(key)
+        if ranges is None:
+            ranges = self._keys[key] = []
+            self._keys_bytes += len(key[0]) + len(key[1])
+        elif ranges[-1] == first - 1:
+            ranges[-1] = last
+            return
+        ranges += (first, last)
+        self._keys_bytes += KEY_ITEM_BYTES_MAX
+
+    def acquired_again(self, time_ms: int, deadline_ms: int, offsets: list[int]) -> None:
+        flat = self._group(time_ms, deadline_ms)[3]
+        assert isinstance(flat, list)
+        flat += offsets
+        self.picked_count += len(offsets)
+
+    def leased(self, lease: list[Any], staged: StagedLease, fresh: int, again: int) -> None:
+        """`lease` as in the command LEASED, with so many fresh messages and others."""
+        self._leases.append(lease)
+        self._leased.append(staged)
+        self.leased_count += fresh + again
+        self._fresh_picked_staged += fresh
+        self.fresh_picked += fresh
+        self.outstanding += 1
+
+    def dead_lettered(self, offsets: list[int]) -> None:
+        self._dead += offsets
+
+    def receipts(self, receipts: Sequence[tuple[int, int]], token: Token) -> None:
+        """Deletes on which the fold decides."""
+        merged = _open(self._deletes, 2)
+        merged.items.extend(chain.from_iterable(receipts))
+        merged.askers.append(Requester(token, len(receipts)))
+        self.outstanding += 1
+
+    def deleted(self, receipts: Iterable[tuple[int, int]], answer: Answer) -> None:
+        merged = _open(self._deletes, 2)
+        merged.items.extend(chain.from_iterable(receipts))
+        merged.answers.append(answer)
+        self.outstanding += 1
+
+    def changed(self, changes: Sequence[tuple[int, int, int]], token: Token) -> None:
+        merged = _open(self._changes, 3)
+        merged.items.extend(chain.from_iterable(changes))
+        merged.askers.append(Requester(token, len(changes)))
+        self.outstanding += 1
+
+    def single(self, command: list[Any], token: Token) -> None:
+        self._singles.append((command, Requester(token, 1)))
+        self.outstanding += 1
+
+    def expired_range(self, first: int, last: int) -> None:
+        self._expired_ranges += (first, last)
+        count = last - first + 1
+        self.expired_count += count
+        self._fresh_expired_staged += count
+        self.fresh_expired += count
+
+    def expired_offsets(self, offsets: Sequence[int]) -> None:
+        self._expired_offsets += offsets
+        self.expired_count += len(offsets)
+        self.live_expired += len(offsets)
+
+    @property
+    def picks_room(self) -> int:
+        return COMMAND_ITEMS_MAX - self.picked_count
+
+    @property
+    def has_keys_room(self) -> bool:
+        return self._keys_bytes < KEYS_PER_COMMAND_BYTES_MAX
+
+    @property
+    def leased_room(self) -> int:
+        return LEASED_ITEMS_MAX - self.leased_count
+
+    @property
+    def expired_room(self) -> int:
+        return EXPIRED_PER_COMMAND_MAX - self.expired_count
+
+    @property
+    def is_empty(self) -> bool:
+        staged = self._groups or self._deletes or self._changes or self._singles or self.expired_count
+        return not (staged or self._leases or self._dead)
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is staged and everything taken came back."""
+        return not self._taken and self.is_empty
+
+    # --- out ----------------------------------------------------------------------------------------------------
+
+    def take(self, time_ms: int, cursor: int) -> list[bytes]:
+        """Record bodies for one control batch.
+
+        Expiry goes first and leaves the cursor to the acquires beside it: the fold takes nothing below the cursor for
+        fresh. Purges go last: they reach over everything before them.
+        """
+        self.announced = False
+        bodies: list[bytes] = []
+        if self.expired_count:
+            moved = 0 if self._groups else cursor
+            command: Command = [EXPIRED, time_ms, moved, self._expired_ranges, self._expired_offsets]
+            fresh, live = self._fresh_expired_staged, len(self._expired_offsets)
+            bodies.append(self._issue(command, fresh_expired=fresh, live_expired=live))
+            self._expired_ranges, self._expired_offsets = [], []
+            self.expired_count = self._fresh_expired_staged = 0
+        if self._groups:
+            command = [ACQUIRED, time_ms, cursor, self._groups]
+            if self._keys:
+                command.append([field for key, ranges in self._keys.items() for field in (*key, ranges)])
+                self._keys, self._keys_bytes = {}, 0
+            bodies.append(self._issue(command, fresh_picked=self._fresh_picked_staged))
+            self._groups = []
+            self.picked_count = self._fresh_picked_staged = 0
+        if self._leases:
+            fresh = self._fresh_picked_staged
+            bodies.append(self._issue([LEASED, time_ms, self._leases], fresh_picked=fresh, leases=self._leased))
+            self._leases, self._leased = [], []
+            self.leased_count = self._fresh_picked_staged = 0
+        if self._dead:
+            bodies.append(self._issue([DEAD_LETTERED, time_ms, self._dead]))
+            self._dead = []
+        for kind, merged_list in ((DELETED, self._deletes), (VISIBILITY_CHANGED, self._changes)):
+            if merged_list:
+                merged = merged_list.pop(0)
+                bodies.append(self._issue([kind, time_ms, merged.items], merged.answers, merged.askers))
+        for _ in range(min(len(self._singles), SINGLE_COMMANDS_PER_BATCH_MAX)):
+            (kind, *fields), asker = self._singles.popleft()
+            bodies.append(self._issue([kind, time_ms, *fields], askers=(asker,)))
+        return bodies
+
+    def folded(self, command: Command) -> InFlightCommand:
+        """Who waits for a command that was just folded."""
+        taken = self._taken.popleft()
+        assert command[TERM] == self._term and command[SEQUENCE] == taken.sequence, "a command that was not ours"
+        self.outstanding -= len(taken.answers) + len(taken.askers) + len(taken.leases)
+        self.fresh_picked -= taken.fresh_picked
+        self.fresh_expired -= taken.fresh_expired
+        self.live_expired -= taken.live_expired
+        return taken
+
+    def tokens(self) -> list[Token]:
+        """Every request that is not answered yet, oldest first."""
+        tokens: list[Token] = []
+        parts: list[InFlightCommand | _CommandBuilder] = [*self._taken, *self._deletes, *self._changes]
+        tokens += [lease.token for taken in self._taken for lease in taken.leases]
+        tokens += [lease.token for lease in self._leased]
+        for part in parts:
+            tokens += [answer.token for answer in part.answers]
+            tokens += [asker.token for asker in part.askers]
+        tokens += [asker.token for _, asker in self._singles]
+        return [token for token in tokens if token is not None]
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _group(self, time_ms: int, deadline_ms: int) -> list[int | list[int]]:
+        """Messages acquired at one time until one deadline. Only the last group is looked at: the times of a busy queue
+        repeat back to back."""
+        if self._groups:
+            group = self._groups[-1]
+            if group[0] == time_ms and group[1] == deadline_ms:
+                return group
+        group = [time_ms, deadline_ms, [], []]
+        self._groups.append(group)
+        return group
+
+    def _issue(
+        self,
+        command: Command,
+        answers: Sequence[Answer] = (),
+        askers: Sequence[Requester] = (),
+        fresh_picked: int = 0,
+        fresh_expired: int = 0,
+        live_expired: int = 0,
+        leases: Sequence[StagedLease] = (),
+    ) -> bytes:
+        self._sequence += 1
+        taken = InFlightCommand(self._sequence, answers, askers, fresh_picked, fresh_expired, live_expired, leases)
+        self._taken.append(taken)
+        return encode_command([command[0], self._term, self._sequence, *command[1:]])
+
+
+def _open(merged_list: list[_CommandBuilder], fields: int) -> _CommandBuilder:
+    """The command to merge into: the last one, or a new one when that is full."""
+    if not merged_list or len(merged_list[-1].items) >= COMMAND_ITEMS_MAX * fields:
+        merged_list.append(_CommandBuilder())
+    return merged_list[-1]

@@ -1,0 +1,66 @@
+"""What a leader does for the meter: closes the window of a queue that went quiet, has closed windows exported, and
+notes in the log that they are. Pure; one step at a time.
+
+    is_changed, the hour is over  ->  USAGE_CLOSED  ->  closed  ->  ExportUsage  ->  committed in the usage stream
+                                                                                 ->  USAGE_EXPORTED  ->  forgotten
+
+A step that is lost, by a full queue of proposals or a stream without leader, is done again after a pause. A leader that
+dies between the append and USAGE_EXPORTED leaves the windows to the next one, which appends the same records again.
+"""
+
+from __future__ import annotations
+
+from storage_nodes.limits import USAGE_CLOSE_SPREAD_MS, USAGE_EXPORT_PAUSE_MS, USAGE_WINDOWS_PER_EXPORT_MAX
+from storage_nodes.machines.queue.commands import USAGE_CLOSED, USAGE_EXPORTED, Command
+from storage_nodes.machines.queue.effects import ExportUsage
+from storage_nodes.machines.queue.state.metering import HOUR_MS, Metering
+
+_AT_ONCE_MS = 1
+
+
+class UsageExport:
+    """Of one partition, while it leads."""
+
+    __slots__ = ("_again_ms", "_is_under_way", "is_asked")
+
+    def __init__(self) -> None:
+        self._again_ms = 0  # no step before
+        self._is_under_way = False  # an ExportUsage was not answered yet
+        self.is_asked = False  # is the open window to be closed early?
+
+    def next_ms(self, meter: Metering) -> int:
+        """When there is something to do; 0 = nothing before the next entry."""
+        if self._is_under_way:
+            return 0
+        if meter.closed or (self.is_asked and meter.is_changed):
+            return max(self._again_ms, _AT_ONCE_MS)
+        if meter.is_changed:
+            # Not the hours of all queues at once: when each had its last entry tells them apart.
+            return max(self._again_ms, meter.hour_ms + HOUR_MS + meter.until_ms % USAGE_CLOSE_SPREAD_MS)
+        return 0
+
+    def step(self, meter: Metering, now_ms: int) -> ExportUsage | Command | None:
+        """What to do now: an effect, or a command without what all commands have."""
+        due_ms = self.next_ms(meter)
+        if not 0 < due_ms <= now_ms:
+            return None
+        if meter.closed:
+            self._is_under_way = True
+            return ExportUsage(tuple(meter.closed[:USAGE_WINDOWS_PER_EXPORT_MAX]))
+        self._again_ms = now_ms + USAGE_EXPORT_PAUSE_MS
+        return [USAGE_CLOSED]
+
+    def ask(self, meter: Metering) -> None:
+        """Close the open window now, if it says anything new, and export what is closed."""
+        self.is_asked, self._again_ms = meter.is_changed, 0
+
+    def ended(self, now_ms: int) -> None:
+        """ExportUsage was answered. What was exported is noted now, or tried again after a pause."""
+        self._is_under_way = False
+        self._again_ms = now_ms + USAGE_EXPORT_PAUSE_MS
+
+    def folded(self, kind: int) -> None:
+        """A command of the meter came back: the next step may follow."""
+        self._again_ms = 0
+        if kind != USAGE_EXPORTED:
+            self.is_asked = False

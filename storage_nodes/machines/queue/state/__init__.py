@@ -1,0 +1,1 @@
+"""What every replica of a queue partition folds, in log order."""

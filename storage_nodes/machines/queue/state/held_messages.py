@@ -1,0 +1,239 @@
+"""What a queue partition holds, with the questions that its state answers, its checkpoint, and its little memory while
+nothing goes on. `queue_state.py` says what the fields mean, and folds the log into them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from storage_nodes.limits import PURGE_INTERVAL_MS
+from storage_nodes.machines.producers import ProducerTable
+from storage_nodes.machines.queue.effects import Key
+from storage_nodes.machines.queue.state.checkpoint import Checkpoint, Entry, Live, encode_checkpoint
+from storage_nodes.machines.queue.state.configs import config_fields, config_of, shared_config
+from storage_nodes.machines.queue.state.dedup import DedupWindow
+from storage_nodes.machines.queue.state.message_keys import pack_keys, unpack_keys
+from storage_nodes.machines.queue.state.metering import Metering
+from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
+from storage_nodes.machines.queue.state.retry import RetryPolicy
+from storage_nodes.machines.queue.state.schedule import Schedule
+from storage_nodes.machines.queue.state.shared_empty import EMPTY_ENTRIES, EMPTY_IDS, EMPTY_OFFSETS, EMPTY_SCHEDULE
+from storage_nodes.protocol.messages import MessageState, QueueConfig, QueueStats
+
+_NEVER_PURGED = -PURGE_INTERVAL_MS
+
+
+class HeldMessages:
+    """The fields of a queue partition's state. They are changed by the `fold_*` methods of `QueueState` only."""
+
+    __slots__ = (
+        "config",
+        "cursor",
+        "dead_lettered",
+        "dedup",
+        "deleted",
+        "duplicates",
+        "expired",
+        "fresh_count",
+        "keyed_end",
+        "keys",
+        "last_ms",
+        "last_purge",
+        "last_purge_ms",
+        "live",
+        "log_end",
+        "metering",
+        "producers",
+        "purged",
+        "received",
+        "removed_above_cursor",
+        "retry",
+        "scheduled",
+        "sent",
+    )
+
+    def __init__(self, config: QueueConfig) -> None:
+        self.config = shared_config(config)
+        self.retry = RetryPolicy.of(config)
+        self.cursor = 0  # <= log_end
+        self.log_end = 0  # end of the last entry folded
+        self.fresh_count = 0
+        # Shared with all idle queues until there is something to put into them.
+        self.live: Live = EMPTY_ENTRIES
+        self.removed_above_cursor = EMPTY_OFFSETS  # all >= cursor, none in live
+        self.dedup = EMPTY_IDS
+        self.scheduled = EMPTY_SCHEDULE
+        self.keys: dict[int, Key] = EMPTY_ENTRIES
+        self.keyed_end = 0
+        self.last_ms = 0  # highest time seen in the log
+        self.last_purge_ms = _NEVER_PURGED
+        # (attempt id, messages purged) of the last one, where its caller named it.
+        self.last_purge: tuple[bytes, int] | None = None
+        # Made with the first record that has a producer.
+        self.producers: ProducerTable | None = None
+        # Made with the first message, dropped when there is nothing left to meter.
+        self.metering: Metering | None = None
+        # Totals since the partition was made, in messages; `received` counts deliveries.
+        self.sent = self.received = self.deleted = self.expired = self.purged = 0
+        self.duplicates = self.dead_lettered = 0
+
+    # --- questions --------------------------------------------------------------------------------------------
+
+    @property
+    def held_count(self) -> int:
+        """Messages of whatever state, those that are due another day too."""
+        return self.fresh_count + len(self.live) + len(self.scheduled)
+
+    def is_live(self, base_offset: int, last_offset: int) -> bool:
+        """May any offset of the range still hold a message? O(length of the range) at most."""
+        if last_offset >= self.cursor:
+            ahead = self.removed_above_cursor
+            if not ahead or not ahead.covers(max(base_offset, self.cursor), last_offset + 1):
+                return True
+        if self.live and not self.live.keys().isdisjoint(range(base_offset, last_offset + 1)):
+            return True
+        return self.scheduled.any_between(base_offset, last_offset)
+
+    def due_ms(self, offset: int, entry: Entry) -> int:
+        """When a message in `live` is available: at the end of its lease, or a pause later."""
+        if self.retry is None:
+            return entry[0]
+        return self.retry.due_ms(offset, entry, self.receives_max)
+
+    @property
+    def receives_max(self) -> int:
+        """So many receives make a message a dead letter; 0 = none do."""
+        return self.config.max_receives if self.config.dead_letter_partition else 0
+
+    @property
+    def parked_count(self) -> int:
+        """Groups that are held; only FIFO queues have any."""
+        return 0
+
+    def low_watermark(self) -> int:
+        """No message stands below it. O(in flight)."""
+        low = min(self.cursor, min(self.live)) if self.live else self.cursor
+        scheduled = self.scheduled.first_offset()
+        return low if scheduled is None else min(low, scheduled)
+
+    def checkpoint(self) -> bytes:
+        scalars = [
+            self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
+            self.sent, self.received, self.deleted, self.expired, self.purged,
+            self.duplicates, self.dead_lettered,
+        ]  # fmt: skip
+        return encode_checkpoint(
+            Checkpoint(
+                scalars,
+                self.live,
+                self.removed_above_cursor,
+                self.dedup.pack(),
+                self._pack_groups(),
+                config_fields(self.config),
+                self.scheduled,
+                self.producers.pack() if self.producers is not None else [],
+                list(self.last_purge or ()),
+                self.metering.pack() if self.metering is not None else [],
+            )
+        )
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        self.live, self.removed_above_cursor, self.scheduled = checkpoint.live, checkpoint.ahead, checkpoint.scheduled
+        (
+            self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
+            self.sent, self.received, self.deleted, self.expired, self.purged,
+            self.duplicates, self.dead_lettered,
+        ) = checkpoint.scalars  # fmt: skip
+        self.config = shared_config(config_of(checkpoint.config, QueueConfig()))
+        self.retry = RetryPolicy.of(self.config)
+        self.dedup = DedupWindow(self.config.dedup_window_ms)
+        self.dedup.unpack(checkpoint.dedup)
+        self._unpack_groups(checkpoint.groups)
+        self.producers = ProducerTable.unpack(checkpoint.producers) if checkpoint.producers else None
+        self.last_purge = tuple(checkpoint.last_purge) or None
+        self.metering = Metering.unpack(checkpoint.metering) if checkpoint.metering else None
+        if self.last_purge_ms == _NEVER_PURGED:
+            self.last_purge_ms = _NEVER_PURGED  # the shared number, not the equal one just decoded
+        self.rest()
+
+    # --- little memory where nothing is going on ---------------------------------------------------------------
+
+    def allocate(self) -> None:
+        """Who leads holds on to these two: they are this queue's own from now on."""
+        if self.live is EMPTY_ENTRIES:
+            self.live = {}
+        if self.scheduled is EMPTY_SCHEDULE:
+            self.scheduled = Schedule()
+
+    def rest(self) -> None:
+        """Nobody leads: let go of what is empty."""
+        self.live = self.live or EMPTY_ENTRIES
+        self.keys = self.keys or EMPTY_ENTRIES
+        self.removed_above_cursor = self.removed_above_cursor or EMPTY_OFFSETS
+        if not len(self.scheduled):
+            self.scheduled = EMPTY_SCHEDULE
+        if self.dedup.is_empty:
+            self.dedup = EMPTY_IDS
+
+    # --- groups and tags: FIFO queues keep them otherwise -----------------------------------------------------
+
+    def _pack_groups(self) -> list[Any]:
+        """[keyed_end, flat (group, tag, flat (gap, length)...)...]; empty once it says nothing any more."""
+        if self.keyed_end <= self.cursor and not self.keys:
+            return []
+        return [self.keyed_end, pack_keys(self.keys)]
+
+    def _unpack_groups(self, packed: list[Any]) -> None:
+        self.keyed_end, flat = packed or (0, ())
+        self.keys = unpack_keys(flat)
+
+    def look_at(self, offset: int, now_ms: int) -> tuple[MessageState, int, int, int] | None:
+        """(state, delivery, deadline_ms, sent_ms, 0 = that of its batch) of a message, None for one that is gone.
+
+        As the state of this moment has it; nothing changes by looking. Meaningless for what is no message.
+        """
+        entry = self.live.get(offset)
+        if entry is None:
+            due_ms = self.scheduled.due_ms(offset)
+            if due_ms is not None:
+                return MessageState.DELAYED, 0, due_ms, 0
+            waits = self.cursor <= offset < self.log_end and offset not in self.removed_above_cursor
+            return (MessageState.WAITING, 0, 0, 0) if waits else None
+        deadline_ms, delivery, _, sent_ms = entry
+        due_ms = self.due_ms(offset, entry)
+        if due_ms <= now_ms:
+            return MessageState.WAITING, delivery, 0, sent_ms
+        is_leased = delivery and deadline_ms > now_ms
+        return MessageState.IN_FLIGHT if is_leased else MessageState.DELAYED, delivery, due_ms, sent_ms
+
+    def stats(self, now_ms: int) -> QueueStats:
+        """As a replica counts that does not lead; O(messages in `live`)."""
+        ready = [entry[3] for offset, entry in self.live.items() if self.due_ms(offset, entry) <= now_ms]
+        delayed = sum(entry[1] == 0 and entry[0] > now_ms for entry in self.live.values())
+        in_flight = len(self.live) - len(ready) - delayed
+        oldest_ms = min(ready, default=0)
+        scheduled = len(self.scheduled)
+        totals = (self.duplicates, self.dead_lettered, self.parked_count)
+        waiting = self.fresh_count + len(ready)
+        return QueueStats(waiting, in_flight, delayed + scheduled, oldest_ms, 0, 0, *totals, scheduled=scheduled)
+
+    # --- inside ----------------------------------------------------------------------------------------------
+
+    def _own_keys(self) -> dict[int, Key]:
+        if self.keys is EMPTY_ENTRIES:
+            self.keys = {}
+        return self.keys
+
+    def _mark_removed(self, first: int, end: int) -> None:
+        """What stands in [first, end) does not wait any more."""
+        if self.removed_above_cursor is EMPTY_OFFSETS:
+            self.removed_above_cursor = OffsetRanges()
+        self.removed_above_cursor.add(first, end)
+
+    def _move_cursor(self, cursor: int) -> None:
+        if cursor <= self.cursor:
+            return
+        assert cursor <= self.log_end or self.fresh_count == 0, "the cursor passed messages that were not folded"
+        self.cursor = cursor
+        if self.removed_above_cursor:
+            self.removed_above_cursor.drop_below(cursor)

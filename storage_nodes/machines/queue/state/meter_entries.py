@@ -1,0 +1,70 @@
+"""What the fold tells the meter of an entry. Sums where the entry says them; message by message only where a batch is
+of several origins, or has messages that were dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from storage_nodes.machines.queue.commands import FIRST_FIELD, KIND, TIME_MS, USAGE_EXPORTED, Command
+from storage_nodes.machines.queue.effects import BatchFacts
+from storage_nodes.machines.queue.state.headers import FoldedHeaders
+from storage_nodes.machines.queue.state.metering import Metering, Totals
+from storage_nodes.machines.queue.state.queue_state import QueueState
+from storage_nodes.protocol.usage import MIXED, Usage, unpack_sum
+
+Usages = Callable[[], Sequence[Usage]]
+
+
+def no_usages() -> Sequence[Usage]:
+    raise AssertionError("the sums of this batch do not say enough, and its messages cannot be asked")
+
+
+def meter_messages(state: QueueState, batch: BatchFacts, noted: FoldedHeaders | None, usages: Usages) -> None:
+    """A metered data batch was folded. Releases are in none."""
+    meter = _at_last_time(state)
+    origin, billed_bytes, units = unpack_sum(batch.usage)
+    if origin != MIXED and (noted is None or not noted.duplicates):
+        meter.sent(origin, batch.record_count, billed_bytes, units)
+        if noted is not None and noted.scheduled:
+            meter.scheduled(origin, len(noted.scheduled))
+        return
+    noted = noted or FoldedHeaders()
+    dropped = {offset for offset, _ in noted.duplicates}
+    scheduled = set(noted.scheduled)
+    for offset, (origin, billed_bytes, units) in enumerate(usages(), batch.base_offset):
+        if offset not in dropped:
+            meter.sent(origin, 1, billed_bytes, units)
+        if offset in scheduled:
+            meter.scheduled(origin, 1)
+
+
+def fold_usage(state: QueueState, command: Command) -> None:
+    """USAGE_CLOSED or USAGE_EXPORTED."""
+    meter = state.metering
+    if meter is None:
+        return
+    if command[KIND] == USAGE_EXPORTED:
+        meter.exported(*command[FIRST_FIELD : FIRST_FIELD + 2])
+    else:
+        meter.close(max(state.last_ms, command[TIME_MS]))
+
+
+def totals_of(state: QueueState) -> Totals:
+    return Totals(state.held_count, state.received, state.deleted, state.dead_lettered)
+
+
+def meter_commands(state: QueueState, before: Totals) -> None:
+    """A control batch was folded; `before` are the totals from before it."""
+    meter = _at_last_time(state)
+    meter.settle(before, totals_of(state))
+    if meter.is_idle:
+        state.metering = None
+
+
+def _at_last_time(state: QueueState) -> Metering:
+    """The meter of a partition to which something happened, at the time of the last entry."""
+    if state.metering is None:
+        state.metering = Metering(state.last_ms)
+    else:
+        state.metering.advance(state.last_ms)
+    return state.metering

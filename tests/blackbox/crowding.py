@@ -1,0 +1,219 @@
+"""A trial of one account that takes of every shared place all that it can get: a neighbour must not notice.
+
+one-account   searches of the message browser, readers that do not read, long polls, and move tasks of one account, more
+              of each than it gets; the calls of another account, one after the other, each within a second at p99
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import resource
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from tests.blackbox.checkers import percentile
+from tests.blackbox.raw_http import Answer, Endpoint
+from tests.blackbox.stage import Stage
+from tests.blackbox.trials import Ask, Result, Trial
+from tests.blackbox.verdicts import ACCEPTED
+
+CALL_TIMEOUT_S = 30.0
+P99_WITHIN_S = 1.0
+# What a client hears that asks for more than its share, or than there is.
+REFUSED = (429, 503)
+PAUSE_S = 0.2
+NEIGHBOUR_PAUSE_S = 0.02
+BODY = "x" * 2_000
+BATCH = 50
+# Descriptors of this process that the polls and readers leave for everything else.
+SPARE_FILES = 500
+
+
+class Crowd(NamedTuple):
+    """How many of each the account has open at a time."""
+
+    searches: int = 8
+    readers: int = 128
+    polls: int = 20_000
+    moves: int = 100
+    messages: int = 2_000
+
+    def that_fits(self) -> Crowd:
+        """Each poll and reader takes a descriptor of this process."""
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return self._replace(polls=min(self.polls, max(files - SPARE_FILES - self.readers, 1)))
+
+
+class Greedy:
+    """The account that takes all. Every answer of its own is counted, none is judged but those of 500."""
+
+    def __init__(self, stage: Stage, endpoint: Endpoint, crowd: Crowd) -> None:
+        self.statuses: Counter[str] = Counter()
+        self._stage = stage
+        self._endpoint = endpoint
+        self._crowd = crowd
+        self._queue = ""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def prepare(self) -> None:
+        self._queue = await self._stage.new_queue(self._endpoint)
+        for _ in range(self._crowd.messages // BATCH):
+            messages = {"messages": [{"body": BODY}] * BATCH}
+            sent = await self._endpoint.post(f"/v1/queues/{self._queue}/messages", messages, CALL_TIMEOUT_S)
+            assert sent.status in ACCEPTED, f"send: {sent.status} {sent.body[:200]!r}"
+
+    async def begin(self) -> None:
+        for count, work in (
+            (self._crowd.searches, self._search),
+            (self._crowd.readers, self._read_nothing),
+            (self._crowd.polls, self._poll),
+        ):
+            self._tasks += [asyncio.create_task(self._again(work)) for _ in range(count)]
+        self._tasks.append(asyncio.create_task(self._move()))
+
+    async def end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._endpoint.close()
+
+    async def _again(self, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await work()
+            await asyncio.sleep(PAUSE_S)
+
+    async def _post(self, what: str, path: str, content: object) -> Answer:
+        answer = await self._endpoint.post(f"/v1/queues/{self._queue}/{path}", content, CALL_TIMEOUT_S)
+        self.statuses[f"{what} {answer.status}"] += 1
+        return answer
+
+    async def _search(self) -> None:
+        await self._post("search", "messages/find", {"filter": {"body_contains": "is not there"}, "limit": 5})
+
+    async def _poll(self) -> None:
+        """The queue's messages are in flight, or parked behind a long visibility: most polls wait."""
+        await self._post("poll", "messages/receive", {"max_messages": 1, "wait_seconds": 20, "visibility_seconds": 600})
+
+    async def _read_nothing(self) -> None:
+        """Asks for a page of messages, and reads none of the answer."""
+        body = json.dumps({"limit": 100}).encode()
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection(self._endpoint.host, self._endpoint.port, limit=1024)
+            try:
+                head = self._endpoint.head("POST", f"/v1/queues/{self._queue}/messages/peek", len(body))
+                writer.write((head + body) * 20)
+                self.statuses["reader"] += 1
+                await asyncio.sleep(CALL_TIMEOUT_S)
+            finally:
+                writer.close()
+
+    async def _move(self) -> None:
+        """One move task after the other, each of a queue of its own."""
+        for _ in range(self._crowd.moves):
+            made = await self._endpoint.post("/v1/queues", {"name": f"from-{self.statuses['move']}"}, CALL_TIMEOUT_S)
+            if made.status in ACCEPTED:
+                name = made.json()["name"]
+                await self._endpoint.post(f"/v1/queues/{name}/messages", {"body": BODY}, CALL_TIMEOUT_S)
+                asked = {"destination": self._queue, "messages_per_second": 1}
+                await self._endpoint.post(f"/v1/queues/{name}/moves", asked, CALL_TIMEOUT_S)
+            self.statuses["move"] += 1
+
+
+class Neighbour:
+    """The other account: peek, poll and CreateQueue in turns, and how long each took."""
+
+    CALLS = ("peek", "poll", "CreateQueue")
+
+    def __init__(self, endpoint: Endpoint, queue: str) -> None:
+        self.seconds: dict[str, list[float]] = {name: [] for name in self.CALLS}
+        self.failed: list[str] = []
+        self._endpoint = endpoint
+        self._queue = queue
+
+    async def run(self, until_s: float) -> None:
+        number = 0
+        while time.monotonic() < until_s:
+            number += 1
+            path = f"/v1/queues/{self._queue}/messages"
+            await self._endpoint.post(path, {"body": "mine"}, CALL_TIMEOUT_S)
+            await self._timed("peek", f"{path}/peek", {"limit": 5})
+            # There is a message: the poll need not wait.
+            got = await self._timed("poll", f"{path}/receive", {"max_messages": 10, "wait_seconds": 5})
+            await self._timed("CreateQueue", "/v1/queues", {"name": f"mine-{number}"})
+            if got.status in ACCEPTED and (found := got.json()["messages"]):
+                receipts = [message["receipt"] for message in found]
+                await self._endpoint.post(f"{path}/ack", {"receipts": receipts}, CALL_TIMEOUT_S)
+            await asyncio.sleep(NEIGHBOUR_PAUSE_S)
+
+    async def _timed(self, name: str, path: str, content: object) -> Answer:
+        answer = await self._endpoint.post(path, content, CALL_TIMEOUT_S)
+        self.seconds[name].append(answer.seconds)
+        if answer.status not in ACCEPTED:
+            self.failed.append(
+                f"{name}: {answer.status} after {answer.seconds:.1f} s {answer.body[:120]!r} {answer.note}"
+            )
+        return answer
+
+    def p99_s(self, name: str) -> float:
+        return percentile(self.seconds[name], 0.99)
+
+
+def judge_neighbour(neighbour: Neighbour, within_s: float) -> dict[str, list[str]]:
+    """Violations: calls that failed, were never made, or were slow."""
+    made = {name: neighbour.p99_s(name) for name, seconds in neighbour.seconds.items() if seconds}
+    return {
+        "neighbour failed": neighbour.failed,
+        "neighbour never asked": [name for name, seconds in neighbour.seconds.items() if not seconds],
+        "neighbour slow": [f"{name} p99 {p99_s:.2f} s" for name, p99_s in made.items() if p99_s > within_s],
+    }
+
+
+async def one_account(stage: Stage, crowd: Crowd, seconds: float, within_s: float, result: Result) -> None:
+    """On an installation that runs, and has other accounts besides these two."""
+    greedy = Greedy(stage, stage.endpoint(key=await asyncio.to_thread(_key, stage, "greedy")), crowd)
+    own = stage.endpoint(key=await asyncio.to_thread(_key, stage, "neighbour"))
+    alone = Neighbour(own, await stage.new_queue(own))
+    await greedy.prepare()
+    await alone.run(time.monotonic() + seconds / 4)
+    await greedy.begin()
+    beside = Neighbour(own, await stage.new_queue(own))
+    try:
+        await asyncio.sleep(min(5.0, seconds / 4))
+        await beside.run(time.monotonic() + seconds)
+    finally:
+        await greedy.end()
+    wrong = [f"{what}: {count}" for what, count in greedy.statuses.items() if what.endswith((" 500", " 502"))]
+    result.violations = {**judge_neighbour(beside, within_s), "answers of 500": wrong}
+    result.counts = {
+        **{f"p99 ms {name} alone": round(alone.p99_s(name) * 1000, 1) for name in Neighbour.CALLS},
+        **{f"p99 ms {name} beside": round(beside.p99_s(name) * 1000, 1) for name in Neighbour.CALLS},
+        **{f"calls {name}": len(beside.seconds[name]) for name in Neighbour.CALLS},
+        **dict(sorted(greedy.statuses.items())),
+        "polls": crowd.polls,
+    }
+
+
+def _key(stage: Stage, account: str) -> Mapping[str, Any]:
+    found: dict[str, Any] = json.loads(
+        stage.installation.command("keys", "create", "--account", account, "--json").stdout
+    )
+    return found
+
+
+async def _trial(ask: Ask, result: Result) -> None:
+    stage = Stage()
+    crowd = Crowd().that_fits()
+    if crowd != Crowd():
+        result.notes.append(f"{crowd.polls} polls: this process may open no more files")
+    try:
+        stage.up()
+        await one_account(stage, crowd, ask.seconds, P99_WITHIN_S, result)
+    finally:
+        stage.close()
+
+
+TRIALS: dict[str, Trial] = {"one-account": Trial(_trial, seconds=120.0, overtime_s=600.0)}

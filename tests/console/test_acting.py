@@ -1,0 +1,179 @@
+"""An operator who acts as a member: by whom, for how long, with which rights, and what the trail says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.console.browsing import Browser, queue_row
+from tests.console.test_access import SEND, make_key, make_policy, person_id
+
+pytestmark = pytest.mark.django_db
+Joins = Callable[[Browser, str], Browser]
+
+
+@pytest.fixture
+def operator(db: None) -> Browser:
+    from api.people.actions.console_links import make_operator_link
+
+    browser = Browser()
+    browser.get(f"/console/link?token={make_operator_link()}")
+    return browser
+
+
+def act_as(operator: Browser, member: Browser, reason: str = "ticket 7") -> Any:
+    path = f"/console/operators/accounts/{member.account_id}"
+    return operator.post(f"{path}/act-as", {"person": person_id(member), "reason": reason}, path)
+
+
+def trail(account_id: str, action: str) -> list[Any]:
+    from api.audit.selectors import entries_of
+
+    return entries_of(account_id, None, 50, action)
+
+
+def test_operator_sees_what_the_member_sees_under_a_banner(ann: Browser, operator: Browser, join: Joins) -> None:
+    queue_row(ann.account_id, "orders")
+    guest = join(ann, "reader")
+    assert operator.get(ann.at("queues")).status_code == 404
+    assert act_as(operator, guest)["Location"] == ann.at()
+    for path in (ann.at("queues"), ann.at("queues/orders"), "/console/operators/accounts", "/console/me"):
+        text = operator.get(path).content.decode()
+        assert "You act as" in text and guest.email in text and "ticket 7" in text, path
+    assert operator.get(ann.at("queues/orders/messages")).status_code == 403, "a reader sees no bodies"
+    assert "You act as" not in guest.get(guest.at("queues")).content.decode()
+    answer = operator.post("/console/operators/acting/end", {}, ann.at("queues"))
+    assert answer["Location"] == f"/console/operators/accounts/{ann.account_id}"
+    assert operator.get(ann.at("queues")).status_code == 404
+
+
+def test_trail_of_the_account_has_both_names(ann: Browser, operator: Browser, storage: Any) -> None:
+    queue_row(ann.account_id, "orders")
+    act_as(operator, ann)
+    page = ann.at("queues/orders/tags")
+    assert operator.post(page, {"key": "team", "value": "a"}, page).status_code == 302
+    operator.post("/console/operators/acting/end", {}, ann.at())
+    member = f"person:{person_id(ann)}"
+    for action in ("acting.begin", "queue.tag", "acting.end"):
+        (entry,) = trail(ann.account_id, action)
+        assert entry.actor != member and entry.actor.startswith("person:"), action
+        assert entry.details["acting_as"] == member, action
+    assert trail(ann.account_id, "acting.begin")[0].details["reason"] == "ticket 7"
+    text = ann.get(ann.at("audit")).content.decode()
+    assert "operator operator" in text and f"acting as {ann.email}" in text
+
+
+def test_each_request_for_messages_is_in_the_trail_before_it_is_made(
+    ann: Browser, operator: Browser, data_plane: Any
+) -> None:
+    queue_row(ann.account_id, "orders")
+    data_plane.answers["messages/find"] = {"messages": [], "scanned": 0, "cursor": None}
+    ann.get(ann.at("queues/orders/messages/list"))
+    assert not trail(ann.account_id, "acting."), "of members nothing is noted"
+    act_as(operator, ann)
+    assert operator.get(ann.at("queues/orders/messages/list")).status_code == 200
+    (entry,) = trail(ann.account_id, "acting.request")
+    assert entry.details["operation"] == "find" and entry.details["queue"] == "orders"
+    assert data_plane.asked[-1][0] != person_id(ann), "the front end is told who really asks"
+
+
+def test_nothing_that_outlasts_the_visit_can_be_done(ann: Browser, operator: Browser, join: Joins) -> None:
+    import json
+
+    from api.accounts.models import AccessKey
+    from api.iam.models import Policy, PolicyAttachment
+    from api.people.models import AccountMembership, Invitation
+
+    key = make_key(ann)
+    make_policy(ann)
+    queue = queue_row(ann.account_id, "orders")
+    guest = join(ann, "reader")
+    act_as(operator, ann)
+    for path, form in (
+        ("keys/new", {"name": "mine"}),
+        (f"keys/{key.access_key_id}/rotate", {"hours": "24"}),
+        (f"keys/{key.access_key_id}/revoke", {}),
+        (f"keys/{key.access_key_id}", {"what": "free"}),
+        ("new-policy", {"name": "mine", "as": "json", "policy": json.dumps(SEND)}),
+        ("policies/send-orders", {"as": "json", "policy": json.dumps(SEND)}),
+        (f"people/{person_id(guest)}/policies", {"what": "attach", "policy": "send-orders"}),
+        (f"people/{person_id(guest)}/role", {"role": "admin"}),
+        (f"people/{person_id(guest)}/remove", {}),
+        ("people/invite", {"email": "eve@example.com", "role": "admin"}),
+        ("groups", {"name": "mine"}),
+        ("queues/orders/access", {"as": "json", "policy": "{}"}),
+        ("queues/orders/access", {"label": "x", "accounts": "123456789012", "actions": "SendMessage"}),
+        ("close", {"typed": ann.account_id}),
+    ):
+        answer = operator.post(ann.at(path), form, ann.at("queues"))
+        assert answer.status_code in (403, 404), (path, answer.status_code)
+    queue.refresh_from_db()
+    assert "Policy" not in queue.attributes and not Invitation.objects.exists()
+    assert AccessKey.objects.filter(account_id=ann.account_id).count() == 1
+    assert Policy.objects.count() == 1 and not PolicyAttachment.objects.exists()
+    assert AccountMembership.objects.get(account_id=ann.account_id, person_id=person_id(guest)).role == "reader"
+    for offered in ("Make a key", "New policy"):
+        assert offered not in operator.get(ann.at("keys")).content.decode(), offered
+
+
+def test_act_ends_by_time_with_the_session_and_with_the_office(ann: Browser, operator: Browser) -> None:
+    from api import clock
+    from api.people.models import ActingVisit, Operator
+
+    act_as(operator, ann)
+    ActingVisit.objects.update(ends_at=clock.now() - timedelta(seconds=1))
+    assert operator.get(ann.at("queues")).status_code == 404
+    assert "You act as" not in operator.get("/console/operators/accounts").content.decode()
+    act_as(operator, ann)
+    assert operator.get(ann.at("queues")).status_code == 200
+    kept = Operator.objects.all()[:]
+    rows = list(kept)
+    Operator.objects.all().delete()
+    assert operator.get(ann.at("queues")).status_code == 404, "no operator any more"
+    Operator.objects.bulk_create(rows)
+    operator.post("/console/sign-out", {}, ann.at("queues"))
+    assert not ActingVisit.objects.exists()
+
+
+def test_operator_acts_in_that_account_alone(ann: Browser, operator: Browser) -> None:
+    from tests.console.browsing import person
+
+    bob = person("bob@example.com")
+    act_as(operator, ann)
+    assert operator.get(bob.at("queues")).status_code == 404
+    form = {"person": person_id(bob), "reason": "x"}
+    path = f"/console/operators/accounts/{ann.account_id}"
+    assert operator.post(f"{path}/act-as", form, path).status_code == 404, "no member of this account"
+    act_as(operator, bob)
+    assert operator.get(bob.at("queues")).status_code == 200 and operator.get(ann.at("queues")).status_code == 404
+    assert len(trail(ann.account_id, "acting.end")) == 1
+
+
+def test_act_wants_an_operator_a_reason_and_a_recent_password(ann: Browser, operator: Browser, join: Joins) -> None:
+    from api import clock
+    from api.people.models import ActingVisit, PersonSession
+
+    guest = join(ann, "admin")
+    assert act_as(guest, ann).status_code == 404
+    assert act_as(operator, ann, " ").status_code == 400
+    assert act_as(operator, ann, "x" * 201).status_code == 400
+    path = f"/console/operators/accounts/{ann.account_id}"
+    assert operator.post(f"{path}/act-as", {"person": "x", "reason": "x"}, path).status_code == 400
+    PersonSession.objects.update(authenticated_at=clock.now() - timedelta(hours=1))
+    assert act_as(operator, ann)["Location"].startswith("/console/again")
+    answer = operator.client.post(f"{path}/act-as", {"person": person_id(ann), "reason": "x"})
+    assert answer.status_code == 403 and b"not sent from this site" in answer.content
+    assert not ActingVisit.objects.exists() and not trail(ann.account_id, "acting.")
+
+
+def test_operator_who_is_a_member_uses_the_own_role(ann: Browser, join: Joins) -> None:
+    from api import clock
+    from api.people.models import Operator, Person
+
+    guest = join(ann, "reader")
+    Operator.objects.create(person=Person.objects.get(email=guest.email), created_at=clock.now())
+    assert act_as(guest, ann).status_code == 409
+    assert guest.post(guest.at("keys/new"), {"name": "x"}).status_code == 403

@@ -1,0 +1,121 @@
+"""Quotas on pages: use against limit, requests for more, and the operator's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.console.browsing import Browser, person, queue_row
+
+pytestmark = pytest.mark.django_db
+Joins = Callable[[Browser, str], Browser]
+REQUESTS = "/console/operators/quota-requests"
+
+
+@pytest.fixture
+def operator(db: None) -> Browser:
+    from api.people.actions.console_links import make_operator_link
+
+    browser = Browser()
+    browser.get(f"/console/link?token={make_operator_link()}")
+    return browser
+
+
+def ask(browser: Browser, name: str = "queues", value: str = "200000", reason: str = "more shops") -> int:
+    form = {"name": name, "value": value, "reason": reason}
+    return int(browser.post(browser.at("quotas"), form, browser.at("quotas")).status_code)
+
+
+def test_request_goes_to_the_operator_and_its_answer_comes_back(ann: Browser, operator: Browser) -> None:
+    from api.quotas.models import QuotaRequest
+    from api.quotas.selectors import quota_value
+
+    assert ask(ann) == 302
+    text = operator.get(REQUESTS).content.decode()
+    assert "more shops" in text and "200,000" in text and "100,000" in text
+    made = QuotaRequest.objects.get(account_id=ann.account_id)
+    form = {"request": str(made.pk), "what": "approve", "answer": "good luck"}
+    assert operator.post(REQUESTS, form, REQUESTS).status_code == 302
+    assert quota_value(ann.account_id, "queues") == 200_000
+    text = ann.get(ann.at("quotas")).content.decode()
+    assert "Approved" in text and "good luck" in text and "200,000" in text
+    assert operator.post(REQUESTS, form, REQUESTS).status_code == 409, "it is decided once"
+
+
+def test_request_that_is_refused_changes_nothing(ann: Browser, operator: Browser) -> None:
+    from api.quotas.models import QuotaRequest
+    from api.quotas.selectors import quota_value
+
+    assert ask(ann) == 302 and ask(ann) == 409, "one open request for each quota"
+    made = QuotaRequest.objects.get(account_id=ann.account_id)
+    form = {"request": str(made.pk), "what": "refuse", "answer": "too many"}
+    assert operator.post(REQUESTS, form, REQUESTS).status_code == 302
+    assert quota_value(ann.account_id, "queues") == 100_000
+    assert "too many" in ann.get(ann.at("quotas")).content.decode()
+
+
+@pytest.mark.parametrize(("name", "value"), [("queues", "0"), ("queues", "x"), ("none", "5"), ("queues", "9" * 30)])
+def test_value_that_no_quota_can_have_is_refused_with_its_bounds(ann: Browser, name: str, value: str) -> None:
+    assert ask(ann, name, value) == 400
+
+
+def test_use_near_the_limit_is_seen(ann: Browser) -> None:
+    from api.audit.actions import OPERATOR
+    from api.quotas.actions import note_use, set_quotas
+
+    for name in ("a", "b", "c"):
+        queue_row(ann.account_id, name)
+    set_quotas(OPERATOR, ann.account_id, {"queues": 3})
+    note_use(OPERATOR, ann.account_id, "requests_per_s", "exceeded", 120)
+    text = ann.get(ann.at("quotas")).content.decode()
+    assert "100 %" in text and "Exceeded" in text
+
+
+def test_operator_sets_quotas_and_stops_sending(ann: Browser, operator: Browser) -> None:
+    from api.quotas.selectors import holder_of, quota_value
+
+    page = f"/console/operators/accounts/{ann.account_id}/quotas"
+    assert operator.post(page, {"what": "set", "name": "queues", "value": "7"}, page).status_code == 302
+    assert quota_value(ann.account_id, "queues") == 7
+    assert operator.post(page, {"what": "set", "name": "queues", "value": "-1"}, page).status_code == 400
+    assert operator.post(page, {"what": "default", "name": "queues"}, page).status_code == 302
+    assert quota_value(ann.account_id, "queues") == 100_000
+    assert operator.post(page, {"what": "stop", "reason": "unpaid bill"}, page).status_code == 302
+    assert "unpaid bill" in ann.get(ann.at("quotas")).content.decode()
+    assert operator.post(page, {"what": "resume"}, page).status_code == 302
+    assert "unpaid bill" not in ann.get(ann.at("quotas")).content.decode()
+    whole = "/console/operators/quotas"
+    assert operator.post(whole, {"what": "set", "name": "requests_per_s", "value": "9000"}, whole).status_code == 302
+    holder = holder_of("installation")
+    assert holder is not None and holder.given == {"requests_per_s": 9000}
+
+
+def test_pages_of_operators_are_not_there_for_owners(ann: Browser) -> None:
+    from api.quotas.models import QuotaHolder
+
+    for path in (REQUESTS, "/console/operators/quotas", f"/console/operators/accounts/{ann.account_id}/quotas"):
+        assert ann.get(path).status_code == 404, path
+        assert ann.post(path, {"what": "set", "name": "queues", "value": "7", "request": "1"}).status_code == 404, path
+    assert not QuotaHolder.objects.exclude(given={}).exists()
+
+
+def test_reader_sees_quotas_and_asks_for_none(ann: Browser, join: Joins) -> None:
+    guest = join(ann, "reader")
+    assert "Send the request" not in guest.get(guest.at("quotas")).content.decode()
+    assert ask(guest) == 403
+    assert join(ann, "billing").get(ann.at("quotas")).status_code == 403
+    assert ann.get(person("bob@example.com").at("quotas")).status_code == 404
+
+
+def test_form_of_another_site_asks_for_nothing(ann: Browser, operator: Browser) -> None:
+    from api.quotas.models import QuotaHolder, QuotaRequest
+
+    form = {"name": "queues", "value": "7", "what": "set"}
+    for browser, path in (
+        (ann, ann.at("quotas")),
+        (operator, f"/console/operators/accounts/{ann.account_id}/quotas"),
+        (operator, REQUESTS),
+    ):
+        assert browser.client.post(path, form, REMOTE_ADDR=browser.source).status_code == 403, path
+    assert not QuotaRequest.objects.exists() and not QuotaHolder.objects.exclude(given={}).exists()
