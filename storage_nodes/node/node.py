@@ -124,7 +124,7 @@ class StorageNode:
         self.bodies = BodyCache()
         self.snapshots = Snapshots()
         self._early = PendingRaftMessages(self.links.incarnation_of)
-        self._inbox = Inbox(self.loop, self._raft_message, self.links.incarnation_of, budget)
+        self._inbox: Inbox = Inbox(self.loop, self._raft_message, self.links.incarnation_of, budget)
         self._connections = ConnectionTable(self, self.loop)
         self._server: asyncio.Server | None = None
         self._flushing = Flushing(self.loop, self.log, self.work.executor, self._flush_facts)
