@@ -11,11 +11,8 @@ others from then on.
 from __future__ import annotations
 
 import asyncio
-import gc
 import shutil
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 import msgspec
 import structlog
@@ -29,15 +26,16 @@ from storage_nodes.limits import (
     RETIRE_MS_MAX,
     STARTS_PER_MS_MAX,
 )
-from storage_nodes.log.errors import CorruptionError, DiskFailedError
 from storage_nodes.log.node_log import FlushFacts, NodeLog, PartitionLog
 from storage_nodes.log.record_batch import BatchError, verify_batch
 from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, NodeState, PartitionKind
 from storage_nodes.node.clocks.clock import NodeClock
-from storage_nodes.node.disk.committer import Committer, disk_failed
+from storage_nodes.node.disk.blocking_work import BlockingWork
+from storage_nodes.node.disk.committer import Committer
 from storage_nodes.node.disk.damage import DamageControl
 from storage_nodes.node.disk.flushing import Flushing
 from storage_nodes.node.disk.maintenance import DiskMaintenance
+from storage_nodes.node.disk.scrub import Scrub
 from storage_nodes.node.membership.assigned_replicas import AssignedReplicas
 from storage_nodes.node.membership.balance import LeaderBalance
 from storage_nodes.node.membership.joining import ask_to_join
@@ -49,9 +47,9 @@ from storage_nodes.node.replicas.catch_up_reads import CatchUpReads
 from storage_nodes.node.replicas.cluster_replica import ClusterReplica, partition_info
 from storage_nodes.node.replicas.failover import Failover
 from storage_nodes.node.replicas.hand_over import hand_over_some
-from storage_nodes.node.replicas.partition_meta import PartitionMeta, meta_text, shared_meta
+from storage_nodes.node.replicas.local_replicas import LocalReplicas
+from storage_nodes.node.replicas.partition_meta import PartitionMeta, meta_text
 from storage_nodes.node.replicas.queue_replica import QueueReplica
-from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.node.replicas.snapshots import Snapshots
 from storage_nodes.node.replicas.stream_replica import StreamReplica
 from storage_nodes.node.timers import Timers
@@ -76,13 +74,7 @@ from storage_nodes.protocol.peer_messages import (
     SnapshotChunk,
 )
 
-COLD_READERS = 2
 HAND_OVER_POLL_S = 0.005
-# Replicas hold no cycles that die young. A full collection over those of 20,000 groups would stop the event loop for
-# hundreds of milliseconds, so from time to time all there are leave the collector's sight.
-FREEZE_EVERY_REPLICAS = 1_000
-
-T = TypeVar("T")
 PARTITIONS = Gauge("penstock_node_partitions", "Replicas held by this node")
 PARTITIONS_LED = Gauge("penstock_node_partitions_led", "Partitions led by this node")
 
@@ -100,7 +92,9 @@ class StorageNode:
         self.loop = asyncio.get_running_loop()
         # The time as incarnation: a node that lost its directory is still newer than it was before.
         self.log = NodeLog.open(config.node_dir, incarnation_min=self.clock.wall_ms(), repair=True)
-        self.replicas: dict[int, Replica] = {}
+        self.work = BlockingWork(self.loop)
+        self.run_cold = self.work.run_cold
+        self.replicas = LocalReplicas(self, self._open_cluster)
         self.timers = Timers(self.loop, self.clock.mono_ms, self._on_timer, lambda: self._inbox.is_behind())
         self.catch_up_reads = CatchUpReads(self.run_cold, self.loop.call_later, self.clock.mono_ms)
         self.committer = Committer(self.loop, self.log, self.replicas.get, self.send, self._after_group)
@@ -130,19 +124,20 @@ class StorageNode:
         self.bodies = BodyCache()
         self.snapshots = Snapshots()
         self._early = PendingRaftMessages(self.links.incarnation_of)
-        self._inbox = Inbox(self.loop, self._raft_message, self.links.incarnation_of, budget)
+        self._inbox: Inbox = Inbox(self.loop, self._raft_message, self.links.incarnation_of, budget)
         self._connections = ConnectionTable(self, self.loop)
         self._server: asyncio.Server | None = None
-        self._cold = ThreadPoolExecutor(COLD_READERS, "cold")
-        self._flushing = Flushing(self.loop, self.log, self._cold, self._flush_facts)
-        self.closing = False  # no replica is opened any more: nobody would write what it stages
-        self._stopped = False
-        self.damage = DamageControl(self)
-        self.assigned = AssignedReplicas(self, self._early)
+        self._flushing = Flushing(self.loop, self.log, self.work.executor, self._flush_facts)
+        self.damage = DamageControl(self.log, self.replicas, self.work, self.clock, self.is_up)
+        self.work.on_corruption = self.damage.on_read_corruption
+        self.assigned = AssignedReplicas(self.log, self.replicas, self.work, self.committer, self, self._early)
         self.moves = Moves(self.loop, self.node_id, self.links, self.replicas, lambda: self.cluster)
+        self.assigned.on_change = self.moves.wake
         self._balance = LeaderBalance(self.node_id, self._preferred_leader, self.moves.may_lead)
         self._tasks: list[asyncio.Task[None]] = []
-        self.maintenance = DiskMaintenance(self, config.node_disk_reserve_bytes)
+        self.maintenance = DiskMaintenance(
+            self, Scrub(self.log, self.work, self.clock, self.damage), config.node_disk_reserve_bytes
+        )
         self.other_partitions = InterPartitionClient(self.loop, self.cluster_id, config.nodes, f"node-{self.node_id}")
         self._table = RequestTable(self)
         self.request: Callable[[Token, bytes], None] = self._table.dispatch
@@ -166,7 +161,7 @@ class StorageNode:
 
     async def close(self) -> None:
         """Hand leadership over, stop serving, write what is staged, close the log."""
-        self.closing = True
+        self.replicas.closing = True
         for task in self._tasks:
             task.cancel()
         self.moves.close()
@@ -184,8 +179,7 @@ class StorageNode:
             await asyncio.sleep(0.01)
         self.timers.close()
         self.failover.close()
-        self._stopped = True
-        self._cold.shutdown(wait=True)
+        self.work.stop()
         self.log.close()
 
     def _is_busy(self) -> bool:
@@ -210,6 +204,9 @@ class StorageNode:
             for replica in self._balance.due(self.replicas, self.clock.mono_ms()):
                 replica.hand_over(self._preferred_leader(replica.partition))
 
+    def may_lead(self, node_id: int) -> bool:
+        return self.moves.may_lead(node_id)
+
     def _preferred_leader(self, partition: int) -> int:
         """0 = nobody: any leader will do."""
         if partition == CLUSTER_PARTITION:
@@ -217,9 +214,16 @@ class StorageNode:
         plan = self.cluster.machine.partitions.get(partition)
         return 0 if plan is None else plan.replicas[0]
 
-    def close_peer_connections(self, peer: int) -> None:
-        """Close the connections that a node opened to this one."""
-        self._connections.close_peer_connections(peer)
+    # --- the other nodes --------------------------------------------------------------------------------------
+
+    def admit(self, address: NodeAddress) -> None:
+        """The cluster log names this node, or a new address of it."""
+        self.links.admit(address)
+
+    def expel(self, node_id: int) -> None:
+        """The cluster log says that this node is gone for good: nothing goes to it or comes from it any more."""
+        self.links.expel(node_id)
+        self._connections.close_peer_connections(node_id)
 
     # --- Host: for replicas -----------------------------------------------------------------------------------
 
@@ -232,33 +236,8 @@ class StorageNode:
     def peers_up(self) -> list[int]:
         return self.links.peers_up()
 
-    def configuration_committed(self, replica: Replica, configuration: Configuration) -> None:
-        """Who belongs to the group of this replica now."""
+    def configuration_committed(self, partition: int, configuration: Configuration) -> None:
         self.moves.wake()
-
-    def run_cold(
-        self, work: Callable[[], T], done: Callable[[T], None], damaged: Callable[[], None] = lambda: None
-    ) -> None:
-        """Run blocking reads in a thread, then `done` on the event loop. A read error ends the process (R12, R21),
-        unless it is damage to a file of one partition (`damage.py`): then `damaged` is called."""
-        if self._stopped:
-            return
-        future = self.loop.run_in_executor(self._cold, work)
-        future.add_done_callback(lambda finished: self._cold_done(finished, done, damaged))
-
-    def _cold_done(self, finished: asyncio.Future[T], done: Callable[[T], None], damaged: Callable[[], None]) -> None:
-        error = finished.exception()
-        if isinstance(error, CorruptionError) and self.damage.on_read_corruption(error):
-            damaged()
-            return
-        done(finished.result())
-
-    async def run_blocking(self, work: Callable[[], T]) -> T:
-        """The same for what this node does of its own accord: a failed disk ends the process (R21)."""
-        try:
-            return await self.loop.run_in_executor(self._cold, work)
-        except (OSError, DiskFailedError) as error:
-            disk_failed(error)
 
     # --- Requests: for connections ----------------------------------------------------------------------------
 
@@ -326,9 +305,7 @@ class StorageNode:
 
     @property
     def cluster(self) -> ClusterReplica:
-        replica = self.replicas[CLUSTER_PARTITION]
-        assert isinstance(replica, ClusterReplica)
-        return replica
+        return self.replicas.cluster
 
     def describe(self, partitions: list[int] | None, first: int = 0, moving: bool = False) -> ClusterInfo:
         """Nodes and partitions as folded here; leaders as far as this node knows them. All partitions: one page. Nodes
@@ -413,27 +390,11 @@ class StorageNode:
         self.log.set_suspect(CLUSTER_PARTITION, True)
         self.committer.wake()
 
-    def open_replica(self, log: PartitionLog, meta: PartitionMeta | None = None) -> Replica:
-        meta = meta or shared_meta(log.tag)
-        if log.kind == PartitionKind.CLUSTER:
-            assigned = self.assigned
-            replica: Replica = ClusterReplica(
-                self, log, meta, self.config.nodes, assigned.changed, assigned.replaced, self._is_led
-            )
-        elif log.kind == PartitionKind.QUEUE:
-            replica = QueueReplica(self, log, meta)
-        else:
-            assert log.kind == PartitionKind.STREAM, f"partition kind {log.kind}"
-            replica = StreamReplica(self, log, meta)
-        self.replicas[log.partition] = replica
-        if not len(self.replicas) % FREEZE_EVERY_REPLICAS:
-            gc.freeze()
-        return replica
-
-    def _is_led(self, partition: int) -> bool:
-        """Has it a leader, as far as this node knows? One without a replica here is taken to have one."""
-        replica = self.replicas.get(partition)
-        return replica is None or bool(replica.raft.leader)
+    def _open_cluster(self, log: PartitionLog, meta: PartitionMeta) -> ClusterReplica:
+        assigned = self.assigned
+        return ClusterReplica(
+            self, log, meta, self.config.nodes, assigned.changed, assigned.replaced, self.replicas.is_led
+        )
 
     def _on_timer(self, partition: int) -> None:
         replica = self.replicas.get(partition)

@@ -23,6 +23,7 @@ from storage_nodes.log.node_log import Group, NodeLog
 from storage_nodes.log.segment import segment_partition
 from storage_nodes.log.wal import GROUP_HEADER_BYTES, wal_name
 from storage_nodes.node import node as node_module
+from storage_nodes.node.disk import blocking_work as blocking_work_module
 from storage_nodes.node.disk import flushing as flushing_module
 from storage_nodes.node.disk.committer import Committer
 from storage_nodes.node.node import StorageNode
@@ -369,9 +370,9 @@ def node_in(world: World) -> Iterator[None]:
         (node_module, "NodeClock", lambda: SimClock(world.current.clock)),
         (node_module, "NodeLog", SimpleNamespace(open=lambda directory, **more: world.current.open_log(**more))),
         (node_module, "Committer", SimCommitter),
-        (node_module, "disk_failed", _raise),
+        (blocking_work_module, "disk_failed", _raise),
         (flushing_module, "disk_failed", _raise),
-        (node_module, "ThreadPoolExecutor", lambda *_: SimpleNamespace(shutdown=world.current.finish_jobs)),
+        (blocking_work_module, "ThreadPoolExecutor", lambda *_: SimpleNamespace(shutdown=world.current.finish_jobs)),
         (replica_module, "random", CurrentRandom()),
         (forwards_module, "random", CurrentRandom()),
     ]

@@ -16,7 +16,6 @@ TWICE_IN_STORAGE = {
     "CheckpointError",
     "Connection",
     "Group",
-    "Line",
     "Position",
     "Propose",
     "Refuse",

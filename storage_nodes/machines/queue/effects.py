@@ -6,12 +6,13 @@ request again; the machine only hands it back. Tokens that are outstanding at th
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from storage_nodes.protocol.errors import ErrorCode
 
-Token = Hashable
+# Hashable. Whatever it is, a machine only hands it back.
+Token = Any
 
 
 class BatchFacts(Protocol):

@@ -371,6 +371,36 @@ class QueueMachine:
         """(state, delivery, deadline_ms, sent_ms, 0 = that of its batch) of a message, None for one that is gone."""
         return self.state.look_at(offset, now_ms)
 
+    def is_tracked(self, offset: int) -> bool:
+        """Is the message known by itself: was it handed out, or delayed?"""
+        return offset in self.state.live
+
+    def is_delivered(self, offset: int, delivery: int) -> bool:
+        """Is this delivery of the message the last one that is folded?"""
+        entry = self.state.live.get(offset)
+        return entry is not None and entry[1] == delivery
+
+    def first_received_ms(self, offset: int) -> int:
+        entry = self.state.live.get(offset)
+        return 0 if entry is None else entry[2]
+
+    def due_ms(self, offset: int) -> int | None:
+        """Of a scheduled message; None: it is not scheduled (any more)."""
+        return self.state.scheduled.due_ms(offset)
+
+    @property
+    def config(self) -> QueueConfig:
+        return self.state.config
+
+    @property
+    def parked_count(self) -> int:
+        """How many groups are parked."""
+        return self.state.parked_count
+
+    @property
+    def is_metered(self) -> bool:
+        return self.state.metering is not None
+
     def stats(self, now_ms: int) -> QueueStats:
         return self.state.stats(now_ms) if self._leader is None else self._leader.stats(now_ms)
 

@@ -91,11 +91,22 @@ class LogPositions(Protocol):
         """(largest own epoch <= epoch, exclusive end of it); (0, 0) where there is none."""
 
 
-class EntryHeader(NamedTuple):
+class EntryFacts(Protocol):
     """Where an entry of an AppendEntries stands: offsets [base_offset, end_offset), written in `epoch`.
 
-    The driver reads it from the batch. Anything with these three attributes will do.
+    The driver reads it from the batch; `BatchHeader` of the log has it.
     """
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+
+
+class EntryHeader(NamedTuple):
+    """The same as a plain value."""
 
     base_offset: int
     end_offset: int

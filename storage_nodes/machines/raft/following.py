@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from storage_nodes.machines.raft.effects import EntryHeader, LogPositions, SafetyViolation
+from storage_nodes.machines.raft.effects import EntryFacts, LogPositions, SafetyViolation
 from storage_nodes.protocol.peer_messages import AppendEntries
 
 NO_CUT = -1
@@ -37,9 +37,7 @@ class AppendResult(NamedTuple):
     conflict_epoch: int = 0
 
 
-def match_append(
-    log: LogPositions, commit: int, message: AppendEntries, headers: Sequence[EntryHeader]
-) -> AppendResult:
+def match_append(log: LogPositions, commit: int, message: AppendEntries, headers: Sequence[EntryFacts]) -> AppendResult:
     """What `message`, whose entries have `headers`, means for `log`. Raises SafetyViolation."""
     prev_offset = message.prev_offset
     log_end = log.log_end
@@ -60,7 +58,7 @@ def match_append(
     return _judge_overlap(log, commit, prev_offset, headers)
 
 
-def _judge_overlap(log: LogPositions, commit: int, end: int, headers: Sequence[EntryHeader]) -> AppendResult:
+def _judge_overlap(log: LogPositions, commit: int, end: int, headers: Sequence[EntryFacts]) -> AppendResult:
     """The logs agree up to `end`, which lies within this log: skip what is held, find the first real conflict."""
     log_end = log.log_end
     for index, header in enumerate(headers):
@@ -90,7 +88,7 @@ def agrees(log: LogPositions, commit: int, offset: int, epoch: int) -> bool:
     return own_epoch == epoch or (own_epoch == 0 and 0 < offset <= commit)
 
 
-def _chained(headers: Sequence[EntryHeader], first: int, end: int) -> tuple[int, int]:
+def _chained(headers: Sequence[EntryFacts], first: int, end: int) -> tuple[int, int]:
     """(index after the last, end of) the entries that follow `end` one upon the other; a gap ends them."""
     last = first
     while last < len(headers) and headers[last].base_offset == end:

@@ -23,7 +23,7 @@ from storage_nodes.machines.raft.effects import (
     Committed,
     ConfigurationCommitted,
     Effect,
-    EntryHeader,
+    EntryFacts,
     LogPositions,
     Loss,
     PeerStatus,
@@ -338,7 +338,7 @@ class RaftMachine(Elections):
             self._forget_leader(now_ms, Loss.NODE_DOWN)
         return []
 
-    def step(self, sender: int, message: RaftMessage, now_ms: int, headers: Sequence[EntryHeader] = ()) -> list[Effect]:
+    def step(self, sender: int, message: RaftMessage, now_ms: int, headers: Sequence[EntryFacts] = ()) -> list[Effect]:
         """A message of this partition arrived. `headers` are those of message.entries, one each.
 
         Raises SafetyViolation.
@@ -379,7 +379,7 @@ class RaftMachine(Elections):
     # --- following ------------------------------------------------------------------------------------------
 
     def _on_append(
-        self, sender: int, message: AppendEntries, now_ms: int, headers: Sequence[EntryHeader]
+        self, sender: int, message: AppendEntries, now_ms: int, headers: Sequence[EntryFacts]
     ) -> list[Effect]:
         assert len(headers) == len(message.entries), "one header for each entry"
         effects: list[Effect] = []
@@ -437,7 +437,7 @@ class RaftMachine(Elections):
         effects = self._adopt(epoch + 1, now_ms, 0, Loss.OUTVOTED)
         return [*effects, Send(leader, AppendReply(self.partition, self.epoch, False, 0), True)]
 
-    def _serves(self, message: AppendEntries, headers: Sequence[EntryHeader]) -> bool:
+    def _serves(self, message: AppendEntries, headers: Sequence[EntryFacts]) -> bool:
         """Has the leader committed an entry of its own epoch? Of what this append brings, or of what was here."""
         for header in headers:
             if header.base_offset < message.commit <= header.end_offset:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import Message
 
-Token = Hashable
+# Hashable. Whatever it is, a machine only hands it back.
+Token = Any
 
 
 class ReadNow(NamedTuple):

@@ -19,7 +19,7 @@ What was found counts as repaired when no replica that it made suspect still is.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 import structlog
@@ -28,15 +28,15 @@ from prometheus_client import Counter, Gauge
 from storage_nodes.limits import STOPPED_RETRY_MS
 from storage_nodes.log.checkpoint import checkpoint_partition
 from storage_nodes.log.errors import CorruptionError
-from storage_nodes.log.node_log import PartitionLog
+from storage_nodes.log.node_log import NodeLog, PartitionLog
 from storage_nodes.log.segment import segment_partition
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.model import CLUSTER_PARTITION
+from storage_nodes.node.clocks.clock import NodeClock
+from storage_nodes.node.disk.blocking_work import BlockingWork
+from storage_nodes.node.replicas.local_replicas import LocalReplicas
 from storage_nodes.node.replicas.partition_meta import PartitionMeta
 from storage_nodes.node.replicas.replica import Replica
-
-if TYPE_CHECKING:
-    from storage_nodes.node.node import StorageNode
 
 KINDS = ("wal", "mark", "manifest", "segment", "checkpoint")
 _found = Counter("penstock_node_damage_found", "Damage to stored data that was found", ["kind"])
@@ -57,8 +57,19 @@ _log = structlog.get_logger()
 class DamageControl:
     """Of one node. On the event loop."""
 
-    def __init__(self, node: StorageNode) -> None:
-        self._node = node
+    def __init__(
+        self,
+        log: NodeLog,
+        replicas: LocalReplicas,
+        work: BlockingWork,
+        clock: NodeClock,
+        is_up: Callable[[int], bool],
+    ) -> None:
+        self._log = log
+        self._replicas = replicas
+        self._work = work
+        self._clock = clock
+        self._is_up = is_up
         # Partitions whose damaged log is being replaced by an empty one.
         self.resetting: set[int] = set()
         # What was found and is not repaired: (kind, partitions that are suspect for it).
@@ -70,8 +81,8 @@ class DamageControl:
 
     def opened(self) -> None:
         """Say what was found when the log was opened."""
-        suspect = {log.partition for log in self._node.log.partitions.values() if log.suspect}
-        for damage in self._node.log.damage:
+        suspect = {log.partition for log in self._log.partitions.values() if log.suspect}
+        for damage in self._log.damage:
             kind = _kind_of(damage.path)
             _log.critical("stored data is damaged", kind=kind, **damage._asdict())
             partition = _partition_of(damage.path)
@@ -79,7 +90,7 @@ class DamageControl:
             self._begin(kind, affected)
         UNREPAIRED.set_function(lambda: self.unrepaired)
         STOPPED.set_function(lambda: len(self._stopped))
-        SUSPECT.set_function(lambda: sum(log.suspect for log in self._node.log.partitions.values()))
+        SUSPECT.set_function(lambda: sum(log.suspect for log in self._log.partitions.values()))
 
     def open_replica(self, log: PartitionLog) -> Replica:
         """BLOCKING, before anything is served: a replica, made empty where its checkpoint cannot be read."""
@@ -87,14 +98,14 @@ class DamageControl:
             if log.partition == CLUSTER_PARTITION:
                 # Small, and a node whose cluster log turns out damaged later could do nothing but end.
                 log.verify_segments()
-            return self._node.open_replica(log)
+            return self._replicas.open(log)
         except CorruptionError as error:
             self._report(error, log.partition, "its replica starts empty and is fed again by its group")
-            plan = self._node.log.plan_reset(log.partition)
+            plan = self._log.plan_reset(log.partition)
             assert plan is not None, "nothing is staged and no flush runs before the node serves"
-            self._node.log.run_install(plan)
-            self._node.log.install_done(plan)
-            return self._node.open_replica(self._node.log.partitions[log.partition])
+            self._log.run_install(plan)
+            self._log.install_done(plan)
+            return self._replicas.open(self._log.partitions[log.partition])
 
     def on_read_corruption(self, error: CorruptionError) -> bool:
         """Somebody needed these bytes. False if they belong to no single partition: then the process ends."""
@@ -122,14 +133,14 @@ class DamageControl:
         partition = _partition_of(error.path)
         if partition is None or partition == CLUSTER_PARTITION:
             return False
-        replica = self._node.replicas.get(partition)
+        replica = self._replicas.get(partition)
         if replica is None:
-            return partition in self.resetting or partition not in self._node.log.partitions
+            return partition in self.resetting or partition not in self._log.partitions
         if not self._can_help(replica):
             return False
         self._report(error, partition, "its replica was emptied and is fed again by its group")
         self.waiting.pop(error.path, None)
-        del self._node.replicas[partition]
+        del self._replicas[partition]
         replica.give_up_leading()
         replica.close()
         self.resetting.add(partition)
@@ -146,12 +157,12 @@ class DamageControl:
 
     def _others_up(self, log: PartitionLog) -> bool:
         """Of the voters that the group has now, by the latest configuration in the log."""
-        boot = msgspec.json.decode(log.tag, type=PartitionMeta).boot(self._node.node_id)
+        boot = msgspec.json.decode(log.tag, type=PartitionMeta).boot(self._replicas.node_id)
         voters = (log.configurations[-1].configuration if log.configurations else boot).voters
-        return sum(self._node.links.is_up(voter) for voter in voters) > len(voters) // 2
+        return sum(self._is_up(voter) for voter in voters) > len(voters) // 2
 
     def _stop(self, partition: int, error: CorruptionError) -> None:
-        replica = self._node.replicas.pop(partition, None)
+        replica = self._replicas.pop(partition, None)
         if replica is None:
             return
         _log.critical("replica stopped: stored data is damaged, and its group cannot repair it now", error=str(error))
@@ -160,12 +171,12 @@ class DamageControl:
         if error.path not in self.waiting:
             FOUND[_kind_of(error.path)].inc()
             self.waiting[error.path] = error
-        self._stopped[partition] = self._node.clock.mono_ms() + STOPPED_RETRY_MS
+        self._stopped[partition] = self._clock.mono_ms() + STOPPED_RETRY_MS
 
     def look(self) -> None:
         """Now and then: what is repaired by now, and what can be?"""
         self._retry()
-        logs = self._node.log.partitions
+        logs = self._log.partitions
         still_open = []
         for kind, partitions in self._open:
             waiting = {p for p in partitions if p in self.resetting or (p in logs and logs[p].suspect)}
@@ -177,18 +188,18 @@ class DamageControl:
         self._open = still_open
 
     def _retry(self) -> None:
-        now_ms = self._node.clock.mono_ms()
+        now_ms = self._clock.mono_ms()
         for partition, due_ms in list(self._stopped.items()):
-            log = self._node.log.partitions.get(partition)
-            if log is None or partition in self._node.replicas:
+            log = self._log.partitions.get(partition)
+            if log is None or partition in self._replicas:
                 del self._stopped[partition]  # it went, and perhaps came back by a move
             elif now_ms >= due_ms and self._others_up(log):
                 del self._stopped[partition]
-                self._node.open_replica(log).start(campaign=False)
+                self._replicas.open(log).start(campaign=False)
         for path, error in list(self.waiting.items()):
             owner = _partition_of(path)
             assert owner is not None, "only files of one partition wait for its group"
-            if not self._node.log.needs(owner, path):
+            if not self._log.needs(owner, path):
                 REPAIRED[_kind_of(path)].inc()
                 del self.waiting[path]
             elif owner not in self._stopped:
@@ -196,9 +207,9 @@ class DamageControl:
 
     async def rewrite_manifest(self) -> None:
         """Write a damaged manifest anew, from what is in memory."""
-        log = self._node.log
+        log = self._log
         if self._restate_wanted and log.plan_restate():
-            await self._node.run_blocking(log.run_restate)
+            await self._work.run_blocking(log.run_restate)
             log.restate_done()
             self._restate_wanted = False
 
@@ -207,22 +218,22 @@ class DamageControl:
         return len(self._open) + len(self.waiting)
 
     def _reset(self, log: PartitionLog) -> None:
-        node, partition = self._node, log.partition
-        if node.log.partitions.get(partition) is not log:
+        partition = log.partition
+        if self._log.partitions.get(partition) is not log:
             self.resetting.discard(partition)  # deleted meanwhile
             return
-        plan = node.log.plan_reset(partition)
+        plan = self._log.plan_reset(partition)
         if plan is None:
-            node.loop.call_later(RESET_RETRY_S, self._reset, log)
+            self._work.loop.call_later(RESET_RETRY_S, self._reset, log)
             return
 
         def done(_: None) -> None:
-            node.log.install_done(plan)
+            self._log.install_done(plan)
             self.resetting.discard(partition)
-            if node.log.partitions.get(partition) is log and not node.closing:
-                node.open_replica(log).start(campaign=False)
+            if self._log.partitions.get(partition) is log and not self._replicas.closing:
+                self._replicas.open(log).start(campaign=False)
 
-        node.run_cold(lambda: node.log.run_install(plan), done)
+        self._work.run_cold(lambda: self._log.run_install(plan), done)
 
     def _report(self, error: CorruptionError, partition: int, outcome: str) -> None:
         kind = _kind_of(error.path)
@@ -231,10 +242,10 @@ class DamageControl:
             outcome=outcome,
         )  # fmt: skip
         note = {
-            "found_ms": self._node.clock.wall_ms(), "path": error.path, "position": error.position,
+            "found_ms": self._clock.wall_ms(), "path": error.path, "position": error.position,
             "problem": error.problem, "outcome": outcome,
         }  # fmt: skip
-        self._node.log.note_damage(msgspec.json.encode(note) + b"\n")
+        self._log.note_damage(msgspec.json.encode(note) + b"\n")
         self._begin(kind, {partition}, counted=error.path in self.waiting)
 
     def _begin(self, kind: str, partitions: set[int], counted: bool = False) -> None:

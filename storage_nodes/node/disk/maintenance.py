@@ -15,7 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import structlog
 from prometheus_client import Counter, Gauge
@@ -33,13 +33,18 @@ from storage_nodes.limits import (
     TRASH_INTERVAL_MS,
 )
 from storage_nodes.log.errors import CorruptionError
+from storage_nodes.log.node_log import NodeLog
+from storage_nodes.node.clocks.clock import NodeClock
+from storage_nodes.node.disk.blocking_work import BlockingWork
+from storage_nodes.node.disk.committer import Committer
+from storage_nodes.node.disk.damage import DamageControl
 from storage_nodes.node.disk.disk_space import SpaceLevel, SpaceWatch
 from storage_nodes.node.disk.scrub import Scrub, raise_error
 from storage_nodes.node.disk.slow_disk import SlowDisk, SyncTimes
+from storage_nodes.node.replicas.bodies import BodyCache
 from storage_nodes.node.replicas.hand_over import hand_over_some
-
-if TYPE_CHECKING:
-    from storage_nodes.node.node import StorageNode
+from storage_nodes.node.replicas.local_replicas import LocalReplicas
+from storage_nodes.node.transport.peers import PeerLinks
 
 FREE_BYTES = Gauge("penstock_node_disk_free_bytes", "Free space on the disk of the node's directory")
 SPACE_LEVEL = Gauge("penstock_node_disk_level", "0 = room, 1 = read-only, 2 = takes nothing from other leaders either")
@@ -50,10 +55,35 @@ REWRITES = Counter("penstock_node_segment_rewrites", "Segments merged, or writte
 _log = structlog.get_logger()
 
 
+class MaintainedNode(Protocol):
+    """What this needs of the node; `StorageNode` has it."""
+
+    @property
+    def log(self) -> NodeLog: ...
+    @property
+    def replicas(self) -> LocalReplicas: ...
+    @property
+    def work(self) -> BlockingWork: ...
+    @property
+    def clock(self) -> NodeClock: ...
+    @property
+    def committer(self) -> Committer: ...
+    @property
+    def links(self) -> PeerLinks: ...
+    @property
+    def bodies(self) -> BodyCache: ...
+    @property
+    def damage(self) -> DamageControl: ...
+    def may_lead(self, node_id: int) -> bool:
+        """Is it the best choice: up, and neither about to stop nor being emptied?"""
+
+    def gate_sends(self) -> None: ...
+
+
 class DiskMaintenance:
     """Of one node. On the event loop."""
 
-    def __init__(self, node: StorageNode, reserve_bytes: int) -> None:
+    def __init__(self, node: MaintainedNode, scrub: Scrub, reserve_bytes: int) -> None:
         self._node = node
         self._task: asyncio.Task[None] | None = None
         self._done_ms: dict[str, int] = {}
@@ -62,13 +92,13 @@ class DiskMaintenance:
         self._sync_times = SyncTimes()
         self._slow_disk = SlowDisk()
         self._to_look_at: deque[tuple[int, int]] = deque()
-        self.scrub = Scrub(node)
+        self.scrub = scrub
         # A step that keeps flushes and resets of damaged logs away is under way; a stop waits for it.
         self.busy = False
         self._stopping = False
 
     def start(self) -> None:
-        self._task = self._node.loop.create_task(self._forever())
+        self._task = self._node.work.loop.create_task(self._forever())
         self._task.add_done_callback(raise_error)
 
     def stop(self) -> None:
@@ -103,7 +133,7 @@ class DiskMaintenance:
         if self._is_due("bodies", BODY_CACHE_IDLE_MS):
             node.bodies.drop_idle()
         if self._is_due("mark", MARK_SYNC_INTERVAL_MS):
-            await node.run_blocking(node.log.sync_mark)
+            await node.work.run_blocking(node.log.sync_mark)
         if self._is_due("rewrite", CARE_INTERVAL_MS if node.links.read_only else REWRITE_INTERVAL_MS):
             await self._rewrite_some()
         if self._is_due("trash", TRASH_INTERVAL_MS):
@@ -116,7 +146,7 @@ class DiskMaintenance:
 
     async def _look_at_space(self) -> None:
         node = self._node
-        free_bytes = await node.run_blocking(node.log.free_bytes)
+        free_bytes = await node.work.run_blocking(node.log.free_bytes)
         before, level = self._space.level, self._space.look(free_bytes)
         self.closed = level is SpaceLevel.CLOSED
         FREE_BYTES.set(free_bytes)
@@ -155,7 +185,7 @@ class DiskMaintenance:
         if log is None or not refs:
             return
         try:
-            indexes = await node.run_blocking(lambda: rewriter.read_indexes(partition, refs))
+            indexes = await node.work.run_blocking(lambda: rewriter.read_indexes(partition, refs))
         except FileNotFoundError:
             return  # a flush was quicker
         replica = node.replicas.get(partition)
@@ -166,7 +196,7 @@ class DiskMaintenance:
             if plan is None:
                 return
             try:
-                await node.run_blocking(lambda: rewriter.run(plan))
+                await node.work.run_blocking(lambda: rewriter.run(plan))
             except CorruptionError:
                 rewriter.failed()
                 raise
@@ -174,10 +204,10 @@ class DiskMaintenance:
         REWRITES.inc()
 
     async def _purge_trash(self) -> None:
-        now_ms = self._node.clocks.agreed_ms()
+        now_ms = self._node.links.clocks.agreed_ms()
         older_than_ms = now_ms if self._node.links.read_only else now_ms - TRASH_AGE_MS_MAX
         log = self._node.log
-        purged = await self._node.run_blocking(
+        purged = await self._node.work.run_blocking(
             lambda: log.purge_trash(older_than_ms, now_ms - TRASH_DAMAGED_AGE_MS_MAX, TRASH_BYTES_MAX)
         )
         if purged:
@@ -202,7 +232,7 @@ class DiskMaintenance:
         node = self._node
         if node.links.read_only or node.links.slow or node.links.clocks.is_off:
             # A node that is being emptied is better than this one.
-            hand_over_some(node.replicas.values(), node.moves.may_lead, node.links.may_lead)
+            hand_over_some(node.replicas.values(), node.may_lead, node.links.may_lead)
 
     def _is_due(self, what: str, interval_ms: int) -> bool:
         now_ms = self._node.clock.mono_ms()

@@ -13,7 +13,6 @@ reads what it keeps of it.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -21,12 +20,12 @@ from prometheus_client import Counter, Gauge
 
 from storage_nodes.limits import SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL_MS, SCRUB_NOTE_INTERVAL_MS, SCRUB_PIECE_BYTES
 from storage_nodes.log.errors import CorruptionError
-from storage_nodes.log.node_log import StoredFile
+from storage_nodes.log.node_log import NodeLog, StoredFile
+from storage_nodes.node.clocks.clock import NodeClock
+from storage_nodes.node.disk.blocking_work import BlockingWork
+from storage_nodes.node.disk.damage import DamageControl
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.messages import ScrubReply, ScrubRequest, encode_message
-
-if TYPE_CHECKING:
-    from storage_nodes.node.node import StorageNode
 
 SCRUBBED_BYTES = Counter("penstock_node_scrubbed_bytes", "Bytes of stored files read and checked by the scrub")
 SCRUB_PASSES = Counter("penstock_node_scrub_passes", "Passes of the scrub over all stored files")
@@ -49,8 +48,11 @@ class ScrubNote(msgspec.Struct):
 class Scrub:
     """Of one node. On the event loop; reads in a thread."""
 
-    def __init__(self, node: StorageNode) -> None:
-        self._node = node
+    def __init__(self, log: NodeLog, work: BlockingWork, clock: NodeClock, damage: DamageControl) -> None:
+        self._log = log
+        self._work = work
+        self._clock = clock
+        self._damage = damage
         self._note = ScrubNote()
         self._pass: asyncio.Task[None] | None = None
         self._loaded = False
@@ -62,10 +64,9 @@ class Scrub:
 
     async def look(self) -> None:
         """Now and then: begin a pass that is due, or that was under way when the node stopped."""
-        node = self._node
-        now_ms = node.clock.wall_ms()
+        now_ms = self._clock.wall_ms()
         if not self._loaded:
-            self._note = _decode(await node.run_blocking(lambda: node.log.read_note(NOTE_NAME)), now_ms)
+            self._note = _decode(await self._work.run_blocking(lambda: self._log.read_note(NOTE_NAME)), now_ms)
             self._loaded = True
         if not self.running and (self._note.started_ms or now_ms - self._note.ended_ms >= SCRUB_INTERVAL_MS):
             self.begin()
@@ -77,7 +78,7 @@ class Scrub:
     def begin(self) -> None:
         """A pass from now on, unless one is under way."""
         if not self.running:
-            self._pass = self._node.loop.create_task(self._run())
+            self._pass = self._work.loop.create_task(self._run())
             self._pass.add_done_callback(raise_error)
 
     def stop(self) -> None:
@@ -89,7 +90,7 @@ class Scrub:
         request = _scrub_request.decode(payload)
         if request.start:
             self.begin()
-        note, damage = self._note, self._node.damage
+        note, damage = self._note, self._damage
         reply = ScrubReply(
             self.running, note.started_ms, note.ended_ms, self.files_done, self.files_total, self.bytes_done,
             self.found, damage.unrepaired, [f"{error.path}: {error.problem}" for error in damage.waiting.values()],
@@ -97,10 +98,10 @@ class Scrub:
         token.connection.answer(token, encode_message(reply))
 
     async def _run(self) -> None:
-        node, note = self._node, self._note
+        note = self._note
         if not note.started_ms:
-            note.started_ms, note.partition, note.number = node.clock.wall_ms(), -1, -1
-        files = await node.run_blocking(node.log.stored_files)
+            note.started_ms, note.partition, note.number = self._clock.wall_ms(), -1, -1
+        files = await self._work.run_blocking(self._log.stored_files)
         files = [file for file in files if file.place > (note.partition, note.number)]
         self.files_total, self.files_done, self.bytes_done, self.found = len(files), 0, 0, 0
         for file in files:
@@ -108,11 +109,11 @@ class Scrub:
                 await self._read(file)
             except CorruptionError as error:
                 self.found += 1
-                node.damage.scrubbed(error)
+                self._damage.scrubbed(error)
             note.partition, note.number = file.place
             self.files_done += 1
             await self._keep_note()
-        note.started_ms, note.ended_ms = 0, node.clock.wall_ms()
+        note.started_ms, note.ended_ms = 0, self._clock.wall_ms()
         self._noted_ms = 0
         await self._keep_note()
         SCRUB_PASSES.inc()
@@ -121,18 +122,18 @@ class Scrub:
 
     async def _read(self, file: StoredFile) -> None:
         """Raises CorruptionError."""
-        pieces = self._node.log.verify(file, SCRUB_PIECE_BYTES)
-        while size := await self._node.run_blocking(lambda: next(pieces, 0)):
+        pieces = self._log.verify(file, SCRUB_PIECE_BYTES)
+        while size := await self._work.run_blocking(lambda: next(pieces, 0)):
             self.bytes_done += size
             SCRUBBED_BYTES.inc(size)
             await asyncio.sleep(size / SCRUB_BYTES_PER_SECOND)
 
     async def _keep_note(self) -> None:
-        now_ms = self._node.clock.mono_ms()
+        now_ms = self._clock.mono_ms()
         if not self._noted_ms or now_ms - self._noted_ms >= SCRUB_NOTE_INTERVAL_MS:
             self._noted_ms = now_ms
             data = msgspec.json.encode(self._note)
-            await self._node.run_blocking(lambda: self._node.log.write_note(NOTE_NAME, data))
+            await self._work.run_blocking(lambda: self._log.write_note(NOTE_NAME, data))
 
 
 def raise_error(task: asyncio.Task[None]) -> None:

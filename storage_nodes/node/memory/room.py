@@ -9,6 +9,7 @@ all       while everything is used up no requests of clients are read; answers g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import structlog
 from prometheus_client import Counter, Gauge
@@ -52,7 +53,7 @@ class NodeRoom:
         self._crowded_until = [budget.percent_bytes(kind, CROWDED_UNTIL_PERCENT) for kind in _FED]
         self._full_from = [budget.percent_bytes(kind, 100) for kind in _FED]
         for kind in Kind:
-            MEMORY.labels(kind.name.lower()).set_function(lambda kind=kind: budget.used(kind))  # type: ignore[misc]
+            MEMORY.labels(kind.name.lower()).set_function(partial(budget.used, kind))
             MEMORY_MAX.labels(kind.name.lower()).set(budget.shares_bytes[kind])
 
     def refusal(self, what: str) -> StorageError:

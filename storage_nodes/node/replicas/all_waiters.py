@@ -8,18 +8,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import NamedTuple, cast
 
 from storage_nodes.limits import ALL_WAITERS_PER_PARTITION_MAX
 from storage_nodes.node.replicas.repeats import Waiting, overloaded
 from storage_nodes.node.transport.connections import Connection, Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 
-if TYPE_CHECKING:
-    from storage_nodes.node.replicas.appends import PendingAppend
-
 # Given up and still in the queue: so many at least before they are taken out, all at once.
 SWEEP_MIN = 64
+
+
+class PendingAppend(NamedTuple):
+    """Requests whose records stand in one batch."""
+
+    end_offset: int
+    requests: list[Waiting]
+    plain: bool
 
 
 class _Nobody:

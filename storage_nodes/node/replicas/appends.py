@@ -30,8 +30,8 @@ from storage_nodes.machines.producers import ProducerTable, Repeated
 from storage_nodes.model import Acks
 from storage_nodes.node.memory.memory_budget import Kind
 from storage_nodes.node.memory.room import NodeRoom
-from storage_nodes.node.replicas.all_waiters import AllWaiters
-from storage_nodes.node.replicas.repeats import BatchKind, Line, Repeats, Waiting, never
+from storage_nodes.node.replicas.all_waiters import AllWaiters, PendingAppend
+from storage_nodes.node.replicas.repeats import BatchKind, ProducerLine, Repeats, Waiting, never
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import SendReply, SendRequest, encode_message
@@ -58,14 +58,6 @@ def _check_nothing(_request: SendRequest) -> int:
 
 def _bill_nothing(_bodies: list[bytes]) -> int:
     return -1
-
-
-class PendingAppend(NamedTuple):
-    """Requests whose records stand in one batch."""
-
-    end_offset: int
-    requests: list[Waiting]
-    plain: bool
 
 
 class Unfolded(NamedTuple):
@@ -127,7 +119,7 @@ class Appends:
         request = _send_request.decode(payload)
         bodies = request.bodies
         _check(request)
-        line: Line | None = None
+        line: ProducerLine | None = None
         earlier: Repeated | None = None
         is_numbered = request.producer_id >= 0
         if is_numbered:
@@ -139,7 +131,7 @@ class Appends:
                         self._room_for_all(token).add(token, request.partition, found)
                     _join(token, found)
                     return False
-                earlier = found  # type: ignore[assignment]
+                earlier = found
                 if earlier is not None and earlier.known == len(bodies):
                     return self._answer_earlier(token, request, earlier)
         batch_bytes_max = check(request)
@@ -173,7 +165,7 @@ class Appends:
 
     def propose(self, replica: Replica, now_ms: int) -> None:
         """Stage what gathered; what exceeds this partition's share of the WAL group stays for the next one."""
-        share_bytes = replica.group_share_bytes()
+        share_bytes = replica.host.committer.share_bytes
         if self._gathered_bytes > share_bytes:
             gathered = self._take_share(share_bytes)
         else:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from storage_nodes.limits import CREATING_AT_ONCE_MAX, CREATING_MS_MAX, REPLICATION_FACTOR
-from storage_nodes.log.node_log import FlushFacts, PartitionLog
+from storage_nodes.log.node_log import PartitionLog
 from storage_nodes.log.record_batch import CONTROL_CLUSTER, BatchHeader, control_key, control_kind, iterate_bodies
 from storage_nodes.machines.cluster.commands import (
     BeginMove,
@@ -32,7 +32,7 @@ from storage_nodes.machines.cluster.commands import (
 )
 from storage_nodes.machines.cluster.machine import ClusterMachine
 from storage_nodes.model import NodeAddress, NodeState, PartitionKind
-from storage_nodes.node.host import Host
+from storage_nodes.node.replicas.host import Host
 from storage_nodes.node.replicas.partition_meta import PartitionMeta
 from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.node.transport.connections import Token
@@ -71,6 +71,8 @@ _state_request = msgspec.msgpack.Decoder(SetNodeStateRequest)
 class ClusterReplica(Replica):
     """The cluster's own metadata partition."""
 
+    machine: ClusterMachine
+
     def __init__(
         self,
         host: Host,
@@ -83,7 +85,6 @@ class ClusterReplica(Replica):
     ) -> None:
         """`on_change` is told what was folded; `on_replaced` is called after a snapshot, and when a restart has folded
         again what there was."""
-        self.machine = ClusterMachine()
         self._configured = nodes
         self._on_change = on_change
         self._on_replaced = on_replaced
@@ -93,7 +94,7 @@ class ClusterReplica(Replica):
         # New partitions that had no leader yet when looked at last -> when they were made (monotonic).
         self._creating: dict[int, int] = {}
         self._is_led = is_led
-        super().__init__(host, log, meta)
+        super().__init__(host, log, meta, ClusterMachine())
         # What the log holds at the start was folded before, if it was committed. Entries that were not may be cut off.
         self._known_end = log.log_end
         self.refolding = self.applied < self._known_end
@@ -173,9 +174,6 @@ class ClusterReplica(Replica):
 
     # --- Replica ----------------------------------------------------------------------------------------------
 
-    def restore(self, checkpoint: bytes) -> None:
-        self.machine.restore(checkpoint)
-
     def installed(self, end_offset: int, checkpoint: bytes) -> None:
         super().installed(end_offset, checkpoint)
         self.refolding = self.applied < self._known_end
@@ -224,10 +222,10 @@ class ClusterReplica(Replica):
             self.refolding = False
             self._on_replaced()
 
-    def _maybe_trust(self) -> None:
+    def maybe_trust(self) -> None:
         """Not before everything is made: what is made while this replica is suspect is suspect too."""
         if not self.refolding:
-            super()._maybe_trust()
+            super().maybe_trust()
 
     def on_lead(self) -> None:
         """Register every configured node whose entry is missing. Where others listen they say themselves: our list may
@@ -247,11 +245,6 @@ class ClusterReplica(Replica):
             _, token = self._proposed.popleft()
             if token is not None:
                 token.connection.refuse(token, StorageError(ErrorCode.OUTCOME_UNKNOWN, "the manager changed"))
-
-    def flush_facts(self) -> FlushFacts:
-        return FlushFacts(
-            self.raft.commit, self.machine.checkpoint(), self.applied, self.disposable_end(), _nothing_live
-        )
 
     def _stage(self, token: Token | None, command: Command) -> None:
         self._staged.append((token, command))
@@ -273,8 +266,3 @@ def partition_info(plan: PartitionPlan) -> PartitionInfo:
     way = plan.move
     move = None if way is None else MoveInfo(way.number, way.source, way.target, way.undo)
     return PartitionInfo(plan.partition, plan.kind, list(plan.replicas), plan.tag, move=move)
-
-
-def _nothing_live(base_offset: int, last_offset: int) -> bool:
-    """The checkpoint holds the whole state, so no folded entry needs to be kept."""
-    return False

@@ -10,22 +10,23 @@ with the same id, which the target drops while it remembers the id.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
 
 import structlog
 from prometheus_client import Counter
 
 from storage_nodes.limits import DEAD_LETTERS_PER_MOVE_BYTES_MAX
 from storage_nodes.machines.queue.effects import DeadLetter, DeadLetterInfo
+from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.queue.state.headers import group_of
+from storage_nodes.node.replicas.bodies import BodyReader
+from storage_nodes.node.replicas.leader_context import LeaderContext
 from storage_nodes.protocol.dead_letters import copy_of_dead
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import DeadSource, DeathReason
 from storage_nodes.protocol.records import section_of
 from storage_nodes.protocol.spreading import partition_of_group
-
-if TYPE_CHECKING:
-    from storage_nodes.node.replicas.queue_replica import QueueReplica
 
 MESSAGES_DEAD_LETTERED = Counter("penstock_node_messages_dead_lettered", "Messages moved to a dead-letter queue")
 MOVES_FAILED = Counter("penstock_node_dead_letter_moves_failed", "Moves to a dead-letter queue that failed")
@@ -37,32 +38,35 @@ _log = structlog.get_logger()
 
 
 class DeadLetters:
-    """Of one replica, while it leads. One move is under way at a time; what a former leadership began is ignored."""
+    """One move of a replica that leads. One is under way at a time; what a former leadership began is ignored."""
 
-    def __init__(self, replica: QueueReplica) -> None:
-        self._replica = replica
+    def __init__(
+        self,
+        context: LeaderContext,
+        machine: QueueMachine,
+        moved: Callable[[list[int]], None],
+        failed: Callable[[bool], None],
+    ) -> None:
+        """`moved` is told the offsets, `failed` whether no later try will do better."""
+        self._context = context
+        self._machine = machine
+        self._moved = moved
+        self._failed = failed
 
-    def move(self, effect: DeadLetter) -> None:
-        replica = self._replica
-        epoch = replica.raft.epoch
+    def move(self, effect: DeadLetter, reader: BodyReader) -> None:
         offsets = [letter.offset for letter in effect.letters]
-
-        def found(bodies: dict[int, bytes]) -> None:
-            if replica.serving and replica.raft.epoch == epoch:
-                self._send(effect, bodies, epoch)
-
-        bodies = replica.bodies.read(offsets)
+        bodies = reader.read(offsets)
         if bodies is not None:
-            self._send(effect, bodies, epoch)
+            self._send(effect, bodies)
         else:
-            replica.bodies.read_later(offsets, found)
+            reader.read_later(offsets, self._context.then(partial(self._send, effect)))
 
-    def _send(self, effect: DeadLetter, bodies: dict[int, bytes], epoch: int) -> None:
-        replica = self._replica
+    def _send(self, effect: DeadLetter, bodies: dict[int, bytes]) -> None:
+        replica = self._context.replica
         copies: list[bytes] = []
         moving: list[int] = []
         size, target = 0, effect.partition
-        groups = replica.machine.state.config.dead_letter_groups
+        groups = self._machine.config.dead_letter_groups
         for letter in effect.letters:
             body = bodies.get(letter.offset)
             if body is None:
@@ -76,31 +80,27 @@ class DeadLetters:
             copies.append(copy)
             moving.append(letter.offset)
 
-        def sent(error: StorageError | None) -> None:
-            if replica.serving and replica.raft.epoch == epoch:
-                self._sent(target, moving, error)
-
         if copies:
+            sent = self._context.then(partial(self._sent, target, moving))
             replica.host.other_partitions.send(target, copies, sent)
         else:
             self._sent(effect.partition, [], None)
 
     def _sent(self, target: int, moved: list[int], error: StorageError | None) -> None:
-        replica = self._replica
         if error is None:
             MESSAGES_DEAD_LETTERED.inc(len(moved))
-            replica.moved(moved)
+            self._moved(moved)
             return
         MOVES_FAILED.inc()
         is_final = error.code in _FINAL
         _log.warning(
             "dead letters could not be moved",
-            partition=replica.partition,
+            partition=self._context.replica.partition,
             target=target,
             error=str(error),
             receivable=is_final,
         )
-        replica.move_failed(is_final)
+        self._failed(is_final)
 
 
 def _source_of(partition: int, letter: DeadLetterInfo) -> DeadSource:

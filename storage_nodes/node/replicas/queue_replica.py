@@ -7,46 +7,47 @@ Delete:   request -> machine stages a command -> committed and folded -> answere
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Any, ClassVar
 
 import msgspec
 
 from storage_nodes.limits import (
-    ACQUIRE_MESSAGES_MAX,
-    ACQUIRE_WAIT_MS_MAX,
     ATTEMPT_BYTES_MAX,
     BATCH_BYTES_MAX,
-    DEDUP_ID_BYTES_MAX,
     FIFO_PARSED_BYTES_MAX,
     FIFO_READ_AHEAD_BYTES_MAX,
-    GROUP_BYTES_MAX,
     LEASE_LINGER_MS,
     PARKED_GROUPS_PER_PAGE_MAX,
     READ_AHEAD_BYTES_MAX,
-    RECEIPTS_PER_CALL_MAX,
     SCHEDULED_BATCH_BYTES_MAX,
-    TAG_BYTES_MAX,
-    TAGS_PER_ACQUIRE_MAX,
-    UNPARK_GROUPS_MAX,
-    VISIBILITY_MS_MAX,
 )
-from storage_nodes.log.node_log import FlushFacts, PartitionLog
+from storage_nodes.log.node_log import PartitionLog
 from storage_nodes.log.record_batch import BatchHeader, read_header, records_to_fold, usages_of
 from storage_nodes.machines.queue import effects as queue_effects
-from storage_nodes.machines.queue.commands import NACKED, uncounted
 from storage_nodes.machines.queue.effects import FreshRange, Keys
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.queue.state.headers import group_of, is_due_time, key_of
-from storage_nodes.node.host import Host
+from storage_nodes.machines.queue.state.headers import group_of, key_of
 from storage_nodes.node.plain_counter import PlainCounter
 from storage_nodes.node.replicas.appends import Appends
 from storage_nodes.node.replicas.bodies import BodyReader
 from storage_nodes.node.replicas.browsing import browse
 from storage_nodes.node.replicas.dead_letters import DeadLetters
+from storage_nodes.node.replicas.host import Host
 from storage_nodes.node.replicas.partition_meta import PartitionMeta
+from storage_nodes.node.replicas.partition_replica import PartitionReplica
+from storage_nodes.node.replicas.queue_checks import (
+    check_acquire,
+    check_count,
+    check_headers,
+    check_tags,
+    check_unpark,
+    check_visibility,
+    give_backs,
+)
 from storage_nodes.node.replicas.removing import remove
-from storage_nodes.node.replicas.replica import Replica
+from storage_nodes.node.replicas.replica import Performers
 from storage_nodes.node.replicas.scheduled import check_changes, release, show
 from storage_nodes.node.replicas.usage import export_usage
 from storage_nodes.node.transport.connections import Token
@@ -74,12 +75,6 @@ from storage_nodes.protocol.messages import (
     VisibilityMode,
     encode_message,
 )
-from storage_nodes.protocol.records import (
-    RecordError,
-    group_and_id,
-    read_headers,
-    section_of,
-)
 from storage_nodes.protocol.usage import sum_of
 
 MESSAGES_SENT = PlainCounter("penstock_node_messages_sent", "Messages appended to queue partitions led here")
@@ -98,22 +93,21 @@ _scheduled_request = msgspec.msgpack.Decoder(ScheduledRequest)
 _reschedule_request = msgspec.msgpack.Decoder(RescheduleRequest)
 
 
-class QueueReplica(Replica):
+class QueueReplica(PartitionReplica):
     """Queue semantics on one partition."""
 
-    __slots__ = ("_appends", "_body_reader", "_fetching", "_linger_until_ms", "_released", "machine")
+    __slots__ = ("_body_reader", "_fetching", "_linger_until_ms", "_released")
+    machine: QueueMachine
 
     def __init__(self, host: Host, log: PartitionLog, meta: PartitionMeta) -> None:
-        self.machine = QueueMachine(meta.config)
-        # Made with the first send, as `_body_reader` with the first read: an idle partition stays small.
-        self._appends: Appends | None = None
         self._fetching = False
         # When leases that were handed out must be on their way to the log (monotonic); 0 = none are.
         self._linger_until_ms = 0
+        # Made with the first read: an idle partition stays small.
         self._body_reader: BodyReader | None = None
         # Scheduled messages that are due, to be appended with the next group commit.
         self._released: Sequence[bytes] = ()
-        super().__init__(host, log, meta)
+        super().__init__(host, log, meta, QueueMachine(meta.config))
 
     @property
     def bodies(self) -> BodyReader:
@@ -137,19 +131,12 @@ class QueueReplica(Replica):
     def acquire(self, token: Token, payload: bytes) -> None:
         request = _acquire_request.decode(payload)
         self.require_leader()
-        # 0 asks whether an attempt is known here.
-        if not (0 if request.attempt else 1) <= request.max_messages <= ACQUIRE_MESSAGES_MAX:
-            raise StorageError(ErrorCode.INVALID_REQUEST, f"max_messages must be 1 to {ACQUIRE_MESSAGES_MAX}")
-        _check_visibility(request.visibility_ms)
-        if not 0 <= request.wait_ms <= ACQUIRE_WAIT_MS_MAX:
-            raise StorageError(ErrorCode.INVALID_REQUEST, f"wait_ms must be 0 to {ACQUIRE_WAIT_MS_MAX}")
+        check_acquire(request)
         now_ms = self.now_ms()
         wait_until_ms = now_ms + request.wait_ms if request.wait_ms else 0
         if wait_until_ms:
             token.connection.parked[token.request_id] = (self.partition, token.opcode)
-        if len(request.attempt) > ATTEMPT_BYTES_MAX:
-            raise StorageError(ErrorCode.INVALID_REQUEST, f"an attempt id has at most {ATTEMPT_BYTES_MAX} bytes")
-        tags = _check_tags(request.tags) if request.tags else ()
+        tags = check_tags(request.tags) if request.tags else ()
         effects = self.machine.acquire(
             token, request.max_messages, request.visibility_ms, wait_until_ms, now_ms, request.attempt, tags
         )
@@ -159,17 +146,17 @@ class QueueReplica(Replica):
     def delete(self, token: Token, payload: bytes) -> None:
         request = _delete_request.decode(payload)
         self.require_leader()
-        _check_count(len(request.receipts))
+        check_count(len(request.receipts))
         self._do(self.machine.delete(token, request.receipts))
         self.propose_soon()
 
     def change_visibility(self, token: Token, payload: bytes) -> None:
         request = _change_request.decode(payload)
         self.require_leader()
-        _check_count(len(request.changes))
+        check_count(len(request.changes))
         for _, _, visibility_ms in request.changes:
-            _check_visibility(visibility_ms)
-        changes = request.changes if request.mode == VisibilityMode.SET else _give_backs(request)
+            check_visibility(visibility_ms)
+        changes = request.changes if request.mode == VisibilityMode.SET else give_backs(request)
         self._do(self.machine.change_visibility(token, changes, self.now_ms()))
         self.propose_soon()
 
@@ -200,26 +187,25 @@ class QueueReplica(Replica):
         if not 1 <= request.groups_max <= PARKED_GROUPS_PER_PAGE_MAX:
             raise StorageError(ErrorCode.INVALID_REQUEST, f"groups_max must be 1 to {PARKED_GROUPS_PER_PAGE_MAX}")
         groups = self.machine.parked_groups(request.after, request.groups_max)
-        reply = ParkedGroupsReply(groups, self.machine.state.parked_count)
+        reply = ParkedGroupsReply(groups, self.machine.parked_count)
         token.connection.answer(token, encode_message(reply))
 
     def unpark(self, token: Token, payload: bytes) -> None:
         request = _unpark_request.decode(payload)
         self.require_leader()
-        if len(request.groups) > UNPARK_GROUPS_MAX or any(len(group) > GROUP_BYTES_MAX for group in request.groups):
-            raise StorageError(ErrorCode.INVALID_REQUEST, f"a call names up to {UNPARK_GROUPS_MAX} groups")
+        check_unpark(request.groups)
         self._do(self.machine.unpark(token, request.groups, self.now_ms()))
         self.propose_soon()
 
     def browse(self, token: Token, payload: bytes) -> None:
         request = _browse_request.decode(payload)
         self.require_leader()
-        browse(self, token, request)
+        browse(self.leader_context(), self.machine, token, request)
 
     def scheduled(self, token: Token, payload: bytes) -> None:
         request = _scheduled_request.decode(payload)
         self.require_leader()
-        show(self, token, request)
+        show(self.leader_context(), self.machine, token, request)
 
     def reschedule(self, token: Token, payload: bytes) -> None:
         request = _reschedule_request.decode(payload)
@@ -231,18 +217,12 @@ class QueueReplica(Replica):
     def remove(self, token: Token, payload: bytes) -> None:
         request = _remove_request.decode(payload)
         self.require_leader()
-        remove(self, token, request)
+        remove(self.leader_context(), self.machine, token, request, self.staged)
 
-    def staged(self, effects: list[queue_effects.Effect]) -> None:
+    def staged(self, effects: Iterable[queue_effects.Effect]) -> None:
         """The machine was told something outside this class: its effects, and what it staged goes to the log."""
         self._do(effects)
         self.propose_soon()
-
-    def cancel(self, token: Token) -> None:
-        """The caller gave up a parked acquire or a send that waits for all voters, or its connection is gone."""
-        if self._appends is not None and self._appends.give_up(token):
-            return
-        self._do(self.machine.cancel(token))
 
     # --- scheduled messages -----------------------------------------------------------------------------------
 
@@ -266,21 +246,6 @@ class QueueReplica(Replica):
 
     # --- Replica ----------------------------------------------------------------------------------------------
 
-    def restore(self, checkpoint: bytes) -> None:
-        self.machine.restore(checkpoint)
-
-    def now_ms(self) -> int:
-        time = self.time
-        if time is None:
-            return 0
-        now_ms = time.now_ms()
-        if time.ahead_ms != self.machine.ahead_ms:
-            self.machine.clocks_say(time.ahead_ms)
-        return now_ms
-
-    def folded_ms(self) -> int:
-        return self.machine.last_ms
-
     def propose(self) -> None:
         now_ms = self.now_ms()
         self._linger_until_ms = 0
@@ -299,29 +264,16 @@ class QueueReplica(Replica):
         if self.serving and not header.is_control:
             MESSAGES_SENT.count += header.record_count
 
-    def progressed(self) -> None:
-        appends = self._appends
-        if appends is not None:
-            raft, applied = self.raft, self.applied
-            commit = raft.commit
-            appends.progressed(self.log.durable_end, applied if applied < commit else commit, raft.replicated)
-
-    def on_lead(self) -> None:
-        self._do(self.machine.lead(self.now_ms()))
-
     def on_follow(self) -> None:
-        if self._appends is not None:
-            self._appends.fail(self.raft.leader)
-            self._appends = None
         self._released = ()
-        self._do(self.machine.follow())
+        super().on_follow()
         if self._body_reader is not None:
             self._body_reader.close()
             self._body_reader = None
         self._linger_until_ms = 0
 
     def on_tick(self) -> None:
-        self._do(self.machine.tick(self.now_ms()))
+        super().on_tick()
         if self._linger_until_ms and self._linger_until_ms <= self.host.clock.mono_ms():
             # Booked no more: the proposal itself waits for the disk, and the timer must not ring for it meanwhile.
             self._linger_until_ms = 0
@@ -333,15 +285,12 @@ class QueueReplica(Replica):
         linger_until_ms = self._linger_until_ms
         return linger_until_ms if linger_until_ms and not 0 < tick_ms < linger_until_ms else tick_ms
 
-    def flush_facts(self) -> FlushFacts:
+    def rest(self) -> None:
         if self._appends is not None and self._appends.is_idle:
             self._appends = None
         if self._body_reader is not None and self._body_reader.is_idle:
             self._body_reader = None
         self.machine.rest()
-        return FlushFacts(
-            self.raft.commit, self.machine.checkpoint(), self.applied, self.disposable_end(), self.machine.is_live
-        )
 
     def _check_send(self, request: SendRequest) -> int:
         """How large batches with these messages may be. Raises StorageError where headers do not fit this queue: what
@@ -353,7 +302,7 @@ class QueueReplica(Replica):
             return BATCH_BYTES_MAX
         ids = scheduled = 0
         for body in request.bodies:
-            has_id, is_scheduled = _check_headers(body, is_fifo)
+            has_id, is_scheduled = check_headers(body, is_fifo)
             ids += has_id
             scheduled += is_scheduled
         if ids or scheduled:
@@ -367,44 +316,41 @@ class QueueReplica(Replica):
 
     # --- the machine's effects --------------------------------------------------------------------------------
 
-    def _do(self, effects: list[queue_effects.Effect]) -> None:
-        for effect in effects:
-            kind = type(effect)
-            if kind is queue_effects.Deliver:
-                self._deliver(effect)  # type: ignore[arg-type]
-            elif kind is queue_effects.Propose:
-                # Whoever waits for a command has asked for its proposal himself; leases may gather.
-                if self.machine.is_fifo:
-                    self.propose_soon()  # leases are waited for
-                else:
-                    self._linger_until_ms = self._linger_until_ms or self.host.clock.mono_ms() + LEASE_LINGER_MS
-            elif kind is queue_effects.Duplicated:
-                if self._appends is not None:  # else nobody waits for what was folded
-                    self._appends.duplicated(effect.pairs)  # type: ignore[union-attr]
-            elif kind is queue_effects.DeadLetter:
-                # A turn later: its answer is an input to the machine, which has not returned from this one.
-                self.host.loop.call_soon(DeadLetters(self).move, effect)  # type: ignore[arg-type]
-            elif kind is queue_effects.ExportUsage:
-                export_usage(self, effect)  # type: ignore[arg-type]
-            elif kind is queue_effects.Release:
-                self.host.loop.call_soon(self._release, effect, self.raft.epoch)  # type: ignore[arg-type]
-            elif kind is queue_effects.Answer:
-                self._answer(effect)  # type: ignore[arg-type]
-            elif kind is queue_effects.Fetch:
-                self._fetch(effect.from_offset)  # type: ignore[union-attr]
-            else:
-                assert isinstance(effect, queue_effects.Refuse)
-                refused: Token | None = effect.token  # type: ignore[assignment]
-                if refused is not None:
-                    refused.connection.refuse(refused, StorageError(effect.code, effect.text))
+    def _proposal_wanted(self, _effect: queue_effects.Propose) -> None:
+        if self.machine.is_fifo:
+            self.propose_soon()  # leases are waited for
+        else:
+            # A request that waits for a command has asked for its proposal already; leases may gather.
+            self._linger_until_ms = self._linger_until_ms or self.host.clock.mono_ms() + LEASE_LINGER_MS
 
-    def _release(self, effect: queue_effects.Release, epoch: int) -> None:
-        """A turn later, as with dead letters."""
-        if self.serving and self.raft.epoch == epoch:
-            release(self, effect)
+    def _duplicated(self, effect: queue_effects.Duplicated) -> None:
+        if self._appends is not None:  # else nobody waits for what was folded
+            self._appends.duplicated(effect.pairs)
+
+    def _dead_letters_due(self, effect: queue_effects.DeadLetter) -> None:
+        # A turn later: its answer is an input to the machine, which has not returned from this one.
+        self.host.loop.call_soon(self._move_dead_letters, effect)
+
+    def _move_dead_letters(self, effect: queue_effects.DeadLetter) -> None:
+        DeadLetters(self.leader_context(), self.machine, self.moved, self.move_failed).move(effect, self.bodies)
+
+    def _export_usage(self, effect: queue_effects.ExportUsage) -> None:
+        export_usage(self.leader_context(), self.machine, effect, self.staged)
+
+    def _release_due(self, effect: queue_effects.Release) -> None:
+        # A turn later, as with dead letters.
+        self.host.loop.call_soon(self.leader_context().then(self._release), effect)
+
+    def _release(self, effect: queue_effects.Release) -> None:
+        release(self.leader_context(), self.machine, effect, self.released)
+
+    def _refuse(self, effect: queue_effects.Refuse) -> None:
+        token: Token | None = effect.token
+        if token is not None:
+            token.connection.refuse(token, StorageError(effect.code, effect.text))
 
     def _answer(self, effect: queue_effects.Answer) -> None:
-        token: Token | None = effect.token  # type: ignore[assignment]
+        token: Token | None = effect.token
         if token is None:
             return
         if token.opcode == Opcode.PURGE:
@@ -417,11 +363,11 @@ class QueueReplica(Replica):
             _, held = effect.result
             token.connection.answer(token, encode_message(ConfigureReply(held)))
         else:
-            codes: list[int] = effect.result  # type: ignore[assignment]
+            codes: Any = effect.result
             token.connection.answer(token, encode_message(CodesReply(codes)))
 
     def _deliver(self, effect: queue_effects.Deliver) -> None:
-        token: Token = effect.token  # type: ignore[assignment]
+        token: Token = effect.token
         if not effect.picks:
             token.connection.answer(token, encode_message(AcquireReply(self.raft.epoch, [])))
             return
@@ -429,22 +375,21 @@ class QueueReplica(Replica):
         if bodies is not None:
             self._hand_over(effect, bodies)
             return
-        epoch = self.raft.epoch
+        context = self.leader_context()
 
-        def done(found: dict[int, bytes]) -> None:
-            if self.serving and self.raft.epoch == epoch:
-                # What was deleted while it was being read (by an earlier receipt, just in time) stays deleted.
-                still_live = {offset: body for offset, body in found.items() if self.machine.is_live(offset, offset)}
-                self._hand_over(effect, still_live)
-            else:
-                self._give_back_elsewhere(effect.picks)
-                error = StorageError(ErrorCode.NOT_LEADER, "leadership was lost", self.raft.leader)
-                token.connection.refuse(token, error)
+        def found(bodies: dict[int, bytes]) -> None:
+            # What was deleted while it was being read (by an earlier receipt, just in time) stays deleted.
+            still_live = {offset: body for offset, body in bodies.items() if self.machine.is_live(offset, offset)}
+            self._hand_over(effect, still_live)
 
-        self.bodies.read_later([pick.offset for pick in effect.picks], done)
+        def lost() -> None:
+            self._give_back_elsewhere(effect.picks)
+            context.refuse(token)
+
+        self.bodies.read_later([pick.offset for pick in effect.picks], context.then(found, lost))
 
     def _hand_over(self, effect: queue_effects.Deliver, bodies: dict[int, bytes]) -> None:
-        token: Token = effect.token  # type: ignore[assignment]
+        token: Token = effect.token
         if not token.connection.is_open:
             self._give_back(effect.picks)
             return
@@ -471,7 +416,7 @@ class QueueReplica(Replica):
 
     def _undelivered(self, picks: list[queue_effects.Pick], epoch: int) -> None:
         """The connection is gone, and the answer with these never left."""
-        if self.serving and self.raft.epoch == epoch:
+        if self.leads_in(epoch):
             self._give_back(picks)
             self.schedule()
 
@@ -484,41 +429,38 @@ class QueueReplica(Replica):
         self.propose_soon()  # nobody else may come by for long
 
     def _give_back_elsewhere(self, picks: list[queue_effects.Pick]) -> None:
-        """We lead no more, or are about to, and these reached nobody: whoever leads next takes them back. Only leases
+        """We lead no more, or are about to, and these reached nobody: the next leader takes them back. Only leases
         that are folded by the end of our leadership: another may give out what is not under the same numbers."""
-        live = self.machine.state.live
-        leased = [pick[:2] for pick in picks if pick.offset in live and live[pick.offset][1] == pick.delivery]
+        leased = [pick[:2] for pick in picks if self.machine.is_delivered(pick.offset, pick.delivery)]
         if leased and (self.handing_over or not self.serving):
             self.host.other_partitions.give_back(self.partition, leased)
 
-    def _fetch(self, from_offset: int) -> None:
+    def _fetch(self, effect: queue_effects.Fetch) -> None:
         """Read on for the machine. Fetches are answered from the event loop, one a turn: never one within another."""
+        from_offset = effect.from_offset
         is_parsed = self.machine.is_fifo or self.machine.tracks_keys
         bytes_max = FIFO_READ_AHEAD_BYTES_MAX if is_parsed else READ_AHEAD_BYTES_MAX
         batches = self.log.read_hot(from_offset, bytes_max)
         if batches is not None:
             if self._fetching:
-                self.host.loop.call_soon(self._fetched_later, from_offset, self.raft.epoch)
+                self.host.loop.call_soon(self.leader_context().then(self._fetch_later), effect)
                 return
             self._fetching = True
             self._fetched(from_offset, batches)
             self._fetching = False
             return
         bytes_max = min(bytes_max, self.host.bodies.stretch_bytes())
-        epoch = self.raft.epoch
 
         def done(cold: list[bytes]) -> None:
-            if self.serving and self.raft.epoch == epoch:
-                self.bodies.keep_ahead(from_offset, cold)
-                self._fetched(from_offset, cold)
-                self.schedule()
-
-        self.host.run_cold(lambda: self.log.read_cold(from_offset, bytes_max), done)
-
-    def _fetched_later(self, from_offset: int, epoch: int) -> None:
-        if self.serving and self.raft.epoch == epoch:
-            self._fetch(from_offset)
+            self.bodies.keep_ahead(from_offset, cold)
+            self._fetched(from_offset, cold)
             self.schedule()
+
+        self.leader_context().run_cold(lambda: self.log.read_cold(from_offset, bytes_max), done)
+
+    def _fetch_later(self, effect: queue_effects.Fetch) -> None:
+        self._fetch(effect)
+        self.schedule()
 
     def _fetched(self, from_offset: int, batches: list[bytes]) -> None:
         """Tell the machine where messages stand; only what is folded may be handed out (R9)."""
@@ -545,56 +487,14 @@ class QueueReplica(Replica):
                 next_offset = self.applied
         self._do(self.machine.fetched(from_offset, ranges, next_offset, self.now_ms(), keys or groups))
 
-
-def _check_visibility(visibility_ms: int) -> None:
-    if not 0 <= visibility_ms <= VISIBILITY_MS_MAX:
-        raise StorageError(ErrorCode.INVALID_REQUEST, f"visibility must be 0 to {VISIBILITY_MS_MAX} ms")
-
-
-def _give_backs(request: ChangeVisibilityRequest) -> list[tuple[int, int, int]]:
-    """The changes as the machine takes them. Raises StorageError."""
-    if request.mode == VisibilityMode.UNCOUNTED:
-        return [(offset, delivery, uncounted(visibility_ms)) for offset, delivery, visibility_ms in request.changes]
-    if request.mode == VisibilityMode.NACK:
-        return [(offset, delivery, NACKED) for offset, delivery, _ in request.changes]
-    raise StorageError(ErrorCode.INVALID_REQUEST, f"mode {request.mode} of a change of visibility is not known")
-
-
-def _check_headers(body: bytes, is_fifo: bool) -> tuple[bool, bool]:
-    """Whether the message has a deduplication id, and whether it is scheduled. Raises StorageError."""
-    section = section_of(body)
-    group: bytes | None
-    dedup_id: bytes | None
-    tag = due = release = None
-    usual = group_and_id(section)
-    if usual is not None:
-        group, dedup_id = usual
-    else:
-        try:
-            _, group, dedup_id, _, tag, due, release = read_headers(section)
-        except RecordError as error:
-            raise StorageError(ErrorCode.INVALID_REQUEST, f"a record does not parse: {error}") from error
-    if group is None:
-        if is_fifo:
-            raise StorageError(ErrorCode.INVALID_REQUEST, "a message of a FIFO queue names its group")
-    elif not 1 <= len(group) <= GROUP_BYTES_MAX:
-        raise StorageError(ErrorCode.INVALID_REQUEST, f"a message group id has 1 to {GROUP_BYTES_MAX} bytes")
-    if tag is not None and not 1 <= len(tag) <= TAG_BYTES_MAX:
-        raise StorageError(ErrorCode.INVALID_REQUEST, f"a tag has 1 to {TAG_BYTES_MAX} bytes")
-    if dedup_id is not None and not 1 <= len(dedup_id) <= DEDUP_ID_BYTES_MAX:
-        raise StorageError(ErrorCode.INVALID_REQUEST, f"a deduplication id has 1 to {DEDUP_ID_BYTES_MAX} bytes")
-    if (due is not None and not is_due_time(due)) or release is not None:
-        raise StorageError(ErrorCode.INVALID_REQUEST, "a due time is a number of milliseconds")
-    return dedup_id is not None, due is not None
-
-
-def _check_tags(tags: list[bytes]) -> tuple[bytes, ...]:
-    if len(tags) > TAGS_PER_ACQUIRE_MAX or not all(1 <= len(tag) <= TAG_BYTES_MAX for tag in tags):
-        text = f"at most {TAGS_PER_ACQUIRE_MAX} tags of 1 to {TAG_BYTES_MAX} bytes are asked for"
-        raise StorageError(ErrorCode.INVALID_REQUEST, text)
-    return tuple(dict.fromkeys(tags))
-
-
-def _check_count(count: int) -> None:
-    if not 1 <= count <= RECEIPTS_PER_CALL_MAX:
-        raise StorageError(ErrorCode.INVALID_REQUEST, f"a call names 1 to {RECEIPTS_PER_CALL_MAX} messages")
+    performers: ClassVar[Performers] = {
+        queue_effects.Deliver: _deliver,
+        queue_effects.Propose: _proposal_wanted,
+        queue_effects.Duplicated: _duplicated,
+        queue_effects.DeadLetter: _dead_letters_due,
+        queue_effects.ExportUsage: _export_usage,
+        queue_effects.Release: _release_due,
+        queue_effects.Answer: _answer,
+        queue_effects.Fetch: _fetch,
+        queue_effects.Refuse: _refuse,
+    }

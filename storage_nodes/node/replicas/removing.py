@@ -9,53 +9,52 @@ A lease of another consumer does not count. What the message browser does, and a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from storage_nodes.limits import REMOVES_PER_CALL_MAX
 from storage_nodes.log.record_batch import read_header, records_to_fold
+from storage_nodes.machines.queue.effects import Effect
+from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.queue.state.headers import group_of
+from storage_nodes.node.replicas.leader_context import LeaderContext
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import CodesReply, QueueRemoveRequest, encode_message
 
-if TYPE_CHECKING:
-    from storage_nodes.node.replicas.queue_replica import QueueReplica
+Stage = Callable[[Iterable[Effect]], None]
 
 _NO_MESSAGE = -1
 
 
-def remove(replica: QueueReplica, token: Token, request: QueueRemoveRequest) -> None:
+def remove(
+    context: LeaderContext, machine: QueueMachine, token: Token, request: QueueRemoveRequest, stage: Stage
+) -> None:
     """Answers the token once the command is committed. Raises StorageError."""
     offsets = request.offsets
     if not 1 <= len(offsets) <= REMOVES_PER_CALL_MAX or len(set(offsets)) != len(offsets) or min(offsets) < 0:
         text = f"a call names 1 to {REMOVES_PER_CALL_MAX} different offsets"
         raise StorageError(ErrorCode.INVALID_REQUEST, text)
-    machine, now_ms = replica.machine, replica.now_ms()
-    live = machine.state.live
-    waiting = [offset for offset in offsets if offset not in live and machine.look_at(offset, now_ms) is not None]
+    log, now_ms = context.replica.log, context.replica.now_ms()
+    untracked = [offset for offset in offsets if not machine.is_tracked(offset)]
+    waiting = [offset for offset in untracked if machine.look_at(offset, now_ms) is not None]
     missing: list[int] = []
     groups: dict[int, bytes] = {}
     for offset in waiting:
-        batches = replica.log.read_hot(offset, 1)
+        batches = log.read_hot(offset, 1)
         if batches is None:
             missing.append(offset)
         else:
             _note_group(groups, offset, batches)
     if not missing:
-        _stage(replica, token, request, groups)
+        _stage(machine, token, request, groups, stage)
         return
-    epoch = replica.raft.epoch
 
     def read(cold: list[list[bytes]]) -> None:
-        if not replica.serving or replica.raft.epoch != epoch:
-            error = StorageError(ErrorCode.NOT_LEADER, "leadership was lost", replica.raft.leader)
-            token.connection.refuse(token, error)
-            return
         for offset, batches in zip(missing, cold, strict=True):
             _note_group(groups, offset, batches)
-        _stage(replica, token, request, groups)
+        _stage(machine, token, request, groups, stage)
 
-    replica.host.run_cold(lambda: [replica.log.read_cold(offset, 1) for offset in missing], read)
+    context.run_cold(lambda: [log.read_cold(offset, 1) for offset in missing], read, lambda: context.refuse(token))
 
 
 def _note_group(groups: dict[int, bytes], offset: int, batches: list[bytes]) -> None:
@@ -68,11 +67,12 @@ def _note_group(groups: dict[int, bytes], offset: int, batches: list[bytes]) -> 
     groups.update((at, group_of(section)) for at, section in records_to_fold(batches[0]) if at == offset)
 
 
-def _stage(replica: QueueReplica, token: Token, request: QueueRemoveRequest, groups: dict[int, bytes]) -> None:
-    live = replica.machine.state.live
-    named = [offset if offset in live or offset in groups else _NO_MESSAGE for offset in request.offsets]
+def _stage(
+    machine: QueueMachine, token: Token, request: QueueRemoveRequest, groups: dict[int, bytes], stage: Stage
+) -> None:
+    named = [offset if machine.is_tracked(offset) or offset in groups else _NO_MESSAGE for offset in request.offsets]
     if all(offset == _NO_MESSAGE for offset in named):
         gone = [ErrorCode.UNKNOWN_RECORD] * len(named)
         token.connection.answer(token, encode_message(CodesReply([int(code) for code in gone])))
         return
-    replica.staged(replica.machine.remove(token, named, groups, request.moved))
+    stage(machine.remove(token, named, groups, request.moved))

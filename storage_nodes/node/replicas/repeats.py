@@ -7,6 +7,7 @@ its entry is folded. Together they tell for every number whether it is new, unde
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import final
 
 from storage_nodes.limits import OVERLOADED_RETRY_MS, PRODUCER_WINDOW_RECORDS, PRODUCERS_PER_PARTITION_MAX
 from storage_nodes.machines.producers import ProducerTable, Repeated, check_producer, overlapping
@@ -21,7 +22,7 @@ BatchKind = tuple[bool, int, int, int, int]
 _NOBODY = ProducerTable()
 
 
-class Line:
+class ProducerLine:
     """What one producer has under way."""
 
     __slots__ = ("epoch", "high", "producer_id", "requests")
@@ -33,13 +34,14 @@ class Line:
         self.requests: dict[int, Waiting] = {}  # by first number
 
 
+@final
 class Waiting:
     """A request on its way, and all who wait for its answer."""
 
     __slots__ = ("bodies", "count", "earlier", "first_offset", "is_answered", "kind", "line", "more", "sequence",
                  "size_bytes", "timestamp_ms", "token")  # fmt: skip
 
-    def __init__(self, token: Token, request: SendRequest, kind: BatchKind, line: Line | None) -> None:
+    def __init__(self, token: Token, request: SendRequest, kind: BatchKind, line: ProducerLine | None) -> None:
         self.token = token
         # Of repeats.
         self.more: list[Token] | None = None
@@ -88,12 +90,12 @@ class Repeats:
     __slots__ = ("_last", "_lines", "_used_since_ms")
 
     def __init__(self, used_since_ms: Callable[[], int] = never) -> None:
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, ProducerLine] = {}
         # The one that was folded to its end last: who sends one message at a time goes on with it.
-        self._last: Line | None = None
+        self._last: ProducerLine | None = None
         self._used_since_ms = used_since_ms
 
-    def line(self, request: SendRequest, producers: ProducerTable | None) -> Line | None:
+    def line(self, request: SendRequest, producers: ProducerTable | None) -> ProducerLine | None:
         """Where the request goes on, if it is certainly none of those that are known."""
         producer_id, sequence = request.producer_id, request.sequence
         line = self._lines.get(producer_id)
@@ -158,18 +160,18 @@ class Repeats:
         if producers.count_used(since_ms) + coming >= PRODUCERS_PER_PARTITION_MAX:
             raise overloaded("too many producers send to the partition")
 
-    def go_on(self, line: Line) -> None:
+    def go_on(self, line: ProducerLine) -> None:
         """Something of it is under way again, if nothing was."""
         if not line.requests:
             self._lines[line.producer_id] = line
 
-    def begin(self, request: SendRequest, producers: ProducerTable | None) -> Line:
+    def begin(self, request: SendRequest, producers: ProducerTable | None) -> ProducerLine:
         """The line of a request that `find` found to be new, or new in part."""
         line = self._lines.get(request.producer_id)
         if line is None:
             producer_id, epoch = request.producer_id, request.producer_epoch
             high = 0 if producers is None else producers.high(producer_id, epoch)
-            line = self._lines[producer_id] = Line(producer_id, epoch, high)
+            line = self._lines[producer_id] = ProducerLine(producer_id, epoch, high)
         return line
 
     def folded(self, requests: list[Waiting]) -> None:

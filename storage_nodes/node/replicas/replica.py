@@ -3,20 +3,21 @@
     messages of peers --> RaftMachine.step --> effects --> log, links, committer
     own proposals     --> stage() --> log + RaftMachine.proposed
     fsync done        --> durable() --> RaftMachine.durable
-    committed         --> _apply(): entries in order --> fold() of the subclass
+    committed         --> entries in order --> fold() of the subclass
 
-Subclasses (queue, stream, cluster) say what a committed entry means and what a leader serves.
+`raft_performers` says for each effect of the Raft machine what performs it. Subclasses (`partition_replica.py`,
+`cluster_replica.py`) say what a committed entry means and what a leader serves.
 """
 
 from __future__ import annotations
 
 import random
-from functools import partial
-from typing import TypeVar
+from collections.abc import Callable
+from typing import ClassVar
 
 import structlog
 
-from storage_nodes.limits import APPEND_BYTES_MAX, LAGGARD_BYTES_MAX, LAGGARD_MS_MAX, PRODUCER_MEMORY_MS, READ_BYTES_MAX
+from storage_nodes.limits import LAGGARD_BYTES_MAX, LAGGARD_MS_MAX
 from storage_nodes.log.node_log import FlushFacts, PartitionLog
 from storage_nodes.log.record_batch import (
     CONTROL_EPOCH_START,
@@ -27,40 +28,41 @@ from storage_nodes.log.record_batch import (
     build_batch,
     configuration_body,
     control_key,
-    end_of_batch,
-    read_header,
     verify_batch,
 )
 from storage_nodes.machines.raft import effects as raft_effects
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.membership import Change, ConfigChangeError
-from storage_nodes.node.host import Host
+from storage_nodes.node.replicas.append_sending import LastAppend, send_entries
 from storage_nodes.node.replicas.failover import ELECTIONS
-from storage_nodes.node.replicas.last_append import LastAppend
+from storage_nodes.node.replicas.folding import fold_committed
+from storage_nodes.node.replicas.host import Host
 from storage_nodes.node.replicas.leader_time import LeaderTime
+from storage_nodes.node.replicas.partition_machine import FoldedMachine
 from storage_nodes.node.replicas.partition_meta import PartitionMeta, shared_meta
-from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply
 from storage_nodes.protocol.records import encode_body
 
 _log = structlog.get_logger()
-T = TypeVar("T")
-
 
 _NEVER = (0, 0)
+
+# What performs an effect, by the type of the effect: a function of a replica and the effect.
+Performers = dict[type, Callable[..., None]]
 
 
 class Replica:
     """Base of all replicas. A node has very many, most of them idle: they keep nothing that they can do without."""
 
     __slots__ = (
-        "_applying_cold", "_last_append", "_lead_at", "_leader_told", "_reading_cold", "_replicated_since", "_staging",
-        "_trust_at", "applied", "closed", "handing_over", "host", "log", "partition", "raft", "serving", "time",
+        "_lead_at", "_leader_told", "_replicated_since", "_staging", "_trust_at", "applied", "applying_cold", "closed",
+        "handing_over", "host", "last_append", "log", "machine", "partition", "raft", "reading_cold", "serving", "time",
     )  # fmt: skip
 
-    def __init__(self, host: Host, log: PartitionLog, meta: PartitionMeta) -> None:
+    def __init__(self, host: Host, log: PartitionLog, meta: PartitionMeta, machine: FoldedMachine) -> None:
+        self.machine = machine
         self.host = host
         self.partition = log.partition
         self.log = log
@@ -72,13 +74,13 @@ class Replica:
         # From its election on.
         self.time: LeaderTime | None = None
         self._staging = False
-        self._applying_cold = False
+        self.applying_cold = False
         # (follower, epoch) that wait for a read of older entries. One that an earlier leadership here asked for feeds
         # nobody any more: it must not stand in the way of what the present one asks for.
-        self._reading_cold: tuple[tuple[int, int], ...] = ()
+        self.reading_cold: tuple[tuple[int, int], ...] = ()
         self._lead_at = -1
         self._trust_at = -1
-        self._last_append: LastAppend | None = None
+        self.last_append: LastAppend | None = None
         # Whom `failover` was told of.
         self._leader_told = 0
         # The `replicated` position last seen by a flush, and since when it stands there.
@@ -97,7 +99,7 @@ class Replica:
         if not meta.learner:
             self.raft.was_made_voter()
         if log.checkpoint is not None:
-            self.restore(log.checkpoint)
+            machine.restore(log.checkpoint)
 
     @property
     def meta(self) -> PartitionMeta:
@@ -109,9 +111,6 @@ class Replica:
         return self.meta.tag
 
     # --- what subclasses say ----------------------------------------------------------------------------------
-
-    def restore(self, checkpoint: bytes) -> None:
-        raise NotImplementedError
 
     def fold(self, header: BatchHeader, batch: bytes) -> None:
         raise NotImplementedError
@@ -138,8 +137,8 @@ class Replica:
         """The latest time in what was folded."""
         return 0
 
-    def flush_facts(self) -> FlushFacts:
-        raise NotImplementedError
+    def rest(self) -> None:
+        """A flush is about to begin: let go of what nobody waits for."""
 
     # --- inputs -----------------------------------------------------------------------------------------------
 
@@ -159,7 +158,7 @@ class Replica:
             self.host.snapshots.replied(sender, message)
             return
         try:
-            effects = self.raft.step(sender, message, now_ms, headers)  # type: ignore[arg-type]
+            effects = self.raft.step(sender, message, now_ms, headers)
         except raft_effects.SafetyViolation:
             _log.critical("replica stopped: its group broke a promise of Raft", partition=self.partition, exc_info=True)
             self.close()
@@ -178,7 +177,9 @@ class Replica:
         self.propose()
         if self.log.log_end != before:
             # Nothing to tell anybody yet: this is no progress.
-            self._perform_each(self.raft.proposed(self.log.log_end, self.host.clock.mono_ms()))
+            performers = self.raft_performers
+            for effect in self.raft.proposed(self.log.log_end, self.host.clock.mono_ms()):
+                performers[type(effect)](self, effect)
             self.schedule()
 
     def durable(self, end_offset: int) -> None:
@@ -239,11 +240,6 @@ class Replica:
         """The present ones. Who is preferred as a leader the cluster log says, not their order."""
         return self.raft.voters
 
-    @property
-    def members(self) -> tuple[int, ...]:
-        """Voters and learners."""
-        return self.raft.configuration.members
-
     def start(self, campaign: bool, after_ms: int = 0) -> None:
         """Begin to take part: learn who is up; `campaign` when we are the preferred leader of a new partition. The
         election timer begins to run `after_ms` from now."""
@@ -273,7 +269,7 @@ class Replica:
     def installed(self, end_offset: int, checkpoint: bytes) -> None:
         """A snapshot took the place of the log: go on from its state."""
         self.applied = end_offset
-        self.restore(checkpoint)
+        self.machine.restore(checkpoint)
         self.perform(self.raft.installed(end_offset, self.host.clock.mono_ms()))
 
     def snapshot_ended(self, peer: int) -> None:
@@ -285,16 +281,6 @@ class Replica:
     def now_ms(self) -> int:
         """The time of this partition, by which its machine decides and its entries are stamped; 0 while not leading."""
         return 0 if self.time is None else self.time.now_ms()
-
-    def used_since_ms(self) -> int:
-        """A producer that was not heard of since then is not in use: for PRODUCER_MEMORY_MS nothing of it came. Only
-        time of this leadership counts: the time before it may have jumped to where this one began."""
-        led_ms = self.host.clock.mono_ms() - self.raft.leader_since_ms
-        return self.now_ms() - PRODUCER_MEMORY_MS if self.time is not None and led_ms > PRODUCER_MEMORY_MS else 0
-
-    def group_share_bytes(self) -> int:
-        """What this partition may add to the WAL group that gathers."""
-        return self.host.committer.share_bytes
 
     def propose_soon(self) -> None:
         if not self._staging:
@@ -316,19 +302,17 @@ class Replica:
         end = self.log.log_end
         assert timestamp_ms >= self.log.last_stamp_ms, "the stamps of a log never fall"
         batch = build_batch(
-            end,
-            self.raft.epoch,
-            timestamp_ms,
-            bodies,
-            control=control,
-            plain=plain,
-            configuration=configuration,
-            producer=producer,
-            usage=usage,
-        )
+            end, self.raft.epoch, timestamp_ms, bodies, control=control, plain=plain, configuration=configuration,
+            producer=producer, usage=usage,
+        )  # fmt: skip
         self.host.log.append(self.partition, batch)
         self.host.catch_up_reads.rate.appended_bytes += len(batch)
         return end + len(bodies)
+
+    def flush_facts(self) -> FlushFacts:
+        self.rest()
+        machine = self.machine
+        return FlushFacts(self.raft.commit, machine.checkpoint(), self.applied, self.disposable_end(), machine.is_live)
 
     def disposable_end(self) -> int:
         """Dead entries below need not be kept: every member holds them, or those that do not are so far behind that
@@ -368,6 +352,14 @@ class Replica:
             hint = leader if leader != self.host.node_id else 0
             raise StorageError(ErrorCode.NOT_LEADER, f"partition {self.partition} is led elsewhere", hint)
 
+    def leads_in(self, epoch: int) -> bool:
+        """Is the leadership of this epoch still ours, so that what was begun in it may go on?"""
+        return self.serving and self.raft.epoch == epoch
+
+    def leadership_lost(self) -> StorageError:
+        """What those are answered with who waited for it."""
+        return StorageError(ErrorCode.NOT_LEADER, "leadership was lost", self.raft.leader)
+
     def schedule(self) -> None:
         """Book the next tick that the machines want; an idle partition books none."""
         due_ms = self.raft.timer_ms
@@ -382,7 +374,9 @@ class Replica:
 
     def perform(self, effects: list[raft_effects.Effect]) -> None:
         """Do what the Raft machine asks, in order, and all that follows from its input."""
-        self._perform_each(effects)
+        performers = self.raft_performers
+        for effect in effects:
+            performers[type(effect)](self, effect)
         if self.serving:
             self.progressed()
         if self.raft.leader != self._leader_told:
@@ -393,74 +387,68 @@ class Replica:
         elif self.raft.timer_ms:  # the other machine saw nothing of it
             self.host.timers.wake(self.partition, self.raft.timer_ms)
 
-    def _perform_each(self, effects: list[raft_effects.Effect]) -> None:
-        for effect in effects:
-            kind = type(effect)
-            if kind is raft_effects.SendEntries:
-                self._send_entries(effect)  # type: ignore[arg-type]
-            elif kind is raft_effects.Committed:
-                self._apply()
-            elif kind is raft_effects.Append:
-                for entry in effect.entries:  # type: ignore[union-attr]
-                    self.host.log.append(self.partition, entry)
-                self.host.committer.wake()
-                if self.log.configurations is not self.raft.history:
-                    self.perform(self.raft.configured(self.host.clock.mono_ms()))
-            elif kind is raft_effects.Send:
-                self._send(effect)  # type: ignore[arg-type]
-            else:
-                self._perform_rare(effect)
-
-    def _perform_rare(self, effect: raft_effects.Effect) -> None:
-        if isinstance(effect, raft_effects.SaveVote):
-            if effect.voted_for == self.host.node_id:
-                ELECTIONS.inc()
-            self.host.log.save_vote(self.partition, effect.epoch, effect.voted_for)
-            self.host.committer.wake()
-        elif isinstance(effect, raft_effects.Truncate):
-            self.host.log.truncate(self.partition, effect.offset)
-            self.host.committer.wake()
+    def _append_entries(self, effect: raft_effects.Append) -> None:
+        for entry in effect.entries:
+            self.host.log.append(self.partition, entry)
+        self.host.committer.wake()
+        if self.log.configurations is not self.raft.history:
             self.perform(self.raft.configured(self.host.clock.mono_ms()))
-        elif isinstance(effect, raft_effects.EpochStart):
-            last_stamp_ms = max(self.log.last_stamp_ms, self.folded_ms())
-            self.time = LeaderTime(self.host.clock, self.host.clocks.agreement, last_stamp_ms)
-            body = encode_body(b"", control_key(CONTROL_EPOCH_START))
-            end = self.append_own([body], self.now_ms(), control=True)
-            self.host.committer.wake()
-            self.perform(self.raft.proposed(end, self.host.clock.mono_ms()))
-        elif isinstance(effect, raft_effects.AppendConfiguration):
-            self._append_configuration(effect.configuration)
-        elif isinstance(effect, raft_effects.ConfigurationCommitted):
-            self.handing_over = bool(self.raft.transferee)  # a leader that removed itself
-            _log.info("configuration committed", partition=self.partition, **effect.configuration._asdict())
-            self.host.configuration_committed(self, effect.configuration)
-        elif isinstance(effect, raft_effects.BecameLeader):
-            self._lead_at = self.raft.commit
-            self._maybe_lead()
-        elif isinstance(effect, raft_effects.Trusted):
-            self._trust_at = self.raft.commit
-            self._maybe_trust()
-        elif isinstance(effect, raft_effects.SendSnapshot):
-            self.host.snapshots.send(self, effect)
-        elif isinstance(effect, raft_effects.TakeSnapshot):
-            self.host.snapshots.take(self, effect)
-        elif isinstance(effect, raft_effects.TransferEnded):
-            _log.warning("hand-over was not taken up", partition=self.partition, target=effect.target)
-            self.handing_over = False
-            self.propose_soon()
-        else:
-            assert isinstance(effect, raft_effects.SteppedDown)
-            self._lead_at = -1
-            self.handing_over = False
-            self.host.snapshots.stop_sending(self.partition)
-            _log.debug("stepped down", partition=self.partition, leader=effect.leader, reason=effect.reason)
-            if self.serving:
-                self.serving = False
-                self.on_follow()
-            self.time = None
 
-    def _append_configuration(self, configuration: Configuration) -> None:
-        body = configuration_body(configuration)
+    def _save_vote(self, effect: raft_effects.SaveVote) -> None:
+        if effect.voted_for == self.host.node_id:
+            ELECTIONS.inc()
+        self.host.log.save_vote(self.partition, effect.epoch, effect.voted_for)
+        self.host.committer.wake()
+
+    def _truncate(self, effect: raft_effects.Truncate) -> None:
+        self.host.log.truncate(self.partition, effect.offset)
+        self.host.committer.wake()
+        self.perform(self.raft.configured(self.host.clock.mono_ms()))
+
+    def _begin_epoch(self, _effect: raft_effects.EpochStart) -> None:
+        last_stamp_ms = max(self.log.last_stamp_ms, self.folded_ms())
+        self.time = LeaderTime(self.host.clock, self.host.clocks.agreement, last_stamp_ms)
+        body = encode_body(b"", control_key(CONTROL_EPOCH_START))
+        end = self.append_own([body], self.now_ms(), control=True)
+        self.host.committer.wake()
+        self.perform(self.raft.proposed(end, self.host.clock.mono_ms()))
+
+    def _became_leader(self, _effect: raft_effects.BecameLeader) -> None:
+        self._lead_at = self.raft.commit
+        self.maybe_lead()
+
+    def _stepped_down(self, effect: raft_effects.SteppedDown) -> None:
+        self._lead_at = -1
+        self.handing_over = False
+        self.host.snapshots.stop_sending(self.partition)
+        _log.debug("stepped down", partition=self.partition, leader=effect.leader, reason=effect.reason)
+        if self.serving:
+            self.serving = False
+            self.on_follow()
+        self.time = None
+
+    def _transfer_ended(self, effect: raft_effects.TransferEnded) -> None:
+        _log.warning("hand-over was not taken up", partition=self.partition, target=effect.target)
+        self.handing_over = False
+        self.propose_soon()
+
+    def _trusted(self, _effect: raft_effects.Trusted) -> None:
+        self._trust_at = self.raft.commit
+        self.maybe_trust()
+
+    def _configuration_committed(self, effect: raft_effects.ConfigurationCommitted) -> None:
+        self.handing_over = bool(self.raft.transferee)  # a leader that removed itself
+        _log.info("configuration committed", partition=self.partition, **effect.configuration._asdict())
+        self.host.configuration_committed(self.partition, effect.configuration)
+
+    def _send_snapshot(self, effect: raft_effects.SendSnapshot) -> None:
+        self.host.snapshots.send(self, effect)
+
+    def _take_snapshot(self, effect: raft_effects.TakeSnapshot) -> None:
+        self.host.snapshots.take(self, effect)
+
+    def _append_configuration(self, effect: raft_effects.AppendConfiguration) -> None:
+        body = configuration_body(effect.configuration)
         end = self.append_own([body], self.now_ms(), control=True, configuration=True)
         self.host.committer.wake()
         now_ms = self.host.clock.mono_ms()
@@ -473,106 +461,7 @@ class Replica:
         else:
             self.host.send(effect.peer, effect.message)
 
-    def _send_entries(self, effect: raft_effects.SendEntries) -> None:
-        if effect.prev_offset < self.log.log_end and not self.host.has_room(effect.peer):
-            self.host.when_room(effect.peer, partial(self._send_on, effect))
-            return
-        last = self._last_append
-        if last is not None and last.end == self.log.log_end and last.answers(effect):
-            self._say(effect.peer, last)
-            return
-        entries = self.log.read_hot(effect.prev_offset, APPEND_BYTES_MAX)
-        if entries is not None:
-            self._send_append(effect, entries)
-        elif (asker := (effect.peer, effect.epoch)) not in self._reading_cold:
-            self._reading_cold += (asker,)
-
-            def done(cold: list[bytes]) -> None:
-                self._reading_cold = tuple(other for other in self._reading_cold if other != asker)
-                if not self.closed and self.raft.is_current(effect):
-                    self._send_append(effect, cold)
-                    self.schedule()
-
-            self.host.catch_up_reads.submit(lambda: self.log.read_cold(effect.prev_offset, APPEND_BYTES_MAX), done)
-
-    def _send_on(self, effect: raft_effects.SendEntries) -> None:
-        """There was no room for these on the way to the peer."""
-        if not self.closed and self.raft.is_current(effect):
-            self._send_entries(effect)
-            self.schedule()
-
-    def _send_append(self, effect: raft_effects.SendEntries, entries: list[bytes]) -> None:
-        if effect.prev_offset < self.log.whole_from:
-            entries = []  # trimmed since it was asked for: the answer leads to a snapshot
-        last = self._last_append
-        if last is None or not last.answers(effect) or last.message.entries != entries:
-            message = AppendEntries(
-                self.partition,
-                effect.epoch,
-                effect.prev_epoch,
-                effect.prev_offset,
-                effect.commit,
-                entries,
-                effect.replicated,
-                effect.learner,
-            )
-            end = end_of_batch(entries[-1]) if entries else effect.prev_offset
-            if last is None:
-                self.host.loop.call_soon(self._forget_append)
-            self._last_append = last = LastAppend(effect, message, end, sum(map(len, entries)))
-        self._say(effect.peer, last)
-
-    def _say(self, peer: int, last: LastAppend) -> None:
-        self.host.send(peer, last.message)
-        effects = self.raft.sent(peer, last.end, last.size_bytes)
-        if effects:  # else it is left to whoever performs, or finished a cold read: he books the next tick
-            self.perform(effects)
-
-    def _forget_append(self) -> None:
-        self._last_append = None
-
-    def _apply(self) -> None:
-        """Fold every entry that is committed and not yet folded, in order."""
-        if self._applying_cold:
-            return
-        while self.applied < self.raft.commit:
-            batches = self.log.read_hot(self.applied, READ_BYTES_MAX)
-            if batches is None:
-                self._applying_cold = True
-                read = partial(self.log.read_cold, self.applied, READ_BYTES_MAX)
-                self.host.run_cold(read, partial(self._apply_cold, self.applied))
-                return
-            self._fold_all(batches)
-        self._maybe_trust()
-        self._maybe_lead()
-
-    def _apply_cold(self, read_from: int, batches: list[bytes]) -> None:
-        self._applying_cold = False
-        if not self.closed:
-            # If a snapshot was installed meanwhile, what was read says nothing about what follows it.
-            if self.applied == read_from:
-                self._fold_all(batches)
-            self._apply()
-            if self.serving:
-                self.progressed()
-            self.schedule()
-
-    def _fold_all(self, batches: list[bytes]) -> None:
-        commit = self.raft.commit
-        if not batches and self.applied < commit:
-            self.applied = commit
-        for batch in batches:
-            header = read_header(batch)
-            end_offset = header.last_offset + 1
-            if end_offset > commit:
-                if header.base_offset >= commit:
-                    self.applied = commit
-                break
-            # Moved first: what the fold lets out (a woken reader, a fetch) may read this very batch.
-            self.applied = end_offset
-            self.fold(header, batch)
-
-    def _maybe_trust(self) -> None:
+    def maybe_trust(self) -> None:
         """No longer suspect, once all that was committed when the machine said so is folded: what the fold makes in
         the meantime is suspect too (`AssignedReplicas._create`)."""
         if 0 <= self._trust_at <= self.applied:
@@ -581,7 +470,7 @@ class Replica:
             self.host.log.set_suspect(self.partition, False)
             self.host.committer.wake()
 
-    def _maybe_lead(self) -> None:
+    def maybe_lead(self) -> None:
         if self._lead_at >= 0 and self.applied >= self._lead_at and not self.serving:
             self._lead_at = -1
             if self.time is not None:
@@ -590,3 +479,21 @@ class Replica:
             self.serving = True
             self.host.failover.serves(self.raft)
             self.on_lead()
+
+    raft_performers: ClassVar[Performers] = {
+        raft_effects.SaveVote: _save_vote,
+        raft_effects.Truncate: _truncate,
+        raft_effects.Append: _append_entries,
+        raft_effects.Send: _send,
+        raft_effects.SendEntries: send_entries,
+        raft_effects.EpochStart: _begin_epoch,
+        raft_effects.Committed: fold_committed,
+        raft_effects.BecameLeader: _became_leader,
+        raft_effects.SteppedDown: _stepped_down,
+        raft_effects.SendSnapshot: _send_snapshot,
+        raft_effects.TakeSnapshot: _take_snapshot,
+        raft_effects.Trusted: _trusted,
+        raft_effects.TransferEnded: _transfer_ended,
+        raft_effects.AppendConfiguration: _append_configuration,
+        raft_effects.ConfigurationCommitted: _configuration_committed,
+    }

@@ -10,7 +10,7 @@ While disks are full nothing is released: a copy needs room before it gives any 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
 
 from prometheus_client import Counter
 
@@ -21,8 +21,10 @@ from storage_nodes.limits import (
     SCHEDULE_PAGE_MESSAGES_MAX,
 )
 from storage_nodes.machines.queue.effects import Release
+from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.queue.state.headers import release_header
 from storage_nodes.node.replicas.bodies import read_scattered
+from storage_nodes.node.replicas.leader_context import LeaderContext
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
@@ -41,9 +43,6 @@ from storage_nodes.protocol.records import (
     encode_body,
 )
 
-if TYPE_CHECKING:
-    from storage_nodes.node.replicas.queue_replica import QueueReplica
-
 MESSAGES_RELEASED = Counter("penstock_node_messages_released", "Scheduled messages that became due at leaders here")
 
 # What made the first copy wait, and what told it from others as it arrived.
@@ -52,14 +51,17 @@ _SPENT_HEADERS = (HEADER_DUE, HEADER_DELAY_MS, HEADER_DEDUP)
 Pairs = Sequence[tuple[int, int]]
 
 
-def release(replica: QueueReplica, effect: Release) -> None:
-    """Read what is due and have it appended; the machine hears which by `released`."""
+def release(
+    context: LeaderContext, machine: QueueMachine, effect: Release, released: Callable[[list[bytes], list[int]], None]
+) -> None:
+    """Read what is due and have it appended: `released` takes the copies, and the offsets they are copies of."""
+    replica = context.replica
 
     def found(bodies: dict[int, bytes]) -> None:
         copies: list[bytes] = []
         offsets: list[int] = []
         size = 0
-        for due_ms, offset in _still_scheduled(replica, effect.messages, bodies):
+        for due_ms, offset in _still_scheduled(machine, effect.messages, bodies):
             copy = released_copy(bodies[offset], offset, due_ms)
             size += len(copy)
             if copies and size > RELEASES_AT_ONCE_BYTES_MAX:
@@ -67,39 +69,36 @@ def release(replica: QueueReplica, effect: Release) -> None:
             copies.append(copy)
             offsets.append(offset)
         MESSAGES_RELEASED.inc(len(copies))
-        replica.released(copies, offsets)
+        released(copies, offsets)
 
     if replica.host.nodes_without_room(replica.voters):
-        replica.released([], [])
+        released([], [])
     else:
-        _read(replica, [offset for _, offset in effect.messages], found)
+        read_scattered(replica.log, context.run_cold, [offset for _, offset in effect.messages], found)
 
 
-def show(replica: QueueReplica, token: Token, request: ScheduledRequest) -> None:
+def show(context: LeaderContext, machine: QueueMachine, token: Token, request: ScheduledRequest) -> None:
     """Answers the token, at once or after a read from disk. Raises StorageError."""
     if not 1 <= request.messages_max <= SCHEDULE_PAGE_MESSAGES_MAX:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"messages_max must be 1 to {SCHEDULE_PAGE_MESSAGES_MAX}")
     after = (request.after_due_ms, request.after_offset)
-    pairs = replica.machine.scheduled_page(after, request.messages_max, request.until_ms)
+    pairs = machine.scheduled_page(after, request.messages_max, request.until_ms)
 
     def found(bodies: dict[int, bytes]) -> None:
         messages: list[ScheduledMessage] = []
         size = 0
         last = pairs[-1] if pairs else after
-        for due_ms, offset in _still_scheduled(replica, pairs, bodies):
+        for due_ms, offset in _still_scheduled(machine, pairs, bodies):
             size += len(bodies[offset])
             if messages and size > BROWSE_BYTES_MAX:
                 last = (messages[-1].due_ms, messages[-1].offset)
                 break
             messages.append(ScheduledMessage(offset, due_ms, bodies[offset]))
-        more = bool(replica.machine.scheduled_page(last, 1, request.until_ms))
+        more = bool(machine.scheduled_page(last, 1, request.until_ms))
         token.connection.answer(token, encode_message(ScheduledReply(messages, *last, more)))
 
-    def lost() -> None:
-        error = StorageError(ErrorCode.NOT_LEADER, "leadership was lost", replica.raft.leader)
-        token.connection.refuse(token, error)
-
-    _read(replica, [offset for _, offset in pairs], found, lost)
+    run_cold = partial(context.run_cold, lost=lambda: context.refuse(token))
+    read_scattered(context.replica.log, run_cold, [offset for _, offset in pairs], found)
 
 
 def check_changes(request: RescheduleRequest) -> None:
@@ -117,24 +116,6 @@ def released_copy(body: bytes, offset: int, due_ms: int) -> bytes:
     return encode_body(record.value, record.key, headers)
 
 
-def _read(
-    replica: QueueReplica,
-    offsets: list[int],
-    found: Callable[[dict[int, bytes]], None],
-    lost: Callable[[], None] = lambda: None,
-) -> None:
-    epoch = replica.raft.epoch
-
-    def done(bodies: dict[int, bytes]) -> None:
-        if replica.serving and replica.raft.epoch == epoch:
-            found(bodies)
-        else:
-            lost()
-
-    read_scattered(replica.log, replica.host.run_cold, offsets, done)
-
-
-def _still_scheduled(replica: QueueReplica, pairs: Pairs, bodies: dict[int, bytes]) -> Pairs:
+def _still_scheduled(machine: QueueMachine, pairs: Pairs, bodies: dict[int, bytes]) -> Pairs:
     """What was cancelled, rescheduled or purged while it was being read is left out."""
-    scheduled = replica.machine.state.scheduled
-    return [(due_ms, offset) for due_ms, offset in pairs if offset in bodies and scheduled.due_ms(offset) == due_ms]
+    return [(due_ms, offset) for due_ms, offset in pairs if offset in bodies and machine.due_ms(offset) == due_ms]

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 import structlog
 from prometheus_client import Counter
@@ -31,20 +31,20 @@ from storage_nodes.limits import (
     SNAPSHOT_RESENDS_MAX,
     SNAPSHOTS_SENDING_MAX,
 )
-from storage_nodes.log.node_log import ImportedLog
+from storage_nodes.log.node_log import FlushFacts, ImportedLog, NodeLog, PartitionLog
 from storage_nodes.log.record_batch import BatchError, read_header, verify_batch
 from storage_nodes.log.segment import SegmentRef
 from storage_nodes.machines.raft.effects import SendSnapshot, TakeSnapshot
+from storage_nodes.machines.raft.machine import RaftMachine
+from storage_nodes.node.replicas.catch_up_reads import CatchUpReads
+from storage_nodes.node.replicas.partition_meta import PartitionMeta
 from storage_nodes.protocol.configuration import (
     ConfigurationEntry,
     ConfigurationError,
     decode_configuration,
     encode_configuration,
 )
-from storage_nodes.protocol.peer_messages import SnapshotChunk, SnapshotReply
-
-if TYPE_CHECKING:
-    from storage_nodes.node.replicas.replica import Replica
+from storage_nodes.protocol.peer_messages import RaftMessage, SnapshotChunk, SnapshotReply
 
 SNAPSHOTS_SENT = Counter("penstock_node_snapshots_sent", "Snapshots that followers of leaders here took wholly")
 SNAPSHOTS_INSTALLED = Counter("penstock_node_snapshots_installed", "Snapshots installed in the place of a local log")
@@ -54,10 +54,48 @@ INSTALL_RETRY_S = 0.01
 _log = structlog.get_logger()
 
 
+T = TypeVar("T")
+
+
+class SnapshotHost(Protocol):
+    """What snapshots need of the node of their replica."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def log(self) -> NodeLog: ...
+    @property
+    def catch_up_reads(self) -> CatchUpReads: ...
+    def send(self, peer: int, message: RaftMessage) -> None: ...
+    def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...
+
+
+class SnapshotReplica(Protocol):
+    """What a snapshot needs of its replica."""
+
+    @property
+    def host(self) -> SnapshotHost: ...
+    @property
+    def log(self) -> PartitionLog: ...
+    @property
+    def raft(self) -> RaftMachine: ...
+    @property
+    def meta(self) -> PartitionMeta: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    def flush_facts(self) -> FlushFacts: ...
+    def installed(self, end_offset: int, checkpoint: bytes) -> None: ...
+    def snapshot_ended(self, peer: int) -> None: ...
+
+
 class SnapshotSender:
     """One snapshot for one follower."""
 
-    def __init__(self, snapshots: Snapshots, replica: Replica, effect: SendSnapshot, serial: int) -> None:
+    def __init__(self, snapshots: Snapshots, replica: SnapshotReplica, effect: SendSnapshot, serial: int) -> None:
         self.replica = replica
         self.serial = serial
         self.peer = effect.peer
@@ -180,7 +218,8 @@ class SnapshotSender:
 class SnapshotReceiver:
     """One snapshot that is coming in."""
 
-    def __init__(self, replica: Replica, first: TakeSnapshot) -> None:
+    def __init__(self, snapshots: Snapshots, replica: SnapshotReplica, first: TakeSnapshot) -> None:
+        self._snapshots = snapshots
         self.replica = replica
         self.sender = first.sender
         self.epoch = first.chunk.epoch
@@ -249,7 +288,7 @@ class SnapshotReceiver:
     def _finished(self, chunk: SnapshotChunk, segments: list[tuple[str, SegmentRef]]) -> None:
         self._busy = False
         if self._closed or not self.replica.raft.may_install(self.end_offset):
-            self.replica.host.snapshots.gave_up(self)
+            self._snapshots.gave_up(self)
             self._discard()
             return
         self.installing = True
@@ -263,7 +302,7 @@ class SnapshotReceiver:
         log = replica.host.log
         if replica.closed:
             self.installing = False
-            replica.host.snapshots.installed(replica.partition)
+            self._snapshots.installed(replica.partition)
             self._discard()
             return
         plan = log.plan_install(replica.partition, image)
@@ -274,7 +313,7 @@ class SnapshotReceiver:
         def done(_: None) -> None:
             log.install_done(plan)
             self.installing = False
-            replica.host.snapshots.installed(replica.partition)
+            self._snapshots.installed(replica.partition)
             if not replica.closed:
                 SNAPSHOTS_INSTALLED.inc()
                 _log.info("snapshot installed", partition=replica.partition, end_offset=self.end_offset)
@@ -304,7 +343,7 @@ class Snapshots:
         self._receiving: dict[int, SnapshotReceiver] = {}
         self._last_serial = 0
 
-    def send(self, replica: Replica, effect: SendSnapshot) -> None:
+    def send(self, replica: SnapshotReplica, effect: SendSnapshot) -> None:
         self._forget(replica.partition, effect.peer)
         self._last_serial += 1
         self._waiting.append(SnapshotSender(self, replica, effect, self._last_serial))
@@ -317,7 +356,7 @@ class Snapshots:
         if out.replica.raft.epoch == reply.epoch:
             out.replied(reply.number)
 
-    def take(self, replica: Replica, effect: TakeSnapshot) -> None:
+    def take(self, replica: SnapshotReplica, effect: TakeSnapshot) -> None:
         chunk = effect.chunk
         receiver = self._receiving.get(replica.partition)
         if receiver is not None and receiver.installing:
@@ -331,7 +370,7 @@ class Snapshots:
             if chunk.number or not chunk.configuration:
                 return  # the rest of one that was given up
             try:
-                receiver = self._receiving[replica.partition] = SnapshotReceiver(replica, effect)
+                receiver = self._receiving[replica.partition] = SnapshotReceiver(self, replica, effect)
             except ConfigurationError as error:
                 _log.error("refusing a snapshot", partition=replica.partition, sender=effect.sender, error=str(error))
                 return

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import structlog
 from prometheus_client import Counter
 
 from storage_nodes.limits import ACQUIRE_WAIT_MS_MAX, READ_BYTES_MAX
-from storage_nodes.log.node_log import FlushFacts, PartitionLog
+from storage_nodes.log.node_log import PartitionLog
 from storage_nodes.log.record_batch import BatchHeader, iterate_bodies, read_header
-from storage_nodes.machines.stream.effects import Answer, Effect, Fence, Propose, ReadNow, Refuse
+from storage_nodes.machines.stream.effects import Answer, Evict, Fence, Propose, ReadNow, Refuse
 from storage_nodes.machines.stream.machine import StreamMachine
-from storage_nodes.node.host import Host
 from storage_nodes.node.replicas.appends import Appends
+from storage_nodes.node.replicas.host import Host
 from storage_nodes.node.replicas.partition_meta import PartitionMeta
-from storage_nodes.node.replicas.replica import Replica
+from storage_nodes.node.replicas.partition_replica import PartitionReplica
+from storage_nodes.node.replicas.replica import Performers
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.group_messages import (
@@ -52,20 +53,18 @@ Grant = tuple[bytes, int, int]  # group, generation, epoch
 _log = structlog.get_logger()
 
 
-class StreamReplica(Replica):
+class StreamReplica(PartitionReplica):
     """Stream semantics on one partition."""
 
-    __slots__ = ("_appends", "_grants", "_wanted_bytes", "machine")
+    __slots__ = ("_grants", "_wanted_bytes")
+    machine: StreamMachine
 
     def __init__(self, host: Host, log: PartitionLog, meta: PartitionMeta) -> None:
-        self.machine = StreamMachine(meta.config.retention_ms)
-        # Made with the first append.
-        self._appends: Appends | None = None
         # How much each waiting reader wants: token -> bytes.
         self._wanted_bytes: dict[Token, int] = {}
         # By what grant a reader of a consumer group reads; made with the first one.
         self._grants: dict[Token, Grant] | None = None
-        super().__init__(host, log, meta)
+        super().__init__(host, log, meta, StreamMachine(meta.config.retention_ms))
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -123,86 +122,22 @@ class StreamReplica(Replica):
         self.require_leader()
         self._do(self.machine.configure(token, request.config.retention_ms))
 
-    def cancel(self, token: Token) -> None:
-        """The caller gave up a parked read or an append that waits for all voters, or its connection is gone."""
-        if self._appends is not None and self._appends.give_up(token):
-            return
-        self._do(self.machine.cancel(token))
-
     # --- Replica ----------------------------------------------------------------------------------------------
-
-    def restore(self, checkpoint: bytes) -> None:
-        self.machine.restore(checkpoint)
-
-    def now_ms(self) -> int:
-        time = self.time
-        if time is None:
-            return 0
-        now_ms = time.now_ms()
-        if time.ahead_ms != self.machine.ahead_ms:
-            self.machine.clocks_say(time.ahead_ms)
-        return now_ms
-
-    def folded_ms(self) -> int:
-        return self.machine.last_ms
-
-    def propose(self) -> None:
-        now_ms = self.now_ms()
-        if self._appends is not None:
-            self._appends.propose(self, now_ms)
-        commands = self.machine.take_commands(now_ms)
-        if commands:
-            self.append_own(commands, now_ms, control=True)
 
     def fold(self, header: BatchHeader, batch: bytes) -> None:
         self._do(self.machine.apply(header, lambda: iterate_bodies(batch), self.now_ms()))
 
-    def progressed(self) -> None:
-        if self._appends is not None:
-            self._appends.progressed(self.log.durable_end, min(self.raft.commit, self.applied), self.raft.replicated)
-
-    def on_lead(self) -> None:
-        self._do(self.machine.lead(self.now_ms()))
-
-    def on_follow(self) -> None:
-        if self._appends is not None:
-            self._appends.fail(self.raft.leader)
-            self._appends = None
-        self._do(self.machine.follow())
-
-    def on_tick(self) -> None:
-        self._do(self.machine.tick(self.now_ms()))
-
-    def machine_tick_mono_ms(self) -> int:
-        due_ms = self.machine.next_tick_ms()
-        return self.time.mono_of(due_ms) if due_ms and self.time is not None else 0
-
-    def flush_facts(self) -> FlushFacts:
-        return FlushFacts(
-            self.raft.commit, self.machine.checkpoint(), self.applied, self.disposable_end(), self.machine.is_live
-        )
-
     # --- the machine's effects --------------------------------------------------------------------------------
 
-    def _do(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            kind = type(effect)
-            if kind is ReadNow:
-                self._read_now(effect.token, effect.offset)  # type: ignore[union-attr, arg-type]
-            elif kind is Propose:
-                self.propose_soon()
-            elif kind is Answer:
-                token: Token = effect.token  # type: ignore[union-attr, assignment]
-                token.connection.answer(token, encode_message(effect.reply))  # type: ignore[union-attr]
-            elif kind is Refuse:
-                self._refuse(effect)  # type: ignore[arg-type]
-            elif kind is Fence:
-                self._fence(effect)  # type: ignore[arg-type]
-            else:
-                self._evict(effect.group)  # type: ignore[union-attr]
+    def _proposal_wanted(self, _effect: Propose) -> None:
+        self.propose_soon()
+
+    def _answer(self, effect: Answer) -> None:
+        token: Token = effect.token
+        token.connection.answer(token, encode_message(effect.reply))
 
     def _refuse(self, effect: Refuse) -> None:
-        token: Token = effect.token  # type: ignore[assignment]
+        token: Token = effect.token
         self._wanted_bytes.pop(token, None)
         if self._grants:
             self._grants.pop(token, None)
@@ -211,24 +146,26 @@ class StreamReplica(Replica):
 
     def _fence(self, asked: Fence) -> None:
         """Tell the partition's leader who may read and commit there from now on."""
-        epoch = self.raft.epoch
 
         def done(error: StorageError | None) -> None:
             code = error.code if error is not None else ErrorCode.OK
             if error is not None:
                 _log.info("a partition is not fenced yet", partition=asked.partition, error=str(error))
-            if self.serving and self.raft.epoch == epoch:
-                self._do(self.machine.fenced(asked, code, self.now_ms()))
-                self.schedule()
+            fenced(code)
 
+        def end(code: ErrorCode) -> None:
+            self._do(self.machine.fenced(asked, code, self.now_ms()))
+            self.schedule()
+
+        fenced = self.leader_context().then(end)
         self.host.other_partitions.fence(asked.partition, asked.group, asked.generation, asked.epoch, done)
 
-    def _evict(self, group: bytes) -> None:
+    def _evict(self, effect: Evict) -> None:
         """Refuse reads that wait with a grant that holds no more."""
         grants = self._grants
         if not grants:
             return
-        mine = [(token, grant) for token, grant in grants.items() if grant[0] == group]
+        mine = [(token, grant) for token, grant in grants.items() if grant[0] == effect.group]
         late = [token for token, grant in mine if self.machine.group_right(*grant) is not ErrorCode.OK]
         for token in late:
             if self.machine.cancel(token):
@@ -237,7 +174,9 @@ class StreamReplica(Replica):
                 GROUP_REQUESTS_FENCED.inc()
                 token.connection.refuse(token, StorageError(ErrorCode.FENCED, "the partition has another owner"))
 
-    def _read_now(self, token: Token, offset: int) -> None:
+    def _read_now(self, effect: ReadNow) -> None:
+        token: Token = effect.token
+        offset = effect.offset
         bytes_max = self._wanted_bytes.pop(token)
         batches = self.log.read_hot(offset, bytes_max)
         if batches is not None:
@@ -252,7 +191,7 @@ class StreamReplica(Replica):
         if not self.serving:
             if self._grants:
                 self._grants.pop(token, None)
-            token.connection.refuse(token, StorageError(ErrorCode.NOT_LEADER, "leadership was lost", self.raft.leader))
+            token.connection.refuse(token, self.leadership_lost())
             return
         if self._grants and (grant := self._grants.pop(token, None)) is not None:
             try:
@@ -274,3 +213,12 @@ class StreamReplica(Replica):
             next_offset = header.end_offset
         reply = StreamReadReply(self.applied, self.machine.log_start, readable, next_offset)
         token.connection.answer(token, encode_message(reply))
+
+    performers: ClassVar[Performers] = {
+        ReadNow: _read_now,
+        Propose: _proposal_wanted,
+        Answer: _answer,
+        Refuse: _refuse,
+        Fence: _fence,
+        Evict: _evict,
+    }

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 import structlog
 from prometheus_client import Counter
 
-from storage_nodes.machines.queue.effects import ExportUsage
+from storage_nodes.machines.queue.effects import Effect, ExportUsage
+from storage_nodes.machines.queue.machine import QueueMachine
+from storage_nodes.node.replicas.leader_context import LeaderContext
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.usage_records import queue_of_tag, window_record
-
-if TYPE_CHECKING:
-    from storage_nodes.node.replicas.queue_replica import QueueReplica
 
 WINDOWS_EXPORTED = Counter("penstock_node_usage_windows_exported", "Windows of usage appended to the usage stream")
 EXPORTS_FAILED = Counter("penstock_node_usage_exports_failed", "Appends to the usage stream that failed")
@@ -20,10 +19,12 @@ EXPORTS_FAILED = Counter("penstock_node_usage_exports_failed", "Appends to the u
 _log = structlog.get_logger()
 
 
-def export_usage(replica: QueueReplica, effect: ExportUsage) -> None:
-    epoch = replica.raft.epoch
+def export_usage(
+    context: LeaderContext, machine: QueueMachine, effect: ExportUsage, stage: Callable[[Iterable[Effect]], None]
+) -> None:
+    replica = context.replica
     host, last = replica.host, effect.windows[-1]
-    account_id = replica.machine.state.config.account_id
+    account_id = machine.config.account_id
     queue_uuid = queue_of_tag(replica.tag)
     bodies = [
         window_record(host.cluster_id, replica.partition, account_id, queue_uuid, window) for window in effect.windows
@@ -35,12 +36,14 @@ def export_usage(replica: QueueReplica, effect: ExportUsage) -> None:
         else:
             EXPORTS_FAILED.inc()
             _log.warning("usage could not be exported", partition=replica.partition, error=str(error))
-        if not replica.serving or replica.raft.epoch != epoch:
-            return  # who leads now exports the same windows again
+        note(error)
+
+    def exported(error: StorageError | None) -> None:
         if error is None:
-            replica.staged(replica.machine.usage_exported(last.hour_ms, last.until_ms, replica.now_ms()))
+            stage(machine.usage_exported(last.hour_ms, last.until_ms, replica.now_ms()))
         else:
-            replica.machine.usage_not_exported(replica.now_ms())
+            machine.usage_not_exported(replica.now_ms())
         replica.schedule()
 
+    note = context.then(exported)  # a later leader exports the same windows again
     host.other_partitions.append_usage(bodies, ended)

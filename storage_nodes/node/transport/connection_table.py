@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from prometheus_client import Gauge
 
 from storage_nodes.limits import CLIENT_CONNECTIONS_MAX, CONNECTION_LOOK_MS, CONNECTIONS_MAX
-from storage_nodes.node.transport.connections import Connection
-
-if TYPE_CHECKING:
-    from storage_nodes.node.transport.connections import Requests
+from storage_nodes.node.transport.connections import Connection, Requests
 
 OPEN = Gauge("penstock_node_connections", "Inbound connections, of clients and peers")
 PAUSED = Gauge("penstock_node_connections_paused", "Client connections whose requests are not read at the moment")

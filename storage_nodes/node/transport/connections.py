@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import msgspec
 import structlog
@@ -39,9 +39,6 @@ from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, Frame, FrameDecoder, FrameError, encode_frame
 from storage_nodes.protocol.messages import Cancel, Empty, ErrorReply, Hello, Opcode, encode_message
 from storage_nodes.protocol.peer_messages import Heartbeat, Manage, PeerHello, RaftFrame
-
-if TYPE_CHECKING:
-    from storage_nodes.node.transport.connection_table import ConnectionTable
 
 MALFORMED_FRAMES = Counter("penstock_node_malformed_frames", "Connections closed because of a malformed frame")
 CUT = Counter("penstock_node_connections_cut", "Connections that this node cut, by reason", ["reason"])
@@ -98,10 +95,19 @@ class Requests(Protocol):
     def manage(self, commands: list[bytes]) -> None: ...
 
 
+class Connections(Protocol):
+    """All of a node, as one of them needs them (`connection_table.py`)."""
+
+    def is_over(self) -> bool: ...
+    def client_greeted(self) -> str: ...
+    def gone(self, connection: Connection) -> None: ...
+    def cut_oldest_frame(self) -> None: ...
+
+
 class Connection(asyncio.Protocol):
     """One inbound connection."""
 
-    def __init__(self, requests: Requests, loop: asyncio.AbstractEventLoop, table: ConnectionTable) -> None:
+    def __init__(self, requests: Requests, loop: asyncio.AbstractEventLoop, table: Connections) -> None:
         self._requests = requests
         self._room = requests.room
         self._turn = requests.turn

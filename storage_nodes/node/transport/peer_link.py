@@ -10,7 +10,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 import msgspec
 import structlog
@@ -25,16 +25,14 @@ from storage_nodes.limits import (
     TRANSPORT_BYTES_MAX,
 )
 from storage_nodes.model import NodeAddress
-from storage_nodes.node.memory.memory_budget import Kind
+from storage_nodes.node.clocks.clock_watch import ClockWatch
+from storage_nodes.node.memory.memory_budget import Kind, MemoryBudget
 from storage_nodes.node.transport.connections import CUTS
 from storage_nodes.node.transport.outflow import Outflow
 from storage_nodes.node.transport.peer_history import NO_PROCESS, RESTARTED, PeerHistory
 from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, FrameError, encode_frame
 from storage_nodes.protocol.messages import ErrorReply, Opcode, encode_message
 from storage_nodes.protocol.peer_messages import Heartbeat, PeerHello, RaftMessage, size_of
-
-if TYPE_CHECKING:
-    from storage_nodes.node.transport.peers import PeerLinks
 
 RECONNECT_PAUSE_S_MIN = 0.05
 RECONNECT_PAUSE_S_MAX = 0.5
@@ -54,10 +52,33 @@ _error_reply = msgspec.msgpack.Decoder(ErrorReply)
 _log = structlog.get_logger()
 
 
+class LinkOwner(Protocol):
+    """All links of this node, as one of them needs them (`peers.py`)."""
+
+    loop: asyncio.AbstractEventLoop
+    cluster_id: str
+    node_id: int
+    address: NodeAddress
+    incarnation: int
+    retiring: bool
+    read_only: bool
+    slow: bool
+    crowded: bool
+    sync_us: int
+    budget: MemoryBudget
+    clocks: ClockWatch
+
+    def now_ms(self) -> int: ...
+    def wall_ms(self) -> int: ...
+    def check(self, link: PeerLink) -> None: ...
+    def flush_soon(self) -> None: ...
+    def clock_heard(self, peer: int, wall_ms: int) -> None: ...
+
+
 class PeerLink(asyncio.Protocol):
     """Our outgoing connection to one peer, and what we know of its liveness."""
 
-    def __init__(self, links: PeerLinks, address: NodeAddress) -> None:
+    def __init__(self, links: LinkOwner, address: NodeAddress) -> None:
         self._links = links
         self.node_id = address.node_id
         # The first one is what was said last; the others are tried when it does not answer.

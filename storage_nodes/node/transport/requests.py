@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
 from storage_nodes.model import CLUSTER_PARTITION
+from storage_nodes.node.disk.maintenance import DiskMaintenance
+from storage_nodes.node.replicas.local_replicas import LocalReplicas
 from storage_nodes.node.replicas.queue_replica import QueueReplica
 from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.node.replicas.stream_replica import StreamReplica
 from storage_nodes.node.replicas.usage_closing import UsageClosing
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import DescribeClusterRequest, Opcode, encode_message
-
-if TYPE_CHECKING:
-    from storage_nodes.node.node import StorageNode
+from storage_nodes.protocol.messages import ClusterInfo, DescribeClusterRequest, Opcode, encode_message
 
 _describe_request = msgspec.msgpack.Decoder(DescribeClusterRequest)
 
@@ -49,23 +49,38 @@ _STREAM: dict[int, Callable[[StreamReplica, Token, bytes], None]] = {
 }
 
 
+class ServingNode(Protocol):
+    """What this needs of the node; `StorageNode` has it."""
+
+    @property
+    def replicas(self) -> LocalReplicas: ...
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def maintenance(self) -> DiskMaintenance: ...
+    def is_up(self, peer: int) -> bool: ...
+    def nodes_without_room(self, voters: Sequence[int]) -> list[int]: ...
+    def describe(self, partitions: list[int] | None, first: int, moving: bool) -> ClusterInfo: ...
+
+
 class RequestTable:
     """Dispatches client requests. Raises StorageError or msgspec.DecodeError; the connection answers with it."""
 
-    def __init__(self, node: StorageNode) -> None:
+    def __init__(self, node: ServingNode) -> None:
         self._node = node
+        self._replicas = replicas = node.replicas
         self._queue = dict(_QUEUE)
         self._stream = dict(_STREAM)
         self._cluster: dict[int, Callable[[Token, bytes], None]] = {
-            Opcode.CREATE_PARTITION: lambda token, payload: node.cluster.create(token, payload),
-            Opcode.DELETE_PARTITION: lambda token, payload: node.cluster.delete(token, payload),
-            Opcode.MOVE_REPLICA: lambda token, payload: node.cluster.move(token, payload),
-            Opcode.CANCEL_MOVE: lambda token, payload: node.cluster.cancel_move(token, payload),
-            Opcode.REGISTER_NODE: lambda token, payload: node.cluster.register(token, payload),
-            Opcode.SET_NODE_STATE: lambda token, payload: node.cluster.set_state(token, payload),
+            Opcode.CREATE_PARTITION: lambda token, payload: replicas.cluster.create(token, payload),
+            Opcode.DELETE_PARTITION: lambda token, payload: replicas.cluster.delete(token, payload),
+            Opcode.MOVE_REPLICA: lambda token, payload: replicas.cluster.move(token, payload),
+            Opcode.CANCEL_MOVE: lambda token, payload: replicas.cluster.cancel_move(token, payload),
+            Opcode.REGISTER_NODE: lambda token, payload: replicas.cluster.register(token, payload),
+            Opcode.SET_NODE_STATE: lambda token, payload: replicas.cluster.set_state(token, payload),
             Opcode.DESCRIBE_CLUSTER: self._describe,
             Opcode.SCRUB: node.maintenance.scrub.answer,
-            Opcode.CLOSE_USAGE: UsageClosing(node).answer,
+            Opcode.CLOSE_USAGE: UsageClosing(replicas, node.loop).answer,
         }
 
     def gate_sends(self, gated: bool) -> None:
@@ -110,12 +125,12 @@ class RequestTable:
 
     def _replica(self, payload: bytes, kind: type[Any] | tuple[type[Any], ...]) -> Any:
         partition = first_integer(payload)
-        replica = self._node.replicas.get(partition)
-        plan = self._node.cluster.machine.partitions.get(partition) if replica is None else None
+        replica = self._replicas.get(partition)
+        plan = self._replicas.cluster.machine.partitions.get(partition) if replica is None else None
         if plan is not None:
             # It is known, but not held here (any more): whoever is first in line, and up, knows better.
-            others = [replica for replica in plan.replicas if replica != self._node.node_id]
-            holder = next(filter(self._node.links.is_up, others), others[0] if others else 0)
+            others = [replica for replica in plan.replicas if replica != self._replicas.node_id]
+            holder = next(filter(self._node.is_up, others), others[0] if others else 0)
             raise StorageError(ErrorCode.NOT_LEADER, f"partition {partition} is held elsewhere", holder)
         if replica is None or partition == CLUSTER_PARTITION:
             raise StorageError(ErrorCode.UNKNOWN_PARTITION, f"partition {partition} has no replica here")

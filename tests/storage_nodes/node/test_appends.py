@@ -38,8 +38,9 @@ class Rig:
         self.batches: list[list[bytes]] = []
         self.answers: dict[int, SendReply] = {}
         self.log = SimpleNamespace(log_end=0)
+        self.committer = SimpleNamespace(share_bytes=WAL_GROUP_BYTES_MAX)
         self.replica: Any = SimpleNamespace(
-            log=self.log, append_own=self._append, group_share_bytes=lambda: WAL_GROUP_BYTES_MAX
+            log=self.log, append_own=self._append, host=SimpleNamespace(committer=self.committer)
         )
         self.connection: Any = SimpleNamespace(answer=self._answered)
 
@@ -131,7 +132,7 @@ def staged_per_group(sizes: list[int], share_bytes: int) -> Iterator[int]:
     budget = MemoryBudget()
     rig.appends = Appends(NodeRoom(budget, lambda: 0.0, lambda: None))
     asked: list[int] = []
-    rig.replica.group_share_bytes = lambda: share_bytes
+    rig.committer.share_bytes = share_bytes
     rig.replica.propose_soon = lambda: asked.append(1)
     for number, size in enumerate(sizes):
         payload = encode_message(SendRequest(1, [encode_body(b"x" * size)]))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from storage_nodes.log.record_batch import build_batch, read_header
+from storage_nodes.node.replicas.folding import fold_committed
 from storage_nodes.node.replicas.replica import Replica
 
 
@@ -23,7 +24,7 @@ class Follower(Replica):
         host: Any = SimpleNamespace(run_cold=lambda read, done: self.reads.append((read, done)))
         raft: Any = SimpleNamespace(commit=30)
         self.host, self.log, self.raft = host, log, raft
-        self.applied, self.closed, self.serving, self._applying_cold = 0, False, False, False
+        self.applied, self.closed, self.serving, self.applying_cold = 0, False, False, False
         self._trust_at = self._lead_at = -1
 
     def fold(self, header: Any, batch: bytes) -> None:
@@ -39,7 +40,7 @@ class Follower(Replica):
 
 def test_entries_on_disk_are_folded_in_order_and_then_those_in_memory() -> None:
     follower = Follower()
-    follower._apply()
+    fold_committed(follower)
     while follower.reads:
         follower.answer_read()
     assert follower.folded == list(range(30)) and follower.applied == 30
@@ -48,7 +49,7 @@ def test_entries_on_disk_are_folded_in_order_and_then_those_in_memory() -> None:
 def test_what_was_read_before_a_snapshot_came_says_nothing_about_what_follows_it() -> None:
     """An empty read means that nothing is there any more: a late one must not be taken for that (seed 60003702)."""
     follower = Follower()
-    follower._apply()
+    fold_committed(follower)
     follower.applied = 25  # a snapshot was installed
     follower.answer_read()
     assert follower.folded == list(range(25, 30)) and follower.applied == 30

@@ -204,8 +204,10 @@ def test_node_whose_clock_is_off_hands_over_what_it_leads() -> None:
         links: Any = Links()
         links.read_only, links.clocks = False, SimpleNamespace(is_off=is_off)
         replica: Any = Led(PLAIN)
-        node: Any = SimpleNamespace(links=links, replicas={7: replica}, moves=moves_of({7: replica}))
-        DiskMaintenance(node, 0)._hand_over_if_unfit()
+        may_lead = moves_of({7: replica}).may_lead
+        node: Any = SimpleNamespace(links=links, replicas={7: replica}, may_lead=may_lead)
+        scrub: Any = None
+        DiskMaintenance(node, scrub, 0)._hand_over_if_unfit()
         assert replica.target == target
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from storage_nodes.limits import MIB, WAL_GROUP_BYTES_MAX
 from storage_nodes.log.node_log import NodeLog
+from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.model import PartitionKind
 from storage_nodes.node.disk.committer import Committer
 from storage_nodes.node.replicas.partition_meta import PartitionMeta
@@ -68,7 +69,7 @@ def test_replica_that_tries_to_hand_over_during_a_group_waits_for_the_next_one_o
         node_id=1, committer=committer, clock=SimpleNamespace(mono_ms=lambda: 1_000),
         timers=SimpleNamespace(wake=lambda partition, due_ms: None),
     )  # fmt: skip
-    replica = Replica(host, stored.create(7, PartitionKind.QUEUE, ""), PartitionMeta("t", (1, 2, 3)))
+    replica = Replica(host, stored.create(7, PartitionKind.QUEUE, ""), PartitionMeta("t", (1, 2, 3)), QueueMachine())
     replica.serving = True
     replica.raft = _NobodyTakesOver()  # type: ignore[assignment]
     for _ in range(3):

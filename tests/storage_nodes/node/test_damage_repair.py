@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -117,6 +118,11 @@ def test_scrub_finds_damage_that_nobody_reads_and_the_group_repairs_it(cluster: 
     run(scenario())
 
 
+class HeldReplicas(dict[int, Any]):
+    node_id = 1
+    closing = False
+
+
 class Bench:
     """A node with one partition, as damage control sees it."""
 
@@ -129,24 +135,20 @@ class Bench:
         self.now_ms = 0
         replica = SimpleNamespace(raft=raft, log=log, close=self._close, give_up_leading=self._give_up)
         self.others_up = others_up
-        self.node: Any = SimpleNamespace(
-            node_id=1,
-            closing=False,
-            replicas={7: replica},
-            links=SimpleNamespace(is_up=lambda peer: peer != 1 and self.others_up),
-            clock=SimpleNamespace(wall_ms=lambda: 0, mono_ms=lambda: self.now_ms),
-            loop=SimpleNamespace(call_later=lambda *_: None),
-            log=SimpleNamespace(
-                partitions={7: log}, note_damage=lambda _: None, plan_reset=self._reset, needs=lambda *_: True
-            ),
-            open_replica=self._open,
+        self.is_up: Callable[[int], bool] = lambda peer: peer != 1 and self.others_up
+        self.replicas: Any = HeldReplicas({7: replica})
+        self.replicas.open = self._open
+        self.log: Any = SimpleNamespace(
+            partitions={7: log}, note_damage=lambda _: None, plan_reset=self._reset, needs=lambda *_: True
         )
-        self.control = DamageControl(self.node)
+        self.work: Any = SimpleNamespace(loop=SimpleNamespace(call_later=lambda *_: None))
+        clock: Any = SimpleNamespace(wall_ms=lambda: 0, mono_ms=lambda: self.now_ms)
+        self.control = DamageControl(self.log, self.replicas, self.work, clock, lambda peer: self.is_up(peer))
         self.error = CorruptionError("/node/segments/0000000000000007-0000000000000001.seg", 0, "rotten")
 
     @property
     def replica(self) -> Any:
-        return self.node.replicas[7]
+        return self.replicas[7]
 
     def _give_up(self) -> None:
         assert not self.closed, "its followers can be told no more"
@@ -167,7 +169,7 @@ def test_leader_that_meets_damage_while_no_other_replica_holds_everything_stops_
     """F17: the same record is damaged everywhere; the others were emptied for it already."""
     bench = Bench(Role.LEADER, peer_match=3)
     assert bench.control.on_read_corruption(bench.error)
-    assert bench.closed == bench.given_up == 1 and not bench.reset and not bench.node.replicas
+    assert bench.closed == bench.given_up == 1 and not bench.reset and not bench.replicas
     assert bench.control.waiting and bench.control.unrepaired == 1
     bench.now_ms = 60_000
     bench.control.look()
@@ -190,12 +192,12 @@ def test_emptied_replica_is_opened_again_unless_the_node_stops(closing: bool, op
     """Nobody would write what it stages (seed 140004716)."""
     bench = Bench(Role.FOLLOWER, peer_match=10)
     steps: list[str] = []
-    bench.node.log.plan_reset = lambda partition: partition
-    bench.node.log.run_install = lambda plan: steps.append("emptied")
-    bench.node.log.install_done = lambda plan: steps.append("done")
-    bench.node.run_cold = lambda work, done: done(work())
-    bench.node.closing = closing
-    bench.control._reset(bench.node.log.partitions[7])
+    bench.log.plan_reset = lambda partition: partition
+    bench.log.run_install = lambda plan: steps.append("emptied")
+    bench.log.install_done = lambda plan: steps.append("done")
+    bench.work.run_cold = lambda work, done: done(work())
+    bench.replicas.closing = closing
+    bench.control._reset(bench.log.partitions[7])
     assert steps == ["emptied", "done"] and bench.opened == opened
 
 
@@ -211,7 +213,7 @@ def test_replica_is_emptied_only_if_the_present_voters_are_up() -> None:
     """Nodes 2 and 3 were its group when it was made; 3 gave its place to 4, which is down."""
     bench = Bench(Role.FOLLOWER, peer_match=0)
     bench.replica.log.configurations = (ConfigurationEntry(9, Configuration((1, 2, 4))),)
-    bench.node.links.is_up = lambda peer: peer in (2, 3)
+    bench.is_up = lambda peer: peer in (2, 3)
     assert bench.control.on_read_corruption(bench.error)
     assert bench.closed == 1 and not bench.reset
 
@@ -219,8 +221,8 @@ def test_replica_is_emptied_only_if_the_present_voters_are_up() -> None:
 def test_stopped_replica_that_went_and_came_back_is_not_opened_twice() -> None:
     bench = Bench(Role.LEADER, peer_match=3)
     bench.control.on_read_corruption(bench.error)
-    bench.node.replicas[7] = SimpleNamespace(log=bench.node.log.partitions[7])
-    bench.node.log.needs = lambda *_: False  # its files are other ones
+    bench.replicas[7] = SimpleNamespace(log=bench.log.partitions[7])
+    bench.log.needs = lambda *_: False  # its files are other ones
     bench.now_ms = 60_000
     bench.control.look()
     assert not bench.opened and not bench.control.waiting
@@ -236,8 +238,8 @@ def test_replica_whose_group_can_help_is_emptied(role: Role, match: int) -> None
 def test_scrubbed_damage_that_the_group_cannot_repair_is_reported_and_the_replica_goes_on() -> None:
     bench = Bench(Role.FOLLOWER, peer_match=0, leader=0)
     bench.control.scrubbed(bench.error)
-    assert bench.node.replicas and not bench.reset and bench.control.unrepaired == 1
-    bench.node.replicas[7].raft.leader = 2
+    assert bench.replicas and not bench.reset and bench.control.unrepaired == 1
+    bench.replicas[7].raft.leader = 2
     bench.control.look()
     assert bench.reset == 1 and not bench.control.waiting
 
@@ -245,4 +247,4 @@ def test_scrubbed_damage_that_the_group_cannot_repair_is_reported_and_the_replic
 def test_damage_to_what_belongs_to_all_partitions_is_not_for_one_replica_to_bear() -> None:
     bench = Bench(Role.FOLLOWER, peer_match=0)
     assert not bench.control.on_read_corruption(CorruptionError("/node/wal/0000000000000001.wal", 0, "rotten"))
-    assert bench.node.replicas
+    assert bench.replicas

@@ -292,14 +292,14 @@ def test_care_lets_idle_queues_drop_their_bodies_now_and_then(monkeypatch: pytes
         damage=SimpleNamespace(look=lambda: None, rewrite_manifest=nothing),
         links=SimpleNamespace(read_only=False),
         log=SimpleNamespace(sync_mark=None),
-        run_blocking=nothing,
+        work=SimpleNamespace(run_blocking=nothing),
     )
-    maintenance = DiskMaintenance(node, 0)
+    scrub: Any = SimpleNamespace(look=nothing)
+    maintenance = DiskMaintenance(node, scrub, 0)
     for rest in ("_look_at_space", "_rewrite_some", "_purge_trash"):
         monkeypatch.setattr(maintenance, rest, nothing)
     monkeypatch.setattr(maintenance, "_look_at_syncs", lambda: None)
     monkeypatch.setattr(maintenance, "_hand_over_if_unfit", lambda: None)
-    monkeypatch.setattr(maintenance.scrub, "look", nothing)
     while now_ms <= 2 * BODY_CACHE_IDLE_MS:
         asyncio.run(maintenance._once())
         now_ms += 1_000
@@ -325,13 +325,14 @@ def test_stop_waits_for_a_step_that_keeps_flushes_away_and_for_nothing_else(monk
 
         damage = SimpleNamespace(look=lambda: None, rewrite_manifest=rewrite_manifest)
         links = SimpleNamespace(read_only=False)
-        node: Any = SimpleNamespace(loop=asyncio.get_running_loop(), damage=damage, links=links)
-        maintenance = DiskMaintenance(node, 0)
+        work = SimpleNamespace(loop=asyncio.get_running_loop())
+        node: Any = SimpleNamespace(work=work, damage=damage, links=links)
+        scrub: Any = SimpleNamespace(look=nothing, stop=lambda: None)
+        maintenance = DiskMaintenance(node, scrub, 0)
         monkeypatch.setattr(maintenance, "_look_at_space", nothing)
         for rest in ("_look_at_syncs", "_hand_over_if_unfit"):
             monkeypatch.setattr(maintenance, rest, lambda: None)
         monkeypatch.setattr(maintenance, "_is_due", lambda what, interval_ms: False)
-        monkeypatch.setattr(maintenance.scrub, "look", nothing)
         maintenance.start()
         await begun.wait()
         maintenance.stop()
@@ -341,7 +342,7 @@ def test_stop_waits_for_a_step_that_keeps_flushes_away_and_for_nothing_else(monk
         with pytest.raises(asyncio.CancelledError):
             await maintenance._task
         assert ended == [True] and not maintenance.busy
-        maintenance = DiskMaintenance(node, 0)
+        maintenance = DiskMaintenance(node, scrub, 0)
         monkeypatch.setattr(maintenance, "_look_at_space", asyncio.Event().wait)
         maintenance.start()
         await asyncio.sleep(0.02)

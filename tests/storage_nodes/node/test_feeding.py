@@ -9,6 +9,7 @@ from typing import Any
 from storage_nodes.limits import FEED_BYTES_PER_S_MIN, FEED_SHARE, FEED_WINDOW_MS, MIB
 from storage_nodes.log.record_batch import build_batch
 from storage_nodes.machines.raft.effects import SendEntries
+from storage_nodes.node.replicas.append_sending import send_entries
 from storage_nodes.node.replicas.catch_up_reads import CatchUpReads, Done, Read, ReadRate
 from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.protocol.records import encode_body
@@ -90,22 +91,25 @@ def test_damaged_read_does_not_stop_the_queue() -> None:
     assert len(node.reads) == 2
 
 
+ENTRY = build_batch(0, 4, 1_000, [b"x"])
+
+
 class Feeder(Replica):
     """A leader's driver that needs a read for whatever it sends, and notes what it would send."""
 
     def __init__(self, epoch: int) -> None:
         self.reads: list[tuple[Read, Done]] = []
-        self.sent: list[tuple[SendEntries, list[bytes]]] = []
+        self.sent: list[tuple[int, list[bytes]]] = []
         host: Any = SimpleNamespace(
-            catch_up_reads=SimpleNamespace(submit=lambda read, done: self.reads.append((read, done)))
+            catch_up_reads=SimpleNamespace(submit=lambda read, done: self.reads.append((read, done))),
+            send=lambda peer, message: self.sent.append((message.epoch, message.entries)),
+            loop=SimpleNamespace(call_soon=lambda *_: None),
         )
-        log: Any = SimpleNamespace(log_end=0, read_hot=lambda *_: None, read_cold=lambda *_: [b"entry"])
-        raft: Any = SimpleNamespace(is_current=lambda effect: effect.epoch == epoch)
+        log: Any = SimpleNamespace(log_end=0, whole_from=0, read_hot=lambda *_: None, read_cold=lambda *_: [ENTRY])
+        raft: Any = SimpleNamespace(is_current=lambda effect: effect.epoch == epoch, sent=lambda *_: [])
         self.host, self.log, self.raft = host, log, raft
-        self.closed, self._reading_cold, self._last_append = False, (), None
-
-    def _send_append(self, effect: SendEntries, entries: list[bytes]) -> None:
-        self.sent.append((effect, entries))
+        self.closed, self.reading_cold, self.last_append = False, (), None
+        self.partition = 7
 
     def schedule(self) -> None:
         pass
@@ -116,11 +120,11 @@ def test_follower_is_fed_by_a_leader_that_was_deposed_and_elected_again_while_a_
     replica = Feeder(epoch=4)
     earlier, present = (SendEntries(2, 0, 0, 0, epoch, 0) for epoch in (2, 4))
     for effect in (earlier, present, present):
-        replica._send_entries(effect)
+        send_entries(replica, effect)
     assert len(replica.reads) == 2, "one for each leadership"
     for read, done in replica.reads:
         done(read())
-    assert replica.sent == [(present, [b"entry"])] and replica._reading_cold == ()
+    assert replica.sent == [(4, [ENTRY])] and replica.reading_cold == ()
 
 
 def test_followers_that_keep_pace_are_sent_one_append_that_was_read_once() -> None:
@@ -133,17 +137,17 @@ def test_followers_that_keep_pace_are_sent_one_append_that_was_read_once() -> No
         return [entry]
 
     replica = Replica.__new__(Replica)
-    loop = SimpleNamespace(call_soon=lambda call: None)
+    loop = SimpleNamespace(call_soon=lambda *_: None)
     host: Any = SimpleNamespace(send=lambda *what: sent.append(what), has_room=lambda peer: True, loop=loop)
     log: Any = SimpleNamespace(log_end=1, whole_from=0, read_hot=read_hot)
     raft: Any = SimpleNamespace(sent=lambda *what: [])
     replica.host, replica.log, replica.raft, replica.partition = host, log, raft, 7
-    replica.closed, replica._last_append = False, None
-    replica._send_entries(SendEntries(2, 0, 0, 0, 4, 0))
-    replica._send_entries(SendEntries(3, 0, 0, 0, 4, 0))
+    replica.closed, replica.last_append = False, None
+    send_entries(replica, SendEntries(2, 0, 0, 0, 4, 0))
+    send_entries(replica, SendEntries(3, 0, 0, 0, 4, 0))
     assert [peer for peer, _ in sent] == [2, 3] and sent[0][1] is sent[1][1] and reads == [0]
-    replica._send_entries(SendEntries(3, 0, 0, 1, 4, 0))
+    send_entries(replica, SendEntries(3, 0, 0, 1, 4, 0))
     assert reads == [0, 0] and sent[2][1].commit == 1, "another commit position is another append"
     log.log_end = 2
-    replica._send_entries(SendEntries(2, 0, 0, 1, 4, 0))
+    send_entries(replica, SendEntries(2, 0, 0, 1, 4, 0))
     assert reads == [0, 0, 0], "the log went on since"

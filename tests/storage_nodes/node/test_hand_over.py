@@ -78,8 +78,10 @@ async def stop(replica: Any) -> None:
 
 
 async def be_full(replica: Any) -> None:
-    node: Any = SimpleNamespace(links=Links(), replicas={7: replica}, moves=moves_of({7: replica}))
-    maintenance = DiskMaintenance(node, 0)
+    may_lead = moves_of({7: replica}).may_lead
+    node: Any = SimpleNamespace(links=Links(), replicas={7: replica}, may_lead=may_lead)
+    scrub: Any = None
+    maintenance = DiskMaintenance(node, scrub, 0)
     maintenance._hand_over_if_unfit()
 
 

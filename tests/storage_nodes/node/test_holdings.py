@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +21,7 @@ from storage_nodes.machines.cluster.commands import (
     encode_command,
 )
 from storage_nodes.machines.cluster.machine import ClusterMachine
-from storage_nodes.model import CLUSTER_PARTITION, NodeState
+from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, NodeState
 from storage_nodes.node.membership.assigned_replicas import AssignedReplicas
 from storage_nodes.node.replicas.partition_meta import PartitionMeta, shared_meta
 from storage_nodes.node.transport.pending_raft_messages import PendingRaftMessages
@@ -35,43 +34,52 @@ START: list[Command] = [RegisterNode(node, "h", node, f"z{node}") for node in (1
 CREATED: list[Command] = [*START, CreatePartition(1, "q", QueueConfig(), 3, 3)]
 
 
-class FakeNode:
-    """A node with a real log; its replicas only say that they were made."""
+class FakeReplicas(dict[int, Any]):
+    """They only say that they were made, and that they were made voters."""
 
-    def __init__(self, disk: FaultyDisk, node_id: int = 1) -> None:
+    def __init__(self, node_id: int) -> None:
+        super().__init__()
         self.node_id = node_id
         self.closing = False
-        self.log = NodeLog.open("/node", SMALL, disk)
-        self.disk = disk
         self.made: list[int] = []
-        self.replicas: dict[int, Any] = {}
         self.made_voters: list[int] = []
         self.cluster = SimpleNamespace(
             machine=ClusterMachine(), log=SimpleNamespace(suspect=False), refolding=False,
             was_made_voter=lambda: self.made_voters.append(CLUSTER_PARTITION),
         )  # fmt: skip
-        self.admitted: set[int] = set()
-        self.links = SimpleNamespace(
-            admit=lambda address: self.admitted.add(address.node_id), expel=self.admitted.discard
-        )
-        self.hung_up: list[int] = []
-        self.close_peer_connections = self.hung_up.append
-        self.moves = SimpleNamespace(wake=lambda: None)
-        self.committer = SimpleNamespace(wake=lambda: None)
-        self.loop = SimpleNamespace(call_later=lambda delay, call, *args: None)
-        self.assigned = AssignedReplicas(self, PendingRaftMessages(lambda _sender: 1))  # type: ignore[arg-type]
 
-    def open_replica(self, log: PartitionLog, meta: PartitionMeta | None = None) -> Any:
+    def open(self, log: PartitionLog, meta: PartitionMeta | None = None) -> Any:
         self.made.append(log.partition)
-        replica = SimpleNamespace(
+        self[log.partition] = replica = SimpleNamespace(
             start=lambda campaign: None, receive=None, close=lambda: None, meta=meta or shared_meta(log.tag),
             was_made_voter=lambda: self.made_voters.append(log.partition),
         )  # fmt: skip
-        self.replicas[log.partition] = replica
         return replica
 
-    def run_cold(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        done(work())
+
+class FakeNode:
+    """A node with a real log and the replicas that the cluster log assigns to it."""
+
+    def __init__(self, disk: FaultyDisk, node_id: int = 1) -> None:
+        self.node_id = node_id
+        self.log = NodeLog.open("/node", SMALL, disk)
+        self.disk = disk
+        self.replicas: Any = FakeReplicas(node_id)
+        self.made, self.made_voters = self.replicas.made, self.replicas.made_voters
+        self.cluster = self.replicas.cluster
+        self.admitted: set[int] = set()
+        work: Any = SimpleNamespace(
+            run_cold=lambda work, done: done(work()), loop=SimpleNamespace(call_later=lambda *_: None)
+        )
+        committer: Any = SimpleNamespace(wake=lambda: None)
+        early = PendingRaftMessages(lambda _sender: 1)
+        self.assigned = AssignedReplicas(self.log, self.replicas, work, committer, self, early)
+
+    def admit(self, address: NodeAddress) -> None:
+        self.admitted.add(address.node_id)
+
+    def expel(self, node_id: int) -> None:
+        self.admitted.discard(node_id)
 
     def fold(self, commands: list[Command]) -> None:
         for command in commands:
@@ -84,7 +92,7 @@ class FakeNode:
         """As after kill -9: the whole cluster log is folded again, then it ends."""
         again = FakeNode(self.disk.as_killed(), self.node_id)
         for log in again.log.partitions.values():
-            again.open_replica(log)
+            again.replicas.open(log)
         again.made.clear()
         again.cluster.refolding = True
         again.assigned.catch_up()
@@ -182,7 +190,7 @@ def test_restart_keeps_what_came_back_by_a_later_move(node: FakeNode) -> None:
 def test_replica_that_is_to_come_back_is_not_made_by_a_node_that_stops(node: FakeNode) -> None:
     """Nobody would write what it stages: the stop would end in an assertion (seed 140004716)."""
     node.fold([*CREATED, BeginMove(1, 1, 4), EndMove(1, 1, True)])
-    node.closing = True
+    node.replicas.closing = True
     node.fold([BeginMove(1, 2, 1)])
     assert node.made == [1] and 1 not in node.log.partitions
     assert node.restarted([*CREATED, BeginMove(1, 1, 4), EndMove(1, 1, True), BeginMove(1, 2, 1)]).made == [1]
@@ -231,7 +239,7 @@ def test_snapshot_that_passes_over_the_end_of_a_replica_after_a_restart_drops_it
     node.fold(history)
     assert node.made == [1]
     again = FakeNode(node.disk.as_killed(), node_id=4)
-    again.open_replica(again.log.partitions[1])
+    again.replicas.open(again.log.partitions[1])
     for command in history:
         again.cluster.machine.apply(encode_command(command))
     again.assigned.replaced()
@@ -245,7 +253,7 @@ def test_state_older_than_the_move_that_brought_a_replica_keeps_it(node: FakeNod
     away: list[Command] = [BeginMove(1, 1, 4), EndMove(1, 1, True)]
     node.fold([*CREATED, *away, BeginMove(1, 2, 1)])
     again = FakeNode(node.disk.as_killed())
-    again.open_replica(again.log.partitions[1])
+    again.replicas.open(again.log.partitions[1])
     for command in [*CREATED, *away]:
         again.cluster.machine.apply(encode_command(command))
     again.assigned.replaced()
@@ -254,4 +262,4 @@ def test_state_older_than_the_move_that_brought_a_replica_keeps_it(node: FakeNod
 
 def test_nodes_are_let_in_and_sent_away(node: FakeNode) -> None:
     node.fold([*START, SetNodeState(3, NodeState.LEAVING), SetNodeState(3, NodeState.GONE)])
-    assert node.admitted == {1, 2, 4} and node.hung_up == [3]
+    assert node.admitted == {1, 2, 4}

@@ -92,7 +92,7 @@ def test_leader_serves_by_no_time_before_that_of_what_it_has_folded_meanwhile() 
     replica.applied = replica._lead_at = 5
     replica.serving, replica.raft = False, None
     replica.host = SimpleNamespace(failover=SimpleNamespace(serves=lambda raft: None))
-    replica._maybe_lead()
+    replica.maybe_lead()
     assert replica.serving and replica.now_ms() == TRUE_MS + DAY_MS
 
 

@@ -97,7 +97,7 @@ class Nodes:
         node = self.nodes[node_id]
         log = node.log.create(self.partition, PartitionKind.QUEUE, msgspec.json.encode(meta).decode())
         node.committer.wake()
-        node.open_replica(log).start(campaign=False)
+        node.replicas.open(log).start(campaign=False)
 
     async def change(self, change: Change) -> None:
         """Ask whoever leads until it is done."""
@@ -115,8 +115,8 @@ class Nodes:
 
         await until(done)
 
-    def _settled(self, node_id: int, replica: Replica, configuration: Configuration) -> None:
-        if replica.partition == self.partition:
+    def _settled(self, node_id: int, partition: int, configuration: Configuration) -> None:
+        if partition == self.partition:
             self.settled.append((node_id, configuration))
 
 
@@ -183,7 +183,7 @@ def run(directory: Path, scenario: Callable[[Nodes, StorageClient], object]) -> 
 def outsider(nodes: Nodes) -> int:
     leader = nodes.leader()
     assert leader is not None
-    return next(node for node in (1, 2, 3, 4) if node not in leader.members)
+    return next(node for node in (1, 2, 3, 4) if node not in leader.raft.configuration.members)
 
 
 @pytest.fixture
@@ -340,7 +340,7 @@ def test_node_that_lost_its_directory_and_joins_again_trusts_nothing_that_it_is_
         log = node.log.partitions[CLUSTER_PARTITION]
         meta = msgspec.json.decode(log.tag, type=PartitionMeta)
         assert meta.learner and log.suspect
-        raft = node.open_replica(log).raft
+        raft = node.replicas.open(log).raft
         assert raft.members.uninitialized(raft.epoch)
         node.assigned.catch_up()
         assert not raft.members.uninitialized(raft.epoch), "it may have been a voter, which its leader calls no learner"

@@ -21,6 +21,7 @@ from storage_nodes.machines.raft.effects import SendEntries
 from storage_nodes.model import PartitionKind
 from storage_nodes.node.memory.memory_budget import Kind
 from storage_nodes.node.node import StorageNode
+from storage_nodes.node.replicas.append_sending import send_entries
 from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, encode_frame
@@ -248,13 +249,13 @@ class Leader(Replica):
             has_room=lambda peer: self.has_room,
             when_room=lambda peer, resume: self.waiting.append(resume),
             send=lambda peer, message: self.sent.append(message),
-            loop=SimpleNamespace(call_soon=lambda work: None),
+            loop=SimpleNamespace(call_soon=lambda *_: None),
         )
         raft: Any = SimpleNamespace(
             is_current=lambda effect: self.is_current, sent=lambda peer, end, size: self.told.append(end)
         )
         self.host, self.log, self.raft = host, log, raft
-        self.partition, self.closed, self._last_append, self._reading_cold = 1, False, None, ()
+        self.partition, self.closed, self.last_append, self.reading_cold = 1, False, None, ()
 
     def schedule(self) -> None:
         pass
@@ -266,7 +267,7 @@ def entries_from(offset: int) -> SendEntries:
 
 def test_leader_feeds_a_follower_when_there_is_room_and_is_not_told_before_that_it_did() -> None:
     leader = Leader()
-    leader._send_entries(entries_from(10))
+    send_entries(leader, entries_from(10))
     assert not leader.sent and not leader.told
     leader.has_room = True
     leader.waiting.pop()()
@@ -275,13 +276,13 @@ def test_leader_feeds_a_follower_when_there_is_room_and_is_not_told_before_that_
 
 def test_commit_notice_needs_no_room() -> None:
     leader = Leader()
-    leader._send_entries(entries_from(30))
+    send_entries(leader, entries_from(30))
     assert leader.sent[0].entries == [] and not leader.waiting
 
 
 def test_leader_that_was_deposed_while_it_waited_for_room_sends_nothing() -> None:
     leader = Leader()
-    leader._send_entries(entries_from(10))
+    send_entries(leader, entries_from(10))
     leader.has_room, leader.is_current = True, False
     leader.waiting.pop()()
     assert not leader.sent and not leader.told

@@ -42,7 +42,7 @@ from storage_nodes.node.memory.room import NodeRoom
 from storage_nodes.node.replicas.appends import Appends
 from storage_nodes.node.replicas.queue_replica import QueueReplica
 from storage_nodes.node.replicas.repeats import Repeats
-from storage_nodes.node.replicas.replica import Replica
+from storage_nodes.node.replicas.stream_replica import StreamReplica
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import Opcode, QueueConfig, SendReply, SendRequest, encode_message
@@ -80,7 +80,7 @@ class Group:
             log=self.log_facts,
             append_own=self._append,
             propose_soon=lambda: None,
-            group_share_bytes=lambda: WAL_GROUP_BYTES_MAX,
+            host=SimpleNamespace(committer=SimpleNamespace(share_bytes=WAL_GROUP_BYTES_MAX)),
         )
         self.elect(0)
 
@@ -518,11 +518,12 @@ def test_producer_that_comes_back_counts_as_in_use_from_its_request_on(newcomer_
 
 
 def test_time_before_a_leadership_makes_no_producer_dead() -> None:
-    replica: Any = Replica.__new__(Replica)
+    replica: Any = StreamReplica.__new__(StreamReplica)
+    replica.machine = SimpleNamespace(ahead_ms=0)
     mono_ms = 5_000 + PRODUCER_MEMORY_MS
     replica.host = SimpleNamespace(clock=SimpleNamespace(mono_ms=lambda: mono_ms))
     replica.raft = SimpleNamespace(leader_since_ms=5_000)
-    replica.time = SimpleNamespace(now_ms=lambda: NOW_MS)
+    replica.time = SimpleNamespace(now_ms=lambda: NOW_MS, ahead_ms=0)
     assert replica.used_since_ms() == 0
     mono_ms += 1
     assert replica.used_since_ms() == NOW_MS - PRODUCER_MEMORY_MS
@@ -548,12 +549,12 @@ def test_leases_that_nobody_gets_are_proposed_back_at_once() -> None:
 def test_leases_that_nobody_gets_while_leadership_is_handed_over_go_back_by_way_of_the_next_leader() -> None:
     """Nothing is proposed any more; and a lease that is not folded is none to the next leader."""
     given: list[tuple[int, list[tuple[int, int]]]] = []
-    live = {7: (NOW_MS, 1, NOW_MS, NOW_MS), 8: (NOW_MS, 2, NOW_MS, NOW_MS)}
+    folded = {7: 1, 8: 2}
     replica: Any = SimpleNamespace(
         partition=5,
         handing_over=True,
         serving=True,
-        machine=SimpleNamespace(state=SimpleNamespace(live=live)),
+        machine=SimpleNamespace(is_delivered=lambda offset, delivery: folded.get(offset) == delivery),
         host=SimpleNamespace(other_partitions=SimpleNamespace(give_back=lambda *call: given.append(call))),
     )
     replica._give_back_elsewhere = lambda picks: QueueReplica._give_back_elsewhere(replica, picks)

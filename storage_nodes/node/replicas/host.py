@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from storage_nodes.log.node_log import NodeLog
 from storage_nodes.node.clocks.clock import NodeClock
@@ -19,9 +19,6 @@ from storage_nodes.node.timers import Timers
 from storage_nodes.node.transport.inter_partition_client import InterPartitionClient
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.peer_messages import RaftMessage
-
-if TYPE_CHECKING:
-    from storage_nodes.node.replicas.replica import Replica
 
 T = TypeVar("T")
 
@@ -54,7 +51,7 @@ class Host(Protocol):
     def is_up(self, peer: int) -> bool: ...
     def nodes_without_room(self, voters: Sequence[int]) -> list[int]: ...
     def peers_up(self) -> list[int]: ...
-    def configuration_committed(self, replica: Replica, configuration: Configuration) -> None:
-        """The replica's configuration in force is committed; perhaps said again after a restart."""
+    def configuration_committed(self, partition: int, configuration: Configuration) -> None:
+        """The configuration in force of a replica here is committed; perhaps said again after a restart."""
 
     def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...

@@ -1,0 +1,77 @@
+"""Folds what is committed into the machine of a replica, every entry once and in order; reads old ones from disk."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Protocol
+
+from storage_nodes.limits import READ_BYTES_MAX
+from storage_nodes.log.node_log import PartitionLog
+from storage_nodes.log.record_batch import BatchHeader, read_header
+from storage_nodes.machines.raft.effects import Committed
+from storage_nodes.machines.raft.machine import RaftMachine
+from storage_nodes.node.replicas.host import Host
+
+
+class FoldingReplica(Protocol):
+    """What this needs of a replica."""
+
+    host: Host
+    log: PartitionLog
+    raft: RaftMachine
+    closed: bool
+    serving: bool
+    # All below is folded.
+    applied: int
+    # Entries to be folded are being read from disk.
+    applying_cold: bool
+
+    def fold(self, header: BatchHeader, batch: bytes) -> None: ...
+    def maybe_trust(self) -> None: ...
+    def maybe_lead(self) -> None: ...
+    def progressed(self) -> None: ...
+    def schedule(self) -> None: ...
+
+
+def fold_committed(replica: FoldingReplica, _effect: Committed | None = None) -> None:
+    """Fold every entry that is committed and not yet folded, in order."""
+    if replica.applying_cold:
+        return
+    while replica.applied < replica.raft.commit:
+        batches = replica.log.read_hot(replica.applied, READ_BYTES_MAX)
+        if batches is None:
+            replica.applying_cold = True
+            read = partial(replica.log.read_cold, replica.applied, READ_BYTES_MAX)
+            replica.host.run_cold(read, partial(_read_cold, replica, replica.applied))
+            return
+        _fold_all(replica, batches)
+    replica.maybe_trust()
+    replica.maybe_lead()
+
+
+def _read_cold(replica: FoldingReplica, read_from: int, batches: list[bytes]) -> None:
+    replica.applying_cold = False
+    if not replica.closed:
+        # If a snapshot was installed meanwhile, what was read says nothing about what follows it.
+        if replica.applied == read_from:
+            _fold_all(replica, batches)
+        fold_committed(replica)
+        if replica.serving:
+            replica.progressed()
+        replica.schedule()
+
+
+def _fold_all(replica: FoldingReplica, batches: list[bytes]) -> None:
+    commit = replica.raft.commit
+    if not batches and replica.applied < commit:
+        replica.applied = commit
+    for batch in batches:
+        header = read_header(batch)
+        end_offset = header.last_offset + 1
+        if end_offset > commit:
+            if header.base_offset >= commit:
+                replica.applied = commit
+            break
+        # Moved first: what the fold lets out (a woken reader, a fetch) may read this very batch.
+        replica.applied = end_offset
+        replica.fold(header, batch)

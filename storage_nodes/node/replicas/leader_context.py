@@ -1,0 +1,58 @@
+"""One leadership of one replica, for what is begun in it and ends later: a read from disk, a send elsewhere.
+
+What ends after the leadership did must change nothing: the next leadership, even one of this same replica, may have
+given out other messages under the same numbers. So every such end goes through `then`, or a read that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from storage_nodes.node.replicas.replica import Replica
+from storage_nodes.node.transport.connections import Token
+
+T = TypeVar("T")
+
+
+def _nothing() -> None:
+    pass
+
+
+class LeaderContext:
+    """Begins when it is made; lasts until the replica leads no more, or in another epoch."""
+
+    __slots__ = ("_epoch", "replica")
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self._epoch = replica.raft.epoch
+
+    def then(self, done: Callable[[T], None], lost: Callable[[], None] = _nothing) -> Callable[[T], None]:
+        """What is to be called at the end: `done` with the outcome while the leadership lasts, else `lost`."""
+
+        def ended(outcome: T) -> None:
+            if self.replica.leads_in(self._epoch):
+                done(outcome)
+            else:
+                lost()
+
+        return ended
+
+    def run_cold(self, work: Callable[[], T], done: Callable[[T], None], lost: Callable[[], None] = _nothing) -> None:
+        """Run blocking reads off the event loop, `then` go on."""
+        self.replica.host.run_cold(work, self.then(done, lost))
+
+    def read_then(self, token: Token, offset: int, bytes_max: int, done: Callable[[list[bytes]], None]) -> None:
+        """Batches of the log from this offset on: at once where they are in memory. The token is refused where the
+        leadership was lost before they were read."""
+        log = self.replica.log
+        batches = log.read_hot(offset, bytes_max)
+        if batches is not None:
+            done(batches)
+        else:
+            self.run_cold(lambda: log.read_cold(offset, bytes_max), done, lambda: self.refuse(token))
+
+    def refuse(self, token: Token) -> None:
+        """The leadership that this request was taken in is over."""
+        token.connection.refuse(token, self.replica.leadership_lost())

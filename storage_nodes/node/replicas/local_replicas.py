@@ -1,0 +1,59 @@
+"""The replicas that a node holds, by partition: opens one over its log, and knows the one of the cluster's own log."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+from storage_nodes.log.node_log import PartitionLog
+from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
+from storage_nodes.node.replicas.cluster_replica import ClusterReplica
+from storage_nodes.node.replicas.host import Host
+from storage_nodes.node.replicas.partition_meta import PartitionMeta, shared_meta
+from storage_nodes.node.replicas.queue_replica import QueueReplica
+from storage_nodes.node.replicas.replica import Replica
+from storage_nodes.node.replicas.stream_replica import StreamReplica
+
+# Replicas hold no cycles that die young. A full collection over those of 20,000 groups would stop the event loop for
+# hundreds of milliseconds, so from time to time all there are leave the collector's sight.
+FREEZE_EVERY_REPLICAS = 1_000
+
+OpenCluster = Callable[[PartitionLog, PartitionMeta], ClusterReplica]
+
+
+class LocalReplicas(dict[int, Replica]):
+    """Of one node. `open_cluster` makes the replica of the cluster log, whose folds decide about all others."""
+
+    def __init__(self, host: Host, open_cluster: OpenCluster) -> None:
+        super().__init__()
+        self.node_id = host.node_id
+        # The node stops, and no replica is to be opened any more: nobody would write what it stages.
+        self.closing = False
+        self._host = host
+        self._open_cluster = open_cluster
+
+    @property
+    def cluster(self) -> ClusterReplica:
+        replica = self[CLUSTER_PARTITION]
+        assert isinstance(replica, ClusterReplica)
+        return replica
+
+    def open(self, log: PartitionLog, meta: PartitionMeta | None = None) -> Replica:
+        meta = meta or shared_meta(log.tag)
+        replica: Replica
+        if log.kind == PartitionKind.CLUSTER:
+            replica = self._open_cluster(log, meta)
+        elif log.kind == PartitionKind.QUEUE:
+            replica = QueueReplica(self._host, log, meta)
+        else:
+            assert log.kind == PartitionKind.STREAM, f"partition kind {log.kind}"
+            replica = StreamReplica(self._host, log, meta)
+        self[log.partition] = replica
+        if not len(self) % FREEZE_EVERY_REPLICAS:
+            gc.freeze()
+        return replica
+
+    def is_led(self, partition: int) -> bool:
+        """Has it a leader, as far as this node knows? One without a replica here is taken to have one."""
+        replica = self.get(partition)
+        return replica is None or bool(replica.raft.leader)
