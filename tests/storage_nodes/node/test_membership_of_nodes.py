@@ -244,7 +244,7 @@ def test_leader_that_is_removed_hands_over_and_no_acknowledged_message_is_lost(t
         await traffic.flow()
         heir = nodes.leader()
         assert heir is not None and heir.host.node_id != leader.host.node_id
-        assert leader.host.node_id not in heir.members and leader.raft.next_tick_ms() == 0
+        assert leader.host.node_id not in heir.raft.configuration.members and leader.raft.next_tick_ms() == 0
         assert "handed over" in heir.raft.status().leader_reason, f"after {time.monotonic() - started} s"
         await traffic.stop()
         assert set(traffic.acknowledged) <= set(await drain(client, nodes.partition))
