@@ -48,9 +48,11 @@ class ClusterView(NamedTuple):
 
 
 async def look_at_cluster() -> ClusterView | None:
-    """None: no node answers."""
+    """None: no node answers, or none is configured."""
     env = environment()
     addresses = env.nodes()
+    if not addresses:
+        return None
     client = StorageClient(env.cluster_id, addresses, "console")
     await client.start()
     try:

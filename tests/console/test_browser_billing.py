@@ -85,7 +85,7 @@ def test_customer_goes_from_the_month_to_the_hours_behind_a_line_and_caps_it(ser
         assert page.locator("table tbody tr").count() == 3
         page.get_by_role("link", name="Budgets", exact=True).click()
         page.get_by_role("link", name="New budget").click()
-        page.get_by_label("Name", exact=True).fill("Cap")
+        page.get_by_role("textbox", name="Name", exact=True).fill("Cap")
         page.get_by_label("Limit of a month, in USD").fill("1,5")
         page.get_by_role("button", name="Make the budget").click()
         window.see("written like 50.00")
