@@ -66,7 +66,7 @@ def test_case_of_the_signature_suite_is_signed_as_its_author_says(name: str, mon
     """S1: string to sign, which has the hash of the canonical request, and signature."""
     monkeypatch.setattr(sigv4, "SERVICE", "service")
     case = SUITE[name]
-    signed = read_signature(request_of(case["request"], case["authorization"]), SUITE_NOW_S)
+    signed = read_signature(request_of(case["request"], case["authorization"]), SUITE_NOW_S, {})
     assert signed.string_to_sign.decode() == case["string_to_sign"].replace("\r\n", "\n").strip()
     key = signing_key(SUITE_SECRET, "20150830", "us-east-1")
     assert hmac.digest(key, signed.string_to_sign, "sha256").hex() == signed.signature
@@ -81,9 +81,9 @@ def test_case_of_the_suite_with_its_body_or_path_changed_is_another(name: str) -
     for attribute, value in (("method", "PUT"), ("path", b"/other"), ("query", b"other=1"), ("body", b"other")):
         before = getattr(request, attribute)
         setattr(request, attribute, value)
-        assert read_signature(request, SUITE_NOW_S).string_to_sign.decode() != wanted, attribute
+        assert read_signature(request, SUITE_NOW_S, {}).string_to_sign.decode() != wanted, attribute
         setattr(request, attribute, before)
-    assert read_signature(request, SUITE_NOW_S).string_to_sign.decode() == wanted
+    assert read_signature(request, SUITE_NOW_S, {}).string_to_sign.decode() == wanted
 
 
 @pytest.mark.parametrize("name", [name for name, why in REFUSED.items() if "session token" in why])
@@ -94,7 +94,7 @@ def test_case_with_a_session_token_is_refused(name: str) -> None:
     if "x-amz-security-token" not in text.lower():
         text = re.sub(r"(?i)(x-amz-date:)", "X-Amz-Security-Token:token\n\\1", text, count=1)
     with pytest.raises(RequestError) as refused:
-        read_signature(request_of(text, case["authorization"]), SUITE_NOW_S)
+        read_signature(request_of(text, case["authorization"]), SUITE_NOW_S, {})
     assert refused.value.code == "InvalidClientTokenId"
 
 
