@@ -8,7 +8,7 @@ from pathlib import Path
 import frontend.authz
 
 PURE = {
-    "__future__", "base64", "binascii", "collections", "datetime", "decimal", "enum", "functools", "ipaddress", "json",
+    "__future__", "base64", "binascii", "bisect", "collections", "datetime", "decimal", "enum", "functools", "ipaddress", "json",
     "operator", "re", "types", "typing",
 }  # fmt: skip
 
