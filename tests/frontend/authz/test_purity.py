@@ -8,8 +8,8 @@ from pathlib import Path
 import frontend.authz
 
 PURE = {
-    "__future__", "base64", "binascii", "bisect", "collections", "datetime", "decimal", "enum", "functools", "ipaddress",
-    "json", "operator", "re", "types", "typing",
+    "__future__", "base64", "binascii", "bisect", "collections", "datetime", "decimal", "enum", "functools",
+    "ipaddress", "json", "operator", "re", "types", "typing",
 }  # fmt: skip
 
 
