@@ -32,6 +32,7 @@ def definitions(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
         return _page(request, {})
     if not visit.may_change(Act.MANAGE_QUEUES):
         return _page(request, {}, ErrorNotice(403, "Your role in this account does not allow to change queues."))
+    visit.require("definitions.import")
     text = _text_of(request)
     try:
         found = _read(text, visit.account_id)
@@ -48,6 +49,7 @@ def definitions(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
 @account_page(Act.READ_QUEUES, "GET")
 def document(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     """To be kept, or imported elsewhere."""
+    visit.require("definitions.get")
     prefix, after = (request.GET.get(name, "").replace("\0", "")[:_NAME_CHARS_MAX] for name in ("prefix", "after"))
     content = write_definitions(export_definitions(_principal(visit), prefix, after))
     answer = HttpResponse(content, content_type="application/json")
