@@ -1,5 +1,5 @@
-"""JSON whose objects name each member once: which of two would count is what tricks live on. And no more values than
-are taken: a decoder makes an object of each, whatever comes after it.
+"""JSON whose objects name each member once: which of two would count is what tricks live on. And at most so many values
+as are taken: a decoder makes an object of each, whatever comes after it.
 
 Typed decoders keep the last of two members and say nothing. Members are counted instead: outside of strings a colon
 stands behind the name of a member and nowhere else. What is decoded and written again has lost those that came twice.

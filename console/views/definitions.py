@@ -14,6 +14,7 @@ from api.definitions.comparison import ChangeKind, compare, digest_of
 from api.definitions.document import Definitions, DefinitionsProblem, read_definitions, write_definitions
 from api.definitions.exporting import export_definitions
 from api.definitions.importing import import_definitions
+from api.iam.errors import AccessDenied
 from api.internal.principal import ForwardedPrincipal
 from api.parsing import StrictJSONParser
 from api.people.roles import Act
@@ -32,6 +33,8 @@ def definitions(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
         return _page(request, {})
     if not visit.may_change(Act.MANAGE_QUEUES):
         return _page(request, {}, ErrorNotice(403, "Your role in this account does not allow to change queues."))
+    _require_member(visit)
+    visit.require("definitions.import")
     text = _text_of(request)
     try:
         found = _read(text, visit.account_id)
@@ -48,6 +51,8 @@ def definitions(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
 @account_page(Act.READ_QUEUES, "GET")
 def document(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     """To be kept, or imported elsewhere."""
+    _require_member(visit)
+    visit.require("definitions.get")
     prefix, after = (request.GET.get(name, "").replace("\0", "")[:_NAME_CHARS_MAX] for name in ("prefix", "after"))
     content = write_definitions(export_definitions(_principal(visit), prefix, after))
     answer = HttpResponse(content, content_type="application/json")
@@ -90,6 +95,12 @@ def _read(text: str, account_id: str) -> Definitions:
     except ParseError as error:
         raise DefinitionsProblem(str(error.detail)) from None
     return read_definitions(content, account_id)
+
+
+def _require_member(visit: AccountVisit) -> None:
+    """Each part of a document is weighed by the rights of who asks, and an operator has none. Raises AccessDenied."""
+    if visit.acts_for is not None:
+        raise AccessDenied("An operator who acts as a member takes and imports no definitions.")
 
 
 def _principal(visit: AccountVisit) -> ForwardedPrincipal:

@@ -25,6 +25,8 @@ CHOSEN_MAX = 100
 # A redrive names them in its filter.
 REDRIVEN_MAX = 10
 DOWNLOADED_MAX = 2_000
+# The answer is made whole before it is sent; a page of the data plane adds some 3 MiB at most.
+DOWNLOADED_BYTES_MAX = 64 * 2**20
 # A front end waits no longer than ten seconds for a page.
 WORK_S_MAX = 6.0
 _PAGE_MESSAGES = 100
@@ -74,16 +76,19 @@ def download(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRespon
 
 def _lines(visit: AccountVisit, name: str, wanted: dict[str, Any]) -> Iterator[bytes]:
     """Raises DataPlaneError."""
-    ends_s, count, cursor = time.monotonic() + WORK_S_MAX, 0, ""
+    ends_s, count, size_bytes, cursor = time.monotonic() + WORK_S_MAX, 0, 0, ""
     while True:
         asked = {"filter": wanted, "limit": _PAGE_MESSAGES, "cursor": cursor}
         found = visit.data_plane.ask(name, "messages/find", asked)
         for message in found["messages"]:
             # Without its place in this queue, which is of no use elsewhere.
-            yield msgspec.json.encode({key: value for key, value in message.items() if key != "message"}) + b"\n"
+            line = msgspec.json.encode({key: value for key, value in message.items() if key != "message"}) + b"\n"
+            size_bytes += len(line)
+            yield line
         count += len(found["messages"])
         cursor = found["cursor"]
-        if not cursor or count >= DOWNLOADED_MAX or time.monotonic() > ends_s:
+        is_full = count >= DOWNLOADED_MAX or size_bytes >= DOWNLOADED_BYTES_MAX
+        if not cursor or is_full or time.monotonic() > ends_s:
             yield msgspec.json.encode({"messages": count, "complete": not cursor}) + b"\n"
             return
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 
+from api.iam.errors import AccessDenied
 from api.people.roles import Act
 from api.tails.actions import make_ticket
 from console.pages import account_page
@@ -17,6 +18,7 @@ TEXT_CHARS_MAX = 256
 
 @account_page(Act.READ_MESSAGES, "GET")
 def tail(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
+    _require_member(visit)
     queue = queue_or_404(visit, name)
     text = request.GET.get("text", "")[:TEXT_CHARS_MAX]
     return render(request, "console/messages/tail.html", {**tab_of(visit, queue, "tail"), "text": text})
@@ -25,6 +27,13 @@ def tail(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
 @account_page(Act.READ_MESSAGES, "POST")
 def ticket(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     """Good for one socket, within a minute."""
+    _require_member(visit)
     queue = queue_or_404(visit, name)
     made = make_ticket(visit.session, visit.account_id, queue.name)
     return JsonResponse({"ticket": made, "socket": f"/v1/queues/{queue.name}/tail"})
+
+
+def _require_member(visit: AccountVisit) -> None:
+    """What a tail shows is no request that the trail could note. Raises AccessDenied."""
+    if visit.acts_for is not None:
+        raise AccessDenied("An operator who acts as a member opens no live tail.")

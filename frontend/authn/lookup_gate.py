@@ -1,14 +1,13 @@
 """How many look-ups by a name may turn out to have found nothing. Each is paid for when it begins and given back when
 it found something; one that finds nothing left waits while others are under way, which may give back theirs.
 
-So any number of keys that exist may be looked up at once, and keys that do not exist cost the metadata service no more
-than the rate.
+So any number of keys that exist may be looked up at once, and keys that do not exist cost the metadata service the rate
+at most.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 
 from frontend.errors import throttled
@@ -23,7 +22,7 @@ class LookupGate:
         self._buckets = LeakyBuckets(per_s)
         self._steady_s = steady_s
         self._under_way: dict[str, int] = {}
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, dict[asyncio.Future[None], None]] = {}  # the oldest first
         self._waiting_count = 0
 
     async def enter(self, name: str) -> None:
@@ -48,22 +47,26 @@ class LookupGate:
         waiting = self._waiting.get(name)
         if waiting is not None:
             # The last one wakes all: nobody would wake them later.
-            for _ in range(min(1, len(waiting)) if left else len(waiting)):
-                _wake(waiting.popleft())
+            for ended in [next(iter(waiting))] if left else list(waiting):
+                self._forget(name, ended)
+                if not ended.done():  # its client may have left in this moment
+                    ended.set_result(None)
 
     async def _wait(self, name: str) -> None:
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting = self._waiting.setdefault(name, deque())
-        waiting.append(ended)
+        self._waiting.setdefault(name, {})[ended] = None
         self._waiting_count += 1
         try:
             await ended
+        except asyncio.CancelledError:
+            self._forget(name, ended)  # its client left
+            raise
         finally:
             self._waiting_count -= 1
-            if not waiting and self._waiting.get(name) is waiting:
+
+    def _forget(self, name: str, ended: asyncio.Future[None]) -> None:
+        waiting = self._waiting.get(name)
+        if waiting is not None and ended in waiting:
+            del waiting[ended]
+            if not waiting:
                 del self._waiting[name]
-
-
-def _wake(ended: asyncio.Future[None]) -> None:
-    if not ended.done():  # its client may have left
-        ended.set_result(None)

@@ -44,6 +44,7 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
     _began_s        when the frame that is arriving began; 0 = none is
     _arrived_bytes  since then
     _sizes          of the frames that wait for the application
+    _waiting_bytes  their sum: one piece of the network can hold tens of thousands of them
     _in_work_bytes  of the frame that the application has
     """
 
@@ -52,6 +53,7 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
     _began_s = 0.0
     _arrived_bytes = 0
     _watch: asyncio.TimerHandle | None = None
+    _waiting_bytes = 0
     _in_work_bytes = 0
     _held_bytes = 0
     _holder = ""
@@ -90,7 +92,7 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
             self._arrived_bytes = unfinished_bytes
             if self._watch is None:
                 self._watch = self.loop.call_later(FRAME_LOOK_S, self._look)
-        held_bytes = unfinished_bytes + sum(self._sizes) + self._in_work_bytes
+        held_bytes = unfinished_bytes + self._waiting_bytes + self._in_work_bytes
         if held_bytes == self._held_bytes:
             return False
         holder = self._find_holder()
@@ -145,6 +147,7 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
         super().send_receive_event_to_app()
         if not self.close_sent:
             self._sizes.append(size_bytes)
+            self._waiting_bytes += size_bytes
 
     async def receive(self) -> Any:
         self._in_work_bytes = 0
@@ -152,6 +155,7 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
         message = await super().receive()
         if message["type"] == "websocket.receive":
             self._in_work_bytes = self._sizes.popleft()
+            self._waiting_bytes -= self._in_work_bytes
         return message
 
     async def send(self, message: Any) -> None:
@@ -162,7 +166,7 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
         super().on_task_complete(task)
         self._sizes.clear()
-        self._in_work_bytes = 0
+        self._waiting_bytes = self._in_work_bytes = 0
         self._note_held()
 
     # --- ends ---

@@ -2,7 +2,7 @@
 
 client -> server   open      ticket, text       first: the ticket that the page was given; the text to look for
                    filter    text               from now on only messages whose body has it; "" = all
-                   pause                        look no more; what comes is looked at after `resume`
+                   pause                        do not look; what comes is looked at after `resume`
                    resume
 server -> client   live                         looking, from the end of the queue on
                    messages  messages,          the newest ones that were found, in the order of their sends

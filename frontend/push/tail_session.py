@@ -41,7 +41,7 @@ from frontend.push.tail_rights import OpenedTail, TailRights
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.errors import StorageError
-from storage_nodes.protocol.messages import BrowsedMessage
+from storage_nodes.protocol.messages import BrowsedMessage, QueueBrowseReply
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
@@ -154,7 +154,8 @@ class TailSession:
                 raise await explain_storage_error(services, queue, error) from None
 
     async def _look_around(self, partitions: list[int]) -> _Glance:
-        """All partitions once, then again those that have more, as far as one look goes."""
+        """All partitions once, then again those that have more, as far as one look goes. What was found before one of
+        them does not answer is shown: the next look asks that one again. Raises RequestError, StorageError."""
         found: list[tuple[int, BrowsedMessage]] = []
         size_bytes = 0
         while partitions:
@@ -163,15 +164,23 @@ class TailSession:
                 left = TAIL_LOOK_MESSAGES_MAX - len(found)
                 if left <= 0 or size_bytes >= TAIL_LOOK_BYTES_MAX:
                     return _Glance(found, size_bytes)
-                offset = self._positions.of(partition)
-                with self._services.storage_calls:
-                    reply = await self._services.storage.browse(partition, offset, min(left, BROWSER_PAGE_MESSAGES_MAX))
+                try:
+                    reply = await self._browse(partition, min(left, BROWSER_PAGE_MESSAGES_MAX))
+                except (RequestError, StorageError):
+                    if not found:
+                        raise
+                    return _Glance(found, size_bytes)
                 found += [(partition, message) for message in reply.messages]
                 size_bytes += sum(len(message.body) for message in reply.messages)
                 if self._positions.looked(partition, reply.next_offset, reply.log_end):
                     more.append(partition)
             partitions = more
         return _Glance(found, size_bytes)
+
+    async def _browse(self, partition: int, messages_max: int) -> QueueBrowseReply:
+        """Raises RequestError, StorageError."""
+        with self._services.storage_calls:
+            return await self._services.storage.browse(partition, self._positions.of(partition), messages_max)
 
     async def _show(self, queue: ResolvedQueue, glance: _Glance) -> None:
         found = sorted(glance.messages, key=lambda one: (one[1].sent_ms, one[0], one[1].offset))

@@ -169,6 +169,23 @@ def test_act_wants_an_operator_a_reason_and_a_recent_password(ann: Browser, oper
     assert not ActingVisit.objects.exists() and not trail(ann.account_id, "acting.")
 
 
+def test_what_needs_rights_of_the_own_is_refused_and_not_shown(ann: Browser, operator: Browser) -> None:
+    """A document without what the operator may not read would look like an account that has nothing."""
+    queue_row(ann.account_id, "orders")
+    act_as(operator, ann)
+    tail, definitions = ann.at("queues/orders/tail"), ann.at("definitions")
+    refused = (
+        operator.get(tail), operator.post(f"{tail}/ticket", {}, ann.at()), operator.get(f"{definitions}/document"),
+        operator.post(definitions, {"document": "{}"}, definitions),
+    )  # fmt: skip
+    for answer in refused:
+        assert answer.status_code == 403 and "An operator who acts as a member" in answer.content.decode()
+    page = operator.get(ann.at("queues/orders")).content.decode()
+    assert f'href="{tail}"' not in page and f'href="{definitions}"' not in page
+    page = ann.get(ann.at("queues/orders")).content.decode()
+    assert f'href="{tail}"' in page and f'href="{definitions}"' in page
+
+
 def test_operator_who_is_a_member_uses_the_own_role(ann: Browser, join: Joins) -> None:
     from api import clock
     from api.people.models import Operator, Person

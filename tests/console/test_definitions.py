@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.console.browsing import Browser, person, queue_row
-from tests.console.test_roles import deny
+from tests.console.test_roles import deny, deny_in_account
 from tests.support.scripted_storage import ScriptedStorage
 
 pytestmark = pytest.mark.django_db
@@ -212,6 +212,16 @@ def test_policy_about_one_queue_counts_in_documents(shop: Browser, join: Joins) 
     document["queues"][0]["attributes"]["DelaySeconds"] = "5"
     (change,) = [one for one in shown(guest, document).context["changes"] if one.what == "queue"]
     assert str(change.kind) == "refused" and "sqs:setqueueattributes" in change.problem
+
+
+@pytest.mark.parametrize("action", ["penstock:GetDefinitions", "penstock:ImportDefinitions"])
+def test_policy_about_definitions_counts_on_the_page(shop: Browser, join: Joins, action: str) -> None:
+    guest = join(shop, "developer")
+    document = exported(guest) | {"queues": [{"name": "new"}]}
+    deny_in_account(guest, action)
+    is_export = action == "penstock:GetDefinitions"
+    assert guest.get(guest.at("definitions/document")).status_code == (403 if is_export else 200)
+    assert shown(guest, document).status_code == (200 if is_export else 403)
 
 
 def test_rest_exports_compares_and_imports(shop: Browser) -> None:

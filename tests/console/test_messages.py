@@ -233,3 +233,16 @@ def test_download_ends_at_its_bound_and_says_so(ann: Browser, data_plane: Any, m
     data_plane.answers["messages/find"] = {"messages": [], "scanned": 1, "cursor": "CUR"}
     content = ann.get(ann.at("queues/orders/messages/download")).content
     assert content == b'{"messages":0,"complete":false}\n'
+
+
+def test_download_holds_so_many_bytes_and_says_that_there_is_more(
+    ann: Browser, data_plane: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from console.views import message_batch
+
+    queue_row(ann.account_id, "orders")
+    monkeypatch.setattr(message_batch, "DOWNLOADED_BYTES_MAX", 25_000)
+    seen = {**SEEN, "body": "x" * 10_000}
+    data_plane.answers["messages/find"] = {"messages": [seen], "scanned": 1, "cursor": "CUR"}
+    content = ann.get(ann.at("queues/orders/messages/download")).content
+    assert content.endswith(b'\n{"messages":3,"complete":false}\n')

@@ -10,9 +10,12 @@ import httpx2
 import msgspec
 import pytest
 
+from frontend.authn.principal import Principal
 from frontend.authn.tokens import MintedKey
+from frontend.errors import RequestError
 from frontend.messages import admission
 from frontend.metadata.records import AccountRecord, PolicyRecord
+from frontend.queues.names import Address
 from tests.frontend.test_push import Socket
 from tests.frontend.test_queue_policies import ORDERS_ARN, SECRET_ARN, SECRET_URL, set_policy, statement
 from tests.support.fake_storage import settle
@@ -175,6 +178,21 @@ async def test_what_was_allowed_from_one_address_is_remembered_for_that_alone(
         asked.clear()
         assert (await front.rest("/v1/queues/orders/messages", {"body": "x"}, token=key.bearer_token)).status == status
         assert len(asked) == evaluations, address
+
+
+async def test_what_was_allowed_over_tls_is_not_allowed_without(front: Installation) -> None:
+    key = restricted(front, allow("sqs:SendMessage", Condition={"Bool": {"aws:SecureTransport": "true"}}))
+    for _ in range(2):
+        assert authorised(front, await front.plane.authenticator.bearer(key.bearer_token, "10.1.1.1", True))
+        assert not authorised(front, await front.plane.authenticator.bearer(key.bearer_token, "10.1.1.1", False))
+
+
+def authorised(front: Installation, caller: Principal) -> bool:
+    try:
+        return admission.authorise(front.plane, caller, "SendMessage", Address(ACCOUNT, "orders")) is not None
+    except RequestError as error:
+        assert error.code == "AccessDeniedException"
+        return False
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -155,6 +156,30 @@ async def test_frames_that_wait_for_their_turn_count_as_held(front: Installation
     assert 10_000 <= held_frames.held_bytes < 20_000, "the ninth is in work, and not forgotten"
     gate.set()
     for _ in range(9):
+        assert json.loads(await asyncio.wait_for(socket.recv(), 5))["type"] == "confirm"
+    await until(lambda: held_frames.held_bytes == 0)
+    await socket.close()
+
+
+class NeverWalked(deque[int]):
+    def __iter__(self) -> Any:
+        raise AssertionError("looked at frame by frame")
+
+
+async def test_cost_of_a_frame_does_not_grow_with_those_that_wait(
+    front: Installation, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One piece of the network holds tens of thousands of small ones."""
+    monkeypatch.setattr("frontend.push.connection.deque", NeverWalked)
+    gate = gate_storage(front)
+    socket = await connect(front, port)
+    text = json.dumps({"type": "publish", "seq": 1, "messages": [{"body": "x" * 100}]}).encode()
+    frame = b"\x81\xfe" + len(text).to_bytes(2, "big") + MASK + text
+    socket.transport.write(frame * 20)
+    await until(lambda: front.plane.bulk_sends.calls == 8)
+    assert held_frames.held_bytes == 12 * len(text)
+    gate.set()
+    for _ in range(20):
         assert json.loads(await asyncio.wait_for(socket.recv(), 5))["type"] == "confirm"
     await until(lambda: held_frames.held_bytes == 0)
     await socket.close()

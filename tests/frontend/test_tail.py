@@ -372,6 +372,32 @@ async def test_storage_that_fails_is_waited_for(
     await until(lambda: socket.bodies == ["after"])
 
 
+async def test_what_was_found_before_a_partition_failed_is_shown(
+    front: Installation, control: ControlScript, tails: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    front.add_queue("wide", (3, 4))
+    front.storage.logs |= {3: [], 4: []}
+    control.tickets = {TICKET: "wide"}
+    socket = await tails(queue="wide")
+    browse = front.storage.browse
+
+    async def fails(partition: int, *more: Any) -> Any:
+        if partition == 4:
+            raise StorageError(ErrorCode.NO_QUORUM)
+        return await browse(partition, *more)
+
+    monkeypatch.setattr(front.storage, "browse", fails)
+    for number in range(20):
+        reply = await front.rest("/v1/queues/wide/messages", {"body": f"m{number}"})
+        assert reply.status == 200
+    stored = {partition: len(front.storage.logs[partition]) for partition in (3, 4)}
+    assert all(stored.values())
+    await until(lambda: socket.found == stored[3])
+    await until(lambda: bool(socket.of("held")))
+    monkeypatch.setattr(front.storage, "browse", browse)
+    await until(lambda: sorted(socket.bodies) == sorted(f"m{number}" for number in range(20)))
+
+
 async def test_looks_keep_to_the_share_of_browsing(front: Installation, tails: Any) -> None:
     socket = await tails()
     places = [front.plane.browser_calls.place("another") for _ in range(limits.BROWSER_CALLS_MAX // 2)]
