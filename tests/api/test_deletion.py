@@ -154,6 +154,29 @@ def test_restored_queue_can_be_deleted_and_restored_again(owner: Caller) -> None
     assert [one.state for one in Queue.objects.all()] == ["active"]
 
 
+def test_message_that_outlived_one_deletion_outlives_the_next(owner: Caller, scripted: ScriptedStorage) -> None:
+    """A message may have waited while its queue was kept before: that time counts again."""
+    for _ in range(2):
+        queue_id = deleted(owner)
+        days_pass(1)
+        assert owner.request("POST", f"/v1/deleted-queues/{queue_id}/restoration").status_code == 200
+    assert round(scripted.configs[1].retention_ms / DAY_MS, 3) == 6
+
+
+def test_queue_that_was_restored_and_deleted_for_good_makes_no_partitions_again(
+    owner: Caller, scripted: ScriptedStorage
+) -> None:
+    queue_id = deleted(owner)
+    assert owner.request("POST", f"/v1/deleted-queues/{queue_id}/restoration").status_code == 200
+    owner.request("PATCH", "/v1/account", {"deletion_grace_days": 0})
+    assert owner.request("DELETE", "/v1/queues/orders").status_code == 202
+    assert (Queue.objects.get().state, scripted.partitions) == ("deleted", {})
+    # As a row of before has it.
+    Queue.objects.update(retention_extra_until=timezone.now() - timedelta(days=5))
+    resync()
+    assert (Queue.objects.get().state, scripted.partitions, keeping.end_due_extensions()) == ("deleted", {}, 0)
+
+
 def test_name_is_free_while_its_queue_is_kept(owner: Caller) -> None:
     queue_id = deleted(owner)
     days_pass(1)
