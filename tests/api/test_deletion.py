@@ -16,6 +16,7 @@ from api.accounts.models import AccessKey, Account
 from api.audit.actions import OPERATOR
 from api.audit.models import AuditEntry
 from api.encryption.shredding import shred_account
+from api.iam.actions import keys
 from api.metadata.rows import QUEUE, queue_record
 from api.queues import keeping
 from api.queues.models import DataKeyGrant, Queue, QueueDataKey
@@ -54,6 +55,12 @@ def deleted(owner: Caller, name: str = "orders", query: str = "") -> str:
     assert (answer.status_code, answer.json()["state"]) == (202, "kept")
     queue_id: str = answer.json()["queue_id"]
     return queue_id
+
+
+def restricted(owner: Caller, action: str) -> Caller:
+    policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": action, "Resource": "*"}]}
+    made = keys.make_key(OPERATOR, owner.account_id, keys.KeySpec("k", policy=json.dumps(policy)))
+    return Caller(owner.account_id, made.key.access_key_id)
 
 
 def days_pass(days: float) -> None:
@@ -234,6 +241,15 @@ def test_deleted_queue_of_another_account_is_not_found(owner: Caller) -> None:
     assert other.request("DELETE", f"/v1/deleted-queues/{queue_id}").status_code == 404
     assert other.request("GET", "/v1/deleted-queues").json()["queues"] == []
     assert Queue.objects.get().state == "kept"
+
+
+def test_right_to_a_queue_is_asked_before_it_is_deleted_too(owner: Caller) -> None:
+    """A call that overtakes the deletion of the queue is no way around the right."""
+    queue_id = owner.request("GET", "/v1/queues/orders").json()["queue_id"]
+    key = restricted(owner, "sqs:GetQueueAttributes")
+    assert code(key.request("DELETE", f"/v1/deleted-queues/{queue_id}")) == (403, "access-denied")
+    assert code(key.request("POST", f"/v1/deleted-queues/{queue_id}/restoration")) == (403, "access-denied")
+    assert owner.request("DELETE", f"/v1/deleted-queues/{queue_id}").status_code == 404
 
 
 def test_keys_are_shredded_after_the_grace_only(owner: Caller) -> None:
