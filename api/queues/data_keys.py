@@ -1,7 +1,7 @@
 """Data keys of queues: made with the queue, and replaced when enough messages were sealed under them.
 
 Every message gets a random nonce of 96 bits. After 2^32 messages under one key the chance that two are the same is
-2^-33, and NIST SP 800-38D allows no more messages. Front ends tell their counts late, and lose some, so a key is
+2^-33, which is the limit that NIST SP 800-38D sets. Front ends tell their counts late, and lose some, so a key is
 replaced at DATA_KEY_MESSAGES_MAX, half of that. Older keys stay: messages may need them.
 """
 

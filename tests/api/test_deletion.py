@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import uuid
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.db.models import F
 from django.utils import timezone
 
 from api.accounts.models import AccessKey, Account
@@ -20,6 +22,7 @@ from api.iam.actions import keys
 from api.metadata.rows import QUEUE, queue_record
 from api.queues import keeping
 from api.queues.models import DataKeyGrant, Queue, QueueDataKey
+from api.queues.retrying import retry_queue
 from frontend.metadata.records import QueueRecord
 from storage_nodes.limits import RETENTION_MS_MAX
 from tests.support.control_plane import Caller, new_caller
@@ -270,6 +273,24 @@ def test_sources_lose_their_dead_letter_queue_and_have_it_back(owner: Caller, sc
     assert scripted.configs[1].max_receives == 0
     assert owner.request("POST", f"/v1/deleted-queues/{queue_id}/restoration").status_code == 200
     assert (scripted.configs[1].max_receives, scripted.configs[1].dead_letter_partition) == (3, 2)
+
+
+def test_operator_retries_all_pending_work_of_a_name(owner: Caller) -> None:
+    deleted(owner)
+    days_pass(1)
+    owner.request("POST", "/v1/queues", {"name": "orders"})
+    assert not retry_queue(OPERATOR, owner.account_id, "orders")
+    later = timezone.now() + timedelta(hours=1)
+    Queue.objects.update(generation=F("generation") + 1, next_attempt_at=later)
+    other = new_caller("other")
+    assert not retry_queue(OPERATOR, other.account_id, "orders")
+    Queue.objects.filter(state="active").update(claim=uuid.uuid4())
+    assert retry_queue(OPERATOR, owner.account_id, "orders")
+    found = {one.state: one.next_attempt_at < later for one in Queue.objects.all()}
+    assert found == {"kept": True, "active": False}, "a worker is at the other one"
+    Queue.objects.update(claim=None, next_attempt_at=later)
+    assert retry_queue(OPERATOR, owner.account_id, "orders")
+    assert not Queue.objects.filter(next_attempt_at=later).exists()
 
 
 def test_queue_in_creation_is_not_kept(owner: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
