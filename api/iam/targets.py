@@ -91,12 +91,12 @@ def _restored_queue(account_id: str, request: Request, path: Mapping[str, Any]) 
         return None
     asked = RestorationSerializer(data=request.data)
     name = asked.validated_data["name"] if asked.is_valid() else ""
-    return Targets(queue.name, (name or queue.name,))
+    return Targets(queue.name, (name or queue.name,), queue_id=queue.uuid)
 
 
 def _ended_queue(account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
     queue = queue_of_id(account_id, path["queue_id"])
-    return None if queue is None else Targets(queue.name)
+    return None if queue is None else Targets(queue.name, queue_id=queue.uuid)
 
 
 _READERS: Mapping[str, Callable[[str, Request, Mapping[str, Any]], Targets | None]] = {

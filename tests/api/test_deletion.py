@@ -60,8 +60,9 @@ def deleted(owner: Caller, name: str = "orders", query: str = "") -> str:
     return queue_id
 
 
-def restricted(owner: Caller, action: str) -> Caller:
-    policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": action, "Resource": "*"}]}
+def restricted(owner: Caller, action: str, **more: Any) -> Caller:
+    statement = {"Effect": "Allow", "Action": action, "Resource": "*", **more}
+    policy = {"Version": "2012-10-17", "Statement": [statement]}
     made = keys.make_key(OPERATOR, owner.account_id, keys.KeySpec("k", policy=json.dumps(policy)))
     return Caller(owner.account_id, made.key.access_key_id)
 
@@ -253,6 +254,18 @@ def test_right_to_a_queue_is_asked_before_it_is_deleted_too(owner: Caller) -> No
     assert code(key.request("DELETE", f"/v1/deleted-queues/{queue_id}")) == (403, "access-denied")
     assert code(key.request("POST", f"/v1/deleted-queues/{queue_id}/restoration")) == (403, "access-denied")
     assert owner.request("DELETE", f"/v1/deleted-queues/{queue_id}").status_code == 404
+
+
+def test_tags_of_the_deleted_queue_are_weighed_and_not_those_of_the_next_one_of_its_name(owner: Caller) -> None:
+    owner.sqs("TagQueue", QueueName="orders", Tags={"team": "a"})
+    queue_id = deleted(owner)
+    days_pass(1)
+    owner.request("POST", "/v1/queues", {"name": "orders", "tags": {"team": "b"}})
+    of_a, of_b = (
+        restricted(owner, "*", Condition={"StringEquals": {"aws:ResourceTag/team": team}}) for team in ("a", "b")
+    )
+    assert code(of_b.request("DELETE", f"/v1/deleted-queues/{queue_id}")) == (403, "access-denied")
+    assert of_a.request("DELETE", f"/v1/deleted-queues/{queue_id}").status_code == 202
 
 
 def test_keys_are_shredded_after_the_grace_only(owner: Caller) -> None:
