@@ -16,7 +16,7 @@ from api.audit.refusals import Refusal, note_refusals
 from api.iam.errors import AccessDenied
 from api.iam.selectors import KeyRightsFound, key_rights, member_rights
 from api.internal.principal import ForwardedPrincipal
-from api.queues.selectors import queue_of
+from api.queues.selectors import queue_of, queue_of_id
 from api.settings.environment import environment
 from frontend.authn.page_pass import PERSON_PREFIX
 from frontend.authn.rights import Rights
@@ -31,7 +31,8 @@ _OF_THE_ACCOUNT = frozenset((Target.ALL_QUEUES, Target.ACCOUNT))
 
 class Targets(NamedTuple):
     """What an operation is about: names of queues of the account, the name or id of something else, tags that it sets
-    (`tags` and their keys) or takes away (keys alone), the id of the encryption key that it gives the queue."""
+    (`tags` and their keys) or takes away (keys alone), the id of the encryption key that it gives the queue. `queue_id`
+    is given for a deleted queue: another one may have its name, with tags and a policy of its own."""
 
     queue: str = ""
     destinations: tuple[str, ...] = ()
@@ -39,6 +40,7 @@ class Targets(NamedTuple):
     tags: Tags = NO_TAGS
     tag_keys: tuple[str, ...] = ()
     encryption_key: str = ""
+    queue_id: uuid.UUID | None = None
 
 
 def require(principal: ForwardedPrincipal, demands: Sequence[Demand], targets: Targets) -> None:
@@ -67,13 +69,14 @@ def _refused(
     principal: ForwardedPrincipal, rights: Rights | None, demands: Sequence[Demand], targets: Targets
 ) -> Iterator[_Refused]:
     """What is not allowed, in the order in which it is asked for."""
-    sides: dict[str, _QueueSide] = {}
+    sides: dict[tuple[str, uuid.UUID | None], _QueueSide] = {}
     for demand in demands:
         if is_made(demand, targets):
             for name in names_of(demand, targets):
                 side = _NO_QUEUE
                 if demand.target in _OF_QUEUES:
-                    side = sides[name] = sides.get(name) or _queue_side(principal.account_id, name)
+                    which = (name, targets.queue_id if demand.target is Target.QUEUE else None)
+                    side = sides[which] = sides.get(which) or _queue_side(principal.account_id, *which)
                 if rights is not None or side.policy is not NO_POLICY:
                     refused = _weigh(principal, rights, demand, name, side, targets)
                     if refused is not None:
@@ -147,8 +150,8 @@ def names_of(demand: Demand, targets: Targets) -> tuple[str, ...]:
     return ("",) if demand.target in _OF_THE_ACCOUNT else (targets.item,)
 
 
-def _queue_side(account_id: str, name: str) -> _QueueSide:
-    queue = queue_of(account_id, name)
+def _queue_side(account_id: str, name: str, queue_id: uuid.UUID | None) -> _QueueSide:
+    queue = queue_of(account_id, name) if queue_id is None else queue_of_id(account_id, queue_id)
     if queue is None:
         return _NO_QUEUE
     text = queue.attributes.get("Policy")

@@ -20,7 +20,7 @@ from api.iam.authorisation import Targets
 from api.queues import moves
 from api.queues.attributes import parse_arn
 from api.queues.deleted_serializers import RestorationSerializer
-from api.queues.selectors import dead_letter_sources_of, deleted_queue_of
+from api.queues.selectors import dead_letter_sources_of, queue_of_id
 from api.queues.serializers import MoveRequestSerializer, QueueRequestSerializer, QueueSettingsSerializer
 from frontend.queues.encryption import KMS_KEY, names_customer_key
 
@@ -29,8 +29,8 @@ ITEMS = ("access_key_id", "policy", "group", "encryption_key")
 
 
 def targets_of(operation: str, account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
-    """`path` is what the address names. None: the body, which would say, does not
-    validate, or nothing is there that the path names."""
+    """`path` is what the address names. None: the body, which would say, does not validate, or no queue ever had the id
+    of the path."""
     read = _READERS.get(operation)
     if read is not None:
         return read(account_id, request, path)
@@ -86,17 +86,17 @@ def _resumed_move(account_id: str, request: Request, path: Mapping[str, Any]) ->
 
 
 def _restored_queue(account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
-    queue = deleted_queue_of(account_id, path["queue_id"])
+    queue = queue_of_id(account_id, path["queue_id"])
     if queue is None:
         return None
     asked = RestorationSerializer(data=request.data)
     name = asked.validated_data["name"] if asked.is_valid() else ""
-    return Targets(queue.name, (name or queue.name,))
+    return Targets(queue.name, (name or queue.name,), queue_id=queue.uuid)
 
 
 def _ended_queue(account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
-    queue = deleted_queue_of(account_id, path["queue_id"])
-    return None if queue is None else Targets(queue.name)
+    queue = queue_of_id(account_id, path["queue_id"])
+    return None if queue is None else Targets(queue.name, queue_id=queue.uuid)
 
 
 _READERS: Mapping[str, Callable[[str, Request, Mapping[str, Any]], Targets | None]] = {

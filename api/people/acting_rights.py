@@ -1,7 +1,8 @@
 """What an operator who acts as a member may not do, whatever the member may.
 
 Nothing that outlasts the visit: no keys, no rights for people, keys, groups or other accounts. Nothing that destroys
-for good what the account could not bring back by itself.
+for good what the account chose to keep, no export of the trail, and no change of the account's settings, which guard
+its queues: an operator has commands for these, and the trail says then that the operator did it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ DENIED = (
     Act.CLOSE_ACCOUNT,
     Act.MANAGE_OWNERS,
     Act.MANAGE_MEMBERS,
+    Act.CONFIGURE_ACCOUNT,
+    "penstock:EndDeletedQueue",
+    "penstock:ExportAuditEntries",
     "penstock:CreateKey",
     "penstock:RotateKey",
     "penstock:UpdateKey",

@@ -177,6 +177,7 @@ def delete_queue(actor: Actor, account_id: str, name: str, shred: bool = False, 
         keep(queue, timedelta(days=account.deletion_grace_days), shred)
     else:
         queue.state = QueueStatus.DELETING
+        queue.retention_extra_until = None
     queue.save()
     kept_until = {} if queue.kept_until is None else {"kept_until": queue.kept_until.isoformat()}
     record(actor, account_id, "queue.delete", f"queue:{name}", uuid=str(queue.uuid), shred=shred, **kept_until)

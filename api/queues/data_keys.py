@@ -1,7 +1,7 @@
 """Data keys of queues: made with the queue, and replaced when enough messages were sealed under them.
 
 Every message gets a random nonce of 96 bits. After 2^32 messages under one key the chance that two are the same is
-2^-33, and NIST SP 800-38D allows no more messages. Front ends tell their counts late, and lose some, so a key is
+2^-33, which is the limit that NIST SP 800-38D sets. Front ends tell their counts late, and lose some, so a key is
 replaced at DATA_KEY_MESSAGES_MAX, half of that. Older keys stay: messages may need them.
 """
 
@@ -11,16 +11,19 @@ import uuid
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import structlog
 from django.db import connection, transaction
 
 from api import limits
 from api.accounts.models import Account
 from api.audit.actions import LIFECYCLE, record
 from api.changes import next_data_key_version, next_version
+from api.queues.attributes import QueueProblem
 from api.queues.models import Queue, QueueDataKey
 from api.queues.redrive import LIVE, announce_queue, grant_keys
 from api.secrets import keyring
 
+_log = structlog.get_logger(__name__)
 # Rows are locked in one order: two front ends do not wait for each other in a circle.
 _NOTE = """
 WITH used AS (
@@ -50,13 +53,23 @@ def note_data_key_uses(uses: Sequence[DataKeyUse]) -> int:
         cursor.execute(_NOTE, columns)
         used = cursor.fetchall()
     full = {queue_id for queue_id, sealed in used if sealed >= limits.DATA_KEY_MESSAGES_MAX}
-    return sum(replace_data_key(queue_id) for queue_id in sorted(full))
+    return sum(_replaced(queue_id) for queue_id in sorted(full))
+
+
+def _replaced(queue_id: int) -> bool:
+    try:
+        return replace_data_key(queue_id)
+    except QueueProblem as problem:
+        # A dead-letter queue holds as many keys as it may. The report is not refused for that: it would be told again.
+        _log.error("data_key_not_replaced", queue=queue_id, reason=problem.code)
+        return False
 
 
 @transaction.atomic
 def replace_data_key(queue_id: int) -> bool:
     """From the announcement on front ends seal under a new version; one that has not heard of it asks when it is given
-    such a message. False: it was replaced before, or the queue goes."""
+    such a message. False: it was replaced before, or the queue goes. Raises QueueProblem where a dead-letter queue can
+    hold no further key."""
     account = Account.objects.select_for_update().get(queues__pk=queue_id)
     queue = Queue.objects.select_for_update().filter(pk=queue_id, state__in=LIVE).first()
     if queue is None:

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from api import clock, limits
 from api.accounts.models import Account
@@ -63,9 +64,9 @@ def restore_queue(actor: Actor, account_id: str, queue_uuid: uuid.UUID, name: st
     former, queue.name = queue.name, name or queue.name
     _check_name(queue, former)
     now = clock.now()
-    assert queue.deleted_at is not None
-    kept = now - queue.deleted_at
-    queue.retention_extra_ms = kept // timedelta(milliseconds=1)
+    assert queue.kept_until is not None
+    # Of the grace only what was used; what an earlier restore had left stays, for its messages may still be there.
+    queue.retention_extra_ms -= (queue.kept_until - now) // timedelta(milliseconds=1)
     queue.retention_extra_until = now + timedelta(seconds=int(queue.attributes["MessageRetentionPeriod"]))
     queue.deleted_at, queue.kept_until, queue.shreds = None, None, False
     queue.modified_at = now
@@ -112,18 +113,23 @@ def let_go_all(actor: Actor, account_id: str) -> None:
 
 def end_due_extensions() -> int:
     """Gives restored queues their own retention back, when no message from before can be left. How many."""
-    due = Queue.objects.filter(retention_extra_until__lte=clock.now()).values_list("pk", flat=True)
+    due = _restored().filter(retention_extra_until__lte=clock.now()).values_list("pk", flat=True)
     ended = 0
     for queue_id in list(due[: limits.KEPT_ENDED_AT_ONCE_MAX]):
         with transaction.atomic():
-            queue = Queue.objects.select_for_update().get(pk=queue_id)
             now = clock.now()
-            if queue.retention_extra_until is not None and queue.retention_extra_until <= now:
+            queue = _restored().select_for_update().filter(pk=queue_id, retention_extra_until__lte=now).first()
+            if queue is not None:
                 queue.retention_extra_ms, queue.retention_extra_until = 0, None
-                _change_state(queue, QueueStatus(queue.state), now)
+                _change_state(queue, QueueStatus.ACTIVE, now)
                 transaction.on_commit(partial(send_hint, Hint.CONFIGURE_QUEUE, queue.pk))
                 ended += 1
     return ended
+
+
+def _restored() -> QuerySet[Queue]:
+    """Not those that were deleted since: a new generation of theirs would make partitions again."""
+    return Queue.objects.filter(state=QueueStatus.ACTIVE)
 
 
 def _let_go(actor: Actor, queue: Queue) -> None:

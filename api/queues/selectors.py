@@ -102,8 +102,9 @@ def deleted_queues_of(account_id: str, after: int, limit: int) -> list[Queue]:
     return list(rows.order_by("pk")[:limit])
 
 
-def deleted_queue_of(account_id: str, queue_uuid: UUID) -> Queue | None:
-    return Queue.objects.filter(account_id=account_id, uuid=queue_uuid, state=QueueStatus.KEPT).first()
+def queue_of_id(account_id: str, queue_uuid: UUID) -> Queue | None:
+    """In whatever state: one that is live when rights are weighed may be deleted and kept when the call is made."""
+    return Queue.objects.filter(account_id=account_id, uuid=queue_uuid).first()
 
 
 class PendingQueue(NamedTuple):

@@ -29,9 +29,9 @@ _OPERATIONS = {
 }
 _DONE = {
     "add": "The person is in the group, and has its policies.",
-    "remove": "The person is out of the group, and has its policies no more.",
+    "remove": "The person is out of the group and no longer has its policies.",
     "attach": "All members of the group have the policy.",
-    "detach": "The group gives this policy no more.",
+    "detach": "The group no longer gives this policy.",
 }
 
 

@@ -44,7 +44,7 @@ _OPERATIONS = {
 }
 _DONE = {
     "attach": "The policy counts from now on. The key may do what its policies allow, and nothing else.",
-    "detach": "The policy counts no more.",
+    "detach": "The policy no longer counts.",
     "put": "The policy is in force.",
     "remove": "The policy of the key is gone.",
     "tag": "The tags are changed.",

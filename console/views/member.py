@@ -37,7 +37,7 @@ def change_policies(request: HttpRequest, visit: AccountVisit, person_id: uuid.U
         act(visit.actor, visit.account_id, person_id, name)
     except IamError as error:
         return _page(request, visit, person_id, error)
-    text = "The policy counts from now on." if what == "attach" else "The policy counts no more."
+    text = "The policy counts from now on." if what == "attach" else "The policy no longer counts."
     return told(f"/console/a/{visit.account_id}/people/{person_id}", text)
 
 

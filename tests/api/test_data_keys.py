@@ -71,6 +71,19 @@ def test_queue_that_goes_gets_no_key(owner: Caller, monkeypatch: pytest.MonkeyPa
     assert QueueDataKey.objects.filter(queue=queue).count() == 1
 
 
+def test_report_counts_where_a_key_cannot_be_replaced(owner: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report that is refused is told again, and counted twice. The dead letters must stay readable."""
+    monkeypatch.setattr(limits, "KEY_GRANTS_MAX", 1)
+    queue = Queue.objects.get(name="orders")
+    (first,) = versions(queue)
+    tell(queue, first, limits.DATA_KEY_MESSAGES_MAX)
+    assert versions(queue) == [first]
+    assert queue.data_keys.get().sealed == limits.DATA_KEY_MESSAGES_MAX
+    monkeypatch.undo()
+    tell(queue, first, 1)
+    assert len(versions(queue)) == 2
+
+
 def test_report_of_sealed_messages_is_read_strictly(owner: Caller) -> None:
     for bad in ([["x", 1, 1]], [[uuid.uuid4().hex, -1, 1]], [[uuid.uuid4().hex, 1]], {"a": 1}):
         assert FRONT_END.request("POST", "/internal/data-keys/used", {"uses": bad}).status_code == 400

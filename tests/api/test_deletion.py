@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import io
 import json
+import uuid
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.db.models import F
 from django.utils import timezone
 
 from api.accounts.models import AccessKey, Account
 from api.audit.actions import OPERATOR
 from api.audit.models import AuditEntry
 from api.encryption.shredding import shred_account
+from api.iam.actions import keys
 from api.metadata.rows import QUEUE, queue_record
 from api.queues import keeping
 from api.queues.models import DataKeyGrant, Queue, QueueDataKey
+from api.queues.retrying import retry_queue
 from frontend.metadata.records import QueueRecord
 from storage_nodes.limits import RETENTION_MS_MAX
 from tests.support.control_plane import Caller, new_caller
@@ -54,6 +58,13 @@ def deleted(owner: Caller, name: str = "orders", query: str = "") -> str:
     assert (answer.status_code, answer.json()["state"]) == (202, "kept")
     queue_id: str = answer.json()["queue_id"]
     return queue_id
+
+
+def restricted(owner: Caller, action: str, **more: Any) -> Caller:
+    statement = {"Effect": "Allow", "Action": action, "Resource": "*", **more}
+    policy = {"Version": "2012-10-17", "Statement": [statement]}
+    made = keys.make_key(OPERATOR, owner.account_id, keys.KeySpec("k", policy=json.dumps(policy)))
+    return Caller(owner.account_id, made.key.access_key_id)
 
 
 def days_pass(days: float) -> None:
@@ -154,6 +165,29 @@ def test_restored_queue_can_be_deleted_and_restored_again(owner: Caller) -> None
     assert [one.state for one in Queue.objects.all()] == ["active"]
 
 
+def test_message_that_outlived_one_deletion_outlives_the_next(owner: Caller, scripted: ScriptedStorage) -> None:
+    """A message may have waited while its queue was kept before: that time counts again."""
+    for _ in range(2):
+        queue_id = deleted(owner)
+        days_pass(1)
+        assert owner.request("POST", f"/v1/deleted-queues/{queue_id}/restoration").status_code == 200
+    assert round(scripted.configs[1].retention_ms / DAY_MS, 3) == 6
+
+
+def test_queue_that_was_restored_and_deleted_for_good_makes_no_partitions_again(
+    owner: Caller, scripted: ScriptedStorage
+) -> None:
+    queue_id = deleted(owner)
+    assert owner.request("POST", f"/v1/deleted-queues/{queue_id}/restoration").status_code == 200
+    owner.request("PATCH", "/v1/account", {"deletion_grace_days": 0})
+    assert owner.request("DELETE", "/v1/queues/orders").status_code == 202
+    assert (Queue.objects.get().state, scripted.partitions) == ("deleted", {})
+    # As a row of before has it.
+    Queue.objects.update(retention_extra_until=timezone.now() - timedelta(days=5))
+    resync()
+    assert (Queue.objects.get().state, scripted.partitions, keeping.end_due_extensions()) == ("deleted", {}, 0)
+
+
 def test_name_is_free_while_its_queue_is_kept(owner: Caller) -> None:
     queue_id = deleted(owner)
     days_pass(1)
@@ -213,6 +247,27 @@ def test_deleted_queue_of_another_account_is_not_found(owner: Caller) -> None:
     assert Queue.objects.get().state == "kept"
 
 
+def test_right_to_a_queue_is_asked_before_it_is_deleted_too(owner: Caller) -> None:
+    """A call that overtakes the deletion of the queue is no way around the right."""
+    queue_id = owner.request("GET", "/v1/queues/orders").json()["queue_id"]
+    key = restricted(owner, "sqs:GetQueueAttributes")
+    assert code(key.request("DELETE", f"/v1/deleted-queues/{queue_id}")) == (403, "access-denied")
+    assert code(key.request("POST", f"/v1/deleted-queues/{queue_id}/restoration")) == (403, "access-denied")
+    assert owner.request("DELETE", f"/v1/deleted-queues/{queue_id}").status_code == 404
+
+
+def test_tags_of_the_deleted_queue_are_weighed_and_not_those_of_the_next_one_of_its_name(owner: Caller) -> None:
+    owner.sqs("TagQueue", QueueName="orders", Tags={"team": "a"})
+    queue_id = deleted(owner)
+    days_pass(1)
+    owner.request("POST", "/v1/queues", {"name": "orders", "tags": {"team": "b"}})
+    of_a, of_b = (
+        restricted(owner, "*", Condition={"StringEquals": {"aws:ResourceTag/team": team}}) for team in ("a", "b")
+    )
+    assert code(of_b.request("DELETE", f"/v1/deleted-queues/{queue_id}")) == (403, "access-denied")
+    assert of_a.request("DELETE", f"/v1/deleted-queues/{queue_id}").status_code == 202
+
+
 def test_keys_are_shredded_after_the_grace_only(owner: Caller) -> None:
     owner.request("POST", "/v1/queues", {"name": "dead"})
     owner.request("PATCH", "/v1/queues/orders", {"dead_letter_queue": {"name": "dead"}})
@@ -231,6 +286,24 @@ def test_sources_lose_their_dead_letter_queue_and_have_it_back(owner: Caller, sc
     assert scripted.configs[1].max_receives == 0
     assert owner.request("POST", f"/v1/deleted-queues/{queue_id}/restoration").status_code == 200
     assert (scripted.configs[1].max_receives, scripted.configs[1].dead_letter_partition) == (3, 2)
+
+
+def test_operator_retries_all_pending_work_of_a_name(owner: Caller) -> None:
+    deleted(owner)
+    days_pass(1)
+    owner.request("POST", "/v1/queues", {"name": "orders"})
+    assert not retry_queue(OPERATOR, owner.account_id, "orders")
+    later = timezone.now() + timedelta(hours=1)
+    Queue.objects.update(generation=F("generation") + 1, next_attempt_at=later)
+    other = new_caller("other")
+    assert not retry_queue(OPERATOR, other.account_id, "orders")
+    Queue.objects.filter(state="active").update(claim=uuid.uuid4())
+    assert retry_queue(OPERATOR, owner.account_id, "orders")
+    found = {one.state: one.next_attempt_at < later for one in Queue.objects.all()}
+    assert found == {"kept": True, "active": False}, "a worker is at the other one"
+    Queue.objects.update(claim=None, next_attempt_at=later)
+    assert retry_queue(OPERATOR, owner.account_id, "orders")
+    assert not Queue.objects.filter(next_attempt_at=later).exists()
 
 
 def test_queue_in_creation_is_not_kept(owner: Caller, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,7 @@ def test_nothing_that_outlasts_the_visit_can_be_done(ann: Browser, operator: Bro
         ("groups", {"name": "mine"}),
         ("queues/orders/access", {"as": "json", "policy": "{}"}),
         ("queues/orders/access", {"label": "x", "accounts": "123456789012", "actions": "SendMessage"}),
+        ("settings", {"auto_create": "true"}),
         ("close", {"typed": ann.account_id}),
     ):
         answer = operator.post(ann.at(path), form, ann.at("queues"))
@@ -117,6 +118,21 @@ def test_nothing_that_outlasts_the_visit_can_be_done(ann: Browser, operator: Bro
     assert AccountMembership.objects.get(account_id=ann.account_id, person_id=person_id(guest)).role == "reader"
     for offered in ("Make a key", "New policy"):
         assert offered not in operator.get(ann.at("keys")).content.decode(), offered
+
+
+def test_what_was_deleted_is_not_ended_and_the_trail_not_exported(ann: Browser) -> None:
+    from api.iam.authorisation import Targets
+    from api.iam.member_rights import MemberRights
+    from api.people.acting_rights import acting_policy
+    from api.people.models import AccountMembership
+
+    owner = AccountMembership.objects.get(account_id=ann.account_id)
+    targets = Targets("orders", ("orders",))
+    for operation in ("deleted_queues.end", "audit.export", "account.update"):
+        assert MemberRights(owner, "", True).may(operation, targets), operation
+        assert not MemberRights(owner, "", True, [acting_policy()]).may(operation, targets), operation
+    for operation in ("deleted_queues.restore", "audit.list", "account.get"):
+        assert MemberRights(owner, "", True, [acting_policy()]).may(operation, targets), operation
 
 
 def test_act_ends_by_time_with_the_session_and_with_the_office(ann: Browser, operator: Browser) -> None:

@@ -31,7 +31,7 @@ from api.billing.pricing.money import nanos_per_minor
 from api.billing.pricing.periods import BillingPeriod, period_of
 from api.people.email import normal_email
 from api.people.errors import PeopleError
-from api.queues.models import Queue
+from api.queues.models import GONE, Queue
 from api.quotas.actions import resume_sending, stop_sending
 from api.quotas.selectors import holder_of
 
@@ -196,7 +196,9 @@ def _check(account_id: str, name: str, spec: BudgetSpec) -> UUID | None:
         return None
     if spec.stops_sending:
         raise invalid("a budget of one queue alerts; only a budget of the account stops sending")
-    queue = Queue.objects.filter(account_id=account_id, name=spec.queue_name).order_by("-created_at").first()
+    # Deleted queues of this name may be younger than the one that has it: a restored queue is older than they are.
+    of_this_name = Queue.objects.filter(account_id=account_id, name=spec.queue_name)
+    queue = of_this_name.exclude(state__in=GONE).first() or of_this_name.order_by("-deleted_at").first()
     if queue is None:
         raise not_found()
     return queue.uuid

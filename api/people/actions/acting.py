@@ -1,6 +1,7 @@
 """An operator acts as a member of an account: for a while, for a reason, in one session.
 
-The trail of the account tells the beginning and the end, and has both names in every entry between them.
+The trail of the account tells the beginning, with the time at which the visit is over at the latest, and the end where
+the operator ends it before. Every entry between them has both names.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def begin_acting(
     member = members.filter(account_id=account_id, person_id=person_id).first()
     if member is None:
         raise not_found()
+    PersonSession.objects.select_for_update().get(pk=session.pk)  # two that begin at once are one after the other
     _end(origin, session)
     visit = ActingVisit.objects.create(
         session=session,

@@ -20,6 +20,7 @@ from api.billing.pricing.periods import BillingPeriod
 from api.billing.settling import UsageRow
 from api.billing.work_notes import FailureSubject, Work
 from api.models import FeedChange
+from api.queues.models import Queue
 from api.quotas.actions import stop_sending
 from api.quotas.selectors import holder_of
 from api.settings.environment import BILLING_INTERVAL, billing_interval_s
@@ -171,6 +172,17 @@ def test_budget_of_a_queue_counts_that_queue_and_stops_nothing(account: str) -> 
     assert [event[:2] for event in events(account)] == [("alert", 50)]
     with pytest.raises(BillingError, match="only a budget of the account"):
         put_budget(OPERATOR, account, "orders", spec(queue_name="orders", stops_sending=True))
+
+
+def test_budget_of_a_name_is_that_of_the_queue_that_has_it(account: str) -> None:
+    """A queue that was restored is older than the one of its name that was made and deleted between."""
+    restored, between = make_queue(account, "orders"), make_queue(account, "dead")
+    Queue.objects.filter(uuid=between).update(name="orders", state="kept", deleted_at=NOW.start, kept_until=NOW.start)
+    put_budget(OPERATOR, account, "orders", spec(queue_name="orders"))
+    assert SpendingBudget.objects.get().queue_uuid == restored
+    Queue.objects.filter(uuid=restored).update(state="deleted", deleted_at=NOW.end)
+    put_budget(OPERATOR, account, "orders", spec(queue_name="orders"))
+    assert SpendingBudget.objects.get().queue_uuid == restored, "of several that are gone the one that went last"
 
 
 @pytest.mark.parametrize(

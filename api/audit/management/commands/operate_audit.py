@@ -38,8 +38,8 @@ class Command(BaseCommand):
 
 def _export(account: str, form: str) -> str:
     account_id = account_named(account).id
-    entries = entries_after(account_id, 0, limits.AUDIT_EXPORT_ENTRIES_MAX)
-    while len(page := entries_after(account_id, entries[-1].pk if entries else 0, limits.AUDIT_EXPORT_ENTRIES_MAX)):
+    entries: list[AuditEntry] = []
+    while page := entries_after(account_id, entries[-1].pk if entries else 0, limits.AUDIT_EXPORT_ENTRIES_MAX):
         entries += page
     with transaction.atomic():
         record(OPERATOR, account_id, "audit.export", f"account:{account_id}", entries=len(entries), form=form)
