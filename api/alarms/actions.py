@@ -29,7 +29,7 @@ from api.series.reading import SeriesError, check_query
 ALARMS = Actor("alarms")
 # One part of a path.
 _NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
-MUTED, TOO_MANY = "muted", "too many mails"
+MUTED, TOO_MANY, REFUSED = "muted", "too many mails", "refused by the mail server"
 
 
 class AlarmSpec(NamedTuple):
@@ -116,6 +116,11 @@ def note_values(alarm_id: int, end: datetime, values: Sequence[float | None], no
 
 def note_mailed(event_id: int) -> None:
     AlarmEvent.objects.filter(pk=event_id, mailed_at=None).update(mailed_at=clock.now())
+
+
+def give_up_mail(event_id: int) -> None:
+    rows = AlarmEvent.objects.filter(pk=event_id, mailed_at=None)
+    rows.update(mailed_at=clock.now(), not_mailed=REFUSED)
 
 
 def remove_old_events(now: datetime) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from smtplib import SMTPRecipientsRefused
 from typing import Any
 
 import pytest
@@ -148,11 +149,37 @@ def test_mail_that_is_not_taken_comes_again(caller: Caller, orders: Queue, monke
 
 
 @pytest.mark.parametrize(
+    ("error", "is_given_up"),
+    [
+        (SMTPRecipientsRefused({"a@example.com": (550, b"no such mailbox")}), True),
+        (SMTPRecipientsRefused({"a@example.com": (450, b"later")}), False),
+        (ValueError("no header"), True),
+    ],
+)
+def test_mail_that_cannot_be_sent_holds_up_no_other_and_is_given_up(
+    caller: Caller, orders: Queue, monkeypatch: pytest.MonkeyPatch, error: Exception, is_given_up: bool
+) -> None:
+    for name in ("one", "two"):
+        put(caller, name)
+    know(clock.now())
+    judge_alarms()
+
+    def fail_first(event: AlarmEvent, queue: str) -> None:
+        if event.alarm_name == "one":
+            raise error
+
+    monkeypatch.setattr("workers.series.alarms.send_alarm_mail", fail_first)
+    assert mail_alarms() == 1
+    event = AlarmEvent.objects.get(alarm_name="one")
+    assert (event.mailed_at is not None, event.not_mailed) == (is_given_up, actions.REFUSED if is_given_up else "")
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         {"queue": "other"}, {"metric": "CPUUtilization"}, {"statistic": "Maximum"}, {"period_s": 90},
         {"period_s": 7200}, {"threshold": "10"}, {"threshold": 1e300}, {"periods": 0}, {"periods": 2, "breaching": 3},
-        {"period_s": 3600, "periods": 25}, {"mail_to": ["no address"]}, {"mail_to": ["a@example.com"] * 11},
+        {"period_s": 3600, "periods": 25}, {"mail_to": ["no address"]}, {"mail_to": ['"\x0bBcc:x"@example.com']}, {"mail_to": ["a@example.com"] * 11},
         {"comparison": "Equal"}, {"webhook": "https://example.com"},
     ],
 )  # fmt: skip
