@@ -22,7 +22,7 @@ from api.alarms.models import AlarmEvent, MetricAlarm
 from api.audit.actions import Actor, record
 from api.people.email import normal_email
 from api.people.errors import PeopleError
-from api.queues.models import Queue, QueueStatus
+from api.queues.models import GONE, Queue
 from api.series.metrics import METRICS, Statistic
 from api.series.reading import SeriesError, check_query
 
@@ -54,7 +54,7 @@ def put_alarm(actor: Actor, account_id: str, name: str, spec: AlarmSpec) -> tupl
     if account is None:
         raise not_found()
     addresses = _check(name, spec)
-    queue = Queue.objects.filter(account_id=account_id, name=spec.queue_name).exclude(state=QueueStatus.DELETED).first()
+    queue = Queue.objects.filter(account_id=account_id, name=spec.queue_name).exclude(state__in=GONE).first()
     if queue is None:
         raise invalid(f"There is no queue {spec.queue_name}.")
     now = clock.now()

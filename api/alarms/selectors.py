@@ -9,7 +9,7 @@ from uuid import UUID
 from api.alarms import limits
 from api.alarms.judging import AlarmState
 from api.alarms.models import AlarmEvent, MetricAlarm
-from api.queues.models import Queue, QueueStatus
+from api.queues.models import GONE, Queue
 from api.series.metrics import METRICS, Statistic
 from api.series.reading import MetricQuery, MetricSpan, SeriesReader, collected_up_to
 
@@ -39,7 +39,7 @@ def alarm_events_of(account_id: str, name: str = "") -> list[AlarmEvent]:
 
 def queue_names(account_id: str, queues: Iterable[UUID]) -> dict[UUID, str]:
     """Of those that are there."""
-    rows = Queue.objects.filter(account_id=account_id, uuid__in=set(queues)).exclude(state=QueueStatus.DELETED)
+    rows = Queue.objects.filter(account_id=account_id, uuid__in=set(queues)).exclude(state__in=GONE)
     return dict(rows.values_list("uuid", "name"))
 
 

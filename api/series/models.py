@@ -49,7 +49,7 @@ class SeriesMark(_Flows):
 
 
 class SeriesQueue(_Flows):
-    """Totals never fall. `looked_at` null: what the queue holds is not known yet."""
+    """Totals never fall. `looked_at` null: the queue was used since, so what it holds is to be asked."""
 
     pk = models.CompositePrimaryKey("account_id", "queue_uuid")
     account_id = models.CharField(max_length=ACCOUNT_ID_DIGITS)

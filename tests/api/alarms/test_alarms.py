@@ -13,7 +13,7 @@ from api import clock
 from api.alarms import actions, limits, selectors
 from api.alarms.models import AlarmEvent, MetricAlarm
 from api.audit.models import AuditEntry
-from api.queues.models import Queue
+from api.queues.models import Queue, QueueStatus
 from api.series.collecting import minute_of
 from api.series.models import SeriesClock, SeriesCoverage, SeriesMinute
 from tests.api.billing.usage import make_queue
@@ -179,7 +179,8 @@ def test_mail_that_cannot_be_sent_holds_up_no_other_and_is_given_up(
     [
         {"queue": "other"}, {"metric": "CPUUtilization"}, {"statistic": "Maximum"}, {"period_s": 90},
         {"period_s": 7200}, {"threshold": "10"}, {"threshold": 1e300}, {"periods": 0}, {"periods": 2, "breaching": 3},
-        {"period_s": 3600, "periods": 25}, {"mail_to": ["no address"]}, {"mail_to": ['"\x0bBcc:x"@example.com']}, {"mail_to": ["a@example.com"] * 11},
+        {"period_s": 3600, "periods": 25}, {"mail_to": ["no address"]}, {"mail_to": ["a@example.com"] * 11},
+        {"mail_to": ['"\x0bBcc:x"@example.com']},
         {"comparison": "Equal"}, {"webhook": "https://example.com"},
     ],
 )  # fmt: skip
@@ -226,3 +227,11 @@ def test_changes_stand_in_the_audit_trail_and_the_history_outlives_the_alarm(cal
     assert len(caller.request("GET", "/v1/alarm-events").json()["events"]) == 1
     actions.remove_old_events(clock.now() + timedelta(days=limits.ALARM_EVENTS_KEPT_DAYS + 1))
     assert not AlarmEvent.objects.exists()
+
+
+def test_alarm_is_set_on_the_queue_that_has_the_name_now(caller: Caller, orders: Queue) -> None:
+    Queue.objects.filter(pk=orders.pk).update(state=QueueStatus.KEPT, kept_until=clock.now())
+    assert put(caller).status_code == 400, "a deleted queue that is kept has no name"
+    live = make_queue(caller.account_id, "orders")
+    assert put(caller).status_code == 201
+    assert MetricAlarm.objects.get().queue_uuid == live
