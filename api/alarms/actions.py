@@ -86,7 +86,7 @@ def delete_alarm(actor: Actor, account_id: str, name: str) -> None:
 
 @transaction.atomic
 def mute_alarm(actor: Actor, account_id: str, name: str, until: datetime | None) -> MetricAlarm:
-    """None: it is not muted any more. Raises AlarmError."""
+    """None: its mails are sent again. Raises AlarmError."""
     now = clock.now()
     if until is not None and not now < until <= now + timedelta(days=limits.ALARM_MUTE_DAYS_MAX):
         raise invalid(f"An alarm is muted until a time to come, within {limits.ALARM_MUTE_DAYS_MAX} days.")
@@ -98,10 +98,13 @@ def mute_alarm(actor: Actor, account_id: str, name: str, until: datetime | None)
 
 
 @transaction.atomic
-def note_values(alarm_id: int, end: datetime, values: Sequence[float | None], now: datetime) -> bool:
-    """Judges the periods that end at `end`. False: the alarm is gone, was changed, or they were judged before."""
-    alarm = MetricAlarm.objects.select_for_update().filter(pk=alarm_id).first()
-    if alarm is None or len(values) != alarm.periods or (alarm.judged_up_to and alarm.judged_up_to >= end):
+def note_values(read_for: MetricAlarm, end: datetime, values: Sequence[float | None], now: datetime) -> bool:
+    """Judges the periods that end at `end`; `read_for`: the alarm as it was when the values were read. False: the alarm
+    is gone, was changed since, or they were judged before."""
+    alarm = MetricAlarm.objects.select_for_update().filter(pk=read_for.pk).first()
+    if alarm is None or alarm.modified_at != read_for.modified_at:
+        return False
+    if alarm.judged_up_to and alarm.judged_up_to >= end:
         return False
     before = AlarmState(alarm.state)
     found = judge(alarm.rule, values, before)

@@ -58,10 +58,12 @@ def alarms_due(until: datetime) -> list[MetricAlarm]:
 
 
 def values_of(alarm: MetricAlarm, until: datetime, now: datetime) -> tuple[datetime, list[float | None]]:
-    """The end of the last period that is over, and the values of the alarm's periods."""
+    """The end of the last period that is over, and the values of the alarm's periods: none of a deleted queue."""
     end_s = int(until.timestamp()) // alarm.period_s * alarm.period_s
     times = range(end_s - alarm.periods * alarm.period_s, end_s, alarm.period_s)
     end = datetime.fromtimestamp(end_s, UTC)
+    if not queue_names(alarm.account_id, [alarm.queue_uuid]):
+        return end, [None] * alarm.periods
     reader = SeriesReader(alarm.account_id, MetricSpan(datetime.fromtimestamp(times[0], UTC), end), now)
     statistic = Statistic(alarm.statistic)
     query = MetricQuery(alarm.queue_uuid, _EVER, METRICS[alarm.metric], statistic, alarm.period_s)

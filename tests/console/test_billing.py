@@ -244,6 +244,7 @@ def test_budget_is_made_stops_sending_is_raised_and_deleted(shop: Browser) -> No
         ({"name": "\0"}, "printable"),
         ({"queue": "orders"}, "only a budget of the account stops"),
         ({"queue": "none", "stops": ""}, "nothing here"),
+        ({"queue": "none\0", "stops": ""}, "nothing here"),
     ],
 )
 def test_budget_that_makes_no_sense_comes_back_with_what_was_typed(

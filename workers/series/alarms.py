@@ -23,7 +23,7 @@ def judge_alarms() -> int:
             break
         try:
             end, values = selectors.values_of(alarm, until, now)
-            judged += actions.note_values(alarm.pk, end, values, now)
+            judged += actions.note_values(alarm, end, values, now)
         except Exception:
             _log.exception("alarm_failed", alarm=alarm.pk)
     return judged

@@ -94,7 +94,7 @@ def test_series_that_stand_still_are_no_data_after_a_while(caller: Caller, order
     assert selectors.judged_until(now + timedelta(seconds=60)) == now, "a look that is late is waited for"
     until = selectors.judged_until(later)
     (alarm,) = selectors.alarms_due(until)
-    actions.note_values(alarm.pk, *selectors.values_of(alarm, until, later), later)
+    actions.note_values(alarm, *selectors.values_of(alarm, until, later), later)
     assert state_of(caller) == "INSUFFICIENT_DATA"
 
 
@@ -104,7 +104,7 @@ def test_period_is_judged_once_whichever_worker_does_it(caller: Caller, orders: 
     know(now)
     alarm, until = MetricAlarm.objects.get(), selectors.judged_until(now)
     end, values = selectors.values_of(alarm, until, now)
-    assert actions.note_values(alarm.pk, end, values, now) and not actions.note_values(alarm.pk, end, [99.0], now)
+    assert actions.note_values(alarm, end, values, now) and not actions.note_values(alarm, end, [99.0], now)
     assert AlarmEvent.objects.count() == 1
 
 
@@ -235,3 +235,25 @@ def test_alarm_is_set_on_the_queue_that_has_the_name_now(caller: Caller, orders:
     live = make_queue(caller.account_id, "orders")
     assert put(caller).status_code == 201
     assert MetricAlarm.objects.get().queue_uuid == live
+
+
+def test_values_that_were_read_for_the_alarm_as_it_was_do_not_judge_the_changed_one(
+    caller: Caller, orders: Queue
+) -> None:
+    put(caller, threshold=1000)
+    now = clock.now()
+    know(now)
+    sent(orders, now, 1, 500)
+    read = MetricAlarm.objects.get()
+    end, values = selectors.values_of(read, selectors.judged_until(now), now)
+    put(caller, metric="NumberOfMessagesDeleted", threshold=10)
+    assert not actions.note_values(read, end, values, now)
+    assert state_of(caller) == "INSUFFICIENT_DATA", "500 were sent, and deletes are asked for now"
+
+
+@pytest.mark.parametrize(("missing", "state"), [("missing", "INSUFFICIENT_DATA"), ("breaching", "ALARM")])
+def test_alarm_of_a_deleted_queue_has_no_values(caller: Caller, orders: Queue, missing: str, state: str) -> None:
+    put(caller, comparison="LessThanThreshold", missing=missing)
+    know(clock.now())
+    Queue.objects.filter(pk=orders.pk).update(state=QueueStatus.KEPT, kept_until=clock.now())
+    assert judge_alarms() == 1 and state_of(caller) == state
