@@ -130,6 +130,9 @@ def test_usage_by_key_outlives_the_hour_that_is_settled(shop: Browser) -> None:
     assert drop_settled() == 5 and drop_settled() == 0
     assert keys_told(shop, "") == []
     assert keys_told(shop, month_name()) == ["AKPSONE,,12,0", "AKPSTWO,,3,0"]
+    for other in (f"queue={queue_uuid(shop)}", f"day={month_hour(0):%Y-%m-%d}"):
+        text = text_of(shop, f"billing/usage?by=key&period={month_name()}&{other}")
+        assert "AKPSONE" in text and "Queue: orders" not in text and "Day: " not in text, "figures are of the account"
 
 
 def keys_told(browser: Browser, period: str) -> list[str]:
