@@ -56,11 +56,14 @@ def usage_asked(request: HttpRequest) -> UsageQuery:
         by = UsageCut.HOUR if day else UsageCut.DAY
     if by == UsageCut.DAY:
         day = None
+    queue = _uuid(given.get("queue", ""))
+    if by == BY_KEY:
+        queue, day = None, None  # keys are known of whole months of the account alone
     meter = given.get("meter", "")
     page = given.get("page", "1")
     number = int(page) if page.isascii() and page.isdigit() and len(page) < 6 else 1
     return UsageQuery(
-        period, str(by), meter if meter in set(UsageMeter) else "", _uuid(given.get("queue", "")), day,
+        period, str(by), meter if meter in set(UsageMeter) else "", queue, day,
         given.get("tag", "").strip().replace("\0", "")[:_TAG_CHARS_MAX], min(max(number, 1), _PAGES_MAX),
     )  # fmt: skip
 

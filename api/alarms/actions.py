@@ -22,14 +22,14 @@ from api.alarms.models import AlarmEvent, MetricAlarm
 from api.audit.actions import Actor, record
 from api.people.email import normal_email
 from api.people.errors import PeopleError
-from api.queues.models import Queue, QueueStatus
+from api.queues.models import GONE, Queue
 from api.series.metrics import METRICS, Statistic
 from api.series.reading import SeriesError, check_query
 
 ALARMS = Actor("alarms")
 # One part of a path.
 _NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
-MUTED, TOO_MANY = "muted", "too many mails"
+MUTED, TOO_MANY, REFUSED = "muted", "too many mails", "refused by the mail server"
 
 
 class AlarmSpec(NamedTuple):
@@ -54,7 +54,7 @@ def put_alarm(actor: Actor, account_id: str, name: str, spec: AlarmSpec) -> tupl
     if account is None:
         raise not_found()
     addresses = _check(name, spec)
-    queue = Queue.objects.filter(account_id=account_id, name=spec.queue_name).exclude(state=QueueStatus.DELETED).first()
+    queue = Queue.objects.filter(account_id=account_id, name=spec.queue_name).exclude(state__in=GONE).first()
     if queue is None:
         raise invalid(f"There is no queue {spec.queue_name}.")
     now = clock.now()
@@ -86,7 +86,7 @@ def delete_alarm(actor: Actor, account_id: str, name: str) -> None:
 
 @transaction.atomic
 def mute_alarm(actor: Actor, account_id: str, name: str, until: datetime | None) -> MetricAlarm:
-    """None: it is not muted any more. Raises AlarmError."""
+    """None: its mails are sent again. Raises AlarmError."""
     now = clock.now()
     if until is not None and not now < until <= now + timedelta(days=limits.ALARM_MUTE_DAYS_MAX):
         raise invalid(f"An alarm is muted until a time to come, within {limits.ALARM_MUTE_DAYS_MAX} days.")
@@ -98,10 +98,13 @@ def mute_alarm(actor: Actor, account_id: str, name: str, until: datetime | None)
 
 
 @transaction.atomic
-def note_values(alarm_id: int, end: datetime, values: Sequence[float | None], now: datetime) -> bool:
-    """Judges the periods that end at `end`. False: the alarm is gone, was changed, or they were judged before."""
-    alarm = MetricAlarm.objects.select_for_update().filter(pk=alarm_id).first()
-    if alarm is None or len(values) != alarm.periods or (alarm.judged_up_to and alarm.judged_up_to >= end):
+def note_values(read_for: MetricAlarm, end: datetime, values: Sequence[float | None], now: datetime) -> bool:
+    """Judges the periods that end at `end`; `read_for`: the alarm as it was when the values were read. False: the alarm
+    is gone, was changed since, or they were judged before."""
+    alarm = MetricAlarm.objects.select_for_update().filter(pk=read_for.pk).first()
+    if alarm is None or alarm.modified_at != read_for.modified_at:
+        return False
+    if alarm.judged_up_to and alarm.judged_up_to >= end:
         return False
     before = AlarmState(alarm.state)
     found = judge(alarm.rule, values, before)
@@ -116,6 +119,11 @@ def note_values(alarm_id: int, end: datetime, values: Sequence[float | None], no
 
 def note_mailed(event_id: int) -> None:
     AlarmEvent.objects.filter(pk=event_id, mailed_at=None).update(mailed_at=clock.now())
+
+
+def give_up_mail(event_id: int) -> None:
+    rows = AlarmEvent.objects.filter(pk=event_id, mailed_at=None)
+    rows.update(mailed_at=clock.now(), not_mailed=REFUSED)
 
 
 def remove_old_events(now: datetime) -> int:

@@ -22,7 +22,7 @@ JUDGE_INTERVAL_S = 30
 JUDGED_AT_ONCE_MAX = 1_000
 JUDGE_SLICE_S = 10.0
 ALARM_MAILS_AT_ONCE_MAX = 200
-# An account's alarms that change all the time write no more mails than these; the history has all.
+# Mails that all alarms of an account write in an hour; the history has every change.
 ALARM_MAILS_PER_HOUR_MAX = 60
 ALARM_EVENTS_KEPT_DAYS = 90
 ALARM_EVENTS_LISTED_MAX = 100

@@ -9,7 +9,7 @@ from uuid import UUID
 from api.alarms import limits
 from api.alarms.judging import AlarmState
 from api.alarms.models import AlarmEvent, MetricAlarm
-from api.queues.models import Queue, QueueStatus
+from api.queues.models import GONE, Queue
 from api.series.metrics import METRICS, Statistic
 from api.series.reading import MetricQuery, MetricSpan, SeriesReader, collected_up_to
 
@@ -39,7 +39,7 @@ def alarm_events_of(account_id: str, name: str = "") -> list[AlarmEvent]:
 
 def queue_names(account_id: str, queues: Iterable[UUID]) -> dict[UUID, str]:
     """Of those that are there."""
-    rows = Queue.objects.filter(account_id=account_id, uuid__in=set(queues)).exclude(state=QueueStatus.DELETED)
+    rows = Queue.objects.filter(account_id=account_id, uuid__in=set(queues)).exclude(state__in=GONE)
     return dict(rows.values_list("uuid", "name"))
 
 
@@ -58,10 +58,12 @@ def alarms_due(until: datetime) -> list[MetricAlarm]:
 
 
 def values_of(alarm: MetricAlarm, until: datetime, now: datetime) -> tuple[datetime, list[float | None]]:
-    """The end of the last period that is over, and the values of the alarm's periods."""
+    """The end of the last period that is over, and the values of the alarm's periods: none of a deleted queue."""
     end_s = int(until.timestamp()) // alarm.period_s * alarm.period_s
     times = range(end_s - alarm.periods * alarm.period_s, end_s, alarm.period_s)
     end = datetime.fromtimestamp(end_s, UTC)
+    if not queue_names(alarm.account_id, [alarm.queue_uuid]):
+        return end, [None] * alarm.periods
     reader = SeriesReader(alarm.account_id, MetricSpan(datetime.fromtimestamp(times[0], UTC), end), now)
     statistic = Statistic(alarm.statistic)
     query = MetricQuery(alarm.queue_uuid, _EVER, METRICS[alarm.metric], statistic, alarm.period_s)

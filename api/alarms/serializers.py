@@ -49,7 +49,7 @@ class AlarmRequestSerializer(StrictSerializer):
 
 
 class AlarmMuteSerializer(StrictSerializer):
-    until = serializers.DateTimeField(allow_null=True, help_text="Null: it is not muted any more.")
+    until = serializers.DateTimeField(allow_null=True, help_text="Null: its mails are sent again.")
 
 
 class MetricAlarmSerializer(serializers.Serializer):

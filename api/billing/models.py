@@ -129,7 +129,7 @@ class UsageRunState(models.TextChoices):
     STARTED = "started"
     DONE = "done"
     FAILED = "failed"
-    # A later run began hours of this one before it was merged: it may not be merged any more.
+    # A later run began hours of this one before it was merged: it may not be merged.
     OVERTAKEN = "overtaken"
 
 

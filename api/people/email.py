@@ -11,10 +11,11 @@ from api.people.errors import PeopleError
 
 def normal_email(text: str) -> str:
     """The address in lower case. ASCII only: two addresses never fold to one, and what was stored is what is mailed to.
-    Domains with other letters are given in their `xn--` form. Raises PeopleError."""
+    Domains with other letters are given in their `xn--` form. Control characters, which a quoted part may hold by the
+    rules of mail, would break the header of a mail. Raises PeopleError."""
     email = text.strip(" ")
     try:
-        if len(email) > limits.EMAIL_CHARACTERS_MAX or not email.isascii():
+        if len(email) > limits.EMAIL_CHARACTERS_MAX or not (email.isascii() and email.isprintable()):
             raise ValidationError("")
         validate_email(email)
     except ValidationError:

@@ -57,7 +57,8 @@ WITH used AS (
 _COLLECT = f"""{_CHANGED}, totals AS (
     INSERT INTO series_queue AS q (account_id, queue_uuid, {_NAMES}, waiting, in_flight, delayed, oldest_sent_ms)
     SELECT account_id, queue_uuid, {_NAMES}, 0, 0, 0, 0 FROM more
-        ON CONFLICT (account_id, queue_uuid) DO UPDATE SET {_each("{name} = q.{name} + excluded.{name}")}
+        ON CONFLICT (account_id, queue_uuid) DO UPDATE
+       SET looked_at = NULL, {_each("{name} = q.{name} + excluded.{name}")}
 )
 INSERT INTO series_minute AS m (account_id, queue_uuid, at, {_NAMES})
 SELECT account_id, queue_uuid, %(at)s, {_NAMES} FROM more
@@ -155,7 +156,7 @@ def collect(reading: MeterReading, now: datetime) -> list[UUID] | None:
 
 
 def queues_to_look_at(used: Sequence[UUID]) -> list[HeldQueue]:
-    """No more partitions than one tick asks for."""
+    """At most as many partitions as one tick asks for."""
     with connection.cursor() as cursor:
         cursor.execute(_TO_LOOK_AT, {"used": list(used), "queues": limits.LEVEL_PARTITIONS_MAX})
         found: list[HeldQueue] = []

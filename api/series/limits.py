@@ -9,7 +9,7 @@ from api.billing.limits import METER_INTERVAL_S
 COLLECT_INTERVAL_S = 10
 # Queues that one tick writes; the others come with the next one, those that waited longest first.
 COLLECTED_QUEUES_MAX = 10_000
-# The figures of an hour are compared with what was collected of it; older hours are not looked at any more.
+# The figures of an hour are compared with what was collected of it; older hours are left out.
 COLLECTED_HOURS = 2
 MARKS_KEPT_HOURS = 24
 # Complete looks that are no further apart cover all minutes between them.

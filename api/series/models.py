@@ -4,7 +4,7 @@ series_mark      of an hour, what was collected of the live meter's figures
 series_queue     of a queue that was ever used: totals since the first, what it held when it was looked at last
 series_minute    of a queue and minute: what happened; what it holds, if that changed
 series_rollup    the same of 5 minutes or an hour
-series_coverage  minutes and buckets of which the figures are known: where a queue has no row, nothing happened
+series_coverage  minutes and buckets whose figures are known: where a queue has no row, nothing happened
 
 Rows of flows with the queue 0 are those of the whole account.
 """
@@ -49,7 +49,7 @@ class SeriesMark(_Flows):
 
 
 class SeriesQueue(_Flows):
-    """Totals never fall. `looked_at` null: what the queue holds is not known yet."""
+    """Totals never fall. `looked_at` null: the queue was used since, so what it holds is to be asked."""
 
     pk = models.CompositePrimaryKey("account_id", "queue_uuid")
     account_id = models.CharField(max_length=ACCOUNT_ID_DIGITS)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID
 
-from django.db.models import Min, Sum
+from django.db.models import Exists, Min, OuterRef, Sum
 
-from api.queues.models import Queue, QueueStatus
+from api.queues.models import GONE, Queue, QueueStatus
 from api.series import limits
 from api.series.models import SeriesQueue
 
@@ -39,19 +39,22 @@ def scraped_queues(account_id: str, prefix: str) -> ScrapedQueues:
     """The account's queues by name, as many as one answer has."""
     rows = Queue.objects.filter(account_id=account_id, state=QueueStatus.ACTIVE, name__startswith=prefix)
     named = list(rows.order_by("name").values_list("name", "uuid")[: limits.SCRAPED_QUEUES_MAX])
-    totals = {row.queue_uuid: row for row in SeriesQueue.objects.filter(account_id=account_id)}
+    of_named = SeriesQueue.objects.filter(account_id=account_id, queue_uuid__in=[queue for _, queue in named])
+    totals = {row.queue_uuid: row for row in of_named}
     left_out = rows.count() - len(named) if len(named) == limits.SCRAPED_QUEUES_MAX else 0
     return ScrapedQueues([(name, totals.get(queue)) for name, queue in named], left_out)
 
 
 def queues_named(account_id: str, names: Iterable[str]) -> dict[str, Queue]:
-    rows = Queue.objects.filter(account_id=account_id, name__in=set(names)).exclude(state=QueueStatus.DELETED)
+    rows = Queue.objects.filter(account_id=account_id, name__in=set(names)).exclude(state__in=GONE)
     return {queue.name: queue for queue in rows.only("name", "uuid", "created_at")}
 
 
 def account_levels(account_id: str, listed: int) -> AccountLevels:
-    """With the queues whose oldest message waits for longest."""
-    rows = SeriesQueue.objects.filter(account_id=account_id).exclude(waiting=0, in_flight=0, delayed=0)
+    """With the queues whose oldest message waits for longest. Without deleted queues, those that are kept included."""
+    there = Queue.objects.filter(account_id=account_id, uuid=OuterRef("queue_uuid")).exclude(state__in=GONE)
+    rows = SeriesQueue.objects.filter(Exists(there), account_id=account_id)
+    rows = rows.exclude(waiting=0, in_flight=0, delayed=0)
     oldest = rows.filter(oldest_sent_ms__gt=0)
     sums = rows.aggregate(waiting=Sum("waiting"), in_flight=Sum("in_flight"))
     first = oldest.aggregate(first=Min("oldest_sent_ms"))["first"]

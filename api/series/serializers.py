@@ -46,8 +46,8 @@ class MetricDataRequestSerializer(StrictSerializer):
 
 
 class MetricResultSerializer(serializers.Serializer):
-    """`timestamps` are the beginnings of periods, `values` what belongs to them. Periods of which nothing is known are
-    left out."""
+    """`timestamps` are the beginnings of periods, `values` what belongs to them. Periods without a known
+    figure are left out."""
 
     id = serializers.CharField()
     queue = serializers.CharField()

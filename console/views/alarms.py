@@ -62,7 +62,7 @@ def new_alarm(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     refusal = None
     if request.method == "POST":
         form = request.POST.dict()
-        name = request.POST.get("name", "").strip()
+        name = request.POST.get("name", "").replace("\0", "").strip()
         try:
             if selectors.alarm_of(visit.account_id, name) is not None:
                 raise invalid(f"There is an alarm {name}: choose another name, or change that one.")
@@ -176,7 +176,7 @@ def _spec(form: Mapping[str, Any]) -> AlarmSpec:
     except ValueError:
         raise invalid("Choose a statistic, a comparison and what missing data means.") from None
     return AlarmSpec(
-        form.get("queue", "").strip(), metric.name, statistic, _whole(form, "period_s"), comparison,
+        form.get("queue", "").replace("\0", "").strip(), metric.name, statistic, _whole(form, "period_s"), comparison,
         _threshold(form.get("threshold", "")), _whole(form, "periods"), _whole(form, "breaching"), missing,
         form.get("mail_to", "").replace(",", " ").split(),
     )  # fmt: skip

@@ -56,7 +56,8 @@ def edit_budget(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     refusal = None
     given = _of_budget(visit.account_id, budget, currency)
     if request.method == "POST":
-        given = {field: request.POST.get(field, "").strip() for field in FIELDS} | ({"name": name} if budget else {})
+        given = {field: request.POST.get(field, "").replace("\0", "").strip() for field in FIELDS}
+        given |= {"name": name} if budget else {}
         try:
             return _put(visit, given, currency, is_new=budget is None)
         except BillingError as error:
@@ -75,7 +76,7 @@ def remove_budget(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
 
 def _put(visit: AccountVisit, given: dict[str, str], currency: str, is_new: bool) -> HttpResponse:
     """Raises BillingError."""
-    if is_new and selectors.budget_named(visit.account_id, given["name"].replace("\0", "")) is not None:
+    if is_new and selectors.budget_named(visit.account_id, given["name"]) is not None:
         raise BillingError(
             "already-there", f"There is a budget {given['name']}; change that one or choose another name."
         )

@@ -135,7 +135,8 @@ def _plan_page(request: HttpRequest, visit: Visit, found: operator_selectors.Pla
     previews: list[MonthPreview] = []
     refusal = None
     given = {
-        name: request.POST.get(name, "").strip() for name in ("code", "name", "terms", "since", "account", "period")
+        name: request.POST.get(name, "").replace("\0", "").strip()
+        for name in ("code", "name", "terms", "since", "account", "period")
     }
     if request.method == "POST":
         try:

@@ -148,7 +148,7 @@ def test_act_ends_by_time_with_the_session_and_with_the_office(ann: Browser, ope
     kept = Operator.objects.all()[:]
     rows = list(kept)
     Operator.objects.all().delete()
-    assert operator.get(ann.at("queues")).status_code == 404, "no operator any more"
+    assert operator.get(ann.at("queues")).status_code == 404, "an operator no longer"
     Operator.objects.bulk_create(rows)
     operator.post("/console/sign-out", {}, ann.at("queues"))
     assert not ActingVisit.objects.exists()

@@ -60,6 +60,7 @@ def test_alarm_is_set_changed_muted_and_deleted_by_its_pages(ann: Browser) -> No
         ({"queue": "other"}, "no queue other"), ({"threshold": "much"}, "a number"), ({"threshold": "nan"}, "a number"),
         ({"periods": "x"}, "whole numbers"), ({"metric": "x"}, "no such metric"), ({"missing": "x"}, "Choose"),
         ({"mail_to": "no-address"}, "e-mail address"), ({"name": "a b"}, "letters"),
+        ({"name": "\0"}, "letters"), ({"queue": "other\0"}, "no queue other"),
     ],
 )  # fmt: skip
 def test_form_comes_back_with_what_was_typed_and_why(ann: Browser, wrong: dict[str, str], says: str) -> None:
@@ -81,7 +82,7 @@ def test_state_stands_on_the_page_of_the_queue_and_on_the_overview(ann: Browser)
     queue_row(ann.account_id, "orders")
     make(ann)
     now = clock.now()
-    note_values(MetricAlarm.objects.get().pk, now - timedelta(minutes=1), [500.0] * 3, now)
+    note_values(MetricAlarm.objects.get(), now - timedelta(minutes=1), [500.0] * 3, now)
     for tail in ("queues/orders/charts", "attention", "alarms"):
         assert 'class="badge bad">Alarm' in text_of(ann, tail) and "backlog" in text_of(ann, tail)
     assert "no data to alarm" in text_of(ann, "alarm/backlog")

@@ -130,6 +130,9 @@ def test_usage_by_key_outlives_the_hour_that_is_settled(shop: Browser) -> None:
     assert drop_settled() == 5 and drop_settled() == 0
     assert keys_told(shop, "") == []
     assert keys_told(shop, month_name()) == ["AKPSONE,,12,0", "AKPSTWO,,3,0"]
+    for other in (f"queue={queue_uuid(shop)}", f"day={month_hour(0):%Y-%m-%d}"):
+        text = text_of(shop, f"billing/usage?by=key&period={month_name()}&{other}")
+        assert "AKPSONE" in text and "Queue: orders" not in text and "Day: " not in text, "figures are of the account"
 
 
 def keys_told(browser: Browser, period: str) -> list[str]:
@@ -244,6 +247,7 @@ def test_budget_is_made_stops_sending_is_raised_and_deleted(shop: Browser) -> No
         ({"name": "\0"}, "printable"),
         ({"queue": "orders"}, "only a budget of the account stops"),
         ({"queue": "none", "stops": ""}, "nothing here"),
+        ({"queue": "none\0", "stops": ""}, "nothing here"),
     ],
 )
 def test_budget_that_makes_no_sense_comes_back_with_what_was_typed(

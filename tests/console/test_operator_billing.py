@@ -157,7 +157,7 @@ def test_terms_are_looked_at_on_a_month_before_they_are_added(operator: Browser,
     text = operator.post(path, form).content.decode()
     assert billed in text and "2.00 USD" in text and "13.00 USD" in text and "11.00 USD" in text
     assert PricePlanVersion.objects.count() == before
-    for wrong in ({"terms": "{"}, {"terms": "{}"}, {"account": "000"}, {"period": "1999-01"}):
+    for wrong in ({"terms": "{"}, {"terms": "{}"}, {"account": "000"}, {"account": "000\0"}, {"period": "1999-01"}):
         assert operator.post(path, form | wrong).status_code == 400, wrong
     add = form | {"what": "add", "since": "2099-01-01T00:00"}
     assert operator.post(path, add | {"since": "2000-01-01T00:00"}).status_code == 400

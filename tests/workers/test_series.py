@@ -40,7 +40,7 @@ class Leaders:
 async def test_levels_are_those_of_all_partitions_together() -> None:
     queues = [HeldQueue(ACCOUNT, uuid.UUID(int=1), [3, 4]), HeldQueue(ACCOUNT, uuid.UUID(int=2), [5, 9])]
     (found,) = await read_levels(cast(StorageClient, Leaders()), queues)
-    assert found[1:] == (uuid.UUID(int=1), 7, 2, 4, 3000), "a queue of which a partition is silent is left out"
+    assert found[1:] == (uuid.UUID(int=1), 7, 2, 4, 3000), "a queue with a silent partition is left out"
 
 
 async def test_leader_that_does_not_answer_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,9 +85,7 @@ def test_round_writes_what_happened_and_what_is_held(caller: Caller, monkeypatch
 
 
 @pytest.mark.django_db
-def test_round_of_rollups_does_what_is_due_and_no_more_than_a_slice(
-    caller: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_round_of_rollups_does_what_is_due_up_to_a_slice(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     now = clock.now()
     start = floor_hour(now) - timedelta(hours=2)
     SeriesCoverage.objects.bulk_create(

@@ -205,8 +205,10 @@ def test_record_of_a_clock_decades_behind_settles_no_decades(spark: Spark) -> No
     spark.arrive("a", {0: 5, 1: 6})
     with capture_logs() as logs:
         run_round(spark, hour(2) + CLOSE_GRACE_MS)
-    assert spark.settled == [(0, 2)] and settled_figures() == {0: 5, 1: 6}
-    assert [line["before_accounts"] for line in logs if "before_accounts" in line] == [["ancient"]]
+        assert spark.settled == [(0, 2)] and settled_figures() == {0: 5, 1: 6}
+        spark.arrive("b", {2: 7})
+        run_round(spark, hour(3) + CLOSE_GRACE_MS)
+    assert [line["before_accounts"] for line in logs if "before_accounts" in line] == [["ancient"]], "it is told once"
 
 
 def test_round_without_its_claim_removes_no_files_of_another(spark: Spark) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from smtplib import SMTPRecipientsRefused
 from time import monotonic
 
 import structlog
 
 from api import clock
 from api.alarms import actions, limits, selectors
-from api.alarms.mails import send_alarm_mail
+from api.alarms.mails import is_final, send_alarm_mail
 
 _log = structlog.get_logger(__name__)
 
@@ -22,14 +23,15 @@ def judge_alarms() -> int:
             break
         try:
             end, values = selectors.values_of(alarm, until, now)
-            judged += actions.note_values(alarm.pk, end, values, now)
+            judged += actions.note_values(alarm, end, values, now)
         except Exception:
             _log.exception("alarm_failed", alarm=alarm.pk)
     return judged
 
 
 def mail_alarms() -> int:
-    """A mail whose handing over is not noted comes again: better twice than never. How many were sent."""
+    """A mail whose handing over is not noted comes again: better twice than never. A mail that fails holds up no other
+    one; a mail whose addresses the mail server refuses for good is given up. How many were sent."""
     ends_s, sent = monotonic() + limits.JUDGE_SLICE_S, 0
     for event in selectors.unmailed_alarm_events():
         if monotonic() > ends_s:
@@ -40,7 +42,14 @@ def mail_alarms() -> int:
             send_alarm_mail(event, next(iter(names.values()), ""))
             actions.note_mailed(event.pk)
             sent += 1
+        except SMTPRecipientsRefused as error:
+            if is_final(error):
+                actions.give_up_mail(event.pk)
+            _log.warning("alarm_not_mailed", event_id=event.pk, error=type(error).__name__)
         except OSError as error:
             _log.warning("alarm_not_mailed", event_id=event.pk, error=type(error).__name__)
+        except Exception:
+            actions.give_up_mail(event.pk)
+            _log.exception("alarm_not_mailed", event_id=event.pk)
     actions.remove_old_events(clock.now())
     return sent

@@ -13,7 +13,7 @@ from storage_nodes.protocol.messages import QueueStats
 
 
 async def read_levels(client: StorageClient, queues: Sequence[HeldQueue]) -> list[QueueLevels]:
-    """Of the queues of which every partition answered in time: the others are asked by the next tick."""
+    """Of the queues whose partitions all answered in time. The others are asked again after the meter's next look."""
     turn = asyncio.Semaphore(limits.LEVEL_CALLS_AT_ONCE_MAX)
     found: list[QueueLevels] = []
 

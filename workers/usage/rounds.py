@@ -77,11 +77,11 @@ def ingest_and_settle(work: UsageRound, now_ms: int) -> list[HourSpan]:
 
 
 def settle_due(work: UsageRound, now_ms: int) -> list[HourSpan]:
-    entries = work.lake.entries()
-    known = work.settlements
-    span = span_to_settle(entries, noted_entries(work.lake), known.settled_up_to(), now_ms, known.first_hour())
+    entries, noted = work.lake.entries(), noted_entries(work.lake)
+    known, first_hour = work.settlements, work.settlements.first_hour()
+    span = span_to_settle(entries, noted, known.settled_up_to(), now_ms, first_hour)
     spans = pieces(span) if span else []
-    _tell_of_early(entries, known.first_hour())
+    _tell_of_early([entry for entry in entries if entry.name not in noted], first_hour)
     require_claim(work)
     # Of rounds that were cut off: this one holds the claim, so nothing reads them.
     shutil.rmtree(work.lake.root / "settlements", ignore_errors=True)
@@ -188,8 +188,8 @@ def require_claim(work: UsageRound) -> None:
 def span_to_settle(
     entries: list[LakeEntry], noted: set[str], settled_up_to: datetime | None, now_ms: int, first_hour: datetime | None
 ) -> HourSpan | None:
-    """None: nothing is to be settled. Hours before the first account was there are nothing's to bill: a record of a
-    clock that was decades behind would otherwise have all of them counted."""
+    """None: nothing is to be settled. Hours before the first account was opened are left out: a record of a clock that
+    was decades behind would otherwise have all of them counted."""
     end = (now_ms - CLOSE_GRACE_MS) // HOUR_MS * HOUR_MS
     begins = [hours[0] for entry in entries if entry.name not in noted and (hours := entry.hours())]
     if settled_up_to is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from smtplib import SMTPRecipientsRefused
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from api import clock
 from api.alarms import actions, limits, selectors
 from api.alarms.models import AlarmEvent, MetricAlarm
 from api.audit.models import AuditEntry
-from api.queues.models import Queue
+from api.queues.models import Queue, QueueStatus
 from api.series.collecting import minute_of
 from api.series.models import SeriesClock, SeriesCoverage, SeriesMinute
 from tests.api.billing.usage import make_queue
@@ -93,7 +94,7 @@ def test_series_that_stand_still_are_no_data_after_a_while(caller: Caller, order
     assert selectors.judged_until(now + timedelta(seconds=60)) == now, "a look that is late is waited for"
     until = selectors.judged_until(later)
     (alarm,) = selectors.alarms_due(until)
-    actions.note_values(alarm.pk, *selectors.values_of(alarm, until, later), later)
+    actions.note_values(alarm, *selectors.values_of(alarm, until, later), later)
     assert state_of(caller) == "INSUFFICIENT_DATA"
 
 
@@ -103,7 +104,7 @@ def test_period_is_judged_once_whichever_worker_does_it(caller: Caller, orders: 
     know(now)
     alarm, until = MetricAlarm.objects.get(), selectors.judged_until(now)
     end, values = selectors.values_of(alarm, until, now)
-    assert actions.note_values(alarm.pk, end, values, now) and not actions.note_values(alarm.pk, end, [99.0], now)
+    assert actions.note_values(alarm, end, values, now) and not actions.note_values(alarm, end, [99.0], now)
     assert AlarmEvent.objects.count() == 1
 
 
@@ -148,11 +149,38 @@ def test_mail_that_is_not_taken_comes_again(caller: Caller, orders: Queue, monke
 
 
 @pytest.mark.parametrize(
+    ("error", "is_given_up"),
+    [
+        (SMTPRecipientsRefused({"a@example.com": (550, b"no such mailbox")}), True),
+        (SMTPRecipientsRefused({"a@example.com": (450, b"later")}), False),
+        (ValueError("no header"), True),
+    ],
+)
+def test_mail_that_cannot_be_sent_holds_up_no_other_and_is_given_up(
+    caller: Caller, orders: Queue, monkeypatch: pytest.MonkeyPatch, error: Exception, is_given_up: bool
+) -> None:
+    for name in ("one", "two"):
+        put(caller, name)
+    know(clock.now())
+    judge_alarms()
+
+    def fail_first(event: AlarmEvent, queue: str) -> None:
+        if event.alarm_name == "one":
+            raise error
+
+    monkeypatch.setattr("workers.series.alarms.send_alarm_mail", fail_first)
+    assert mail_alarms() == 1
+    event = AlarmEvent.objects.get(alarm_name="one")
+    assert (event.mailed_at is not None, event.not_mailed) == (is_given_up, actions.REFUSED if is_given_up else "")
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         {"queue": "other"}, {"metric": "CPUUtilization"}, {"statistic": "Maximum"}, {"period_s": 90},
         {"period_s": 7200}, {"threshold": "10"}, {"threshold": 1e300}, {"periods": 0}, {"periods": 2, "breaching": 3},
         {"period_s": 3600, "periods": 25}, {"mail_to": ["no address"]}, {"mail_to": ["a@example.com"] * 11},
+        {"mail_to": ['"\x0bBcc:x"@example.com']},
         {"comparison": "Equal"}, {"webhook": "https://example.com"},
     ],
 )  # fmt: skip
@@ -199,3 +227,33 @@ def test_changes_stand_in_the_audit_trail_and_the_history_outlives_the_alarm(cal
     assert len(caller.request("GET", "/v1/alarm-events").json()["events"]) == 1
     actions.remove_old_events(clock.now() + timedelta(days=limits.ALARM_EVENTS_KEPT_DAYS + 1))
     assert not AlarmEvent.objects.exists()
+
+
+def test_alarm_is_set_on_the_queue_that_has_the_name_now(caller: Caller, orders: Queue) -> None:
+    Queue.objects.filter(pk=orders.pk).update(state=QueueStatus.KEPT, kept_until=clock.now())
+    assert put(caller).status_code == 400, "a deleted queue that is kept has no name"
+    live = make_queue(caller.account_id, "orders")
+    assert put(caller).status_code == 201
+    assert MetricAlarm.objects.get().queue_uuid == live
+
+
+def test_values_that_were_read_for_the_alarm_as_it_was_do_not_judge_the_changed_one(
+    caller: Caller, orders: Queue
+) -> None:
+    put(caller, threshold=1000)
+    now = clock.now()
+    know(now)
+    sent(orders, now, 1, 500)
+    read = MetricAlarm.objects.get()
+    end, values = selectors.values_of(read, selectors.judged_until(now), now)
+    put(caller, metric="NumberOfMessagesDeleted", threshold=10)
+    assert not actions.note_values(read, end, values, now)
+    assert state_of(caller) == "INSUFFICIENT_DATA", "500 were sent, and deletes are asked for now"
+
+
+@pytest.mark.parametrize(("missing", "state"), [("missing", "INSUFFICIENT_DATA"), ("breaching", "ALARM")])
+def test_alarm_of_a_deleted_queue_has_no_values(caller: Caller, orders: Queue, missing: str, state: str) -> None:
+    put(caller, comparison="LessThanThreshold", missing=missing)
+    know(clock.now())
+    Queue.objects.filter(pk=orders.pk).update(state=QueueStatus.KEPT, kept_until=clock.now())
+    assert judge_alarms() == 1 and state_of(caller) == state

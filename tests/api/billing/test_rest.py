@@ -157,7 +157,10 @@ def test_csv_has_every_line_and_every_queue(caller: Caller, invoice: Invoice) ->
     assert {json.loads(one["tags"]).get("team") for one in shares} == {None, "post", "shop"}
 
 
-@pytest.mark.parametrize(("text", "written"), [("=1+1", "'=1+1"), ("@x", "'@x"), ("orders", "orders"), ("-3", "'-3")])
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [("=1+1", "'=1+1"), ("@x", "'@x"), ("orders", "orders"), ("-3", "'-3"), ("\n=1", "'\n=1"), ("\uff1d1", "'\uff1d1")],
+)
 def test_name_in_a_csv_is_no_formula(text: str, written: str) -> None:
     assert plain(text) == written
 

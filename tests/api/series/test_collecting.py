@@ -8,9 +8,11 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
+from api.queues.models import Queue, QueueStatus
 from api.series import collecting, limits
 from api.series.collecting import QueueLevels, note_levels, queues_to_look_at
 from api.series.models import SeriesClock, SeriesCoverage, SeriesMinute, SeriesQueue
+from api.series.selectors import account_levels, queues_named
 from tests.api.billing.usage import make_queue
 from tests.api.series.scene import NOON, QUEUE, after, hold, look, meter, values
 from tests.support.control_plane import Caller
@@ -185,3 +187,29 @@ def test_queues_that_hold_something_are_looked_at_after_those_that_were_used(
 def test_no_clock_no_reading_no_rows() -> None:
     assert collecting.collect(collecting.MeterReading(), NOON) is None
     assert SeriesClock.objects.get().looked_at is None and not SeriesCoverage.objects.exists()
+
+
+def test_queue_that_was_used_is_asked_again_until_its_leaders_answer(caller: Caller) -> None:
+    """A worker died, or a leader was silent, in the tick that collected its only burst."""
+    account = caller.account_id
+    queue = make_queue(account, "burst")
+    look(after(0))
+    note_levels([QueueLevels(account, queue, 0, 0, 0, 0)], after(0))
+    assert queues_to_look_at([]) == []
+    meter(account, NOON, queue, messages_sent=5)
+    assert look(after(0.5)) == [queue]
+    assert [one.queue_uuid for one in queues_to_look_at([])] == [queue]
+    note_levels([QueueLevels(account, queue, 0, 0, 0, 0)], after(1))
+    assert queues_to_look_at([]) == []
+
+
+def test_levels_of_an_account_leave_out_deleted_queues_that_are_kept(caller: Caller) -> None:
+    account = caller.account_id
+    for name, waiting, oldest_ms in (("gone", 40, 1000), ("there", 3, 2000)):
+        queue = make_queue(account, name)
+        note = SeriesQueue(account_id=account, queue_uuid=queue, waiting=waiting, oldest_sent_ms=oldest_ms)
+        SeriesQueue.objects.bulk_create([note])
+    Queue.objects.filter(name="gone").update(state=QueueStatus.KEPT, kept_until=NOON)
+    levels = account_levels(account, 1)
+    assert (levels.waiting, levels.oldest_sent_ms, [one.name for one in levels.oldest]) == (3, 2000, ["there"])
+    assert set(queues_named(account, ["gone", "there"])) == {"there"}
