@@ -29,7 +29,7 @@ A command is a msgpack array in the value of a control record whose key is (int1
    16 RESCHEDULED          flat (offset, due_ms; 0 = cancelled)... of scheduled messages
    19 REMOVED              offsets (-1 = no message), whether they stand in the dead-letter queue; leases do not count
    20 UNPARKED             FIFO: groups that are handed out again; none named = all of them
-   21 USAGE_CLOSED         (nothing): the open window of metering.py ends here, or goes on and is named early
+   21 USAGE_CLOSED         (nothing): the open window of state/metering.py ends here, or goes on and is named early
    22 USAGE_EXPORTED       hour_ms, until_ms: the closed windows up to this one stand in the usage stream
 
 Kinds are on disk: never reuse one; a kind gets new fields only at its end. Arrays are flat because decoding

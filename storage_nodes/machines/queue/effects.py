@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from storage_nodes.protocol.errors import ErrorCode
 
-# Hashable. Whatever it is, a machine only hands it back.
+# Hashable. A machine does nothing with it but hand it back.
 Token = Any
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import Message
 
-# Hashable. Whatever it is, a machine only hands it back.
+# Hashable. A machine does nothing with it but hand it back.
 Token = Any
 
 

@@ -1,4 +1,4 @@
-"""Runs what blocks, mostly reads of segments, in threads of the node, so that the event loop goes on meanwhile."""
+"""Runs what blocks, mostly reads of segments, in threads of the node, so that the event loop is free for requests."""
 
 from __future__ import annotations
 

@@ -42,27 +42,43 @@ def fold_committed(replica: FoldingReplica, _effect: Committed | None = None) ->
         if batches is None:
             replica.applying_cold = True
             read = partial(replica.log.read_cold, replica.applied, READ_BYTES_MAX)
-            replica.host.run_cold(read, partial(_read_cold, replica, replica.applied))
+            replica.host.run_cold(read, partial(_read_cold, replica, replica.applied, replica.raft.commit))
             return
-        _fold_all(replica, batches)
+        _fold_all(replica, batches, replica.raft.commit)
     replica.maybe_trust()
     replica.maybe_lead()
 
 
-def _read_cold(replica: FoldingReplica, read_from: int, batches: list[bytes]) -> None:
+def _read_cold(replica: FoldingReplica, read_from: int, committed: int, batches: list[bytes]) -> None:
+    """`committed` is the commit position of the time when the read began."""
     replica.applying_cold = False
     if not replica.closed:
         # If a snapshot was installed meanwhile, what was read says nothing about what follows it.
         if replica.applied == read_from:
-            _fold_all(replica, batches)
+            _fold_all(replica, batches, _final_end(replica, committed, batches))
         fold_committed(replica)
         if replica.serving:
             replica.progressed()
         replica.schedule()
 
 
-def _fold_all(replica: FoldingReplica, batches: list[bytes]) -> None:
-    commit = replica.raft.commit
+def _final_end(replica: FoldingReplica, committed: int, batches: list[bytes]) -> int:
+    """Up to here what was read is what the log holds: all that was committed when the read began, and what became
+    committed since, unless other entries took its place in between. Entries of one epoch at one offset are the same."""
+    end, commit = committed, replica.raft.commit
+    if commit == committed:
+        return end
+    for header in map(read_header, batches):
+        if header.end_offset > commit:
+            break
+        if header.end_offset > end:
+            if replica.log.epoch_at(header.end_offset) != header.epoch:
+                break
+            end = header.end_offset
+    return end
+
+
+def _fold_all(replica: FoldingReplica, batches: list[bytes], commit: int) -> None:
     if not batches and replica.applied < commit:
         replica.applied = commit
     for batch in batches:

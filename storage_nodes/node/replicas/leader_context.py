@@ -20,7 +20,7 @@ def _nothing() -> None:
 
 
 class LeaderContext:
-    """Begins when it is made; lasts until the replica leads no more, or in another epoch."""
+    """Begins when it is made; ends when the replica stops leading or leads in another epoch."""
 
     __slots__ = ("_epoch", "replica")
 

@@ -429,8 +429,8 @@ class QueueReplica(PartitionReplica):
         self.propose_soon()  # nobody else may come by for long
 
     def _give_back_elsewhere(self, picks: list[queue_effects.Pick]) -> None:
-        """We lead no more, or are about to, and these reached nobody: the next leader takes them back. Only leases
-        that are folded by the end of our leadership: another may give out what is not under the same numbers."""
+        """This replica leads no longer, or is about to stop, and no consumer got these: the next leader takes them
+        back. Only leases that are folded: the next leader may give out the others under the same numbers."""
         leased = [pick[:2] for pick in picks if self.machine.is_delivered(pick.offset, pick.delivery)]
         if leased and (self.handing_over or not self.serving):
             self.host.other_partitions.give_back(self.partition, leased)

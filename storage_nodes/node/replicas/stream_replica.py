@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -182,17 +183,18 @@ class StreamReplica(PartitionReplica):
         if batches is not None:
             self._hand_over(token, offset, batches)
             return
-        self.host.run_cold(
-            lambda: self.log.read_cold(offset, bytes_max), lambda cold: self._hand_over(token, offset, cold)
-        )
+        context = self.leader_context()
+
+        def lost() -> None:
+            if self._grants:
+                self._grants.pop(token, None)
+            context.refuse(token)
+
+        found = partial(self._hand_over, token, offset)
+        context.run_cold(lambda: self.log.read_cold(offset, bytes_max), found, lost)
 
     def _hand_over(self, token: Token, offset: int, batches: list[bytes]) -> None:
         """Only data batches, only below what is folded (R9)."""
-        if not self.serving:
-            if self._grants:
-                self._grants.pop(token, None)
-            token.connection.refuse(token, self.leadership_lost())
-            return
         if self._grants and (grant := self._grants.pop(token, None)) is not None:
             try:
                 self._require_grant(grant)

@@ -17,10 +17,12 @@ class Follower(Replica):
     def __init__(self) -> None:
         self.reads: list[tuple[Callable[[], list[bytes]], Callable[[list[bytes]], None]]] = []
         self.folded: list[int] = []
-        entries = [build_batch(offset, 1, 1_000, [b"x"]) for offset in range(30)]
+        self.epochs: list[int] = []
+        self.entries = entries = [build_batch(offset, 1, 1_000, [b"x"]) for offset in range(30)]
         log: Any = SimpleNamespace(
-            read_hot=lambda at, _: entries[at:] if at >= 20 else None, read_cold=lambda at, _: entries[at : at + 5]
-        )
+            read_hot=lambda at, _: entries[at:] if at >= 20 else None, read_cold=lambda at, _: entries[at : at + 5],
+            epoch_at=lambda end: read_header(entries[end - 1]).epoch,
+        )  # fmt: skip
         host: Any = SimpleNamespace(run_cold=lambda read, done: self.reads.append((read, done)))
         raft: Any = SimpleNamespace(commit=30)
         self.host, self.log, self.raft = host, log, raft
@@ -29,6 +31,7 @@ class Follower(Replica):
 
     def fold(self, header: Any, batch: bytes) -> None:
         self.folded.append(read_header(batch).base_offset)
+        self.epochs.append(read_header(batch).epoch)
 
     def schedule(self) -> None:
         pass
@@ -53,3 +56,39 @@ def test_what_was_read_before_a_snapshot_came_says_nothing_about_what_follows_it
     follower.applied = 25  # a snapshot was installed
     follower.answer_read()
     assert follower.folded == list(range(25, 30)) and follower.applied == 30
+
+
+def test_entries_that_were_replaced_while_they_were_read_are_not_folded() -> None:
+    """The thread may have read them before a new leader's entries took their place, which are committed by now."""
+    follower = Follower()
+    follower.raft.commit = 3
+    fold_committed(follower)
+    read, done = follower.reads.pop()
+    read_before = read()
+    follower.entries[3:] = [build_batch(offset, 2, 1_000, [b"y"]) for offset in range(3, 30)]
+    follower.raft.commit = 30
+    done(read_before)
+    while follower.reads:
+        follower.answer_read()
+    assert follower.folded == list(range(30)) and follower.epochs == [1] * 3 + [2] * 27
+
+
+def test_entries_that_became_committed_while_they_were_read_are_folded_at_once() -> None:
+    follower = Follower()
+    follower.raft.commit = 3
+    fold_committed(follower)
+    follower.raft.commit = 5
+    follower.answer_read()
+    assert follower.folded == list(range(5)) and not follower.reads
+
+
+def test_empty_read_says_nothing_about_what_came_after_it_began() -> None:
+    follower = Follower()
+    follower.raft.commit = 3
+    fold_committed(follower)
+    _, done = follower.reads.pop()
+    follower.raft.commit = 30
+    done([])
+    while follower.reads:
+        follower.answer_read()
+    assert follower.folded == list(range(3, 30))

@@ -40,7 +40,7 @@ from storage_nodes.node.transport.peers import PeerLinks
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import NodeInfo, QueueConfig
-from storage_nodes.protocol.peer_messages import Heartbeat, PeerHello, VoteRequest
+from storage_nodes.protocol.peer_messages import AppendEntries, Heartbeat, PeerHello, VoteRequest
 from storage_nodes.protocol.records import encode_body
 from tests.storage_nodes.machines.raft.raft_bench import PARTITION, START_MS, Bench, log_of, sends
 from tests.storage_nodes.node.test_cluster_of_nodes import run
@@ -237,6 +237,19 @@ def test_turns_that_were_passed_without_a_majority_are_passed_again_when_one_is_
         assert bench.machine.tick(bench.now_ms, is_fit=False) == []
     bench.now_ms = bench.machine.next_tick_ms()
     assert sends(bench.machine.tick(bench.now_ms, is_fit=False), VoteRequest)
+
+
+def test_turns_are_passed_again_after_a_leader_was_heard_and_lost() -> None:
+    bench = Bench(log_of(1))
+    for _ in range(TURNS_PASSED_MAX):
+        bench.now_ms = bench.machine.next_tick_ms()
+        assert bench.machine.tick(bench.now_ms, is_fit=False) == []
+    bench.step(2, AppendEntries(PARTITION, 2, 1, 1, 0, [], 0))
+    assert bench.machine.leader == 2
+    bench.machine.peer_down(2, bench.now_ms)
+    for _ in range(TURNS_PASSED_MAX):
+        bench.now_ms = bench.machine.next_tick_ms()
+        assert bench.machine.tick(bench.now_ms, is_fit=False) == []
 
 
 def test_single_voter_leads_whatever_its_clock_says() -> None:

@@ -23,6 +23,7 @@ from storage_nodes.machines.cluster.commands import (
 from storage_nodes.machines.cluster.machine import ClusterMachine
 from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, NodeState
 from storage_nodes.node.membership.assigned_replicas import AssignedReplicas
+from storage_nodes.node.node import StorageNode
 from storage_nodes.node.replicas.partition_meta import PartitionMeta, shared_meta
 from storage_nodes.node.transport.pending_raft_messages import PendingRaftMessages
 from storage_nodes.protocol.configuration import Configuration
@@ -68,6 +69,11 @@ class FakeNode:
         self.made, self.made_voters = self.replicas.made, self.replicas.made_voters
         self.cluster = self.replicas.cluster
         self.admitted: set[int] = set()
+        self.hung_up: list[int] = []
+        self.links = SimpleNamespace(
+            admit=lambda address: self.admitted.add(address.node_id), expel=self.admitted.discard
+        )
+        self._connections = SimpleNamespace(close_peer_connections=self.hung_up.append)
         work: Any = SimpleNamespace(
             run_cold=lambda work, done: done(work()), loop=SimpleNamespace(call_later=lambda *_: None)
         )
@@ -76,10 +82,12 @@ class FakeNode:
         self.assigned = AssignedReplicas(self.log, self.replicas, work, committer, self, early)
 
     def admit(self, address: NodeAddress) -> None:
-        self.admitted.add(address.node_id)
+        node: Any = self
+        StorageNode.admit(node, address)
 
     def expel(self, node_id: int) -> None:
-        self.admitted.discard(node_id)
+        node: Any = self
+        StorageNode.expel(node, node_id)
 
     def fold(self, commands: list[Command]) -> None:
         for command in commands:
@@ -262,4 +270,4 @@ def test_state_older_than_the_move_that_brought_a_replica_keeps_it(node: FakeNod
 
 def test_nodes_are_let_in_and_sent_away(node: FakeNode) -> None:
     node.fold([*START, SetNodeState(3, NodeState.LEAVING), SetNodeState(3, NodeState.GONE)])
-    assert node.admitted == {1, 2, 4}
+    assert node.admitted == {1, 2, 4} and node.hung_up == [3]

@@ -549,12 +549,13 @@ def test_leases_that_nobody_gets_are_proposed_back_at_once() -> None:
 def test_leases_that_nobody_gets_while_leadership_is_handed_over_go_back_by_way_of_the_next_leader() -> None:
     """Nothing is proposed any more; and a lease that is not folded is none to the next leader."""
     given: list[tuple[int, list[tuple[int, int]]]] = []
-    folded = {7: 1, 8: 2}
+    machine = QueueMachine()
+    machine.state.live = {7: (NOW_MS, 1, NOW_MS, NOW_MS), 8: (NOW_MS, 2, NOW_MS, NOW_MS)}
     replica: Any = SimpleNamespace(
         partition=5,
         handing_over=True,
         serving=True,
-        machine=SimpleNamespace(is_delivered=lambda offset, delivery: folded.get(offset) == delivery),
+        machine=machine,
         host=SimpleNamespace(other_partitions=SimpleNamespace(give_back=lambda *call: given.append(call))),
     )
     replica._give_back_elsewhere = lambda picks: QueueReplica._give_back_elsewhere(replica, picks)

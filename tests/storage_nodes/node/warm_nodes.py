@@ -2,9 +2,10 @@
 
 An interpreter takes half a second of a core to import the storage plane, and the tests of this folder start hundreds of
 nodes. `python -m tests.storage_nodes.node.warm_nodes` imports once, then forks a node for each request: the same
-`main()` in a process of its own, which is killed, paused and stopped like any other. Entropy is drawn anew in the copy
-(`random` and `ssl` see to that themselves). How `python -m storage_nodes` starts is tested where a whole installation
-runs, and by the nodes with other bounds (`node_programs.py`).
+`main()` in a process of its own, which is killed, paused and stopped like any other. `random` and `ssl` draw new
+entropy in each copy by themselves; all copies share the seed of string hashes, and the environment that the C library
+read at its start. How `python -m storage_nodes` starts is tested where a whole installation runs, and by the nodes with
+other bounds (`node_programs.py`).
 """
 
 from __future__ import annotations

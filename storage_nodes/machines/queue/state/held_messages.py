@@ -116,6 +116,36 @@ class HeldMessages:
         scheduled = self.scheduled.first_offset()
         return low if scheduled is None else min(low, scheduled)
 
+    def look_at(self, offset: int, now_ms: int) -> tuple[MessageState, int, int, int] | None:
+        """(state, delivery, deadline_ms, sent_ms, 0 = that of its batch) of a message, None for one that is gone.
+
+        As the state of this moment has it; nothing changes by looking. Meaningless for what is no message.
+        """
+        entry = self.live.get(offset)
+        if entry is None:
+            due_ms = self.scheduled.due_ms(offset)
+            if due_ms is not None:
+                return MessageState.DELAYED, 0, due_ms, 0
+            waits = self.cursor <= offset < self.log_end and offset not in self.removed_above_cursor
+            return (MessageState.WAITING, 0, 0, 0) if waits else None
+        deadline_ms, delivery, _, sent_ms = entry
+        due_ms = self.due_ms(offset, entry)
+        if due_ms <= now_ms:
+            return MessageState.WAITING, delivery, 0, sent_ms
+        is_leased = delivery and deadline_ms > now_ms
+        return MessageState.IN_FLIGHT if is_leased else MessageState.DELAYED, delivery, due_ms, sent_ms
+
+    def stats(self, now_ms: int) -> QueueStats:
+        """As a replica counts that does not lead; O(messages in `live`)."""
+        ready = [entry[3] for offset, entry in self.live.items() if self.due_ms(offset, entry) <= now_ms]
+        delayed = sum(entry[1] == 0 and entry[0] > now_ms for entry in self.live.values())
+        in_flight = len(self.live) - len(ready) - delayed
+        oldest_ms = min(ready, default=0)
+        scheduled = len(self.scheduled)
+        totals = (self.duplicates, self.dead_lettered, self.parked_count)
+        waiting = self.fresh_count + len(ready)
+        return QueueStats(waiting, in_flight, delayed + scheduled, oldest_ms, 0, 0, *totals, scheduled=scheduled)
+
     def checkpoint(self) -> bytes:
         scalars = [
             self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
@@ -186,36 +216,6 @@ class HeldMessages:
     def _unpack_groups(self, packed: list[Any]) -> None:
         self.keyed_end, flat = packed or (0, ())
         self.keys = unpack_keys(flat)
-
-    def look_at(self, offset: int, now_ms: int) -> tuple[MessageState, int, int, int] | None:
-        """(state, delivery, deadline_ms, sent_ms, 0 = that of its batch) of a message, None for one that is gone.
-
-        As the state of this moment has it; nothing changes by looking. Meaningless for what is no message.
-        """
-        entry = self.live.get(offset)
-        if entry is None:
-            due_ms = self.scheduled.due_ms(offset)
-            if due_ms is not None:
-                return MessageState.DELAYED, 0, due_ms, 0
-            waits = self.cursor <= offset < self.log_end and offset not in self.removed_above_cursor
-            return (MessageState.WAITING, 0, 0, 0) if waits else None
-        deadline_ms, delivery, _, sent_ms = entry
-        due_ms = self.due_ms(offset, entry)
-        if due_ms <= now_ms:
-            return MessageState.WAITING, delivery, 0, sent_ms
-        is_leased = delivery and deadline_ms > now_ms
-        return MessageState.IN_FLIGHT if is_leased else MessageState.DELAYED, delivery, due_ms, sent_ms
-
-    def stats(self, now_ms: int) -> QueueStats:
-        """As a replica counts that does not lead; O(messages in `live`)."""
-        ready = [entry[3] for offset, entry in self.live.items() if self.due_ms(offset, entry) <= now_ms]
-        delayed = sum(entry[1] == 0 and entry[0] > now_ms for entry in self.live.values())
-        in_flight = len(self.live) - len(ready) - delayed
-        oldest_ms = min(ready, default=0)
-        scheduled = len(self.scheduled)
-        totals = (self.duplicates, self.dead_lettered, self.parked_count)
-        waiting = self.fresh_count + len(ready)
-        return QueueStats(waiting, in_flight, delayed + scheduled, oldest_ms, 0, 0, *totals, scheduled=scheduled)
 
     # --- inside ----------------------------------------------------------------------------------------------
 
