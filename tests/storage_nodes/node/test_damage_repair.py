@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from storage_nodes.machines.raft.effects import Role
 from storage_nodes.model import PartitionKind
 from storage_nodes.node.disk.damage import DamageControl
 from storage_nodes.protocol.configuration import Configuration, ConfigurationEntry
+from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.records import decode_body, encode_body
 from tests.storage_nodes.node.test_cluster_of_nodes import run
 from tests.storage_nodes.node.test_snapshots_between_nodes import all_hold, churn, lease_some
@@ -74,8 +76,9 @@ def test_node_damaged_while_it_was_down_comes_back_by_itself_and_is_repaired(
         received: set[bytes] = set()
         while not received >= set(values):
             assert time.monotonic() < deadline + 20, f"{len(received)} of {len(values)}"
-            reply = await client.acquire(partition, 100, 30_000, 500)
-            received |= {decode_body(message.body).value for message in reply.messages}
+            with suppress(StorageError):  # while another leader is elected
+                reply = await client.acquire(partition, 100, 30_000, 500)
+                received |= {decode_body(message.body).value for message in reply.messages}
         await client.close()
 
     run(scenario())
