@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 from urllib.parse import quote
 
@@ -48,6 +49,7 @@ def client() -> httpx2.Client:
         timeout=httpx2.Timeout(ANSWER_S_MAX, connect=CONNECT_S_MAX),
         limits=httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX),
         trust_env=False,
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # shared by all who look at pages
     )
 
 

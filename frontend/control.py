@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import time
 from collections.abc import Callable, Mapping, Sequence
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import httpx2
@@ -98,6 +99,9 @@ class ControlPlane:
             ),
             follow_redirects=False,
             trust_env=False,
+            # Cookies are between a visitor and the pages. A jar here would send those of one visitor with the requests
+            # of the next.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         )
         self._watch = ControlWatch(self._http)
 

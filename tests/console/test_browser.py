@@ -322,6 +322,38 @@ class TailPage:
         return int(self.page.locator(f"[data-tail-{name}]").inner_text().replace(",", ""))
 
 
+def test_live_tail_is_watched_paused_filtered_and_ends_with_the_session(
+    browser: Any, filled: RunningInstallation
+) -> None:
+    window = Window(browser, filled)
+    window.page.goto(link_of(filled, "--account", "shop"))
+    own = SignedIn(None, f"/console/a/{account_of(window.page)}/")
+    tail, page = TailPage(window, filled, own, f"live-{uuid.uuid4().hex[:8]}"), window.page
+    tail.send('<img src=x onerror="throw 1">')
+    page.locator("[data-row-line]", has_text="<img src=x").wait_for()
+    page.locator("details.message summary").first.click()
+    page.get_by_role("button", name="Pause", exact=True).click()
+    tail.is_shown("Paused")
+    tail.send("while paused")
+    page.wait_for_timeout(1_000)
+    assert len(tail.lines) == 1
+    page.get_by_role("button", name="Resume", exact=True).click()
+    page.locator("[data-row-line]", has_text="while paused").wait_for()
+    assert tail.lines[0] == "while paused", "the newest first"
+    page.get_by_label("Text in the body").fill("red")
+    page.get_by_role("button", name="Filter").click()
+    assert page.url.endswith("tail?text=red") and tail.lines == []
+    tail.send("blue", "red")
+    page.locator("[data-row-line]", has_text="red").wait_for()
+    assert tail.lines == ["red"]
+    other = window.context.new_page()
+    other.goto(url_of(filled, own.path))
+    other.get_by_role("button", name="Sign out").click()
+    other.wait_for_url("**/console/sign-in*")
+    window.see("Your session has ended.")
+    window.close()
+
+
 def test_live_tail_follows_a_thousand_messages_a_second(
     browser: Any, filled: RunningInstallation, signed_in: SignedIn
 ) -> None:
@@ -495,36 +527,4 @@ def test_operator_acts_as_a_member_under_a_banner(browser: Any, installation: Ru
     assert window.fits()
     page.get_by_role("button", name="Stop acting").click()
     window.see("You act as yourself again.")
-    window.close()
-
-
-def test_live_tail_is_watched_paused_filtered_and_ends_with_the_session(
-    browser: Any, filled: RunningInstallation
-) -> None:
-    window = Window(browser, filled)
-    window.page.goto(link_of(filled, "--account", "shop"))
-    own = SignedIn(None, f"/console/a/{account_of(window.page)}/")
-    tail, page = TailPage(window, filled, own, f"live-{uuid.uuid4().hex[:8]}"), window.page
-    tail.send('<img src=x onerror="throw 1">')
-    page.locator("[data-row-line]", has_text="<img src=x").wait_for()
-    page.locator("details.message summary").first.click()
-    page.get_by_role("button", name="Pause", exact=True).click()
-    tail.is_shown("Paused")
-    tail.send("while paused")
-    page.wait_for_timeout(1_000)
-    assert len(tail.lines) == 1
-    page.get_by_role("button", name="Resume", exact=True).click()
-    page.locator("[data-row-line]", has_text="while paused").wait_for()
-    assert tail.lines[0] == "while paused", "the newest first"
-    page.get_by_label("Text in the body").fill("red")
-    page.get_by_role("button", name="Filter").click()
-    assert page.url.endswith("tail?text=red") and tail.lines == []
-    tail.send("blue", "red")
-    page.locator("[data-row-line]", has_text="red").wait_for()
-    assert tail.lines == ["red"]
-    other = window.context.new_page()
-    other.goto(url_of(filled, own.path))
-    other.get_by_role("button", name="Sign out").click()
-    other.wait_for_url("**/console/sign-in*")
-    window.see("Your session has ended.")
     window.close()
