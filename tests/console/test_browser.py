@@ -479,6 +479,7 @@ def test_policy_is_written_given_to_a_key_and_tried(browser: Any, installation: 
     text = page.locator("[data-policy-text]")
     rest = '  "Action": "sqs:SendMessage", "Resource": "*"}]}'
     lines = ['{"Version": "2012-10-17", "Statement": [', ' {"Effect": "allow",', rest]
+    page.wait_for_function("document.querySelector('[data-policy-text]') && !document.querySelector('.htmx-added')")
     text.fill("\n".join(lines))
     page.get_by_role("button", name="line 2").click()
     assert page.evaluate("document.activeElement.selectionStart") == len(lines[0]) + 1
