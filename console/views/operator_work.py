@@ -14,7 +14,7 @@ from console.error_notices import notice_of
 from console.pages import operator_page, told
 from console.visits import Visit
 
-_HERE = "/console/operators/work"
+_HERE = "/console/operators/background"
 IN_WORDS = {
     "drafts": ("Drafts of the month", "made again after usage was settled, every minute"),
     "invoices": ("Closing of months", "issued once a month is settled, every 5 minutes"),

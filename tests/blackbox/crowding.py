@@ -208,7 +208,7 @@ async def _trial(ask: Ask, result: Result) -> None:
     stage = Stage()
     crowd = Crowd().that_fits()
     if crowd != Crowd():
-        result.notes.append(f"{crowd.polls} polls: this process may open no more files")
+        result.notes.append(f"{crowd.polls} polls: this process cannot open further files")
     try:
         stage.up()
         await one_account(stage, crowd, ask.seconds, P99_WITHIN_S, result)

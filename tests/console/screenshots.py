@@ -75,7 +75,7 @@ OPERATOR_PAGES = {
     "settling": "operators/billing/settling",
     "plans": "operators/billing/plans",
     "plan": "operators/billing/plans/house",
-    "work": "operators/work",
+    "work": "operators/background",
 }
 BILL = "from tests.console.billed import bill; bill('tests'); print('{}')"
 # Pages that a link of another page leads to.

@@ -23,7 +23,9 @@ PAGES = (
     "billing/usage?meter=sent_units", "billing/invoices", "billing/budgets", "billing/budgets/edit?name=Orders",
     "billing/prices",
 )  # fmt: skip
-OPERATOR_PAGES = ("billing", "billing/accounts", "billing/settling", "billing/plans", "billing/plans/house", "work")
+OPERATOR_PAGES = (
+    "billing", "billing/accounts", "billing/settling", "billing/plans", "billing/plans/house", "background",
+)  # fmt: skip
 
 
 class ServedPages(NamedTuple):

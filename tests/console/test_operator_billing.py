@@ -13,7 +13,7 @@ from tests.console.browsing import Browser, queue_row
 
 pytestmark = pytest.mark.django_db
 BASE = "/console/operators/billing"
-WORK = "/console/operators/work"
+WORK = "/console/operators/background"
 
 
 @pytest.fixture

@@ -40,7 +40,9 @@ def begin_acting(
     member = members.filter(account_id=account_id, person_id=person_id).first()
     if member is None:
         raise not_found()
-    PersonSession.objects.select_for_update().get(pk=session.pk)  # two that begin at once are one after the other
+    # Two visits that begin at once are one after the other. The session may have ended in between.
+    if PersonSession.objects.select_for_update().filter(pk=session.pk).first() is None:
+        raise not_found()
     _end(origin, session)
     visit = ActingVisit.objects.create(
         session=session,

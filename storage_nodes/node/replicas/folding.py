@@ -53,7 +53,7 @@ def _read_cold(replica: FoldingReplica, read_from: int, committed: int, batches:
     """`committed` is the commit position of the time when the read began."""
     replica.applying_cold = False
     if not replica.closed:
-        # If a snapshot was installed meanwhile, what was read says nothing about what follows it.
+        # If a snapshot was installed in between, what was read says nothing about what follows it.
         if replica.applied == read_from:
             _fold_all(replica, batches, _final_end(replica, committed, batches))
         fold_committed(replica)

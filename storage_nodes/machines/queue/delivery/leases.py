@@ -4,7 +4,7 @@ Derived from the replicated state, and thrown away with the leadership.
 
 Timers are per range, or list, of messages acquired together, not per message. A timer is only a hint: `live` decides
 when it rings. Messages on which a command of ours is not folded yet are *held*: whatever their timer says they do not
-become ready, because the command may move the deadline; when it is folded their timer is set anew. Messages that were
+become ready, because the command may move the deadline; when it is folded their timer is set again. Messages that were
 received `receives_max` times, where the queue has a dead-letter queue, are not ready when their lease runs out but
 *dead*. With a retry policy a timer rings when a message is due, a pause after its lease; each message has one of its
 own.

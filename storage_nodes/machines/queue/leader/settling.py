@@ -194,7 +194,7 @@ class Settling:
             self._expire_fresh(time_ms)
 
     def _expire_fresh(self, time_ms: int) -> bool:
-        """Drop what outlived its retention at the head of the window; False if no more may be staged now."""
+        """Drop what outlived its retention at the head of the window; False where nothing can be staged now."""
         oldest_ms = self._outlived_ms(time_ms)
         window, staging = self._window, self._staging
         while window.ranges and window.ranges[0].timestamp_ms <= oldest_ms:
