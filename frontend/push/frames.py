@@ -18,7 +18,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -59,6 +60,8 @@ class ExtendFrame(msgspec.Struct, tag_field="type", tag="extend", forbid_unknown
 
 ClientFrame = AuthFrame | FilterFrame | CreditFrame | AckFrame | NackFrame | ExtendFrame
 
+Frame = TypeVar("Frame")
+
 READY = '{"type":"ready"}'
 _decode = msgspec.json.Decoder(ClientFrame).decode
 _encode = msgspec.json.Encoder().encode
@@ -66,6 +69,11 @@ _encode = msgspec.json.Encoder().encode
 
 def read_frame(text: str | None) -> ClientFrame:
     """None: it was no text. Raises FrameRefused."""
+    return decode_text_frame(text, _decode)
+
+
+def decode_text_frame(text: str | None, decode: Callable[[bytes], Frame]) -> Frame:
+    """A frame of any wire whose frames are JSON texts, as its typed decoder reads it. Raises FrameRefused."""
     if text is None:
         raise FrameRefused("Frames are texts.")
     raw = text.encode(errors="replace")
@@ -73,7 +81,7 @@ def read_frame(text: str | None) -> ClientFrame:
         raise FrameRefused("The frame is too long.")
     try:
         check_values(raw)
-        frame = _decode(raw)
+        frame = decode(raw)
         check_members(raw)
     except TooManyValues as error:
         raise FrameRefused(f"The frame is not taken: {error}.") from None

@@ -21,14 +21,11 @@ import msgspec
 
 from frontend.limits import (
     BROWSER_CONDITION_TEXT_CHARS_MAX,
-    SOCKET_FRAME_BYTES_MAX,
     TAIL_BODY_CHARS,
 )
 from frontend.message_browser.filters import EVERYTHING, STATE_WORDS, MessageFilter, check_filter
 from frontend.message_browser.view import BrowsedView
-from frontend.parameters import shortened
-from frontend.push.frames import FrameRefused
-from frontend.strict_json import RepeatedMember, check_members
+from frontend.push.frames import FrameRefused, decode_text_frame
 
 
 class OpenFrame(msgspec.Struct, tag_field="type", tag="open", forbid_unknown_fields=True):
@@ -59,20 +56,7 @@ _encode = msgspec.json.Encoder().encode
 
 def read_tail_frame(text: str | None) -> TailFrame:
     """None: it was no text. Raises FrameRefused."""
-    if text is None:
-        raise FrameRefused("Frames are texts.")
-    raw = text.encode(errors="replace")
-    if len(raw) > SOCKET_FRAME_BYTES_MAX:
-        raise FrameRefused("The frame is too long.")
-    try:
-        frame = _decode(raw)
-        check_members(raw)
-    except RepeatedMember as error:
-        raise FrameRefused(f"The frame names {shortened(error.name)!r} twice.") from None
-    except msgspec.ValidationError as error:
-        raise FrameRefused(f"A member of the frame is not known or wrong: {error}") from None
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise FrameRefused("The frame is not valid JSON.") from None
+    frame = decode_text_frame(text, _decode)
     if isinstance(frame, OpenFrame) and _TICKET.fullmatch(frame.ticket) is None:
         raise FrameRefused("That is no ticket.")
     return frame
