@@ -1,4 +1,4 @@
-"""Months in addresses of pages."""
+"""Months, and where a list goes on, in addresses of pages."""
 
 from __future__ import annotations
 
@@ -18,6 +18,15 @@ def month_asked(request: HttpRequest) -> BillingPeriod:
         return parse_period(request.GET.get("period", ""))
     except ValueError:
         return period_of(clock.now())
+
+
+def before_asked(request: HttpRequest) -> datetime | None:
+    """Where the next part of a list begins; None: it begins with the newest."""
+    try:
+        found = datetime.fromisoformat(request.GET.get("before", ""))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
 
 
 def months_since(opened: datetime) -> list[BillingPeriod]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -18,6 +17,7 @@ from api.billing.documents.invoice_pdf import invoice_pdf
 from api.billing.models import Invoice
 from api.billing.pricing.periods import period_of
 from api.people.roles import Act
+from console.months import before_asked
 from console.pages import account_page
 from console.visits import AccountVisit
 
@@ -33,7 +33,7 @@ _DOCUMENTS: dict[str, tuple[str, Callable[[dict[str, Any]], bytes]]] = {
 
 @account_page(Act.LIST_INVOICES, "GET")
 def invoices(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
-    found = selectors.invoices_of(visit.account_id, _before(request), PAGE_INVOICES + 1)
+    found = selectors.invoices_of(visit.account_id, before_asked(request), PAGE_INVOICES + 1)
     rows = found[:PAGE_INVOICES]
     more = rows[-1].period_start.isoformat() if len(found) > PAGE_INVOICES else ""
     return render(request, "console/billing/invoices.html", {"invoices": rows, "more": more, "tab": "invoices"})
@@ -78,11 +78,3 @@ def _invoice(visit: AccountVisit, invoice_id: uuid.UUID) -> Invoice:
     if found is None:
         raise Http404
     return found
-
-
-def _before(request: HttpRequest) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(request.GET.get("before", ""))
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else None

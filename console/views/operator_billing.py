@@ -24,7 +24,7 @@ from api.billing.pricing.terms import terms_document
 from api.billing.provisional import meter_reading
 from api.people.operator_selectors import account_row
 from console.error_notices import notice_of
-from console.months import month_asked, months_since
+from console.months import before_asked, month_asked, months_since
 from console.pages import operator_page, require_recent_sign_in, told
 from console.price_words import plan_words
 from console.visits import Visit
@@ -70,7 +70,7 @@ def settling(request: HttpRequest, visit: Visit) -> HttpResponse:
         "tab": "settling",
         "period": period,
         "months": _months(),
-        "runs": operator_selectors.usage_runs(_before(request)),
+        "runs": operator_selectors.usage_runs(before_asked(request)),
         "settled_up_to": selectors.settled_up_to(),
         "counts": selectors.quarantine_of(None, Interval(*period)),
         "records": selectors.quarantined(Interval(*period)),
@@ -263,11 +263,3 @@ def _period(text: str) -> BillingPeriod:
 def _months() -> list[BillingPeriod]:
     opened = selectors.first_account_opened()
     return months_since(opened or clock.now())
-
-
-def _before(request: HttpRequest) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(request.GET.get("before", ""))
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else None
