@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -365,7 +366,7 @@ def test_live_tail_follows_a_thousand_messages_a_second(
             tail.send(*(json.dumps({"order": second * 1_000 + half * 500 + number}) for number in range(500)))
         time.sleep(max(0.0, began_s + second + 1 - time.monotonic()))
     count = 1_000 * TAILED_S
-    page.wait_for_function(f"document.querySelector('[data-tail-found]').textContent === '{count:,}'")
+    page.locator("[data-tail-found]", has_text=re.compile(f"^{count:,}$")).wait_for()
     assert page.locator("[data-tail-passed]").is_hidden(), "every one was looked at"
     assert tail.figure("shown") + tail.figure("left") == count and tail.figure("shown") > 0
     assert 0 < len(tail.lines) <= 300
@@ -479,7 +480,8 @@ def test_policy_is_written_given_to_a_key_and_tried(browser: Any, installation: 
     text = page.locator("[data-policy-text]")
     rest = '  "Action": "sqs:SendMessage", "Resource": "*"}]}'
     lines = ['{"Version": "2012-10-17", "Statement": [', ' {"Effect": "allow",', rest]
-    page.wait_for_function("document.querySelector('[data-policy-text]') && !document.querySelector('.htmx-added')")
+    text.wait_for()
+    page.locator(".htmx-added").first.wait_for(state="detached")
     text.fill("\n".join(lines))
     page.get_by_role("button", name="line 2").click()
     assert page.evaluate("document.activeElement.selectionStart") == len(lines[0]) + 1

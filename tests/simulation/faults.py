@@ -123,6 +123,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "parking": ("park_groups",),
     "pauses": ("pauses",),
     "slow-disk": ("disk_us",),
+    "early-work": ("early_work",),
     "loss": ("links.loss",),
     "client-loss": ("links.client_loss",),
     "duplicate": ("links.duplicate",),
@@ -138,7 +139,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 # What switched off means, where that is not 0.
 _OFF: dict[str, Any] = {"leisure": 1, "disk_us": (100, 1_000)}
 _OFF |= {"retention_ms": RETENTION_MS_DEFAULT, "dedup_ms": DEDUP_WINDOW_MS_DEFAULT}
-_OFF |= dict.fromkeys(("drift", "tiny", "tight", "one_by_one", "park_groups", "pauses"), False)
+_OFF |= dict.fromkeys(("drift", "tiny", "tight", "one_by_one", "park_groups", "pauses", "early_work"), False)
 
 
 @dataclass
@@ -185,6 +186,7 @@ class Faults:
     large_bytes: int = 0  # bodies of up to so many bytes, now and then; 0 = all are small
     front_ends: int = 0  # processes with a client of the product's own
     front_end_restart_rate: float = 0.0
+    early_work: bool = False  # the disk does the work of threads at once, and the loop hears of it late
     keyed: bool = False  # messages of a standard queue have groups and tags, and some receivers ask for tags
 
     @property
@@ -251,6 +253,7 @@ def draw_transport(faults: Faults, chance: random.Random) -> None:
         faults.one_by_one = False  # at that pace a replica is fed for minutes
         links.piece_bytes = max(links.piece_bytes, faults.large_bytes // 20)
         links.bytes_per_s = max(links.bytes_per_s, 4 * faults.large_bytes) if links.bytes_per_s else 0
+    faults.early_work = chance.random() < 0.5
 
 
 def draw_faults(chance: random.Random) -> Faults:
