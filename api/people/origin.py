@@ -3,6 +3,8 @@
     X-Penstock-Source      <address> SPACE <issued_ms>
     X-Penstock-Source-Mac  hex HMAC-SHA-256 under internal.key of  "source" LF method LF target LF the header above
 
+`target` is the path, with `?query` where there is one, byte for byte as sent.
+
 Front ends strip both names from outside requests. A request without them comes from the address of its connection.
 """
 
@@ -20,6 +22,7 @@ from django.http import HttpRequest
 
 from api.audit.actions import Actor, record
 from api.audit.refusals import Refusal
+from api.internal.authentication import raw_target
 from api.people import limits
 from api.people.errors import PeopleError
 from api.people.models import Person
@@ -73,9 +76,9 @@ def member_refusal(account_id: str, person_id: str, act: str, origin: RequestOri
     return Refusal(account_id, f"person:{person_id}", act, arn, origin.source, request_id=origin.request_id)
 
 
-def source_mac(key: bytes, method: str, target: str, source: str) -> str:
-    text = "\n".join(("source", method, target, source))
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+def source_mac(key: bytes, method: str, target: bytes, source: str) -> str:
+    text = b"\n".join((b"source", method.encode(), target, source.encode()))
+    return hmac.new(key, text, hashlib.sha256).hexdigest()
 
 
 def _source(request: HttpRequest) -> str:
@@ -83,7 +86,7 @@ def _source(request: HttpRequest) -> str:
     if vouched is None:
         return str(request.META.get("REMOTE_ADDR") or "")
     match = _VOUCHED.fullmatch(vouched) if len(vouched) <= limits.SOURCE_CHARACTERS_MAX else None
-    expected = source_mac(internal_key(), request.method or "", request.get_full_path(), vouched)
+    expected = source_mac(internal_key(), request.method or "", raw_target(request), vouched)
     given = request.headers.get(SOURCE_MAC_HEADER, "")
     now_ms = time.time_ns() // 1_000_000
     if (

@@ -149,7 +149,7 @@ def test_scheme_is_believed_from_a_front_end_alone(ann: Browser) -> None:
     forged = Browser().get("/console/sign-in", **{"X-Forwarded-Proto": "https"})
     assert forged.cookies["penstock_csrf"]["secure"] == ""
     source = f"203.0.113.9 {time.time_ns() // 1_000_000}"
-    mac = source_mac(internal_key(), "GET", "/console/sign-in", source)
+    mac = source_mac(internal_key(), "GET", b"/console/sign-in", source)
     vouched = {SOURCE_HEADER: source, SOURCE_MAC_HEADER: mac, "X-Forwarded-Proto": "https"}
     assert Browser().get("/console/sign-in", **vouched).cookies["penstock_csrf"]["secure"] is True
     by_https = Browser().get("/console/sign-in", **vouched, host="127.0.0.1")
