@@ -17,7 +17,6 @@ import re
 import time
 from typing import NamedTuple
 
-import structlog
 from django.http import HttpRequest
 
 from api.audit.actions import Actor, record
@@ -26,13 +25,13 @@ from api.internal.authentication import raw_target
 from api.people import limits
 from api.people.errors import PeopleError
 from api.people.models import Person
+from api.request_ids import request_id_of
 from api.secrets import internal_key
 from api.settings.environment import environment
 from frontend.authz.actions import Target, resource_arn
 
 SOURCE_HEADER = "X-Penstock-Source"
 SOURCE_MAC_HEADER = "X-Penstock-Source-Mac"
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _VOUCHED = re.compile(r"([0-9A-Fa-f:.]{2,45}) ([0-9]{1,16})", re.ASCII)
 
 
@@ -63,12 +62,7 @@ class RequestOrigin(NamedTuple):
 def origin_of(request: HttpRequest) -> RequestOrigin:
     """Raises PeopleError for a source that no front end vouched for."""
     agent = "".join(char for char in request.headers.get("User-Agent", "") if char.isprintable())
-    request_id = request.headers.get("X-Request-Id", "")
-    if _REQUEST_ID.fullmatch(request_id) is None:
-        request_id = ""
-    if request_id:
-        structlog.contextvars.bind_contextvars(request_id=request_id)
-    return RequestOrigin(_source(request), agent[: limits.USER_AGENT_CHARACTERS_MAX], request_id)
+    return RequestOrigin(_source(request), agent[: limits.USER_AGENT_CHARACTERS_MAX], request_id_of(request))
 
 
 def member_refusal(account_id: str, person_id: str, act: str, origin: RequestOrigin) -> Refusal:
