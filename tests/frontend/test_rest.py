@@ -441,7 +441,7 @@ async def test_control_plane_gets_the_bytes_of_the_path_that_were_checked() -> N
         raise AssertionError("there is no body to read")
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    control = ControlPlane("127.0.0.1:%d" % server.sockets[0].getsockname()[1], b"i" * 32)
+    control = ControlPlane(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", b"i" * 32)
     for target in (b"/console/./a", b"/console/{a}\"'", b"/console/%27%c3%a9"):
         request = Request("GET", target, b"x={}%5b", "http", "203.0.113.7", [(b"host", b"localhost")], receive)
         request.read_headers()
