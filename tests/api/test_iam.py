@@ -195,10 +195,427 @@ def test_name_in_a_body_is_read_as_the_view_reads_it(caller: Caller, name: str) 
 
 def test_queue_policy_of_the_own_account_is_asked_by_management_too(caller: Caller) -> None:
     arn = f"arn:aws:sqs:us-east-1:{caller.account_id}:orders"
+    statement = {"Effect": "Deny", "Principal": "*", "Action": ["sqs:DeleteQueue", "sqs:SendMessage"], "Resource": arn}
+    text = json.dumps({"Version": "2012-10-17", "Statement": statement})
+    asked = {"QueueName": "orders", "Attributes": {"Policy": text}}
+    assert caller.sqs("SetQueueAttributes", **asked).status_code == 200
+    assert caller.request("DELETE", "/v1/queues/orders").status_code == 403
+    schedule = {"name": "s", "cron": "* * * * *", "body": "x"}
+    assert caller.request("POST", "/v1/queues/orders/schedules", schedule).status_code == 403
+    # The root of the account has a way back.
+    assert caller.sqs("SetQueueAttributes", **{**asked, "Attributes": {"Policy": ""}}).status_code == 200
+    assert caller.request("POST", "/v1/queues/orders/schedules", schedule).status_code == 201
+
+
+def test_move_asks_at_its_source_and_at_each_destination(caller: Caller) -> None:
+    arn = f"arn:aws:sqs:us-east-1:{caller.account_id}:"
+    for name in ("source", "target"):
+        caller.request("POST", "/v1/queues", {"name": name})
+    redrive = json.dumps({"deadLetterTargetArn": arn + "orders", "maxReceiveCount": 3})
+    assert (
+        caller.sqs("SetQueueAttributes", QueueName="source", Attributes={"RedrivePolicy": redrive}).status_code == 200
+    )
+    on_source = document("*", resource=arn + "orders")["Statement"]
+    send = document("sqs:SendMessage", resource=arn + "target")["Statement"]
+    key = restricted(caller, {"Version": "2012-10-17", "Statement": on_source})
+    start = {"SourceArn": arn + "orders", "DestinationArn": arn + "target"}
+    assert key.sqs("StartMessageMoveTask", **start).status_code == 403
+    assert key.request("POST", "/v1/queues/orders/moves", {"destination": "target"}).status_code == 403
+    caller.request("PUT", f"/v1/keys/{key.access_key_id}/policy", {"policy": {"Statement": [*on_source, *send]}})
+    assert key.sqs("StartMessageMoveTask", SourceArn=arn + "orders").status_code == 403, "it goes back to `source`"
+    assert key.sqs("StartMessageMoveTask", **start).status_code == 200
+
+
+def test_policies_of_a_key_are_bounded_together(caller: Caller) -> None:
+    big = json.dumps(document("sqs:*", resource="arn:aws:sqs:*:*:" + "x" * 5_500))
+    for number in range(4):
+        policies.create_policy(OPERATOR, caller.account_id, f"p{number}", big)
+    path = f"/v1/keys/{restricted(caller, ALL).access_key_id}/policies"
+    answers = [caller.request("PUT", f"{path}/p{number}").status_code for number in range(4)]
+    assert answers == [200, 200, 403, 403] and 2 * len(big) < limits.KEY_POLICIES_CHARACTERS_MAX < 3 * len(big)
+
+
+# --- life of keys ---
+
+
+def test_rotated_key_goes_on_for_its_grace_and_the_new_one_has_its_policies(caller: Caller) -> None:
+    key = restricted(caller, document("sqs:ListQueues"))
+    policies.create_policy(OPERATOR, caller.account_id, "all", json.dumps(ALL))
+    caller.request("PUT", f"/v1/keys/{key.access_key_id}/policies/all")
+    path = f"/v1/keys/{key.access_key_id}/rotation"
+    for bad in (-1, limits.ROTATION_GRACE_S_MAX + 1, "60", 1.5, True):
+        assert code(caller.request("POST", path, {"grace_seconds": bad})) == (400, "invalid-request"), bad
+    made = caller.request("POST", path, {"grace_seconds": 60})
+    assert made.status_code == 201 and made["Cache-Control"] == "no-store"
+    new, old = made.json(), AccessKey.objects.get(pk=key.access_key_id)
+    assert new["name"] == old.name and new["bearer_token"] and new["expires_at"] is None
+    assert old.expires_at is not None and timedelta(0) < old.expires_at - clock.now() <= timedelta(seconds=60)
+    assert record_of(new["access_key_id"]).policies == record_of(key.access_key_id).policies
+    assert len(record_of(new["access_key_id"]).policies or ()) == 2
+
+
+def test_rotation_gives_a_key_that_expires_no_longer_span(caller: Caller) -> None:
+    ends = timezone.now() + timedelta(hours=1)
+    made = keys.make_key(OPERATOR, caller.account_id, keys.KeySpec("short", ends)).key
+    new = keys.rotate_key(OPERATOR, caller.account_id, made.access_key_id, limits.ROTATION_GRACE_S_MAX)
+    assert new.key.expires_at is not None and new.key.expires_at - clock.now() <= timedelta(hours=1)
+    made.refresh_from_db()
+    assert made.expires_at == ends, "the grace period makes it no longer"
+
+
+def test_rotation_locks_the_account_before_the_key(caller: Caller) -> None:
+    """As attaching a policy does: with another order the two wait for each other."""
+    with CaptureQueriesContext(connection) as captured:
+        keys.rotate_key(OPERATOR, caller.account_id, caller.access_key_id, 60)
+    locks = [query["sql"] for query in captured if "FOR UPDATE" in query["sql"]]
+    assert ['FROM "account"' in sql for sql in locks[:2]] == [True, False], locks
+
+
+def test_tags_are_of_restricted_keys(caller: Caller) -> None:
+    path = f"/v1/keys/{caller.access_key_id}"
+    assert code(caller.request("PATCH", path, {"tags": {"a": "b"}})) == (400, "invalid-request")
+    key = restricted(caller, ALL)
+    path = f"/v1/keys/{key.access_key_id}"
+    assert caller.request("PATCH", path, {"tags": {"team": "blue"}}).json()["tags"] == {"team": "blue"}
+    assert record_of(key.access_key_id).tags == {"team": "blue"}
+    for bad in (
+        {"": "x"},
+        {"k" * 129: "x"},
+        {"k": "v" * 257},
+        {"k": 1},
+        {"k": "\0"},
+        [],
+        {f"k{n}": "" for n in range(51)},
+    ):
+        assert caller.request("PATCH", path, {"tags": bad}).status_code in (400, 403), bad
+
+
+# --- named policies and groups ---
+
+
+def member(account_id: str, role: str) -> AccountMembership:
+    person = Person.objects.create(email=f"{role}@example.com", created_at=clock.now())
+    return AccountMembership.objects.create(account_id=account_id, person=person, role=role, created_at=clock.now())
+
+
+def test_named_policies_are_made_listed_changed_and_deleted(caller: Caller) -> None:
+    for name in ("b", "a"):
+        assert caller.request("POST", "/v1/policies", {"name": name, "policy": ALL}).status_code == 201
+    assert code(caller.request("POST", "/v1/policies", {"name": "a", "policy": ALL})) == (409, "already-exists")
+    first = caller.request("GET", "/v1/policies?page_size=1").json()
+    assert [one["name"] for one in first["policies"]] == ["a"] and first["next_page_token"]
+    assert caller.request("PUT", "/v1/policies/a", {"policy": document("sqs:*")}).json()["policy"] == document("sqs:*")
+    assert new_caller("other").request("GET", "/v1/policies/a").status_code == 404
+    for name in ("simulate", "", "a b", "a/b", "x" * 65, 1, None):
+        assert code(caller.request("POST", "/v1/policies", {"name": name, "policy": ALL})) == (400, "invalid-request")
+    assert caller.request("DELETE", "/v1/policies/a").status_code == 204
+    assert caller.request("GET", "/v1/policies/a").status_code == 404
+
+
+def test_attached_policy_stays_until_it_is_detached(caller: Caller) -> None:
+    policies.create_policy(OPERATOR, caller.account_id, "all", json.dumps(ALL))
+    path = f"/v1/keys/{restricted(caller, ALL).access_key_id}/policies/all"
+    assert caller.request("PUT", path).json() == {"attached": ["all"]}
+    assert code(caller.request("DELETE", "/v1/policies/all")) == (409, "policy-attached")
+    assert caller.request("DELETE", path).json() == {"attached": []}
+    assert caller.request("DELETE", "/v1/policies/all").status_code == 204
+
+
+def test_policy_of_another_account_cannot_be_attached(caller: Caller) -> None:
+    policies.create_policy(OPERATOR, new_caller("other").account_id, "theirs", json.dumps(ALL))
+    assert caller.request("PUT", f"/v1/keys/{caller.access_key_id}/policies/theirs").status_code == 404
+    assert not KeyAccess.objects.exists(), "nothing of it was done"
+
+
+def test_group_gives_its_policies_to_its_members(caller: Caller) -> None:
+    from api.people.actions.members import is_allowed
+
+    reader = member(caller.account_id, "reader")
+    policies.create_policy(OPERATOR, caller.account_id, "members", json.dumps(document("penstock:ManageMembers")))
+    assert caller.request("POST", "/v1/groups", {"name": "leads"}).status_code == 201
+    assert caller.request("PUT", "/v1/groups/leads/policies/members").json()["attached"] == ["members"]
+    assert not is_allowed(reader, Act.MANAGE_MEMBERS)
+    shown = caller.request("PUT", f"/v1/groups/leads/members/{reader.person_id}").json()
+    assert shown["members"] == [str(reader.person_id)]
+    assert is_allowed(reader, Act.MANAGE_MEMBERS)
+    assert caller.request("PUT", f"/v1/groups/leads/members/{uuid.uuid4()}").status_code == 404
+    assert caller.request("DELETE", "/v1/groups/leads").status_code == 204
+    assert not is_allowed(reader, Act.MANAGE_MEMBERS)
+
+
+def test_policy_of_a_member_takes_away_what_the_role_gives(caller: Caller) -> None:
+    from api.people.actions.members import is_allowed
+
+    admin = member(caller.account_id, "admin")
+    denied = json.dumps(document("penstock:Manage*", effect="Deny"))
+    policies.create_policy(OPERATOR, caller.account_id, "no-members", denied)
+    assert is_allowed(admin, Act.MANAGE_MEMBERS)
+    path = f"/v1/members/{admin.person_id}/policies"
+    assert caller.request("PUT", f"{path}/no-members").json() == {"attached": ["no-members"]}
+    assert not is_allowed(admin, Act.MANAGE_MEMBERS) and is_allowed(admin, Act.READ_ACCOUNT)
+    assert (
+        caller.request("DELETE", f"{path}/no-members").json() == caller.request("GET", path).json() == {"attached": []}
+    )
+
+
+def test_member_of_another_account_is_not_found(caller: Caller) -> None:
+    stranger = member(get_or_create_account(OPERATOR, "other").id, "owner")
+    policies.create_policy(OPERATOR, caller.account_id, "all", json.dumps(ALL))
+    groups.create_group(OPERATOR, caller.account_id, "leads")
+    for path in (f"/v1/members/{stranger.person_id}/policies/all", f"/v1/groups/leads/members/{stranger.person_id}"):
+        assert caller.request("PUT", path).status_code == 404
+
+
+# --- simulator ---
+
+
+def simulated(caller: Caller, **asked: Any) -> list[dict[str, Any]]:
+    arn = f"arn:aws:sqs:us-east-1:{caller.account_id}:orders"
+    answer = caller.request("POST", "/v1/policies/simulate", {"resources": [arn], **asked})
+    assert answer.status_code == 200, answer.content
+    found: list[dict[str, Any]] = answer.json()["results"]
+    return found
+
+
+def test_simulator_tells_the_decision_and_the_statement_that_decided(caller: Caller) -> None:
+    statements = [
+        {"Sid": "send", "Effect": "Allow", "Action": "sqs:SendMessage", "Resource": "*"},
+        {"Sid": "never", "Effect": "Deny", "Action": "sqs:DeleteQueue", "Resource": "*"},
+    ]
+    key = restricted(caller, {"Version": "2012-10-17", "Statement": statements})
+    actions = ["SQS:sendmessage", "sqs:DeleteQueue", "sqs:ReceiveMessage"]
+    send, delete, receive = simulated(caller, access_key_id=key.access_key_id, actions=actions)
+    assert (send["action"], send["decision"]) == ("sqs:SendMessage", "allowed")
+    assert send["statement"] == {"policy": "key", "ordinal": 0, "sid": "send"}
+    assert (delete["decision"], delete["statement"]["sid"]) == ("explicit_deny", "never")
+    assert (receive["decision"], receive["statement"]) == ("implicit_deny", None)
+    assert [one["mismatch"] for one in receive["statements"]] == ["action", "action"]
+
+
+def test_simulator_weighs_given_policies_people_and_the_queue(caller: Caller) -> None:
+    condition = {"IpAddress": {"aws:SourceIp": "203.0.113.0/24"}}
+    given = [document("sqs:SendMessage", Condition=condition)]
+    asked = {"policies": given, "actions": ["sqs:SendMessage"]}
+    inside = {"source_ip": "203.0.113.1"}
+    assert simulated(caller, **asked, request_context=inside)[0]["decision"] == "allowed"
+    assert simulated(caller, **asked)[0]["decision"] == "implicit_deny"
+    arn = f"arn:aws:sqs:us-east-1:{caller.account_id}:orders"
+    closed = {"Statement": {"Effect": "Deny", "Principal": "*", "Action": "sqs:SendMessage", "Resource": arn}}
+    denied = simulated(caller, **asked, request_context=inside, queue_policy=closed)[0]
+    assert (denied["decision"], denied["statement"]["policy"]) == ("explicit_deny", "queue_policy")
+    reader = member(caller.account_id, "reader")
+    names = ["sqs:GetQueueUrl", "sqs:SendMessage"]
+    found = simulated(caller, person_id=str(reader.person_id), actions=names)
+    assert [one["decision"] for one in found] == ["allowed", "implicit_deny"]
+    assert found[0]["statement"]["policy"] == "role/reader"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"actions": []}, {"actions": ["sqs:NoSuch"]}, {"actions": ["sqs:SendMessage"] * 51}, {"actions": "sqs:*"},
+        {"resources": ["orders"]}, {"resources": []}, {"policies": [{}]}, {"queue_policy": {}}, {"more": 1},
+        {"request_context": {"source_ip": "x"}}, {"request_context": {"time": "soon"}}, {"person_id": "x"},
+        {"request_context": {"secure_transport": "yes"}}, {"access_key_id": 1},
+    ],
+)  # fmt: skip
+def test_simulator_refuses_what_it_does_not_understand(caller: Caller, change: dict[str, Any]) -> None:
+    asked = {"actions": ["sqs:SendMessage"], "resources": ["arn:aws:sqs:us-east-1:1:q"], **change}
+    assert code(caller.request("POST", "/v1/policies/simulate", asked))[0] == 400
+
+
+def test_simulator_tells_nothing_of_another_account(caller: Caller) -> None:
+    other = new_caller("other")
+    key = restricted(other, document("sqs:SendMessage"))
+    asked = {"actions": ["sqs:SendMessage"], "resources": [f"arn:aws:sqs:us-east-1:{other.account_id}:orders"]}
+    refused = caller.request("POST", "/v1/policies/simulate", {**asked, "access_key_id": key.access_key_id})
+    assert refused.status_code == 404
+    (result,) = caller.request("POST", "/v1/policies/simulate", asked).json()["results"]
+    assert result["decision"] == "implicit_deny" and result["statements"] == []
+
+
+# --- operators ---
+
+
+def run(*arguments: str) -> Any:
+    out = io.StringIO()
+    call_command(*arguments, stdout=out)
+    return json.loads(out.getvalue())
+
+
+def test_create_key_command_takes_a_policy(transactional_db: None) -> None:
+    made = run("create_key", "--account", "demo", "--json", f"--policy={json.dumps(document('sqs:SendMessage'))}")
+    (policy,) = record_of(made["access_key_id"]).policies or ()
+    assert policy == PolicyRecord("key", json.dumps(document("sqs:SendMessage"), separators=(",", ":")))
+    for bad in ("", "{", '{"Statement": [], "Statement": []}', '{"Statement": {"Effect": "Allow"}}'):
+        with pytest.raises(CommandError, match="refused"):
+            call_command("create_key", "--account", "nobody", f"--policy={bad}")
+    assert AccessKey.objects.count() == 1, "nothing was stored"
+
+
+def test_operator_lists_revokes_and_rotates_keys(caller: Caller) -> None:
+    (listed,) = run("operate_keys", "list", "tests")
+    assert listed["access_key_id"] == caller.access_key_id and "secret" not in json.dumps(listed)
+    assert run("operate_keys", "list", caller.account_id) == [listed]
+    new = run("operate_keys", "rotate", caller.access_key_id, "--grace", "0")
+    assert new["secret_access_key"] and AccessKey.objects.get(pk=caller.access_key_id).expires_at <= timezone.now()
+    run("operate_keys", "revoke", new["access_key_id"])
+    assert not AccessKey.objects.filter(pk=new["access_key_id"]).exists()
+    for arguments in (("list", "nobody"), ("revoke", "AKPS"), ("rotate", caller.access_key_id, "--grace", "-1")):
+        with pytest.raises(CommandError):
+            call_command("operate_keys", *arguments)
+
+
+def test_operator_suspends_resumes_and_closes_an_account_without_people(caller: Caller) -> None:
+    assert run("operate_accounts", "list")[0]["state"] == "active"
+    assert run("operate_accounts", "suspend", "tests", "--reason", "unpaid")["state"] == "suspended"
+    assert not record_of(caller.access_key_id).active
+    (listed,) = run("operate_accounts", "list")
+    assert (listed["state"], listed["reason"], listed["keys"], listed["queues"]) == ("suspended", "unpaid", 1, 1)
+    assert run("operate_accounts", "resume", caller.account_id)["state"] == "active"
+    assert record_of(caller.access_key_id).active
+    assert run("operate_accounts", "close", "tests")["closes_at"]
+    assert not record_of(caller.access_key_id).active
+    assert run("operate_accounts", "reopen", "tests")["state"] == "active"
+    assert AccountLife.objects.get().title == "tests"
+    with pytest.raises(CommandError):
+        call_command("operate_accounts", "resume", "tests")
+
+
+def test_review_lists_stored_policies_that_are_not_understood(caller: Caller) -> None:
+    key = restricted(caller, ALL)
+    policies.create_policy(OPERATOR, caller.account_id, "fine", json.dumps(ALL))
+    assert review_stored() == [] and run("review_policies") == []
+    KeyAccess.objects.filter(pk=key.access_key_id).update(policy='{"Statement": 1}')
+    queue = Queue.objects.get(name="orders")
+    queue.attributes["Policy"] = '{"Statement": [{"Effect": "Maybe"}]}'
+    queue.save(update_fields=["attributes"])
+    found = run("review_policies")
+    assert [(one["holder"], one["member"][:11]) for one in found] == [
+        (f"key:{key.access_key_id}", "$.Statement"), ("queue:orders", "$.Statement"),
+    ]  # fmt: skip
+    assert key.request("GET", "/v1/queues").status_code == 403, "it denies until it is stored again"
+    assert [one["name"] for one in run("review_policies", "--account", "tests")] == ["fine"]
+
+
+# --- uses of keys ---
+
+
+def tell_uses(uses: Any, account_id: str = "") -> Any:
+    return Caller(account_id, "").request("POST", "/internal/keys/used", {"uses": uses})
+
+
+def test_uses_that_front_ends_saw_are_shown_and_never_go_back(caller: Caller) -> None:
+    """Two front ends tell of the same key in any order; a clock that is ahead shows no use of tomorrow."""
+    AccessKey.objects.filter(pk=caller.access_key_id).update(last_used_at=None)
+    for at_ms, shown in ((1_700_000_000_000, 1_700_000_000), (1_600_000_000_000, 1_700_000_000)):
+        assert tell_uses({caller.access_key_id: at_ms, "AKPSUNKNOWN": at_ms}).status_code == 200
+        used_at = AccessKey.objects.get(pk=caller.access_key_id).last_used_at
+        assert used_at is not None and int(used_at.timestamp()) == shown
+    version = AccessKey.objects.get(pk=caller.access_key_id).version
+    assert tell_uses({caller.access_key_id: 2**48}).status_code == 200
+    key = AccessKey.objects.get(pk=caller.access_key_id)
+    assert key.last_used_at is not None and key.last_used_at <= clock.now() and key.version == version
+
+
+def test_uses_are_a_front_end_s_to_tell(caller: Caller) -> None:
+    assert tell_uses({caller.access_key_id: 1}, caller.account_id).status_code == 401
+    for bad in ([], {"a": -1}, {"a": "1"}, {"a": 2**63}, {"x" * 65: 1}):
+        assert tell_uses(bad).status_code == 400, bad
+
+
+def test_person_who_acts_through_a_page_has_the_rights_of_the_role(caller: Caller) -> None:
+    for role, status in (("reader", 403), ("developer", 200)):
+        person = Caller(caller.account_id, f"person:{member(caller.account_id, role).person_id}")
+        assert person.sqs("TagQueue", QueueName="orders", Tags={"a": "b"}).status_code == status
+    assert Caller(caller.account_id, "person:x").sqs("ListQueues").status_code == 403
+
+
+# --- scopes ---
+
+
+def test_key_with_scopes_is_a_key_with_their_policy(caller: Caller) -> None:
+    made = caller.request("POST", "/v1/keys", {"name": "k", "scopes": ["send"], "queues": ["orders"]})
+    assert (made.status_code, made.json()["scopes"], made.json()["queues"]) == (201, ["send"], ["orders"])
+    assert made.json()["restricted"] is True
+    record = record_of(made.json()["access_key_id"])
+    assert record.policies is not None and "sqs:SendMessage" in record.policies[0].text
+    key = Caller(caller.account_id, made.json()["access_key_id"])
+    assert code(key.request("DELETE", "/v1/queues/orders")) == (403, "access-denied")
+    caller.request("PUT", f"/v1/keys/{key.access_key_id}/policy", {"policy": document("sqs:*")})
+    assert caller.request("GET", f"/v1/keys/{key.access_key_id}").json()["scopes"] is None
+
+
+def test_scopes_that_make_no_policy_are_refused(caller: Caller) -> None:
+    count = AccessKey.objects.count()
+    for bad in (
+        {"scopes": ["everything"]},
+        {"scopes": []},
+        {"scopes": ["send"], "queues": ["a b"]},
+        {"scopes": ["send"], "policy": document("*")},
+        {"queues": ["orders"]},
+    ):
+        assert caller.request("POST", "/v1/keys", {"name": "k", **bad}).status_code == 400, bad
+    assert AccessKey.objects.count() == count
+
+
+def test_operator_makes_a_key_with_scopes(caller: Caller) -> None:
+    said = io.StringIO()
+    call_command("create_key", "--account=tests", "--scope=receive", "--queue=orders", "--json", stdout=said)
+    key = Caller(caller.account_id, json.loads(said.getvalue())["access_key_id"])
+    assert caller.request("GET", f"/v1/keys/{key.access_key_id}").json()["scopes"] == ["receive"]
+    with pytest.raises(CommandError, match="scopes must be some of"):
+        call_command("create_key", "--account=tests", "--scope=all")
+
+
+# --- dead-letter queues ---
+
+
+def redrive_to(caller: Caller, name: str) -> dict[str, str]:
+    arn = f"arn:aws:sqs:us-east-1:{caller.account_id}:{name}"
+    return {"RedrivePolicy": json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})}
+
+
+def tries_to_name(caller: Caller, key: Caller, source: str, target: str) -> list[int]:
+    """What is said to all ways to give a queue a dead-letter queue: on both wires, new and later."""
+    settings = {"dead_letter_queue": {"name": target, "max_receives": 1}}
+    answers = [key.request("POST", "/v1/queues", {"name": f"{source}r", **settings})]
+    answers.append(key.sqs("CreateQueue", QueueName=f"{source}s", Attributes=redrive_to(caller, target)))
+    assert key.request("POST", "/v1/queues", {"name": source}).status_code == 201
+    answers.append(key.request("PATCH", f"/v1/queues/{source}", settings))
+    assert caller.request("PATCH", f"/v1/queues/{source}", {"dead_letter_queue": None}).status_code == 200
+    answers.append(key.sqs("SetQueueAttributes", QueueName=source, Attributes=redrive_to(caller, target)))
+    named = Queue.objects.filter(dead_letter_target=target).count()
+    assert named == (3 if answers[0].status_code < 300 else 0)
+    return [answer.status_code for answer in answers]
+
+
+def test_dead_letter_queue_is_named_by_who_may_send_to_it_or_change_it(caller: Caller) -> None:
+    def arn(name: str) -> str:
+        return f"arn:aws:sqs:*:{caller.account_id}:{name}"
+
+    on_target = {"Effect": "Allow", "Resource": arn("orders")}
+    deny = {"Effect": "Deny", "Action": "sqs:SendMessage", "Resource": arn("orders")}
+    cases: list[tuple[list[dict[str, str]], bool]] = [
+        ([], False),
+        ([{**on_target, "Action": "sqs:ReceiveMessage"}], False),
+        ([{**on_target, "Action": "sqs:SendMessage"}], True),
+        ([{**on_target, "Action": "sqs:SetQueueAttributes"}], True),
+        ([{**on_target, "Action": "sqs:*"}, deny], False),
+    ]
+    for number, (more, is_allowed) in enumerate(cases):
+        Queue.objects.filter(dead_letter_target="orders").update(dead_letter_target="")
+        source = {"Effect": "Allow", "Action": ["sqs:*", "penstock:*"], "Resource": arn(f"q{number}*")}
+        key = restricted(caller, {"Version": "2012-10-17", "Statement": [source, *more]})
+        statuses = tries_to_name(caller, key, f"q{number}", "orders")
+        assert statuses == ([201, 200, 200, 200] if is_allowed else [403] * 4), more
+
+
+def test_dead_letter_queue_whose_policy_denies_sends_is_named_by_nobody_it_denies(caller: Caller) -> None:
     arn = f"arn:aws:sqs:us-east-1:{caller.account_id}:orders"
     statement = {"Effect": "Deny", "Principal": "*", "Action": "sqs:SendMessage", "Resource": arn}
-    policy = {"Version": "2012-10-17", "Statement": [statement]}
-    set_policy = caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"Policy": json.dumps(policy)})
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    set_policy = caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"Policy": policy})
     assert set_policy.status_code == 200
     assert tries_to_name(caller, caller, "q1", "orders") == [403] * 4
     assert caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"Policy": ""}).status_code == 200
