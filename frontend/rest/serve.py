@@ -11,7 +11,6 @@ import msgspec
 import structlog
 
 from frontend.authn.principal import Principal
-from frontend.away_page import away_page, wants_page
 from frontend.errors import MethodNotAllowed, RequestError, throttled, unavailable
 from frontend.http import Disconnected, HttpResponse, Request, Send, answer, network_of
 from frontend.limits import PATH_BYTES_MAX, QUERY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, REFUSED_CHARS_SHOWN_MAX
@@ -19,6 +18,7 @@ from frontend.messages.admission import throttle_account
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.parameters import shortened
 from frontend.queues.names import Address, check_queue_name
+from frontend.rest.away_page import away_page, wants_page
 from frontend.rest.call import RestCall, Route
 from frontend.rest.counts import COUNTS_PATH, COUNTS_ROUTE
 from frontend.rest.media import JSON, MSGPACK, MediaForm, form_of_answer, form_of_body

@@ -15,12 +15,12 @@ import pytest
 
 from frontend import control_watch
 from frontend.authn.principal import Principal
-from frontend.away_page import away_page
 from frontend.control import ControlPlane
 from frontend.control_watch import ControlWatch
 from frontend.errors import RequestError, unavailable
 from frontend.http import Request
 from frontend.readiness import ALIVE_PATH, Trouble, readiness
+from frontend.rest.away_page import away_page
 from tests.support.frontend_plane import HOST, Installation
 
 POSTGRESQL = Trouble("PostgreSQL", "It does not answer.", 1_700_000_000_000)

@@ -29,9 +29,10 @@ _PAGE = (
     '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Not available · Penstock</title>'
     '<meta name="viewport" content="width=device-width, initial-scale=1"><style>{style}</style></head>'
     "<body><main><h1>The console is not available at the moment</h1>"
-    "<p>Queues go on: messages are sent and received as before. Nothing that you asked for here was lost, but a form that"
-    " you have just sent may not have been taken.</p>"
-    "<p>Try again in {seconds} s. If this stays, tell the operator of this installation the id <code>{request_id}</code>."
+    "<p>Sending and receiving messages does not depend on it. A form that you have just sent may not have been taken:"
+    " look before you send it again.</p>"
+    "<p>Try again in {seconds} s. If this stays, tell the operator of this installation the id"
+    " <code>{request_id}</code>."
     '</p><p><a href="/console/">To the first page</a></p></main></body></html>'
 )
 # Into a page that is there.

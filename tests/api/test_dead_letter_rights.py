@@ -1,0 +1,85 @@
+"""Who may give a queue a dead-letter queue: it is a way to write into that one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from api.queues import actions, spreading
+from api.queues.models import Queue
+from tests.support.control_plane import Caller, new_caller
+from tests.support.scripted_storage import ScriptedStorage
+from workers.lifecycle.reconciling import reconcile_queue
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def caller(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Caller:
+    """The key of an account, which may do everything; the queue `orders`."""
+    scripted = ScriptedStorage()
+    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: reconcile_queue(queue_id, scripted))
+    monkeypatch.setattr(spreading, "scheduled_count", scripted.scheduled_count)
+    found = new_caller()
+    assert found.request("POST", "/v1/queues", {"name": "orders"}).status_code == 201
+    return found
+
+
+def restricted(caller: Caller, statements: list[dict[str, Any]]) -> Caller:
+    policy = {"Version": "2012-10-17", "Statement": statements}
+    made = caller.request("POST", "/v1/keys", {"name": "k", "policy": policy})
+    assert made.status_code == 201, made.content
+    return Caller(caller.account_id, made.json()["access_key_id"])
+
+
+def redrive_to(caller: Caller, name: str) -> dict[str, str]:
+    arn = f"arn:aws:sqs:us-east-1:{caller.account_id}:{name}"
+    return {"RedrivePolicy": json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})}
+
+
+def tries_to_name(caller: Caller, key: Caller, source: str, target: str) -> list[int]:
+    """What is said to all ways to give a queue a dead-letter queue: on both wires, new and later."""
+    settings = {"dead_letter_queue": {"name": target, "max_receives": 1}}
+    answers = [key.request("POST", "/v1/queues", {"name": f"{source}r", **settings})]
+    answers.append(key.sqs("CreateQueue", QueueName=f"{source}s", Attributes=redrive_to(caller, target)))
+    assert key.request("POST", "/v1/queues", {"name": source}).status_code == 201
+    answers.append(key.request("PATCH", f"/v1/queues/{source}", settings))
+    assert caller.request("PATCH", f"/v1/queues/{source}", {"dead_letter_queue": None}).status_code == 200
+    answers.append(key.sqs("SetQueueAttributes", QueueName=source, Attributes=redrive_to(caller, target)))
+    named = Queue.objects.filter(dead_letter_target=target).count()
+    assert named == (3 if answers[0].status_code < 300 else 0)
+    return [answer.status_code for answer in answers]
+
+
+def test_dead_letter_queue_is_named_by_who_may_send_to_it_or_change_it(caller: Caller) -> None:
+    def arn(name: str) -> str:
+        return f"arn:aws:sqs:*:{caller.account_id}:{name}"
+
+    on_target = {"Effect": "Allow", "Resource": arn("orders")}
+    deny = {"Effect": "Deny", "Action": "sqs:SendMessage", "Resource": arn("orders")}
+    cases: list[tuple[list[dict[str, str]], bool]] = [
+        ([], False),
+        ([{**on_target, "Action": "sqs:ReceiveMessage"}], False),
+        ([{**on_target, "Action": "sqs:SendMessage"}], True),
+        ([{**on_target, "Action": "sqs:SetQueueAttributes"}], True),
+        ([{**on_target, "Action": "sqs:*"}, deny], False),
+    ]
+    for number, (more, is_allowed) in enumerate(cases):
+        Queue.objects.filter(dead_letter_target="orders").update(dead_letter_target="")
+        source = {"Effect": "Allow", "Action": ["sqs:*", "penstock:*"], "Resource": arn(f"q{number}*")}
+        key = restricted(caller, [source, *more])
+        statuses = tries_to_name(caller, key, f"q{number}", "orders")
+        assert statuses == ([201, 200, 200, 200] if is_allowed else [403] * 4), more
+
+
+def test_dead_letter_queue_whose_policy_denies_sends_is_named_by_nobody_it_denies(caller: Caller) -> None:
+    arn = f"arn:aws:sqs:us-east-1:{caller.account_id}:orders"
+    statement = {"Effect": "Deny", "Principal": "*", "Action": "sqs:SendMessage", "Resource": arn}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    set_policy = caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"Policy": policy})
+    assert set_policy.status_code == 200
+    assert tries_to_name(caller, caller, "q1", "orders") == [403] * 4
+    assert caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"Policy": ""}).status_code == 200
+    assert tries_to_name(caller, caller, "q2", "orders") == [201, 200, 200, 200]
