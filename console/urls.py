@@ -29,6 +29,7 @@ from console.views import (
     operator_work,
     operators,
     overview,
+    passkeys,
     people,
     policies,
     queue,
@@ -54,6 +55,12 @@ _ENTRY = [
     path("link", entry.link),
     path("join", entry.join),
     path("again", entry.again),
+    path("sign-in/passkey", passkeys.sign_in),
+    path("sign-in/passkey/options", passkeys.sign_in_options),
+    path("code/passkey", passkeys.code),
+    path("code/passkey/options", passkeys.code_options),
+    path("again/passkey", passkeys.again),
+    path("again/passkey/options", passkeys.again_options),
 ]
 _ME = [
     path("me", me.me),
@@ -62,6 +69,9 @@ _ME = [
     path("me/totp/confirm", me.confirm_totp),
     path("me/totp/codes", me.renew_codes),
     path("me/totp/remove", me.remove_totp),
+    path("me/passkeys", passkeys.add),
+    path("me/passkeys/options", passkeys.new_options),
+    path("me/passkeys/<uuid:passkey_id>/remove", passkeys.remove),
     path("me/sessions/end-others", me.end_other_sessions),
     path("me/sessions/<uuid:session_id>/end", me.end_session),
 ]
