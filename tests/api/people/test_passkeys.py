@@ -66,10 +66,10 @@ def _finish_again(who: Visitor, token: str, response: str) -> None:
 
 
 CEREMONIES = {
-    "sign-in": Ceremony(_begin_sign_in, lambda who, token, response: passkey_sign_in.sign_in(origin(), token, response)),
+    "sign-in": Ceremony(_begin_sign_in, lambda _, token, response: passkey_sign_in.sign_in(origin(), token, response)),
     "second-step": Ceremony(
         _begin_second_step,
-        lambda who, token, response: passkey_sign_in.answer_second_step(origin(), token, response),
+        lambda _, token, response: passkey_sign_in.answer_second_step(origin(), token, response),
     ),
     "again": Ceremony(lambda who: ("", passkey_sign_in.begin_again(session_of(who))), _finish_again),
 }
@@ -332,7 +332,7 @@ def test_passkey_of_another_person_is_refused(ann: Visitor, bob: Visitor, name: 
 
 
 def test_sign_in_without_the_name_of_a_person_is_refused(ann: Visitor) -> None:
-    """The credential may be the first of many that a security key made for others: only what it keeps names a person."""
+    """The credential may be the first of many that a key made for others: only what it keeps names a person."""
     key = device()
     add(ann, key)
     key.user_handle = b""
