@@ -1,4 +1,4 @@
-"""Passkeys in the place of codes and passwords: the second step of a sign-in, a sign-in by itself, authentication again.
+"""Passkeys in the place of codes and passwords: a sign-in, its second step, authentication again.
 
 A passkey proves two things at once, the device and that it has verified its person, so one that the device keeps with
 the name of its person signs in without a password. Whatever a refused answer lacks, the text is the same, its challenge
@@ -125,7 +125,7 @@ def _proved(purpose: Purpose, holder: str, response: str, expected: Person | Non
     passkey = Passkey.objects.filter(credential_id=named.credential_id).first()
     public_key = passkey_responses.stand_in_key() if passkey is None else bytes(passkey.public_key)
     sign_count = 0 if passkey is None else passkey.sign_count
-    # A challenge that is not there is taken for an empty one, which nothing was ever asked to sign.
+    # A challenge that is not there is taken for an empty one, and refused below.
     new_count = passkey_responses.verify_assertion(party, challenge or b"", response, public_key, sign_count)
     if challenge is None or passkey is None or not _is_theirs(passkey, named.user_handle, expected):
         raise passkey_refused()
