@@ -151,6 +151,11 @@ class AccountVisit(Visit):
     def reads_queues(self) -> bool:
         return self.may(Act.READ_QUEUES)
 
+    @cached_property
+    def lists_queues(self) -> bool:
+        """May names and numbers of the account's queues be shown?"""
+        return self.allows("queues.list")
+
     @property
     def reads_metrics(self) -> bool:
         return self.may(Act.READ_METRICS)
