@@ -8,9 +8,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 
+from api.iam.errors import AccessDenied
 from api.people.roles import Act
 from console.data_plane import DataPlaneError
 from console.error_notices import ErrorNotice, notice_of
@@ -43,7 +44,7 @@ def chosen(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse
     queue_or_404(visit, name)
     what = request.POST.get("what", "")
     if what not in _ACTIONS:
-        raise Http404
+        raise AccessDenied("Your role in this account does not allow this with these messages")
     visit.require_change(Act.CHANGE_MESSAGES, _ACTIONS[what], to="do this with these messages")
     picked = [one.partition(" ") for one in request.POST.getlist("chosen")]
     target = queue_url(visit, name, "/messages")
