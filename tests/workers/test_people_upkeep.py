@@ -71,8 +71,9 @@ def test_account_that_cannot_be_closed_holds_up_no_other_one(caller: Caller, mon
     assert states()[second.account_id] == (AccountState.CLOSED, "deleting")
 
 
-def test_schedule_has_the_upkeep() -> None:
+@pytest.mark.parametrize("task", [TASK, "workers.lifecycle.forget_old_keys"])
+def test_schedule_has_the_upkeep(task: str) -> None:
     app.loader.import_default_modules()
-    (entry,) = [one for one in app.conf.beat_schedule.values() if one["task"] == TASK]
-    assert TASK in app.tasks and app.amqp.router.route({}, TASK)["queue"].name == "lifecycle"
+    (entry,) = [one for one in app.conf.beat_schedule.values() if one["task"] == task]
+    assert task in app.tasks and app.amqp.router.route({}, task)["queue"].name == "lifecycle"
     assert entry["schedule"] <= 3600

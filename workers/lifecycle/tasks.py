@@ -50,6 +50,19 @@ def people_upkeep() -> None:
         close_old_connections()
 
 
+@app.task(name="workers.lifecycle.forget_old_keys")
+def forget_old_keys() -> None:
+    from django.db import close_old_connections
+
+    from workers.lifecycle import old_keys
+    from workers.storage import storage
+
+    try:
+        old_keys.forget_old_keys(storage())
+    finally:
+        close_old_connections()
+
+
 def _reconcile(queue_id: int) -> None:
     from django.db import close_old_connections
 
