@@ -4,8 +4,8 @@ Every message gets a random nonce of 96 bits. After 2^32 messages under one key 
 2^-33, which is the limit that NIST SP 800-38D sets. Front ends tell their counts late, and lose some, so a key is
 replaced at DATA_KEY_MESSAGES_MAX, half of that.
 
-Older keys stay while messages may need them: for DATA_KEY_REPLACED_DAYS, longer in a queue that holds scheduled messages
-(they can be rescheduled again and again) or a schedule from before. Then they are forgotten, granted copies included.
+Older keys stay while messages may need them: for DATA_KEY_REPLACED_DAYS, longer in a queue that holds scheduled
+messages (they can be rescheduled again and again) or a schedule from before. Then they are forgotten, with the grants.
 """
 
 from __future__ import annotations

@@ -31,7 +31,6 @@ from api.people.models import AccountLife, AccountState, Person
 from api.people.origin import RequestOrigin
 from api.people.roles import Act
 
-
 _log = structlog.get_logger(__name__)
 
 
