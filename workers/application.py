@@ -11,7 +11,8 @@ from kombu import Exchange, Queue
 
 from api.alarms.limits import JUDGE_INTERVAL_S
 from api.billing.limits import CLOSE_INTERVAL_S, METER_INTERVAL_S
-from api.limits import CRON_INTERVAL_S, RESYNC_INTERVAL_S
+from api.limits import CRON_INTERVAL_S, DATA_KEYS_FORGET_INTERVAL_S, RESYNC_INTERVAL_S
+from api.people.limits import UPKEEP_INTERVAL_S
 from api.series.limits import COLLECT_INTERVAL_S, ROLL_INTERVAL_S
 from api.settings.environment import billing_interval_s
 from api.settings.server_urls import BROKER_URL, server_url
@@ -73,6 +74,16 @@ app.conf.update(
             "schedule": float(RESYNC_INTERVAL_S),
             # A tick nobody took before the next one is due is worth nothing.
             "options": {"expires": RESYNC_INTERVAL_S},
+        },
+        "forget_old_keys": {
+            "task": "workers.lifecycle.forget_old_keys",
+            "schedule": float(DATA_KEYS_FORGET_INTERVAL_S),
+            "options": {"expires": DATA_KEYS_FORGET_INTERVAL_S},
+        },
+        "people_upkeep": {
+            "task": "workers.lifecycle.people_upkeep",
+            "schedule": float(UPKEEP_INTERVAL_S),
+            "options": {"expires": UPKEEP_INTERVAL_S},
         },
         "cron": {
             "task": "workers.cron.hand_over_ticks",

@@ -397,6 +397,8 @@ class Invoice(models.Model):
     # Usage of the hours before this was settled when the lines were made.
     settled_up_to = models.DateTimeField(null=True)
     made_at = models.DateTimeField()
+    # How many hours had been merged (`selectors.merges_so_far`) when the lines were made; null: before that was noted.
+    merges = models.BigIntegerField(null=True)
     issued_at = models.DateTimeField(null=True)
 
     class Meta:

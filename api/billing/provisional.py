@@ -114,16 +114,16 @@ def _merge(cursor: Any, rows: Iterable[ProvisionalRow]) -> set[str]:
 # --- reads ---
 
 
-def provisional_quantities_of(account_id: str, interval: Interval) -> list[QueueQuantities]:
+def provisional_quantities_of(account_id: str, interval: Interval, by_queue: bool = True) -> list[QueueQuantities]:
     """Per queue, of the interval's hours that are not settled."""
-    return quantities_in(queue_sums(unsettled(account_id, interval)))
+    return quantities_in(queue_sums(unsettled(account_id, interval), by_queue))
 
 
-def quantities_so_far(account_id: str, interval: Interval) -> list[QueueQuantities]:
+def quantities_so_far(account_id: str, interval: Interval, by_queue: bool = True) -> list[QueueQuantities]:
     """Settled and provisional ones, of a queue one after the other. One statement: an hour that is settled in the same
     moment is in it once."""
-    provisional = queue_sums(unsettled(account_id, interval))
-    return quantities_in(settled_sums(account_id, interval).union(provisional, all=True))
+    provisional = queue_sums(unsettled(account_id, interval), by_queue)
+    return quantities_in(settled_sums(account_id, interval, by_queue).union(provisional, all=True))
 
 
 def unsettled(account_id: str, interval: Interval) -> QuerySet[ProvisionalUsage]:

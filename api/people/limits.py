@@ -94,6 +94,8 @@ INVITATIONS_PER_ACCOUNT_MAX = 100
 STATE_REASON_CHARACTERS_MAX = 200
 CLOSING_GRACE_DAYS = 30
 # Accounts that one run of the upkeep closes.
+# Between two rounds of upkeep: a schedule that is restarted counts from then on, so the interval is short.
+UPKEEP_INTERVAL_S = 600
 CLOSED_AT_ONCE_MAX = 100
 
 # --- errands: what is done after the answer -------------------------------------------------------------------

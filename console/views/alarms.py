@@ -77,7 +77,7 @@ def new_alarm(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
 @account_page(Act.READ_ALARMS, "GET", "POST")
 def one_alarm(request: HttpRequest, visit: AccountVisit, alarm: str) -> HttpResponse:
     if request.method == "POST" and not visit.may(Act.MANAGE_ALARMS):
-        return denied(request, Act.MANAGE_ALARMS)
+        return denied(request, visit, Act.MANAGE_ALARMS)
     found = _alarm_or_404(visit, alarm)
     refusal, form = None, _form_of(visit, found)
     if request.method == "POST":

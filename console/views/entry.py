@@ -123,11 +123,17 @@ def new_password(request: HttpRequest) -> HttpResponse:
     return told("/console/sign-in", "The password is changed, and all sessions have ended. Sign in with it.")
 
 
-@open_page("GET")
+@open_page("GET", "POST")
 def link(request: HttpRequest) -> HttpResponse:
-    """What `./penstock console-link` prints leads here."""
-    new = open_link(origin_of(request), request.GET.get("token", ""))
-    account_id = request.GET.get("account", "")
+    """What `./penstock console-link` prints leads here. The token stands in the fragment of the address, which no log,
+    proxy or other site gets to see; a script puts it into the form and takes it out of the address."""
+    if request.method == "GET":
+        return render(request, "console/entry/link.html", {"account_id": request.GET.get("account", "")})
+    account_id = request.POST.get("account", "")
+    try:
+        new = open_link(origin_of(request), request.POST.get("token", "").strip())
+    except PeopleError as error:
+        return _again(request, "link", error, account_id=account_id)
     target = f"/console/a/{account_id}/" if account_id.isascii() and account_id.isdigit() else sessions.HOME
     return sessions.begin(request, HttpResponseRedirect(target), new)
 
