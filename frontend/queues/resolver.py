@@ -249,7 +249,23 @@ class QueueResolver:
             return queue
         try:
             record = await self._metadata.get_queue(address.account_id, address.name)
-            return self._resolve(address, record, await self._keys_of(record))
+            return self._resolve(address, record, await self._keys_of(record, address.account_id))
+        except MetadataUnavailable:
+            raise unavailable("Queues cannot be looked up at the moment.") from None
+
+    async def look_up(self, asker: str, address: Address) -> ResolvedQueue:
+        """What `cached` does not tell, for a caller of the account `asker`: counts in that account's share of the
+        look-ups. Raises RequestError."""
+        try:
+            record = await self._metadata.look_up_queue(asker, address.account_id, address.name)
+            return self._resolve(address, record, await self._keys_of(record, asker, fresh=True))
+        except MetadataUnavailable:
+            raise unavailable("Queues cannot be looked up at the moment.") from None
+
+    async def repeat_look_up(self, asker: str, address: Address) -> None:
+        """Waits for what `look_up` waits for. Raises RequestError."""
+        try:
+            await self._metadata.repeat_look_up(asker, address.account_id, address.name)
         except MetadataUnavailable:
             raise unavailable("Queues cannot be looked up at the moment.") from None
 
@@ -257,15 +273,17 @@ class QueueResolver:
         """As `find`, past every cache."""
         try:
             record = await self._metadata.refresh_queue(address.account_id, address.name)
-            return self._resolve(address, record, await self._keys_of(record, fresh=True))
+            return self._resolve(address, record, await self._keys_of(record, address.account_id, fresh=True))
         except MetadataUnavailable:
             raise unavailable("Queues cannot be looked up at the moment.") from None
 
-    async def _keys_of(self, record: QueueRecord | None, fresh: bool = False) -> Sequence[EncryptionKeyRecord | None]:
+    async def _keys_of(
+        self, record: QueueRecord | None, asker: str, fresh: bool = False
+    ) -> Sequence[EncryptionKeyRecord | None]:
         if record is None or not record.encryption_keys:
             return ()
         look_up = self._metadata.refresh_encryption_key if fresh else self._metadata.get_encryption_key
-        return [await look_up(record.account_id, key_id) for key_id in record.encryption_keys]
+        return [await look_up(asker, key_id) for key_id in record.encryption_keys]
 
     def _resolve(
         self, address: Address, record: QueueRecord | None, keys: Sequence[EncryptionKeyRecord | None] = ()
