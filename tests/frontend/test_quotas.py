@@ -178,6 +178,18 @@ async def test_stopped_account_may_not_send_a_message_again() -> None:
     assert front.storage.count() == 1 and not front.audit
 
 
+async def test_stopped_account_may_not_move_a_message_to_the_dead_letter_queue() -> None:
+    front = Installation()
+    await front.rest(MESSAGES, {"body": "x"})
+    (shown,) = (await front.rest(MESSAGES + "/peek", {})).json["messages"]
+    front.metadata.accounts[ACCOUNT] = AccountRecord(ACCOUNT, "a", True, 1, sending_stopped="spend cap reached")
+    front.clock.now_s += 1
+    asked = {"message": shown["message"], "reason": "bad"}
+    refused = await front.rest(MESSAGES + "/dead-letter", asked)
+    assert (refused.status, refused.json["code"]) == (403, "sending-stopped")
+    assert (await front.rest(MESSAGES + "/delete", {"message": shown["message"]})).status == 200
+
+
 async def test_quotas_of_the_account_record_hold() -> None:
     front = Installation()
     front.metadata.accounts[ACCOUNT] = AccountRecord(ACCOUNT, "a", True, 1, quotas={"requests_per_s": 1})

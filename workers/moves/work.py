@@ -14,13 +14,14 @@ from api import limits
 from api.queues import moving
 from api.queues.models import MoveStatus
 from api.queues.moving import MoveClaim, ScanProgress
+from api.quotas.selectors import may_send
 from api.secrets import receipt_key
 from frontend.crypto.message_ids import MessageIds
 from frontend.errors import RequestError
 from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import AcquireReply, DeadSource, QueueBrowseReply, QueueStats, SendReply
-from workers.limits import MOVE_PAUSE_SLEPT_S_MAX, MOVE_STEP_S_MAX
+from workers.limits import MOVE_PAUSE_SLEPT_S_MAX, MOVE_STEP_S_MAX, MOVE_STOPPED_PAUSE_MS
 from workers.storage import StorageRunner
 
 T = TypeVar("T")
@@ -85,13 +86,22 @@ class Slice(ABC):
         self._owners: dict[int, ResolvedQueue | None] = {}
         self.left = claim.left
 
+    @property
+    def stores(self) -> bool:
+        """Does it make messages?"""
+        return self.claim.scan is None or not self.claim.scan.dry_run
+
     @abstractmethod
     def step(self) -> Step:
         """One batch."""
 
     def run(self) -> int | None:
-        """Milliseconds until the next slice is due; None when the task has ended, or is paused."""
+        """Milliseconds until the next slice is due; None when the task has ended, or is paused. While the account may
+        not send, the task waits."""
         claim = self.claim
+        if self.stores and not may_send(claim.account_id):
+            moving.release_move(claim, MOVE_STOPPED_PAUSE_MS)
+            return MOVE_STOPPED_PAUSE_MS
         self.count_once()
         ends_s = self._monotonic() + limits.MOVE_SLICE_MS / 1000
         while True:
