@@ -33,7 +33,7 @@ from frontend.authz.request_context import NO_TAGS, Tags, root_caller
 from frontend.errors import RequestError, Throttled
 from frontend.limits import KEY_DECISIONS_KEPT_MAX, REFUSAL_STEP_S
 from frontend.limits.quota_tree import PAYLOAD_QUOTA, QuotaRefusal
-from frontend.metering.request_counts import NO_KEY, NO_QUEUE, REQUESTS, THROTTLED
+from frontend.metering.request_counts import ERRORS, NO_KEY, NO_QUEUE, REQUESTS, THROTTLED
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
 from frontend.refused_calls import RefusedCall
@@ -83,6 +83,23 @@ def count_request(services: FrontendServices, caller: Principal, queue: Resolved
     record = queue.record
     key = caller.access_key_id if caller.account_id == record.account_id else NO_KEY
     services.request_counts.count(record.account_id, record.queue_uuid, key, counter)
+
+
+def count_failure(services: FrontendServices, caller: Principal, address: Address, error: Exception) -> None:
+    """A request about this queue that did not succeed, in the series of the queue if it is the caller's account's own.
+    `pay` has counted what a quota refused."""
+    if isinstance(error, Throttled) or caller.account_id != address.account_id:
+        return
+    is_throttled = isinstance(error, RequestError) and error.code == "RequestThrottled"
+    _count_refused(services, caller, address, THROTTLED if is_throttled else ERRORS)
+
+
+def _count_refused(services: FrontendServices, caller: Principal, address: Address, counter: int) -> None:
+    """For the caller's own queue where it is at hand: a refusal looks nothing up."""
+    account_id, queue_uuid = caller.account_id, NO_QUEUE
+    if address.account_id == account_id:
+        queue_uuid = services.queues.uuid_at_hand(address) or NO_QUEUE
+    services.request_counts.count(account_id, queue_uuid, caller.access_key_id, counter)
 
 
 def authorise(
@@ -224,7 +241,7 @@ def pay(
         is_send,
     )
     if refusal is not None:
-        services.request_counts.count(account_id, NO_QUEUE, caller.access_key_id, THROTTLED)
+        _count_refused(services, caller, address, THROTTLED)
         raise _refused(services, refusal)
 
 

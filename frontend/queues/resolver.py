@@ -242,6 +242,11 @@ class QueueResolver:
             keys.append(key)
         return self._resolve(address, record, keys)
 
+    def uuid_at_hand(self, address: Address) -> bytes | None:
+        """Of a queue that was used lately."""
+        queue = self._resolved.get(address)
+        return None if queue is None else queue.record.queue_uuid
+
     async def find(self, address: Address) -> ResolvedQueue:
         """Raises RequestError: QueueDoesNotExist, or 503 where nobody can tell."""
         queue = self.cached(address)
