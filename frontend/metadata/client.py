@@ -205,7 +205,7 @@ class MetadataClient:
 
     async def look_up_queue(self, asker: str, account_id: str, name: str) -> QueueRecord | None:
         key = (account_id, name)
-        ask = partial(self._ask_queue, key, fresh=True)
+        ask = partial(self._ask_queue, key, fresh=False, confirmed=True)
         return await asyncio.create_task(self._fill(self._queues, key, asker, ask), name="metadata-look-up")
 
     async def repeat_look_up(self, asker: str, account_id: str, name: str) -> None:
@@ -272,7 +272,7 @@ class MetadataClient:
             for _ in range(METADATA_FILL_ATTEMPTS_MAX):
                 await self._wait_connected()
                 try:
-                    await self._ask_queue(key, fresh=True)
+                    await self._ask_queue(key, fresh=False, confirmed=True)
                 except ConnectionLost:
                     await asyncio.sleep(METADATA_BACKOFF_MS_MIN / 1000)
                     continue
@@ -284,8 +284,8 @@ class MetadataClient:
         assert isinstance(reply, KeyReply)
         return reply.record
 
-    async def _ask_queue(self, key: tuple[str, str], fresh: bool) -> QueueRecord | None:
-        reply = await self._live().ask(MetadataOpcode.GET_QUEUE, GetQueue(key[0], key[1], fresh))
+    async def _ask_queue(self, key: tuple[str, str], fresh: bool, confirmed: bool = False) -> QueueRecord | None:
+        reply = await self._live().ask(MetadataOpcode.GET_QUEUE, GetQueue(key[0], key[1], fresh, confirmed))
         assert isinstance(reply, QueueReply)
         return reply.record
 

@@ -263,7 +263,7 @@ class QueueResolver:
         look-ups. Raises RequestError."""
         try:
             record = await self._metadata.look_up_queue(asker, address.account_id, address.name)
-            return self._resolve(address, record, await self._keys_of(record, asker, fresh=True))
+            return self._resolve(address, record, await self._keys_of(record, asker))
         except MetadataUnavailable:
             raise unavailable("Queues cannot be looked up at the moment.") from None
 
