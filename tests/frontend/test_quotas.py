@@ -68,6 +68,16 @@ async def test_messages_given_out_are_paid_afterwards() -> None:
     assert (refused.status, refused.json["quota"]) == (429, "messages_per_s")
 
 
+async def test_search_pays_for_what_it_reads_found_or_not() -> None:
+    front = limited(messages_per_s=10, requests_per_s=100)
+    await front.rest(MESSAGES, REST_BATCH)
+    front.clock.now_s += 2
+    nothing = {"filter": {"body_contains": "nowhere"}}
+    assert (await front.rest(MESSAGES + "/find", nothing)).json["messages"] == []
+    refused = await front.rest(MESSAGES + "/find", nothing)
+    assert (refused.status, refused.json["quota"]) == (429, "messages_per_s")
+
+
 @pytest.mark.parametrize("what", ["ack", "extend", "release"])
 async def test_receipts_pay_one_by_one(what: str) -> None:
     front = limited(messages_per_s=10)
