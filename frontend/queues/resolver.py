@@ -59,6 +59,7 @@ class ResolvedQueue:
     """One queue as the message path sees it."""
 
     __slots__ = (
+        "_data_key_uses",
         "_granted",
         "_keyring",
         "_keys",
@@ -86,8 +87,10 @@ class ResolvedQueue:
         keyring: Keyring,
         encryption_keys: Sequence[EncryptionKeyRecord | None] = (),
         uses: EncryptionKeyUses | None = None,
+        data_key_uses: DataKeyUses | None = None,
     ) -> None:
-        """`encryption_keys` are those that the record names, in its order; None is one that does not exist."""
+        """`encryption_keys` are those that the record names, in its order; None is one that does not exist. What is
+        sealed is counted by `uses` and `data_key_uses`."""
         assert record.partitions and record.data_keys
         attributes = record.attributes
         self.record = record
@@ -118,6 +121,7 @@ class ResolvedQueue:
         self.owner = receipt_owner(record.account_id, record.queue_uuid)
         self.rate_name = f"{record.account_id}/{record.name}"
         self._keyring = keyring
+        self._data_key_uses = data_key_uses
         self._keys: dict[int, DataKey] = {}
         self._granted: dict[KeyNames, list[GrantedKey]] = {}
         # (data key version, encryption key version) without a key when this view was read past every cache. A change
@@ -154,6 +158,8 @@ class ResolvedQueue:
         encryption = self.encryption
         names = None if encryption is None else encryption.sealing_names(self._sealing_key.version, now_s)
         if encryption is None or names is None:
+            if self._data_key_uses is not None:
+                self._data_key_uses.note(self.record.queue_uuid, self._sealing_key.version, messages)
             return self._sealing_key
         key = encryption.key_of(names, self.record.queue_uuid, self.record.data_keys[-1].wrapped)
         assert key is not None, "the current encryption key has versions"
@@ -300,7 +306,9 @@ class QueueResolver:
         if queue is None or queue.record is not record or not _are_same(queue.encryption_keys, keys):
             if queue is None and len(self._resolved) >= QUEUES_RESOLVED_MAX:
                 del self._resolved[next(iter(self._resolved))]
-            queue = self._resolved[address] = ResolvedQueue(record, self._keyring, keys, self.uses)
+            queue = self._resolved[address] = ResolvedQueue(
+                record, self._keyring, keys, self.uses, self.data_key_uses
+            )
         return queue
 
 

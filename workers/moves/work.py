@@ -22,6 +22,7 @@ from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import AcquireReply, DeadSource, QueueBrowseReply, QueueStats, SendReply
 from workers.limits import MOVE_PAUSE_SLEPT_S_MAX, MOVE_STEP_S_MAX, MOVE_STOPPED_PAUSE_MS
+from workers.sealing import sealed_messages
 from workers.storage import StorageRunner
 
 T = TypeVar("T")
@@ -81,7 +82,7 @@ class Slice(ABC):
         self.claim = claim
         self._storage, self._monotonic, self._sleep = tools
         self.source = _usable(moving.view_of(claim.source))
-        self._destination = None if claim.destination is None else _usable(moving.view_of(claim.destination))
+        self._destination = None if claim.destination is None else _usable(moving.view_of(claim.destination, sealed_messages))
         self.ids = MessageIds(receipt_key())
         self._owners: dict[int, ResolvedQueue | None] = {}
         self.left = claim.left
@@ -152,7 +153,7 @@ class Slice(ABC):
             raise MoveFailed("CouldNotDetermineMessageSource")
         if dead.partition not in self._owners:
             record = moving.owner_of_partition(self.claim.account_id, dead.partition)
-            self._owners[dead.partition] = None if record is None else _usable(moving.view_of(record))
+            self._owners[dead.partition] = None if record is None else _usable(moving.view_of(record, sealed_messages))
         owner = self._owners[dead.partition]
         if owner is None:
             raise MoveFailed(_QUEUE_IS_GONE)
