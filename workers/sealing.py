@@ -7,8 +7,8 @@ import threading
 import uuid
 
 from api.queues.data_keys import DataKeyUse, note_data_key_uses
-from frontend.limits import KEY_USES_TOLD_MAX
 from frontend.queues.data_key_uses import DataKeyUses
+from workers.limits import DATA_KEYS_TOLD_MAX
 
 
 class SealedMessages(DataKeyUses):
@@ -30,7 +30,7 @@ class SealedMessages(DataKeyUses):
 
     def tell(self) -> None:
         """What the database does not take is counted again."""
-        due = self.take(KEY_USES_TOLD_MAX)
+        due = self.take(DATA_KEYS_TOLD_MAX)
         if not due:
             return
         try:

@@ -78,7 +78,8 @@ async def receive_messages(
         queue = await _confirm(services, caller, address, leases)
     # A receive that is repeated gives the same handles: they cannot say when.
     received_s = 0 if options.attempt else int(services.now_s())
-    messages = [message for message in await open_leases(services, caller, queue, leases, received_s) if message is not None]
+    opened = await open_leases(services, caller, queue, leases, received_s)
+    messages = [message for message in opened if message is not None]
     if not leases:
         count_request(services, caller, queue, EMPTY_RECEIVES)
     else:

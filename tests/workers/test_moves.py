@@ -12,12 +12,9 @@ import pytest
 from django.utils import timezone
 
 from api import limits
-from api.audit.actions import OPERATOR
 from api.queues import actions, moving, redrive
 from api.queues.models import MessageMoveTask, MoveStatus, Queue
-from api.quotas.actions import resume_sending, stop_sending
 from frontend.sqs.requests import AttributeIn
-from frontend.queues import data_key_uses
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import QueueConfig
 from storage_nodes.protocol.records import HEADER_TAG, decode_body
@@ -222,24 +219,6 @@ def test_move_task_out_of_a_paused_queue_waits_for_its_resumption(scene: Scene) 
     task = run(scene, start(scene))
     assert (task.status, task.moved) == (MoveStatus.RUNNING, 0)
     scene.caller.sqs("SetQueueAttributes", QueueName="dead", Attributes={"Penstock.Paused": ""})
-    task = run(scene, task)
-    assert (task.status, task.moved) == (MoveStatus.COMPLETED, 3)
-
-
-def test_what_a_move_task_seals_counts_for_the_data_key(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_key_uses, "DATA_KEY_USES_TOLD_MIN", 3)
-    dead_letters(scene)
-    run(scene, start(scene))
-    key = Queue.objects.get(name="orders").data_keys.get()
-    assert key.sealed == 3
-
-
-def test_move_task_waits_while_its_account_may_not_send(scene: Scene) -> None:
-    dead_letters(scene)
-    stop_sending(OPERATOR, scene.caller.account_id, "spend cap")
-    task = run(scene, start(scene))
-    assert (task.status, task.moved, task.failures) == (MoveStatus.RUNNING, 0, 0)
-    resume_sending(OPERATOR, scene.caller.account_id)
     task = run(scene, task)
     assert (task.status, task.moved) == (MoveStatus.COMPLETED, 3)
 

@@ -82,7 +82,8 @@ class Slice(ABC):
         self.claim = claim
         self._storage, self._monotonic, self._sleep = tools
         self.source = _usable(moving.view_of(claim.source))
-        self._destination = None if claim.destination is None else _usable(moving.view_of(claim.destination, sealed_messages))
+        to = claim.destination
+        self._destination = None if to is None else _usable(moving.view_of(to, sealed_messages))
         self.ids = MessageIds(receipt_key())
         self._owners: dict[int, ResolvedQueue | None] = {}
         self.left = claim.left
