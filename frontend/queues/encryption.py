@@ -151,9 +151,7 @@ def _may_use(key: EncryptionKeyRecord, account_id: str) -> bool:
 
 
 def _not_shared() -> RequestError:
-    return RequestError(
-        "KmsAccessDenied", "The encryption key of the queue is not shared with the account that asks."
-    )
+    return RequestError("KmsAccessDenied", "The encryption key of the queue is not shared with the account that asks.")
 
 
 def _refusal_of(key: EncryptionKeyRecord | None) -> RequestError | None:

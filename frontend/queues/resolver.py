@@ -306,9 +306,7 @@ class QueueResolver:
         if queue is None or queue.record is not record or not _are_same(queue.encryption_keys, keys):
             if queue is None and len(self._resolved) >= QUEUES_RESOLVED_MAX:
                 del self._resolved[next(iter(self._resolved))]
-            queue = self._resolved[address] = ResolvedQueue(
-                record, self._keyring, keys, self.uses, self.data_key_uses
-            )
+            queue = self._resolved[address] = ResolvedQueue(record, self._keyring, keys, self.uses, self.data_key_uses)
         return queue
 
 

@@ -43,7 +43,6 @@ _DECISIVE = (b'"QueueUrl"', b'"MessageBody"', b'"Entries"')
 _UNKNOWN = "unknown"
 
 
-
 class _Named(msgspec.Struct):
     """What is looked for in a refused body."""
 
