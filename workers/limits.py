@@ -45,6 +45,10 @@ assert WORKER_THREADS + LIFECYCLE_THREADS + MOVE_THREADS + 2 <= DATABASE_POOL_MA
 MOVE_STEP_S_MAX = 12.0
 # A longer pause is not slept: the worker has other work, and comes back.
 MOVE_PAUSE_SLEPT_S_MAX = 0.2
+# How soon a task is looked at again whose account may not send.
+MOVE_STOPPED_PAUSE_MS = 10_000
+# Data keys whose messages are told at a time.
+DATA_KEYS_TOLD_MAX = 1_000
 
 assert MOVE_STEP_S_MAX * 1000 < MOVE_VISIBILITY_MS, "messages are sent and deleted while their lease holds"
 # One round of cron messages at a partition, and one send of it.

@@ -232,6 +232,9 @@ class ProvisionalUsage(UsageCounters):
     queue_uuid = models.UUIDField()
     source = models.CharField(max_length=limits.USAGE_SOURCE_CHARACTERS_MAX)
     origin = models.CharField(max_length=8)
+    # Requests that were throttled, and that failed or were refused for another reason: for the series of metrics.
+    throttled = models.BigIntegerField(default=0)
+    errors = models.BigIntegerField(default=0)
 
     class Meta:
         db_table = "provisional_usage"

@@ -28,7 +28,7 @@ FULL = "More usage is not settled than the meter holds: settle it (docs/usage.md
 
 
 class ProvisionalRow(NamedTuple):
-    """As ProvisionalUsage; `counters` in the order of UsageMeter."""
+    """As ProvisionalUsage; `counters` in the order of UsageMeter, `shown` in that of SHOWN."""
 
     hour: datetime
     account_id: str
@@ -36,10 +36,13 @@ class ProvisionalRow(NamedTuple):
     source: str
     origin: str
     counters: Sequence[int]
+    shown: Sequence[int] = (0, 0)
 
 
-_KEY = ProvisionalRow._fields[:-1]
-_COUNTERS = tuple(meter.value for meter in UsageMeter)
+# Counted for the series of metrics, and never settled.
+SHOWN = ("throttled", "errors")
+_KEY = ProvisionalRow._fields[:-2]
+_COUNTERS = (*(meter.value for meter in UsageMeter), *SHOWN)
 _COLUMNS = ", ".join((*_KEY, *_COUNTERS))
 _IS_SETTLED = "SELECT FROM fill_ledger l WHERE l.hour = {row}.hour AND l.times_done > 0"
 _STAGE = "CREATE TEMP TABLE provisional_staging (LIKE provisional_usage) ON COMMIT DROP"
@@ -104,7 +107,7 @@ def _merge(cursor: Any, rows: Iterable[ProvisionalRow]) -> set[str]:
     cursor.execute(_STAGE)
     with cursor.copy(sql.SQL(_COPY)) as copy:
         for row in rows:
-            copy.write_row((*row[:-1], *row.counters))
+            copy.write_row((*row[:-2], *row.counters, *row.shown))
     cursor.execute(_MERGE)
     found = {account_id for (account_id,) in cursor.fetchall()}
     cursor.execute("DROP TABLE provisional_staging")
