@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("billing", "0005_rounds")]
+    dependencies = [("billing", "0006_merges_of_drafts")]
 
     operations = [
         migrations.AddField("provisionalusage", name, models.BigIntegerField(default=0))
