@@ -133,7 +133,7 @@ def link(request: HttpRequest) -> HttpResponse:
     try:
         new = open_link(origin_of(request), request.POST.get("token", "").strip())
     except PeopleError as error:
-        return _again(request, "link", error, account_id=account_id)
+        return repeat_form(request, "link", error, account_id=account_id)
     target = f"/console/a/{account_id}/" if account_id.isascii() and account_id.isdigit() else sessions.HOME
     return sessions.begin(request, HttpResponseRedirect(target), new)
 
