@@ -48,6 +48,7 @@ INSTALLED_APPS = [
 ]
 # Internal endpoints carry a MAC and no cookies; pages bring what sessions and forms need with them.
 MIDDLEWARE = [
+    "api.request_ids.RequestIds",
     "console.security.PageSecurity",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
