@@ -79,9 +79,7 @@ def begin_delivery(
 def claim_deliveries(now: datetime, places: int, busy: Mapping[str, int]) -> list[ClaimedDelivery]:
     """The longest due first, as many as there are places, and of an account no more than its share; `busy`: calls under
     way by account."""
-    due = WebhookDelivery.objects.filter(
-        state=DeliveryState.WAITING, next_at__lte=now, attempts__lt=F("attempts_max")
-    )
+    due = WebhookDelivery.objects.filter(state=DeliveryState.WAITING, next_at__lte=now, attempts__lt=F("attempts_max"))
     full = [account_id for account_id, calls in busy.items() if calls >= limits.CALLS_OF_ACCOUNT_MAX]
     turn = Window(RowNumber(), partition_by=F("account_id"), order_by=("next_at", "pk"))
     rows = due.exclude(account_id__in=full).annotate(turn=turn).filter(turn__lte=limits.CALLS_OF_ACCOUNT_MAX)

@@ -45,6 +45,6 @@ DELIVER_LOOK_S = 0.25
 
 assert DELIVERIES_PER_HOUR_MAX < DELIVERIES_KEPT_MAX, "what was begun within the hour is there to be counted"
 assert DELIVER_ROUND_S + CALL_S_MAX < DELIVERY_CLAIM_S, "a claim outlives the call that is made under it"
-assert DELIVERY_CLAIM_S <= DELIVERY_PAUSES_S[1], "a worker that died costs no more than a pause"
+assert DELIVERY_PAUSES_S[1] >= DELIVERY_CLAIM_S, "a worker that died costs no more than a pause"
 assert 2 * CALL_CONNECT_S_MAX < CALL_S_MAX
 assert CALLS_OF_ACCOUNT_MAX < CALLS_AT_ONCE_MAX

@@ -31,7 +31,9 @@ class WebhookSerializer(serializers.Serializer):
 
 
 class WebhookWithSecretSerializer(WebhookSerializer):
-    secret = serializers.CharField(help_text="Shown in this answer alone. Empty: the webhook keeps the one that it had.")
+    secret = serializers.CharField(
+        help_text="Shown in this answer alone. Empty: the webhook keeps the one that it had."
+    )
 
 
 class WebhooksSerializer(serializers.Serializer):

@@ -63,7 +63,9 @@ async def _call(
     except CalleeError:
         return CallResult.NO_ADDRESS, None
     addresses = [callee.address] if callee.address else await resolve(callee.host, callee.port)
-    if not all_allowed(policy, addresses) or any(_is_own(address) and not policy.names(address) for address in addresses):
+    if not all_allowed(policy, addresses) or any(
+        _is_own(address) and not policy.names(address) for address in addresses
+    ):
         return CallResult.NO_ADDRESS, None
     headers = {
         "Host": callee.authority, "Content-Type": "application/json", "User-Agent": _USER_AGENT,

@@ -4,20 +4,19 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('alarms', '0001_initial'),
+        ("alarms", "0001_initial"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='alarmevent',
-            name='not_called',
-            field=models.CharField(default='', max_length=40),
+            model_name="alarmevent",
+            name="not_called",
+            field=models.CharField(default="", max_length=40),
         ),
         migrations.AddField(
-            model_name='metricalarm',
-            name='webhooks',
+            model_name="metricalarm",
+            name="webhooks",
             field=models.JSONField(default=list),
         ),
     ]
