@@ -1,4 +1,4 @@
-"""The address of a webhook, parsed strictly: one spelling of a host, so that what was checked is what is called. Pure."""
+"""The URL of a webhook, parsed strictly: a host has one spelling, so what was checked is what is called. Pure."""
 
 from __future__ import annotations
 
