@@ -23,7 +23,7 @@ from typing import Any, TypeVar, cast
 
 import structlog
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from frontend.arriving import lateness
 from frontend.http import new_request_id
@@ -36,6 +36,7 @@ from frontend.limits import (
     LINGER_BYTES_MAX,
     LINGER_S_MAX,
     PARTIAL_HEADER_BYTES_MAX,
+    PIPELINED_MAX,
     REFUSALS_TOLD_EVERY_S,
     SHUTDOWN_GRACE_S,
     SOCKET_FRAME_BYTES_MAX,
@@ -84,6 +85,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _watch: asyncio.TimerHandle | None = None
     _is_refused = False  # what arrives was answered by this class
     _is_lingering = False
+    _running: Any = None  # the cycle that is being answered; `cycle` is the newest one, which may wait behind it
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         stand_in: Any = ClientTransport(cast(asyncio.Transport, transport), self.loop, self._lingers)
@@ -109,6 +111,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._watch.cancel()
         self.transport.ended()
         super().connection_lost(exc)
+        running = self._running
+        if running is not None and not running.response_complete:
+            running.disconnected = True
+            running.message_event.set()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
         if self._is_lingering:
@@ -154,6 +164,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
         self._in_header = False
+        # uvicorn stops reading behind the first one, and would not hear that the client has left.
+        if 0 < len(self.pipeline) < PIPELINED_MAX:
+            self.flow.resume_reading()
 
     def on_message_complete(self) -> None:
         self._began_s = 0.0

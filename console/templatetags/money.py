@@ -21,12 +21,12 @@ def minor(amount: Any, currency: str) -> str:
 
 @register.filter
 def nanos(amount: Any, currency: str) -> str:
-    """A share: as an amount, or, below one whole unit, to the millionth."""
+    """A share: as an amount, or, below one minor unit, to the millionth."""
     if amount is None:
         return "–"
     exact = int(amount)
-    if exact >= NANOS_PER_WHOLE:
-        per_minor = NANOS_PER_WHOLE // 10 ** CURRENCIES[currency]
+    per_minor = NANOS_PER_WHOLE // 10 ** CURRENCIES[currency]
+    if exact >= per_minor:
         return f"{format_minor(round_half_up(exact, per_minor), currency)} {currency}"
     if 0 < exact < _MICRO:
         return f"under 0.000001 {currency}"

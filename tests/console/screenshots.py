@@ -155,6 +155,7 @@ def _take(installation: RunningInstallation, page: Any, save: Callable[[Any, str
     page.wait_for_url("**/quotas")
     save(page, "operator-account-quotas")
     page.go_back()
+    page.get_by_role("button", name="Act as this member").wait_for()
     page.get_by_label("Reason").last.fill("Ticket 4711: messages that nobody receives")
     page.get_by_role("button", name="Act as this member").click()
     page.get_by_text("You act as").wait_for()

@@ -24,6 +24,8 @@ LARGE_PER_TURN = 24
 IDLE_BYTES = 8_000
 # Something left the buffer within so long: it makes progress.
 PROGRESS_US = 1_000_000
+# Who cuts may have asked for a sign of life this long ago; if its answer was lost or late, the silence is the reason.
+SILENCE_US = 1_500_000
 
 
 class MemoryOracle:
@@ -58,6 +60,8 @@ class MemoryOracle:
         if transport.get_write_buffer_size() <= 0:
             return
         if transport.peer.closed or not transport.peer.own.is_up or now_us - transport.read_us > PROGRESS_US:
+            return
+        if now_us - transport.peer.hindered_us <= SILENCE_US:
             return
         text = f"{transport.own.process_id} cuts its connection to {transport.peer.own.process_id}"
         waiting = transport.get_write_buffer_size()

@@ -136,15 +136,16 @@ class Network:
             if faults.stall:
                 self._stalled.append((sender, data))
             else:
-                sender.was_read(len(data))
+                sender.was_lost(len(data))
             return
         if chance.random() < (faults.loss if between_nodes else faults.client_loss):
-            sender.was_read(len(data))
+            sender.was_lost(len(data))
             return
         delay_us = between(chance, *faults.delay_us)
         now_us = self._scheduler.now_us
         if faults.late and chance.random() < faults.late:
             delay_us += chance.randrange(faults.late_us)
+            sender.hindered_us = now_us + delay_us
         if faults.bytes_per_s:
             delay_us += self._busy_us(sender.own.process_id, to.process_id, len(data))
         in_order = not between_nodes or not (faults.reorder or faults.duplicate)

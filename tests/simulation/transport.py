@@ -41,6 +41,7 @@ class SimTransport:
         self.on_arrival: Callable[[bytes], None] | None = None
         self.unread_bytes = 0  # written, and the other end has not read it
         self.read_us = -1_000_000_000  # when some of it was read last
+        self.hindered_us = -1_000_000_000  # when something written here was lost, or came late, last
         self._network = network
         self._other = other
         self._high_bytes = network.faults.socket_bytes + HIGH_BYTES_DEFAULT
@@ -137,8 +138,13 @@ class SimTransport:
                 self.on_arrival(data)
             self.protocol.data_received(data)
 
+    def was_lost(self, count: int) -> None:
+        """On the way: nothing waits for it."""
+        self.hindered_us = self._network.now_us
+        self.was_read(count)
+
     def was_read(self, count: int) -> None:
-        """By the other end; or it was lost, and nothing waits for it."""
+        """By the other end; or it was lost."""
         self.unread_bytes -= count
         self.read_us = self._network.now_us
         if self._is_pausing and self.unread_bytes <= self._low_bytes and not self.closed:
