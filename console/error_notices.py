@@ -13,6 +13,7 @@ from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
 from api.people.errors import PeopleError
 from api.queues.attributes import QueueProblem
 from api.quotas.errors import QuotaProblem
+from api.webhooks.errors import WebhookError
 from console.data_plane import DataPlaneError
 
 REFUSED = (
@@ -26,6 +27,7 @@ REFUSED = (
     IamError,
     EncryptionKeyProblem,
     QuotaProblem,
+    WebhookError,
     *DATABASE_AWAY,
 )
 
@@ -61,6 +63,7 @@ _STEPS = {
     "last-owner": "Make another member an owner first.",
     "not-found": "It may have been deleted. Load the page again.",
     "already-exists": "Choose another name.",
+    "webhook-in-use": "Change these alarms, then delete the webhook.",
     "policy-attached": "Detach it from all that are listed, then delete it.",
     "encryption-key-exists": "Choose another name.",
     "encryption-key-state": "Another person may have changed the key. Load the page again.",
@@ -86,7 +89,7 @@ def notice_of(error: Exception) -> ErrorNotice:
         if error.retry_after_s:
             step = f"Try again in {error.retry_after_s} s."
         return ErrorNotice(error.status, error.detail, step)
-    if isinstance(error, AlarmError):
+    if isinstance(error, WebhookError | AlarmError):
         return ErrorNotice(error.status, error.detail, _STEPS.get(error.code, ""))
     if isinstance(error, BillingError):
         text = error.detail

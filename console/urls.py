@@ -41,6 +41,7 @@ from console.views import (
     simulator,
     tail,
     usage,
+    webhooks,
 )
 
 _ENTRY = [
@@ -147,6 +148,12 @@ _ACCOUNT: list[URLPattern | URLResolver] = [
     path("alarm/<name:alarm>", alarms.one_alarm),
     path("alarm/<name:alarm>/mute", alarms.mute),
     path("alarm/<name:alarm>/delete", alarms.delete),
+    path("webhooks", webhooks.webhooks),
+    path("webhooks/<name:webhook>", webhooks.one_webhook),
+    path("webhooks/<name:webhook>/deliveries", webhooks.webhook_deliveries),
+    path("webhooks/<name:webhook>/test", webhooks.check),
+    path("webhooks/<name:webhook>/rotate", webhooks.rotate),
+    path("webhooks/<name:webhook>/delete", webhooks.delete),
     path("groups", groups.groups),
     path("groups/<name:group>", groups.one_group),
     path("policies", policies.policies),

@@ -16,11 +16,12 @@ from api.people.limits import UPKEEP_INTERVAL_S
 from api.series.limits import COLLECT_INTERVAL_S, ROLL_INTERVAL_S
 from api.settings.environment import billing_interval_s
 from api.settings.server_urls import BROKER_URL, server_url
+from api.webhooks.limits import DELIVER_INTERVAL_S
 from workers import limits
 
 # A worker takes from all of them, one that is started with `-Q` from those that it names.
-QUEUES = ("lifecycle", "moves", "cron", "billing", "series")
-LIFECYCLE_QUEUE, MOVES_QUEUE, CRON_QUEUE, BILLING_QUEUE, SERIES_QUEUE = QUEUES
+QUEUES = ("lifecycle", "moves", "cron", "billing", "series", "webhooks")
+LIFECYCLE_QUEUE, MOVES_QUEUE, CRON_QUEUE, BILLING_QUEUE, SERIES_QUEUE, WEBHOOKS_QUEUE = QUEUES
 # Not among `task_queues`, which every worker takes: only a worker with `-Q usage -c 1` does, for a task takes minutes.
 USAGE_QUEUE = "usage"
 USAGE_PROCESS = "usage-worker"
@@ -45,6 +46,7 @@ app.conf.update(
         "workers.cron.*": {"queue": CRON_QUEUE},
         "workers.billing.*": {"queue": BILLING_QUEUE},
         "workers.series.*": {"queue": SERIES_QUEUE},
+        "workers.webhooks.*": {"queue": WEBHOOKS_QUEUE},
         "workers.usage.*": {"queue": USAGE_QUEUE},
     },
     task_acks_late=True,
@@ -65,6 +67,7 @@ app.conf.update(
         "workers.cron.tasks",
         "workers.billing.tasks",
         "workers.series.tasks",
+        "workers.webhooks.tasks",
         "workers.usage.tasks",
     ],
     beat_scheduler="workers.schedule:LockedScheduler",
@@ -115,6 +118,11 @@ app.conf.update(
                 ("judge_alarms", JUDGE_INTERVAL_S),
                 ("mail_alarms", JUDGE_INTERVAL_S),
             )
+        },
+        "webhooks": {
+            "task": "workers.webhooks.deliver_webhooks",
+            "schedule": float(DELIVER_INTERVAL_S),
+            "options": {"expires": DELIVER_INTERVAL_S},
         },
     },
     timezone="UTC",

@@ -11,6 +11,7 @@ from api.limits import (
     MOVE_VISIBILITY_MS,
     QUEUE_READY_WAIT_MS_MAX,
 )
+from api.webhooks.limits import CALL_S_MAX, DELIVER_ROUND_S
 
 WORKER_THREADS = 4
 # A hint whose worker died is given to another one after this long; kombu looks every RESTORE_INTERVAL_S.
@@ -95,3 +96,9 @@ METER_JUDGE_S_MAX = 10.0
 assert USAGE_CLOSE_S_MAX < USAGE_CLOSE_CALL_S_MAX
 assert USAGE_CLOSE_CALL_S_MAX + 2 * METER_READ_S_MAX + METER_JUDGE_S_MAX < BROKER_VISIBILITY_S, "a look is given once"
 assert USAGE_CLAIM_RENEW_S < BROKER_VISIBILITY_S, "the broker's time says nothing about a job: its claim does"
+
+# --- webhooks (workers/webhooks) ------------------------------------------------------------------------------
+# One round at a time: the claim is a session of the database.
+WEBHOOK_CLAIM_KEY = 0x77656268
+
+assert BROKER_VISIBILITY_S > DELIVER_ROUND_S + CALL_S_MAX, "a round under work is not given twice"

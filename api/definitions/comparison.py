@@ -21,7 +21,7 @@ from api.iam.authorisation import Targets, allows, require
 from api.iam.documents import stored_form
 from api.iam.errors import AccessDenied, IamError
 from api.iam.selectors import policy_of
-from api.iam.targets import encryption_key_of
+from api.iam.targets import with_attributes
 from api.internal.principal import ForwardedPrincipal
 from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
@@ -124,9 +124,8 @@ def _queue_change(principal: ForwardedPrincipal, definition: QueueDefinition) ->
     name, account_id = definition.name, principal.account_id
     asked = attributes_asked(definition)
     tags = rules.check_tags(definition.tags) if definition.tags else {}
-    key = encryption_key_of(account_id, asked)
     queue = queue_of(account_id, name)
-    targets = Targets(name, tags=tags, tag_keys=tuple(tags), encryption_key=key)
+    targets = with_attributes(Targets(name, tags=tags, tag_keys=tuple(tags)), account_id, asked)
     if queue is None:
         require(principal, MANAGEMENT_OPERATIONS["queues.create"], targets)
         return DefinitionChange("queue", name, ChangeKind.CREATE, _differences({}, asked, {}, tags))
@@ -136,7 +135,8 @@ def _queue_change(principal: ForwardedPrincipal, definition: QueueDefinition) ->
     if not (change or given or taken):
         return DefinitionChange("queue", name, ChangeKind.NONE)
     may = MANAGEMENT_OPERATIONS["queues.update"]
-    require(principal, may, Targets(name, tags=given, tag_keys=tuple(given), encryption_key=key if change else ""))
+    targets = Targets(name, tags=given, tag_keys=tuple(given))
+    require(principal, may, with_attributes(targets, account_id, asked) if change else targets)
     if taken:
         require(principal, may, Targets(name, tag_keys=tuple(taken)))
     after_tags = {**given, **dict.fromkeys(taken, "")}

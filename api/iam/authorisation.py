@@ -21,19 +21,31 @@ from api.queues.selectors import queue_of, queue_of_id
 from api.settings.environment import environment
 from frontend.authn.page_pass import PERSON_PREFIX
 from frontend.authn.rights import Rights
-from frontend.authz import NO_POLICY, CompiledPolicy, PolicyKind, RequestContext, evaluate, load_policy, refusal_text
+from frontend.authz import (
+    NO_POLICY,
+    CompiledPolicy,
+    Decision,
+    PolicyKind,
+    Reason,
+    RequestContext,
+    evaluate,
+    load_policy,
+    refusal_text,
+)
 from frontend.authz.actions import Demand, Target, When, resource_arn
 from frontend.authz.request_context import NO_TAGS, Tags, root_caller
 
 QUEUE_POLICIES_COMPILED_MAX = 512
-_OF_QUEUES = frozenset((Target.QUEUE, Target.DESTINATION))
+_OF_QUEUES = frozenset((Target.QUEUE, Target.DEAD_LETTER_QUEUE, Target.DESTINATION))
+_NOT_GIVEN = frozenset((Reason.NOT_ALLOWED_BY_IDENTITY, Reason.NOT_ALLOWED_BY_RESOURCE))
 _OF_THE_ACCOUNT = frozenset((Target.ALL_QUEUES, Target.ACCOUNT))
 
 
 class Targets(NamedTuple):
     """What an operation is about: names of queues of the account, the name or id of something else, tags that it sets
-    (`tags` and their keys) or takes away (keys alone), the id of the encryption key that it gives the queue. `queue_id`
-    is given for a deleted queue: another one may have its name, with tags and a policy of its own."""
+    (`tags` and their keys) or takes away (keys alone), the id of the encryption key and the name of the dead-letter
+    queue that it gives the queue. `queue_id` is given for a deleted queue: another one may have its name, with tags and
+    a policy of its own."""
 
     queue: str = ""
     destinations: tuple[str, ...] = ()
@@ -41,6 +53,7 @@ class Targets(NamedTuple):
     tags: Tags = NO_TAGS
     tag_keys: tuple[str, ...] = ()
     encryption_key: str = ""
+    dead_letter_queue: str = ""
     queue_id: uuid.UUID | None = None
 
 
@@ -140,7 +153,7 @@ def _weigh(
         request_tags=targets.tags,
         tag_keys=targets.tag_keys,
     )
-    decision = evaluate(request, NO_POLICY if rights is None else rights.policy, side.policy)
+    decision = decide(request, demand, NO_POLICY if rights is None else rights.policy, side.policy)
     if decision.allowed:
         return None
     return _Refused(demand.action, request.resource_arn, refusal_text(request, decision, request.resource_arn))
@@ -151,12 +164,25 @@ def _refusal(principal: ForwardedPrincipal, action: str, arn: str) -> Refusal:
     return Refusal(principal.account_id, who, action, arn, source, request_id=principal.request_id)
 
 
+def decide(
+    request: RequestContext, demand: Demand, own: CompiledPolicy, of_queue: CompiledPolicy = NO_POLICY
+) -> Decision:
+    """`request` is for the action of the demand. Where nobody denies that one, what serves instead is asked for."""
+    decision = evaluate(request, own, of_queue)
+    if demand.instead and decision.reason in _NOT_GIVEN:
+        serves = evaluate(request._replace(action=demand.instead), own, of_queue)
+        return serves if serves.allowed else decision
+    return decision
+
+
 def is_made(demand: Demand, targets: Targets) -> bool:
     """Does the operation ask for this, of these targets?"""
     if demand.when is When.TAGS_ARE_SET:
         return bool(targets.tags)
     if demand.when is When.KEY_IS_NAMED:
         return bool(targets.encryption_key)
+    if demand.when is When.DEAD_LETTERS_ARE_SENT:
+        return bool(targets.dead_letter_queue)
     return demand.when is When.ALWAYS or (bool(targets.tag_keys) and not targets.tags)
 
 
@@ -168,6 +194,8 @@ def names_of(demand: Demand, targets: Targets) -> tuple[str, ...]:
         return targets.destinations
     if demand.when is When.KEY_IS_NAMED:
         return (targets.encryption_key,)
+    if demand.when is When.DEAD_LETTERS_ARE_SENT:
+        return (targets.dead_letter_queue,)
     return ("",) if demand.target in _OF_THE_ACCOUNT else (targets.item,)
 
 

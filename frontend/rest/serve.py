@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from frontend.authn.principal import Principal
+from frontend.away_page import away_page, wants_page
 from frontend.errors import MethodNotAllowed, RequestError, throttled, unavailable
 from frontend.http import Disconnected, HttpResponse, Request, Send, answer, network_of
 from frontend.limits import PATH_BYTES_MAX, QUERY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, REFUSED_CHARS_SHOWN_MAX
@@ -255,7 +256,8 @@ class _Began:
         """Say no; or, where something was said already, break off so that the client sees the answer is not whole."""
         if self._started:
             raise AnswerBrokenOff(error.code)
-        await answer(self._send, *problem_of(request, error))
+        said = away_page(request, error) if wants_page(request, error) else problem_of(request, error)
+        await answer(self._send, *said)
 
 
 class AnswerBrokenOff(Exception):

@@ -41,6 +41,7 @@ ACCOUNT_PAGES = {
     "schedules": "queues/orders/schedules",
     "alarms": "alarms",
     "alarm-new": "alarms/new?queue=orders",
+    "webhooks": "webhooks",
     "people": "people",
     "groups": "groups",
     "group": "groups/on-call",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 import pytest
@@ -169,7 +170,7 @@ def test_scheme_is_believed_from_a_front_end_alone(ann: Browser) -> None:
     forged = Browser().get("/console/sign-in", **{"X-Forwarded-Proto": "https"})
     assert forged.cookies["penstock_csrf"]["secure"] == ""
     source = f"203.0.113.9 {time.time_ns() // 1_000_000}"
-    mac = source_mac(internal_key(), "GET", "/console/sign-in", source)
+    mac = source_mac(internal_key(), "GET", b"/console/sign-in", source)
     vouched = {SOURCE_HEADER: source, SOURCE_MAC_HEADER: mac, "X-Forwarded-Proto": "https"}
     assert Browser().get("/console/sign-in", **vouched).cookies["penstock_csrf"]["secure"] is True
     by_https = Browser().get("/console/sign-in", **vouched, host="127.0.0.1")
@@ -180,5 +181,18 @@ def test_scheme_is_believed_from_a_front_end_alone(ann: Browser) -> None:
     assert Browser().get("/console/sign-in", **{"X-Penstock-Scheme": "https"}).cookies["penstock_csrf"]["secure"] == ""
 
 
-def test_foreign_host_is_refused() -> None:
-    assert Client().get("/console/sign-in", headers={"host": "evil.example"}).status_code == 400
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_foreign_host_is_refused_and_is_no_failure_of_ours(caplog: pytest.LogCaptureFixture, scheme: str) -> None:
+    """Anybody can send one."""
+    from api.people.origin import SOURCE_HEADER, SOURCE_MAC_HEADER, source_mac
+    from api.secrets import internal_key
+
+    source = f"203.0.113.9 {time.time_ns() // 1_000_000}"
+    vouched = {
+        SOURCE_HEADER: source,
+        SOURCE_MAC_HEADER: source_mac(internal_key(), "GET", b"/console/sign-in", source),
+        "X-Forwarded-Proto": scheme,
+    }
+    answer = Client().get("/console/sign-in", headers={"host": "evil.example", **vouched})
+    assert answer.status_code == 400
+    assert all(line.levelno <= logging.WARNING and not line.exc_info for line in caplog.records)
