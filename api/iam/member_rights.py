@@ -49,16 +49,17 @@ class MemberRights:
         """Raises AccessDenied."""
         refusal = self.refusal(demands, targets)
         if refusal is not None:
-            raise AccessDenied(refusal)
+            raise refusal
 
-    def refusal(self, demands: Sequence[Demand], targets: Targets) -> str | None:
-        """Which demand is not allowed, in words; None where all are."""
+    def refusal(self, demands: Sequence[Demand], targets: Targets) -> AccessDenied | None:
+        """Of the first demand that is not allowed; None where all are."""
         for demand in demands:
             if is_made(demand, targets):
                 for name in names_of(demand, targets):
                     request, decision = self._weigh(demand, name, targets)
                     if not decision.allowed:
-                        return refusal_text(request, decision, request.resource_arn)
+                        text = refusal_text(request, decision, request.resource_arn)
+                        return AccessDenied(text, request.action, request.resource_arn)
         return None
 
     def _weigh(self, demand: Demand, name: str, targets: Targets) -> tuple[RequestContext, Decision]:

@@ -44,6 +44,7 @@ INSTALLED_APPS = [
     "api.quotas",
     "api.series",
     "api.tails",
+    "api.webhooks",
     "console",
 ]
 # Internal endpoints carry a MAC and no cookies; pages bring what sessions and forms need with them.

@@ -263,6 +263,18 @@ def test_rotation_gives_a_key_that_expires_no_longer_span(caller: Caller) -> Non
     assert made.expires_at == ends, "the grace period makes it no longer"
 
 
+def test_key_that_is_rotated_again_within_its_grace_passes_its_own_span_on(caller: Caller) -> None:
+    lasting = keys.make_key(OPERATOR, caller.account_id, keys.KeySpec("lasting")).key
+    ends = timezone.now() + timedelta(days=30)
+    ending = keys.make_key(OPERATOR, caller.account_id, keys.KeySpec("ending", ends)).key
+    for _ in range(3):
+        assert keys.rotate_key(OPERATOR, caller.account_id, lasting.access_key_id, 60).key.expires_at is None
+        new = keys.rotate_key(OPERATOR, caller.account_id, ending.access_key_id, 60).key
+        assert new.expires_at is not None and timedelta(days=29) < new.expires_at - clock.now() <= timedelta(days=30)
+    lasting.refresh_from_db()
+    assert lasting.expires_at is not None and lasting.expires_at - clock.now() <= timedelta(seconds=60)
+
+
 def test_rotation_locks_the_account_before_the_key(caller: Caller) -> None:
     """As attaching a policy does: with another order the two wait for each other."""
     with CaptureQueriesContext(connection) as captured:

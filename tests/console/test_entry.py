@@ -119,18 +119,38 @@ def test_one_time_link_signs_in_once() -> None:
 
     link = make_owner_link("team")
     first, second = Browser(), Browser()
-    answer = first.get(f"/console/link?token={link.token}&account={link.account_id}")
+    answer = first.open_link(link.token, link.account_id)
     assert answer["Location"] == f"/console/a/{link.account_id}/"
     assert first.get(answer["Location"]).status_code == 200
-    assert second.get(f"/console/link?token={link.token}").status_code == 400
+    assert second.open_link(link.token).status_code == 400
     assert COOKIE not in second.client.cookies
 
 
 def test_one_time_link_leads_to_no_other_site() -> None:
     from api.people.actions.console_links import make_owner_link
 
-    answer = Browser().get(f"/console/link?token={make_owner_link('team').token}&account=//evil.example")
+    answer = Browser().open_link(make_owner_link("team").token, "//evil.example")
     assert answer["Location"] == "/console/"
+
+
+def test_one_time_link_has_its_token_where_no_log_sees_it() -> None:
+    """What follows `#` is not sent; an address with the token signs nobody in and does not use it up."""
+    import io
+    import json
+    from urllib.parse import urlsplit
+
+    from django.core.management import call_command
+
+    for who in ("--account=team", "--operator"):
+        out = io.StringIO()
+        call_command("console_link", who, "--json", stdout=out)
+        url = urlsplit(json.loads(out.getvalue())["url"])
+        assert url.fragment.startswith("pst") and "pst" not in url.query + url.path
+        browser = Browser()
+        page = browser.get(f"/console/link?token={url.fragment}")
+        assert page.status_code == 200 and COOKIE not in browser.client.cookies
+        assert url.fragment.encode() not in page.content
+        assert browser.open_link(url.fragment).status_code == 302
 
 
 def test_one_time_link_signs_in_as_the_owner_that_is_there(ann: Browser) -> None:
@@ -139,7 +159,7 @@ def test_one_time_link_signs_in_as_the_owner_that_is_there(ann: Browser) -> None
 
     link = make_owner_link(Account.objects.get(pk=ann.account_id).name)
     browser = Browser()
-    browser.get(f"/console/link?token={link.token}")
+    browser.open_link(link.token)
     assert ann.email.encode() in browser.get("/console/me").content
 
 
