@@ -23,7 +23,7 @@ from typing import Any, TypeVar, cast
 
 import structlog
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from frontend.arriving import lateness
 from frontend.http import new_request_id
@@ -84,6 +84,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _watch: asyncio.TimerHandle | None = None
     _is_refused = False  # what arrives was answered by this class
     _is_lingering = False
+    _running: RequestResponseCycle | None = None  # the request that uvicorn started last; `cycle` may wait behind it
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         stand_in: Any = ClientTransport(cast(asyncio.Transport, transport), self.loop, self._lingers)
@@ -108,7 +109,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._watch is not None:
             self._watch.cancel()
         self.transport.ended()
+        running = self._running
+        if running is not None and not running.response_complete:
+            running.disconnected = True  # uvicorn tells the last request that came, which may wait behind this one
+            running.message_event.set()
         super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
         if self._is_lingering:
