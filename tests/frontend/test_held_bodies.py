@@ -101,9 +101,10 @@ async def test_many_connections_of_one_address_hold_half_of_the_budget(front: In
     for client in clients:
         client.write(SQS_HEAD + b"content-length: 40000\r\n\r\n" + b" " * 39_999)
     answers = [asyncio.create_task(client.answer()) for client in clients]
-    while sum(answer.done() for answer in answers) < 17:
-        most = max(most, held_bodies.held_bytes)
-        await asyncio.sleep(0.001)
+    async with asyncio.timeout(5):
+        while sum(answer.done() for answer in answers) < 17:
+            most = max(most, held_bodies.held_bytes)
+            await asyncio.sleep(0.001)
     assert 100_000 < most <= BYTES_MAX / 2
     assert {answer.result()[0] for answer in answers if answer.done()} == {503}
     for answer, client in zip(answers, clients, strict=True):
