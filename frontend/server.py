@@ -36,6 +36,7 @@ from frontend.limits import (
     LINGER_BYTES_MAX,
     LINGER_S_MAX,
     PARTIAL_HEADER_BYTES_MAX,
+    PIPELINED_MAX,
     REFUSALS_TOLD_EVERY_S,
     SHUTDOWN_GRACE_S,
     SOCKET_FRAME_BYTES_MAX,
@@ -84,7 +85,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _watch: asyncio.TimerHandle | None = None
     _is_refused = False  # what arrives was answered by this class
     _is_lingering = False
-    _running: RequestResponseCycle | None = None  # the request that uvicorn started last; `cycle` may wait behind it
+    _running: Any = None  # the cycle that is being answered; `cycle` is the newest one, which may wait behind it
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         stand_in: Any = ClientTransport(cast(asyncio.Transport, transport), self.loop, self._lingers)
@@ -109,11 +110,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._watch is not None:
             self._watch.cancel()
         self.transport.ended()
+        super().connection_lost(exc)
         running = self._running
         if running is not None and not running.response_complete:
-            running.disconnected = True  # uvicorn tells the last request that came, which may wait behind this one
+            running.disconnected = True
             running.message_event.set()
-        super().connection_lost(exc)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
@@ -163,6 +164,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
         self._in_header = False
+        # uvicorn stops reading behind the first one, and would not hear that the client has left.
+        if 0 < len(self.pipeline) < PIPELINED_MAX:
+            self.flow.resume_reading()
 
     def on_message_complete(self) -> None:
         self._began_s = 0.0

@@ -118,6 +118,8 @@ FORM_NAME_BYTES_MAX = 256
 FORM_NAME_PARTS_MAX = 8
 # Bytes of an unfinished header that a connection may hold; one read of the event loop may come on top.
 PARTIAL_HEADER_BYTES_MAX = 64 * KIB
+# Requests of one connection that wait behind the one being answered; with more of them nothing further is read.
+PIPELINED_MAX = 4
 HEADER_READ_S_MAX = 10.0
 KEEP_ALIVE_S = 75
 CONNECTIONS_BACKLOG_MAX = 2_048

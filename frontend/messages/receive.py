@@ -21,6 +21,7 @@ import structlog
 from frontend.authn.principal import Principal
 from frontend.crypto.envelope import Content, EnvelopeError
 from frontend.errors import RequestError
+from frontend.http import Disconnected
 from frontend.messages.admission import admit, also, count_request, pay_later, still_caller
 from frontend.messages.opening import KeyNotGranted, message_id_of, open_record
 from frontend.messages.receive_options import ReceiveOptions
@@ -31,7 +32,7 @@ from frontend.queues.encryption import KeyUnusable
 from frontend.queues.fifo import check_attempt
 from frontend.queues.names import Address, format_arn
 from frontend.queues.resolver import ResolvedQueue
-from frontend.routing.poll import Lease, PollRequest, poll_partitions, poll_while_connected, release
+from frontend.routing.poll import Lease, PollRequest, has_left, poll_partitions, poll_while_connected, release
 from storage_nodes.protocol.deliveries import receives_of
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import DeadSource, VisibilityMode
@@ -74,6 +75,9 @@ async def receive_messages(
     """
     queue = await admit(services, caller, "ReceiveMessage", address)
     leases = await lease(services, caller, queue, options, receive)
+    if leases and await has_left(receive):
+        await release(services.storage, leases, VisibilityMode.UNCOUNTED)
+        raise Disconnected
     if leases and (queue.wait_ms if options.wait_s is None else options.wait_s):
         queue = await _confirm(services, caller, address, leases)
     # A receive that is repeated gives the same handles: they cannot say when.

@@ -78,6 +78,17 @@ async def poll_while_connected(
             await _cancel_and_release(storage, [poll])
 
 
+async def has_left(receive: Callable[[], Awaitable[Any]]) -> bool:
+    """Whether the client of a request is gone by now. Waits for nothing where `receive` gives a plain future, as the
+    express lane's does."""
+    gone = asyncio.ensure_future(receive())
+    if isinstance(gone, asyncio.Task):
+        await asyncio.sleep(0)  # its first step
+    left = gone.done() and gone.result()["type"] == "http.disconnect"
+    gone.cancel()
+    return left
+
+
 async def release(storage: MessageStorage, leases: Sequence[Lease], mode: VisibilityMode = VisibilityMode.SET) -> None:
     """Make leased messages visible again, as well as that can be done: their leases run out in any case."""
     by_partition: dict[int, list[tuple[int, int, int]]] = {}

@@ -397,6 +397,63 @@ async def test_long_poll_of_a_client_that_left_is_given_up(front: Installation, 
     assert message["Attributes"]["ApproximateReceiveCount"] == "1"
 
 
+def _chunked(front: Installation, action: str, params: dict[str, Any]) -> bytes:
+    """A request that the lane does not take."""
+    body = json.dumps(params).encode()
+    head = request(front, action, params, "Transfer-Encoding: chunked", head_only=True)
+    return head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+
+
+@pytest.mark.parametrize("make", [request, _chunked], ids=["express", "asgi"])
+@pytest.mark.parametrize("behind", [0, 2])
+async def test_long_poll_of_a_client_that_left_is_given_up_with_requests_behind_it(
+    front: Installation, port: int, make: Any, behind: int
+) -> None:
+    client = Client(*await asyncio.open_connection("127.0.0.1", port))
+    poll = make(front, "ReceiveMessage", {"QueueUrl": QUEUE_URL, "WaitTimeSeconds": 20})
+    client.write(poll + behind * send_request(front))
+    await _until(lambda: front.plane.polls.calls == 1)
+    client.writer.transport.abort()
+    await _until(lambda: front.plane.polls.calls == 0)
+
+
+@pytest.mark.parametrize("make", [request, _chunked], ids=["express", "asgi"])
+@pytest.mark.parametrize("behind", [0, 1])
+async def test_short_poll_of_a_client_that_left_gives_back_what_it_got(
+    front: Installation, port: int, make: Any, behind: int
+) -> None:
+    await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "kept"})
+    acquire, gate, given_back = front.storage.acquire, asyncio.Event(), asyncio.Event()
+    leased = asyncio.Event()
+    change = front.storage.change_visibility
+
+    async def held(*arguments: Any, **options: Any) -> Any:
+        reply = await acquire(*arguments, **options)
+        leased.set()
+        await gate.wait()
+        return reply
+
+    async def changed(*arguments: Any, **options: Any) -> Any:
+        given_back.set()
+        return await change(*arguments, **options)
+
+    front.storage.acquire = held  # type: ignore[method-assign]
+    front.storage.change_visibility = changed  # type: ignore[method-assign]
+    client = Client(*await asyncio.open_connection("127.0.0.1", port))
+    poll = make(front, "ReceiveMessage", {"QueueUrl": QUEUE_URL})
+    client.write(poll + behind * request(front, "GetQueueUrl", {"QueueName": "orders"}))
+    await leased.wait()
+    client.writer.transport.abort()
+    await asyncio.sleep(0.05)
+    gate.set()
+    async with asyncio.timeout(5):
+        await given_back.wait()
+    front.storage.acquire = acquire  # type: ignore[method-assign]
+    reply = await front.sqs("ReceiveMessage", {"QueueUrl": QUEUE_URL, "AttributeNames": ["All"]})
+    (message,) = reply.json["Messages"]
+    assert message["Attributes"]["ApproximateReceiveCount"] == "1"
+
+
 async def test_send_of_a_client_that_left_is_stored(front: Installation, port: int, ways: Ways) -> None:
     release = _hold_sends(front)
     client = Client(*await asyncio.open_connection("127.0.0.1", port))
