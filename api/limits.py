@@ -92,6 +92,12 @@ DRAIN_WINDOW_MARGIN_MS = 15_000
 QUEUE_NAME_COOLDOWN_S = 60
 # A data key is replaced when so many messages were sealed under it (api/queues/data_keys.py).
 DATA_KEY_MESSAGES_MAX = 2**31
+# A version that was replaced is needed for so long at most: a message is scheduled up to 366 days ahead, waits 14 days,
+# and KEY_GRANT_DAYS in dead-letter queues.
+DATA_KEY_REPLACED_DAYS = 366 + 14 + KEY_GRANT_DAYS
+# Queues whose versions are forgotten in one round, and the time between two rounds.
+DATA_KEYS_FORGOTTEN_AT_ONCE_MAX = 100
+DATA_KEYS_FORGET_INTERVAL_S = 600
 # Of accounts that keep deleted queues. No message lives longer than retention may be (14 days), kept or not.
 DELETION_GRACE_DAYS_MAX = 30
 # Deleted queues that are let go, and restored ones whose retention is as it was, by one round of the resync tick.

@@ -27,6 +27,7 @@ _QUEUE_STATUS = {
     "QueueDeletedRecently": status.HTTP_409_CONFLICT,
     "UnsupportedOperation": status.HTTP_409_CONFLICT,
     "PreconditionFailed": status.HTTP_412_PRECONDITION_FAILED,
+    "AccessDeniedException": status.HTTP_403_FORBIDDEN,
     "OverLimit": status.HTTP_403_FORBIDDEN,
     "ServiceUnavailable": status.HTTP_503_SERVICE_UNAVAILABLE,
 }

@@ -33,6 +33,7 @@ urlpatterns = [
     path("v1/openapi.json", openapi_document),
     path("v1/", include("api.accounts.urls")),
     path("v1/", include("api.alarms.urls")),
+    path("v1/", include("api.webhooks.urls")),
     path("v1/", include("api.audit.urls")),
     path("v1/", include("api.billing.urls")),
     path("v1/", include("api.definitions.urls")),

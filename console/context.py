@@ -6,6 +6,7 @@ from typing import Any
 
 from django.http import HttpRequest
 
+from api.people.relying_party import relying_party
 from api.settings.environment import environment
 from console import notices
 from console.visits import AccountVisit
@@ -15,6 +16,7 @@ def of_page(request: HttpRequest) -> dict[str, Any]:
     """`account` where the page is one of an account; `here` is the path, for the navigation."""
     visit = getattr(request, "visit", None)
     env = environment()
+    party = relying_party(env.endpoint)
     return {
         "visit": visit,
         "account": visit if isinstance(visit, AccountVisit) else None,
@@ -22,4 +24,6 @@ def of_page(request: HttpRequest) -> dict[str, Any]:
         "here": request.path,
         "endpoint": env.endpoint,
         "region": env.region,
+        # The one origin whose pages browsers give passkeys to; "" where there is none.
+        "passkey_origin": party.origin if party else "",
     }

@@ -13,6 +13,7 @@ from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
 from api.people.errors import PeopleError
 from api.queues.attributes import QueueProblem
 from api.quotas.errors import QuotaProblem
+from api.webhooks.errors import WebhookError
 from console.data_plane import DataPlaneError
 
 REFUSED = (
@@ -26,6 +27,7 @@ REFUSED = (
     IamError,
     EncryptionKeyProblem,
     QuotaProblem,
+    WebhookError,
     *DATABASE_AWAY,
 )
 
@@ -53,10 +55,15 @@ _STEPS = {
     "access-denied": "Ask an owner or admin of the account.",
     "account-not-active": "Ask an owner of the account, or the operator of this installation.",
     "sign-in-refused": "Check both and try again. You can also ask for a new password.",
+    "passkey-refused": "Try once more, or choose another way.",
+    "passkeys-not-possible": "Browsers give passkeys to pages that are visited by https and by a name.",
+    "passkey-name-taken": "Choose another name.",
+    "passkey-known": "It is of another person here. Use another device, or remove it there first.",
     "invalid-token": "Tokens work once and for a limited time. Ask for another mail.",
     "last-owner": "Make another member an owner first.",
     "not-found": "It may have been deleted. Load the page again.",
     "already-exists": "Choose another name.",
+    "webhook-in-use": "Change these alarms, then delete the webhook.",
     "policy-attached": "Detach it from all that are listed, then delete it.",
     "encryption-key-exists": "Choose another name.",
     "encryption-key-state": "Another person may have changed the key. Load the page again.",
@@ -82,7 +89,7 @@ def notice_of(error: Exception) -> ErrorNotice:
         if error.retry_after_s:
             step = f"Try again in {error.retry_after_s} s."
         return ErrorNotice(error.status, error.detail, step)
-    if isinstance(error, AlarmError):
+    if isinstance(error, WebhookError | AlarmError):
         return ErrorNotice(error.status, error.detail, _STEPS.get(error.code, ""))
     if isinstance(error, BillingError):
         text = error.detail

@@ -86,6 +86,11 @@ QUEUE_CHARTS = (
          _line("Empty receives", "NumberOfEmptyReceives", Statistic.AVERAGE)),
     ),
     Chart(
+        "refused", "Errors and throttled requests", "count",
+        (_line("Errors", "NumberOfErrors", Statistic.SUM),
+         _line("Throttled", "NumberOfThrottledRequests", Statistic.SUM)),
+    ),
+    Chart(
         "dead", "Dead letters", "count",
         (_line("Dead-lettered", "NumberOfMessagesDeadLettered", Statistic.SUM),),
     ),

@@ -12,10 +12,12 @@ from django.shortcuts import render
 from django.views.decorators.csrf import csrf_protect
 
 from api import clock
+from api.audit.refusals import note_refusals
+from api.iam.errors import AccessDenied
 from api.iam.targets import ITEMS
 from api.people.actions.sessions import require_recent
-from api.people.errors import PeopleError
-from api.people.origin import origin_of
+from api.people.errors import ActDenied, PeopleError
+from api.people.origin import member_refusal, origin_of
 from api.people.roles import Act, MemberRole, gives, roles_that_may
 from api.people.selectors import membership_of
 from console import notices
@@ -96,7 +98,9 @@ def account_page(act: Act, *methods: str, does: str = "") -> Callable[[View], Vi
     found. Where nothing may change, because the account is not active, a POST is refused."""
 
     def refuse(request: HttpRequest, visit: AccountVisit, item: str) -> HttpResponse | None:
-        return None if visit.may(act) and (not does or visit.may_do(does)) else denied(request, act)
+        if not visit.may(act):
+            return denied(request, visit, act)
+        return denied(request, visit, act, does) if does and not visit.may_do(does) else None
 
     return _page_of_account(refuse, *methods)
 
@@ -106,7 +110,8 @@ def operation_page(operation: str, *methods: str) -> Callable[[View], View]:
     view that changes something asks for the operation that does (`visit.require`)."""
 
     def refuse(request: HttpRequest, visit: AccountVisit, item: str) -> HttpResponse | None:
-        return None if visit.allows(operation, item) else not_allowed(request, operation)
+        refusal = visit.refusal(operation, item)
+        return None if refusal is None else not_allowed(request, visit, operation, refusal)
 
     return _page_of_account(refuse, *methods)
 
@@ -175,14 +180,17 @@ def to_sign_in(request: HttpRequest) -> HttpResponse:
     return HttpResponseRedirect(target)
 
 
-def denied(request: HttpRequest, act: Act) -> HttpResponse:
+def denied(request: HttpRequest, visit: AccountVisit, act: Act, does: str = "") -> HttpResponse:
+    """`does`: the action of policies that is refused, where the act itself is not."""
+    visit.note_refusal(does or act.value, visit.arn_of(does or act.value))
     roles = ", ".join(roles_that_may(act))
     text = f"Your role in this account does not allow to {_ACTS_IN_WORDS.get(act, str(act))}."
     return show(request, ErrorNotice(403, text, f"These roles do: {roles}. Ask an owner or admin of the account."))
 
 
-def not_allowed(request: HttpRequest, operation: str) -> HttpResponse:
+def not_allowed(request: HttpRequest, visit: AccountVisit, operation: str, refusal: AccessDenied) -> HttpResponse:
     """What `denied` is to acts."""
+    visit.note_refusal(refusal.action, refusal.arn)
     demands = MANAGEMENT_OPERATIONS[operation]
     roles = ", ".join(role for role in MemberRole if all(gives(role, demand.action) for demand in demands))
     actions = ", ".join(demand.action for demand in demands)
@@ -197,7 +205,16 @@ def show_refusal(request: HttpRequest, error: Exception) -> HttpResponse:
         if is_part(request):
             return HttpResponse(status=204, headers={"HX-Redirect": target})
         return HttpResponseRedirect(target)
+    _note(request, error)
     return show(request, notice_of(error))
+
+
+def _note(request: HttpRequest, error: Exception) -> None:
+    visit = getattr(request, "visit", None)
+    if isinstance(error, AccessDenied) and error.action and isinstance(visit, AccountVisit):
+        visit.note_refusal(error.action, error.arn)
+    elif isinstance(error, ActDenied):
+        note_refusals([member_refusal(error.account_id, error.person_id, error.act, origin_of(request))])
 
 
 def show(request: HttpRequest, refusal: ErrorNotice) -> HttpResponse:

@@ -7,12 +7,14 @@ one. No page runs a script, loads a thing or sends a form that is not from here,
 
 from __future__ import annotations
 
+from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.cache import add_never_cache_headers
 from django.utils.deprecation import MiddlewareMixin
 
 from api.people.errors import PeopleError
 from api.people.origin import SOURCE_HEADER, origin_of
+from api.problems import bad_request
 from console import notices
 
 PAGES = "/console"
@@ -36,7 +38,12 @@ class PageSecurity(MiddlewareMixin):
             return HttpResponse(error.detail, status=error.status, content_type="text/plain")
         if SOURCE_HEADER in request.headers:
             request.META[_SCHEME] = request.headers.get("X-Forwarded-Proto", "")
-        request.get_host()  # raises DisallowedHost, which is answered with 400
+        try:
+            request.get_host()
+        except DisallowedHost as error:
+            # Anybody can send one: Django logs the answer in a line, not a failure of ours with its trace.
+            request.META.pop(_SCHEME, None)
+            return bad_request(request, error)
         return None
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:

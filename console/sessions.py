@@ -19,6 +19,7 @@ from api.people.selectors import session_by_token
 
 COOKIE = "penstock_session"
 CHALLENGE_COOKIE = "penstock_challenge"
+PASSKEY_COOKIE = "penstock_passkey"
 HOME = "/console/"
 _PATH = "/console"
 
@@ -38,6 +39,7 @@ def begin(request: HttpRequest, response: HttpResponse, new: NewSession) -> Http
     age_s = limits.SESSION_AGE_S_MAX
     response.set_cookie(COOKIE, new.token, max_age=age_s, path=_PATH, httponly=True, samesite="Lax")
     response.delete_cookie(CHALLENGE_COOKIE, path=_PATH)
+    response.delete_cookie(PASSKEY_COOKIE, path=_PATH)
     return response
 
 
@@ -51,6 +53,13 @@ def keep_challenge(response: HttpResponse, token: str) -> HttpResponse:
     """Between the password and the code."""
     age_s = limits.CHALLENGE_TOKEN_S
     response.set_cookie(CHALLENGE_COOKIE, token, max_age=age_s, path=_PATH, httponly=True, samesite="Lax")
+    return response
+
+
+def keep_passkey_token(response: HttpResponse, token: str) -> HttpResponse:
+    """Between the challenge and what a passkey has signed: only the browser that was asked can answer."""
+    age_s = limits.PASSKEY_CHALLENGE_S
+    response.set_cookie(PASSKEY_COOKIE, token, max_age=age_s, path=_PATH, httponly=True, samesite="Strict")
     return response
 
 

@@ -29,6 +29,7 @@ from console.views import (
     operator_work,
     operators,
     overview,
+    passkeys,
     people,
     policies,
     queue,
@@ -40,6 +41,7 @@ from console.views import (
     simulator,
     tail,
     usage,
+    webhooks,
 )
 
 _ENTRY = [
@@ -54,6 +56,12 @@ _ENTRY = [
     path("link", entry.link),
     path("join", entry.join),
     path("again", entry.again),
+    path("sign-in/passkey", passkeys.sign_in),
+    path("sign-in/passkey/options", passkeys.sign_in_options),
+    path("code/passkey", passkeys.code),
+    path("code/passkey/options", passkeys.code_options),
+    path("again/passkey", passkeys.again),
+    path("again/passkey/options", passkeys.again_options),
 ]
 _ME = [
     path("me", me.me),
@@ -62,6 +70,9 @@ _ME = [
     path("me/totp/confirm", me.confirm_totp),
     path("me/totp/codes", me.renew_codes),
     path("me/totp/remove", me.remove_totp),
+    path("me/passkeys", passkeys.add),
+    path("me/passkeys/options", passkeys.new_options),
+    path("me/passkeys/<uuid:passkey_id>/remove", passkeys.remove),
     path("me/sessions/end-others", me.end_other_sessions),
     path("me/sessions/<uuid:session_id>/end", me.end_session),
 ]
@@ -137,6 +148,12 @@ _ACCOUNT: list[URLPattern | URLResolver] = [
     path("alarm/<name:alarm>", alarms.one_alarm),
     path("alarm/<name:alarm>/mute", alarms.mute),
     path("alarm/<name:alarm>/delete", alarms.delete),
+    path("webhooks", webhooks.webhooks),
+    path("webhooks/<name:webhook>", webhooks.one_webhook),
+    path("webhooks/<name:webhook>/deliveries", webhooks.webhook_deliveries),
+    path("webhooks/<name:webhook>/test", webhooks.check),
+    path("webhooks/<name:webhook>/rotate", webhooks.rotate),
+    path("webhooks/<name:webhook>/delete", webhooks.delete),
     path("groups", groups.groups),
     path("groups/<name:group>", groups.one_group),
     path("policies", policies.policies),

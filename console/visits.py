@@ -9,7 +9,9 @@ from django.http import HttpRequest
 
 from api import clock
 from api.audit.actions import Actor
+from api.audit.refusals import Refusal, note_refusals
 from api.iam.authorisation import Targets
+from api.iam.errors import AccessDenied
 from api.iam.member_rights import MemberRights
 from api.iam.selectors import acts_of
 from api.people.acting_rights import acting_policy
@@ -18,13 +20,15 @@ from api.people.models import AccountMembership, AccountState, ActingVisit, Pers
 from api.people.origin import RequestOrigin
 from api.people.roles import Act, act_to_give
 from api.people.selectors import acting_of, is_operator, memberships_of
+from api.settings.environment import environment
 from console.data_plane import DataPlane
 from console.message_guard import MessageGuard
-from frontend.authz.actions import MANAGEMENT_OPERATIONS
+from frontend.authz.actions import MANAGEMENT_OPERATIONS, Target, resource_arn
 
 # Weighed for the queue of a page; all others are about the account.
 ACTS_ON_QUEUES = frozenset((Act.READ_QUEUES, Act.MANAGE_QUEUES, Act.READ_MESSAGES, Act.CHANGE_MESSAGES))
 
+_ACTS_ON_THE_ACCOUNT = frozenset(act.value for act in Act if act not in ACTS_ON_QUEUES)
 
 MONEY_PAGES = (
     (Act.READ_METER, ""),
@@ -111,7 +115,10 @@ class AccountVisit(Visit):
 
     def allows(self, operation: str, item: str = "") -> bool:
         """May a management operation be done with `item`, the name or id of a key, policy or group?"""
-        return self.rights.may(operation, Targets(self._queue or "", item=item))
+        return self.refusal(operation, item) is None
+
+    def refusal(self, operation: str, item: str = "") -> AccessDenied | None:
+        return self.rights.refusal(MANAGEMENT_OPERATIONS[operation], Targets(self._queue or "", item=item))
 
     def may_change_with(self, operation: str, item: str = "") -> bool:
         """In an account that is not active nothing changes."""
@@ -120,6 +127,25 @@ class AccountVisit(Visit):
     def require(self, operation: str, item: str = "") -> None:
         """Raises AccessDenied."""
         self.rights.require(MANAGEMENT_OPERATIONS[operation], Targets(self._queue or "", item=item))
+
+    def require_change(self, act: Act, *actions: str, to: str = "do this") -> None:
+        """The act, and the actions of policies on the queue of the page. Raises AccessDenied."""
+        refused = next((one for one in actions if not self.may_do(one)), "")
+        if not self.may_change(act) or refused:
+            action = refused if self.may(act) else act.value
+            raise AccessDenied(f"Your role in this account does not allow to {to}", action, self.arn_of(action))
+
+    def arn_of(self, action: str) -> str:
+        """What the page asks the action for: its queue, or the account."""
+        region = environment().region
+        if self._queue is None or action in _ACTS_ON_THE_ACCOUNT:
+            return resource_arn(Target.ACCOUNT, region, self.account_id)
+        return resource_arn(Target.QUEUE, region, self.account_id, self._queue)
+
+    def note_refusal(self, action: str, arn: str) -> None:
+        """In the audit trail, as of calls that are refused elsewhere."""
+        who, source = self.actor.name, self.origin.source
+        note_refusals([Refusal(self.account_id, who, action, arn, source, request_id=self.origin.request_id)])
 
     def may_give(self, role: str) -> bool:
         """May this member give, change or take away the role?"""
@@ -150,6 +176,11 @@ class AccountVisit(Visit):
     @property
     def reads_queues(self) -> bool:
         return self.may(Act.READ_QUEUES)
+
+    @cached_property
+    def lists_queues(self) -> bool:
+        """May names and numbers of the account's queues be shown?"""
+        return self.allows("queues.list")
 
     @property
     def reads_metrics(self) -> bool:

@@ -11,15 +11,17 @@ from kombu import Exchange, Queue
 
 from api.alarms.limits import JUDGE_INTERVAL_S
 from api.billing.limits import CLOSE_INTERVAL_S, METER_INTERVAL_S
-from api.limits import CRON_INTERVAL_S, RESYNC_INTERVAL_S
+from api.limits import CRON_INTERVAL_S, DATA_KEYS_FORGET_INTERVAL_S, RESYNC_INTERVAL_S
+from api.people.limits import UPKEEP_INTERVAL_S
 from api.series.limits import COLLECT_INTERVAL_S, ROLL_INTERVAL_S
 from api.settings.environment import billing_interval_s
 from api.settings.server_urls import BROKER_URL, server_url
+from api.webhooks.limits import DELIVER_INTERVAL_S
 from workers import limits
 
 # A worker takes from all of them, one that is started with `-Q` from those that it names.
-QUEUES = ("lifecycle", "moves", "cron", "billing", "series")
-LIFECYCLE_QUEUE, MOVES_QUEUE, CRON_QUEUE, BILLING_QUEUE, SERIES_QUEUE = QUEUES
+QUEUES = ("lifecycle", "moves", "cron", "billing", "series", "webhooks")
+LIFECYCLE_QUEUE, MOVES_QUEUE, CRON_QUEUE, BILLING_QUEUE, SERIES_QUEUE, WEBHOOKS_QUEUE = QUEUES
 # Not among `task_queues`, which every worker takes: only a worker with `-Q usage -c 1` does, for a task takes minutes.
 USAGE_QUEUE = "usage"
 USAGE_PROCESS = "usage-worker"
@@ -44,6 +46,7 @@ app.conf.update(
         "workers.cron.*": {"queue": CRON_QUEUE},
         "workers.billing.*": {"queue": BILLING_QUEUE},
         "workers.series.*": {"queue": SERIES_QUEUE},
+        "workers.webhooks.*": {"queue": WEBHOOKS_QUEUE},
         "workers.usage.*": {"queue": USAGE_QUEUE},
     },
     task_acks_late=True,
@@ -64,6 +67,7 @@ app.conf.update(
         "workers.cron.tasks",
         "workers.billing.tasks",
         "workers.series.tasks",
+        "workers.webhooks.tasks",
         "workers.usage.tasks",
     ],
     beat_scheduler="workers.schedule:LockedScheduler",
@@ -73,6 +77,16 @@ app.conf.update(
             "schedule": float(RESYNC_INTERVAL_S),
             # A tick nobody took before the next one is due is worth nothing.
             "options": {"expires": RESYNC_INTERVAL_S},
+        },
+        "forget_old_keys": {
+            "task": "workers.lifecycle.forget_old_keys",
+            "schedule": float(DATA_KEYS_FORGET_INTERVAL_S),
+            "options": {"expires": DATA_KEYS_FORGET_INTERVAL_S},
+        },
+        "people_upkeep": {
+            "task": "workers.lifecycle.people_upkeep",
+            "schedule": float(UPKEEP_INTERVAL_S),
+            "options": {"expires": UPKEEP_INTERVAL_S},
         },
         "cron": {
             "task": "workers.cron.hand_over_ticks",
@@ -104,6 +118,11 @@ app.conf.update(
                 ("judge_alarms", JUDGE_INTERVAL_S),
                 ("mail_alarms", JUDGE_INTERVAL_S),
             )
+        },
+        "webhooks": {
+            "task": "workers.webhooks.deliver_webhooks",
+            "schedule": float(DELIVER_INTERVAL_S),
+            "options": {"expires": DELIVER_INTERVAL_S},
         },
     },
     timezone="UTC",

@@ -11,6 +11,7 @@ from api.limits import (
     MOVE_VISIBILITY_MS,
     QUEUE_READY_WAIT_MS_MAX,
 )
+from api.webhooks.limits import CALL_S_MAX, DELIVER_ROUND_S
 
 WORKER_THREADS = 4
 # A hint whose worker died is given to another one after this long; kombu looks every RESTORE_INTERVAL_S.
@@ -45,6 +46,10 @@ assert WORKER_THREADS + LIFECYCLE_THREADS + MOVE_THREADS + 2 <= DATABASE_POOL_MA
 MOVE_STEP_S_MAX = 12.0
 # A longer pause is not slept: the worker has other work, and comes back.
 MOVE_PAUSE_SLEPT_S_MAX = 0.2
+# How soon a task is looked at again whose account may not send.
+MOVE_STOPPED_PAUSE_MS = 10_000
+# Data keys whose messages are told at a time.
+DATA_KEYS_TOLD_MAX = 1_000
 
 assert MOVE_STEP_S_MAX * 1000 < MOVE_VISIBILITY_MS, "messages are sent and deleted while their lease holds"
 # One round of cron messages at a partition, and one send of it.
@@ -91,3 +96,9 @@ METER_JUDGE_S_MAX = 10.0
 assert USAGE_CLOSE_S_MAX < USAGE_CLOSE_CALL_S_MAX
 assert USAGE_CLOSE_CALL_S_MAX + 2 * METER_READ_S_MAX + METER_JUDGE_S_MAX < BROKER_VISIBILITY_S, "a look is given once"
 assert USAGE_CLAIM_RENEW_S < BROKER_VISIBILITY_S, "the broker's time says nothing about a job: its claim does"
+
+# --- webhooks (workers/webhooks) ------------------------------------------------------------------------------
+# One round at a time: the claim is a session of the database.
+WEBHOOK_CLAIM_KEY = 0x77656268
+
+assert BROKER_VISIBILITY_S > DELIVER_ROUND_S + CALL_S_MAX, "a round under work is not given twice"

@@ -43,6 +43,9 @@ class AccessKey(models.Model):
     active = models.BooleanField(default=True)
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField(null=True)
+    # Since the key was rotated `expires_at` ends its grace; it was to end then, or never, without that.
+    rotated = models.BooleanField(default=False)
+    planned_expires_at = models.DateTimeField(null=True)
     last_used_at = models.DateTimeField(null=True)
     version = models.BigIntegerField()
 

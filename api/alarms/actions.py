@@ -19,17 +19,22 @@ from api.alarms import limits
 from api.alarms.errors import AlarmError, invalid, not_found
 from api.alarms.judging import AlarmState, Comparison, MissingData, judge
 from api.alarms.models import AlarmEvent, MetricAlarm
+from api.alarms.telling import alarm_content
 from api.audit.actions import Actor, record
 from api.people.email import normal_email
 from api.people.errors import PeopleError
 from api.queues.models import GONE, Queue
 from api.series.metrics import METRICS, Statistic
 from api.series.reading import SeriesError, check_query
+from api.webhooks.deliveries import begin_delivery
+from api.webhooks.models import Webhook
+from api.webhooks.selectors import webhooks_of
 
 ALARMS = Actor("alarms")
 # One part of a path.
 _NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 MUTED, TOO_MANY, REFUSED = "muted", "too many mails", "refused by the mail server"
+TOO_MANY_CALLS = "too many calls"
 
 
 class AlarmSpec(NamedTuple):
@@ -45,6 +50,7 @@ class AlarmSpec(NamedTuple):
     breaching: int
     missing: MissingData
     mail_to: Sequence[str]
+    webhooks: Sequence[str] = ()
 
 
 @transaction.atomic
@@ -54,6 +60,7 @@ def put_alarm(actor: Actor, account_id: str, name: str, spec: AlarmSpec) -> tupl
     if account is None:
         raise not_found()
     addresses = _check(name, spec)
+    webhooks = _known_webhooks(account_id, spec.webhooks)
     queue = Queue.objects.filter(account_id=account_id, name=spec.queue_name).exclude(state__in=GONE).first()
     if queue is None:
         raise invalid(f"There is no queue {spec.queue_name}.")
@@ -64,7 +71,7 @@ def put_alarm(actor: Actor, account_id: str, name: str, spec: AlarmSpec) -> tupl
         if MetricAlarm.objects.filter(account=account).count() >= limits.ALARMS_PER_ACCOUNT_MAX:
             raise AlarmError("over-limit", f"An account has at most {limits.ALARMS_PER_ACCOUNT_MAX} alarms.")
         alarm = MetricAlarm(account=account, name=name, created_at=now, state_since=now)
-    alarm.queue_uuid, alarm.mail_to = queue.uuid, addresses
+    alarm.queue_uuid, alarm.mail_to, alarm.webhooks = queue.uuid, addresses, webhooks
     for field in ("metric", "period_s", "threshold", "periods", "breaching"):
         setattr(alarm, field, getattr(spec, field))
     alarm.statistic, alarm.comparison, alarm.missing = spec.statistic.value, spec.comparison.value, spec.missing.value
@@ -86,7 +93,7 @@ def delete_alarm(actor: Actor, account_id: str, name: str) -> None:
 
 @transaction.atomic
 def mute_alarm(actor: Actor, account_id: str, name: str, until: datetime | None) -> MetricAlarm:
-    """None: its mails are sent again. Raises AlarmError."""
+    """None: its changes are told again. Raises AlarmError."""
     now = clock.now()
     if until is not None and not now < until <= now + timedelta(days=limits.ALARM_MUTE_DAYS_MAX):
         raise invalid(f"An alarm is muted until a time to come, within {limits.ALARM_MUTE_DAYS_MAX} days.")
@@ -144,8 +151,31 @@ def _note(alarm: MetricAlarm, before: AlarmState, now: datetime) -> None:
     AlarmEvent.objects.create(
         alarm=alarm, account_id=alarm.account_id, alarm_name=alarm.name, before=before.value, state=alarm.state,
         reason=alarm.state_reason, at=now, mail_to=alarm.mail_to, not_mailed=why_not,
-        mailed_at=None if is_told else now,
+        mailed_at=None if is_told else now, not_called=_call(alarm, before, now),
     )  # fmt: skip
+
+
+def _call(alarm: MetricAlarm, before: AlarmState, now: datetime) -> str:
+    """Begins the calls of the alarm's webhooks; answers why one of them is not called."""
+    if not alarm.webhooks:
+        return ""
+    if alarm.muted_until is not None and alarm.muted_until > now:
+        return MUTED
+    found = Webhook.objects.filter(account_id=alarm.account_id, name__in=alarm.webhooks)
+    content = alarm_content(alarm, before, now)
+    begun = [begin_delivery(webhook, alarm.name, content, now) for webhook in found]
+    return TOO_MANY_CALLS if None in begun else ""
+
+
+def _known_webhooks(account_id: str, names: Sequence[str]) -> list[str]:
+    """Under the lock of the account. Raises AlarmError."""
+    wanted = list(dict.fromkeys(names))
+    if len(wanted) > limits.ALARM_WEBHOOKS_MAX:
+        raise invalid(f"webhooks has at most {limits.ALARM_WEBHOOKS_MAX} names.")
+    known = {webhook.name for webhook in webhooks_of(account_id)}
+    if not known.issuperset(wanted):
+        raise invalid("There is no webhook of one of these names.")
+    return wanted
 
 
 def _mails_of_hour(account_id: str, now: datetime) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from api.billing.limits import METER_INTERVAL_S
 from api.series.limits import COVERED_GAP_S_MAX
+from api.webhooks.limits import WEBHOOKS_PER_ACCOUNT_MAX
 
 ALARMS_PER_ACCOUNT_MAX = 200
 ALARM_NAME_CHARACTERS_MAX = 80
@@ -13,6 +14,8 @@ ALARM_PERIOD_S_MAX = 3_600
 ALARM_SPAN_S_MAX = 86_400
 ALARM_THRESHOLD_MAX = 1e15
 ALARM_MAILS_MAX = 10
+# As many as an account has.
+ALARM_WEBHOOKS_MAX = WEBHOOKS_PER_ACCOUNT_MAX
 ALARM_REASON_CHARACTERS_MAX = 300
 ALARM_MUTE_DAYS_MAX = 30
 # Where the series stand still, periods that ended so long ago are judged as periods without a value.

@@ -28,7 +28,9 @@ class MetricAlarm(models.Model):
     breaching = models.IntegerField()
     missing = models.CharField(max_length=_WORD_CHARACTERS)
     mail_to = models.JSONField(default=list)
-    # Until then changes are noted and not mailed.
+    # Names of webhooks of the account, which are called with every change.
+    webhooks = models.JSONField(default=list)
+    # Until then changes are noted and not told.
     muted_until = models.DateTimeField(null=True)
     state = models.CharField(max_length=_WORD_CHARACTERS, default=AlarmState.NO_DATA.value)
     state_reason = models.CharField(max_length=limits.ALARM_REASON_CHARACTERS_MAX, default="")
@@ -68,6 +70,8 @@ class AlarmEvent(models.Model):
     # Why no mail was sent; empty: one was, or will be, or there is no address.
     not_mailed = models.CharField(max_length=_WORD_CHARACTERS, default="")
     mailed_at = models.DateTimeField(null=True)
+    # Why a webhook of the alarm is not called; empty: all are, or there is none.
+    not_called = models.CharField(max_length=_WORD_CHARACTERS, default="")
 
     class Meta:
         db_table = "alarm_event"

@@ -37,6 +37,10 @@ class AlarmRequestSerializer(StrictSerializer):
     )
     missing = StrictChoiceField(choices=[one.value for one in MissingData], default=MissingData.MISSING.value)
     mail_to = serializers.ListField(child=StrictCharField(), default=list, max_length=limits.ALARM_MAILS_MAX)
+    webhooks = serializers.ListField(
+        child=StrictCharField(), default=list, max_length=limits.ALARM_WEBHOOKS_MAX,
+        help_text="Names of webhooks of the account.",
+    )  # fmt: skip
 
     def spec(self) -> AlarmSpec:
         given = self.validated_data
@@ -44,12 +48,12 @@ class AlarmRequestSerializer(StrictSerializer):
         return AlarmSpec(
             given["queue"], given["metric"], Statistic(statistic), given["period_s"], Comparison(given["comparison"]),
             given["threshold"], given["periods"], given.get("breaching", given["periods"]),
-            MissingData(given["missing"]), given["mail_to"],
+            MissingData(given["missing"]), given["mail_to"], given["webhooks"],
         )  # fmt: skip
 
 
 class AlarmMuteSerializer(StrictSerializer):
-    until = serializers.DateTimeField(allow_null=True, help_text="Null: its mails are sent again.")
+    until = serializers.DateTimeField(allow_null=True, help_text="Null: mails are sent and webhooks are called again.")
 
 
 class MetricAlarmSerializer(serializers.Serializer):
@@ -64,6 +68,7 @@ class MetricAlarmSerializer(serializers.Serializer):
     breaching = serializers.IntegerField()
     missing = serializers.CharField()
     mail_to = serializers.ListField(child=serializers.CharField())
+    webhooks = serializers.ListField(child=serializers.CharField())
     muted_until = serializers.DateTimeField(allow_null=True)
     state = serializers.ChoiceField(choices=[one.value for one in AlarmState])
     state_reason = serializers.CharField()
@@ -82,6 +87,7 @@ class AlarmEventSerializer(serializers.Serializer):
     reason = serializers.CharField()
     at = serializers.DateTimeField()
     not_mailed = serializers.CharField(help_text="Why no mail was sent. Empty: it was, or there is no address.")
+    not_called = serializers.CharField(help_text="Why no webhook was called. Empty: all were, or there is none.")
 
 
 class AlarmEventsSerializer(serializers.Serializer):

@@ -82,7 +82,7 @@ class AlarmView(AlarmingView):
 class AlarmMuteView(AlarmingView):
     @extend_schema(operation_id="alarms.mute", request=AlarmMuteSerializer, responses=MetricAlarmSerializer)
     def put(self, request: Request, name: str) -> Response:
-        """Until then its changes are noted, and no mail is sent."""
+        """Until then its changes are noted, no mail is sent and no webhook is called."""
         asked = AlarmMuteSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who = caller(request)

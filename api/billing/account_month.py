@@ -6,7 +6,9 @@ change, credits count as they were when the invoice was issued. So a closed mont
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from api.accounts.models import Account
@@ -21,7 +23,14 @@ from api.billing.pricing.periods import (
     period_of,
     plan_spans,
 )
-from api.billing.pricing.priced_month import CreditLeft, PricedMonth, SpanUsage, TaxRate, price_month
+from api.billing.pricing.priced_month import (
+    CreditLeft,
+    PricedMonth,
+    QueueQuantities,
+    SpanUsage,
+    TaxRate,
+    price_month,
+)
 from api.billing.pricing.standard_plan import STANDARD_CODE
 from api.billing.pricing.terms import parse_terms
 from api.billing.provisional import quantities_so_far
@@ -53,17 +62,19 @@ def month_of(
     made_by: datetime | None = None,
     credits: list[CreditLeft] | None = None,
     is_provisional: bool = False,
+    by_queue: bool = True,
 ) -> AccountMonth | None:
     """None where the account was not open in the month. `made_by`: as it was when the invoice was issued; `credits`:
-    these, and not the account's; `is_provisional`: with the hours that are not settled, as far as they are known."""
+    these, and not the account's; `is_provisional`: with the hours that are not settled, as far as they are known.
+    `by_queue` False: the database sums the queues up, and there are no shares of them."""
     closed = closed_at(account.pk)
     interval = open_interval(period, account.created_at, closed)
     if not interval.hours:
         return None
     terms = terms_of(account.pk, interval)
+    read = partial(quantities_so_far if is_provisional else quantities_of, by_queue=by_queue)
     spans = [
-        _span_usage(account.pk, span, terms, interval, period, is_provisional)
-        for span in plan_spans(interval, terms.changes)
+        _span_usage(account.pk, span, terms, interval, period, read) for span in plan_spans(interval, terms.changes)
     ]
     if credits is None:
         credits = credits_left(account.pk, spans[0].terms.currency, period, made_by)
@@ -95,10 +106,14 @@ def terms_of(account_id: str, interval: Interval) -> Terms:
 
 
 def _span_usage(
-    account_id: str, span: PlanSpan, terms: Terms, interval: Interval, period: BillingPeriod, is_provisional: bool
+    account_id: str,
+    span: PlanSpan,
+    terms: Terms,
+    interval: Interval,
+    period: BillingPeriod,
+    read: Callable[[str, Interval], list[QueueQuantities]],
 ) -> SpanUsage:
     version = terms.versions[span.version_id]
-    read = quantities_so_far if is_provisional else quantities_of
     return SpanUsage(
         str(version),
         parse_terms(version.terms),

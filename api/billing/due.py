@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from django.db.models import Exists, Max, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from api.accounts.models import Account
 from api.billing import limits
-from api.billing.models import AccountPlan, BudgetEvent, DailyUsage, FillLedger, Invoice, InvoiceState, SpendingStop
+from api.billing.models import AccountPlan, BudgetEvent, DailyUsage, Invoice, InvoiceState, SpendingStop
 from api.billing.pricing.periods import BillingPeriod, ceil_hour, period_before, period_of
+from api.billing.selectors import merges_so_far
 from api.people.models import AccountState
 
 # Months that are looked back at for what is not issued yet.
@@ -20,14 +21,14 @@ MONTHS_BACK = 3
 
 
 def stale_drafts(now: datetime) -> list[tuple[str, BillingPeriod]]:
-    """Months with usage, or of accounts with a plan of their own, whose draft is older than the last merge."""
-    last_merge = FillLedger.objects.aggregate(at=Max("done_at"))["at"]
-    if last_merge is None:
+    """Months with usage, or of accounts with a plan of their own, whose draft does not know of all merges."""
+    merges = merges_so_far()
+    if not merges:
         return []
     found: list[tuple[str, BillingPeriod]] = []
     for period in open_periods(now):
         fresh = Invoice.objects.filter(account_id=OuterRef("pk"), period_start=period.start).filter(
-            Q(state=InvoiceState.ISSUED) | Q(made_at__gte=last_merge)
+            Q(state=InvoiceState.ISSUED) | Q(merges=merges)
         )
         rows = _billed_in(period).exclude(Exists(fresh)).order_by("pk").values_list("pk", flat=True)
         found += [(account_id, period) for account_id in rows[: limits.INVOICES_AT_ONCE_MAX]]

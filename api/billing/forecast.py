@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime, timedelta
-from uuid import UUID
 
 from api.billing import limits
 from api.billing.account_month import AccountMonth
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.money import part_of
 from api.billing.pricing.periods import HOUR, Interval
-from api.billing.pricing.priced_month import QueueQuantities, SpanUsage, price_month
-
-_ALL_QUEUES = UUID(int=0)
+from api.billing.pricing.priced_month import ALL_QUEUES, QueueQuantities, SpanUsage, price_month
 
 
 def forecast_minor(month: AccountMonth, known_to: datetime | None) -> int | None:
@@ -35,7 +32,7 @@ def forecast_minor(month: AccountMonth, known_to: datetime | None) -> int | None
             for meter, quantity in whole.items()
         }
         quantities = {meter: used[meter] + coming[meter] for meter in whole}
-        projected.append(span._replace(usage=[QueueQuantities(_ALL_QUEUES, quantities)]))
+        projected.append(span._replace(usage=[QueueQuantities(ALL_QUEUES, quantities)]))
         begins = ends
     return price_month(projected, [], []).charges_minor
 

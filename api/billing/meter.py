@@ -56,11 +56,12 @@ class CostMeter(NamedTuple):
     month: AccountMonth
 
 
-def cost_meter(account: Account, period: BillingPeriod, now: datetime) -> CostMeter | None:
-    """None where the account was not open in the month."""
+def cost_meter(account: Account, period: BillingPeriod, now: datetime, by_queue: bool = True) -> CostMeter | None:
+    """None where the account was not open in the month. `by_queue` False: its month has no shares of queues."""
     # Before the figures: they may hold more than this says, never less.
     reading, settled_end = meter_reading(), settled_up_to()
-    settled, whole = month_of(account, period), month_of(account, period, is_provisional=True)
+    settled = month_of(account, period, by_queue=False)
+    whole = month_of(account, period, is_provisional=True, by_queue=by_queue)
     if settled is None or whole is None:
         return None
     before, with_provisional = charges_of(settled.priced), charges_of(whole.priced)
@@ -82,9 +83,9 @@ def cost_meter(account: Account, period: BillingPeriod, now: datetime) -> CostMe
     )
 
 
-def month_spending(account: Account, period: BillingPeriod) -> MonthSpending:
-    """What budgets are compared with."""
-    month = month_of(account, period, is_provisional=True)
+def month_spending(account: Account, period: BillingPeriod, by_queue: bool = True) -> MonthSpending:
+    """What budgets are compared with; those of single queues need it by queue."""
+    month = month_of(account, period, is_provisional=True, by_queue=by_queue)
     return NOTHING_SPENT if month is None else spending_in(month)
 
 
@@ -102,7 +103,7 @@ def charges_of(month: PricedMonth) -> int:
 
 def _sums(account_id: str, month: AccountMonth) -> dict[UsageMeter, int]:
     sums = dict.fromkeys(UsageMeter, 0)
-    for queue in provisional_quantities_of(account_id, month.interval):
+    for queue in provisional_quantities_of(account_id, month.interval, by_queue=False):
         for meter, quantity in queue.quantities.items():
             sums[meter] += quantity
     return sums

@@ -232,6 +232,9 @@ class ProvisionalUsage(UsageCounters):
     queue_uuid = models.UUIDField()
     source = models.CharField(max_length=limits.USAGE_SOURCE_CHARACTERS_MAX)
     origin = models.CharField(max_length=8)
+    # Requests that were throttled, and that failed or were refused for another reason: for the series of metrics.
+    throttled = models.BigIntegerField(default=0)
+    errors = models.BigIntegerField(default=0)
 
     class Meta:
         db_table = "provisional_usage"
@@ -397,6 +400,8 @@ class Invoice(models.Model):
     # Usage of the hours before this was settled when the lines were made.
     settled_up_to = models.DateTimeField(null=True)
     made_at = models.DateTimeField()
+    # How many hours had been merged (`selectors.merges_so_far`) when the lines were made; null: before that was noted.
+    merges = models.BigIntegerField(null=True)
     issued_at = models.DateTimeField(null=True)
 
     class Meta:

@@ -28,7 +28,7 @@ FULL = "More usage is not settled than the meter holds: settle it (docs/usage.md
 
 
 class ProvisionalRow(NamedTuple):
-    """As ProvisionalUsage; `counters` in the order of UsageMeter."""
+    """As ProvisionalUsage; `counters` in the order of UsageMeter, `shown` in that of SHOWN."""
 
     hour: datetime
     account_id: str
@@ -36,10 +36,13 @@ class ProvisionalRow(NamedTuple):
     source: str
     origin: str
     counters: Sequence[int]
+    shown: Sequence[int] = (0, 0)
 
 
-_KEY = ProvisionalRow._fields[:-1]
-_COUNTERS = tuple(meter.value for meter in UsageMeter)
+# Counted for the series of metrics, and never settled.
+SHOWN = ("throttled", "errors")
+_KEY = ProvisionalRow._fields[:-2]
+_COUNTERS = (*(meter.value for meter in UsageMeter), *SHOWN)
 _COLUMNS = ", ".join((*_KEY, *_COUNTERS))
 _IS_SETTLED = "SELECT FROM fill_ledger l WHERE l.hour = {row}.hour AND l.times_done > 0"
 _STAGE = "CREATE TEMP TABLE provisional_staging (LIKE provisional_usage) ON COMMIT DROP"
@@ -104,7 +107,7 @@ def _merge(cursor: Any, rows: Iterable[ProvisionalRow]) -> set[str]:
     cursor.execute(_STAGE)
     with cursor.copy(sql.SQL(_COPY)) as copy:
         for row in rows:
-            copy.write_row((*row[:-1], *row.counters))
+            copy.write_row((*row[:-2], *row.counters, *row.shown))
     cursor.execute(_MERGE)
     found = {account_id for (account_id,) in cursor.fetchall()}
     cursor.execute("DROP TABLE provisional_staging")
@@ -114,16 +117,16 @@ def _merge(cursor: Any, rows: Iterable[ProvisionalRow]) -> set[str]:
 # --- reads ---
 
 
-def provisional_quantities_of(account_id: str, interval: Interval) -> list[QueueQuantities]:
+def provisional_quantities_of(account_id: str, interval: Interval, by_queue: bool = True) -> list[QueueQuantities]:
     """Per queue, of the interval's hours that are not settled."""
-    return quantities_in(queue_sums(unsettled(account_id, interval)))
+    return quantities_in(queue_sums(unsettled(account_id, interval), by_queue))
 
 
-def quantities_so_far(account_id: str, interval: Interval) -> list[QueueQuantities]:
+def quantities_so_far(account_id: str, interval: Interval, by_queue: bool = True) -> list[QueueQuantities]:
     """Settled and provisional ones, of a queue one after the other. One statement: an hour that is settled in the same
     moment is in it once."""
-    provisional = queue_sums(unsettled(account_id, interval))
-    return quantities_in(settled_sums(account_id, interval).union(provisional, all=True))
+    provisional = queue_sums(unsettled(account_id, interval), by_queue)
+    return quantities_in(settled_sums(account_id, interval, by_queue).union(provisional, all=True))
 
 
 def unsettled(account_id: str, interval: Interval) -> QuerySet[ProvisionalUsage]:

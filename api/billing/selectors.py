@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models import Count, F, Q, QuerySet, Sum, UUIDField, Value
 
 from api.accounts.models import Account
 from api.billing import limits
@@ -18,6 +18,7 @@ from api.billing.models import (
     BudgetEvent,
     CreditNote,
     DailyUsage,
+    FillLedger,
     HourlyUsage,
     Invoice,
     InvoiceLine,
@@ -30,7 +31,7 @@ from api.billing.models import (
 )
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import BillingPeriod, Interval, whole_days
-from api.billing.pricing.priced_month import CreditLeft, QueueQuantities
+from api.billing.pricing.priced_month import ALL_QUEUES, CreditLeft, QueueQuantities
 from api.people.models import AccountState
 from api.queues.models import Queue
 
@@ -56,6 +57,13 @@ def settled_up_to() -> datetime | None:
     return None if row is None else row[0]
 
 
+def merges_so_far() -> int:
+    """Grows with every merge that is committed, also of hours that are counted again. No clock is asked: one merge may
+    be committed after another began that says a later time."""
+    found: int | None = FillLedger.objects.aggregate(merges=Sum("times_done"))["merges"]
+    return found or 0
+
+
 def first_account_opened() -> datetime | None:
     """Of all accounts."""
     return Account.objects.order_by("created_at").values_list("created_at", flat=True).first()
@@ -64,28 +72,29 @@ def first_account_opened() -> datetime | None:
 # --- usage ---
 
 
-def quantities_of(account_id: str, interval: Interval) -> list[QueueQuantities]:
-    """Per queue, summed over its hours, partitions and origins."""
-    return quantities_in(settled_sums(account_id, interval))
+def quantities_of(account_id: str, interval: Interval, by_queue: bool = True) -> list[QueueQuantities]:
+    """Per queue, summed over its hours, partitions and origins; or of all queues together."""
+    return quantities_in(settled_sums(account_id, interval, by_queue))
 
 
-def settled_sums(account_id: str, interval: Interval) -> Any:
+def settled_sums(account_id: str, interval: Interval, by_queue: bool) -> Any:
     """To be read by `quantities_in`: whole days from their sums, what is before and behind them from its hours."""
     days = whole_days(interval)
     if days is None:
-        return queue_sums(settled_usage(account_id, interval))
+        return queue_sums(settled_usage(account_id, interval), by_queue)
     edges = (Interval(interval.start, days.start), Interval(days.end, interval.end))
-    hours = [queue_sums(settled_usage(account_id, edge)) for edge in edges if edge.hours]
-    return queue_sums(settled_days(account_id, days)).union(*hours, all=True)
+    hours = [queue_sums(settled_usage(account_id, edge), by_queue) for edge in edges if edge.hours]
+    return queue_sums(settled_days(account_id, days), by_queue).union(*hours, all=True)
 
 
-def queue_sums(rows: QuerySet[Any]) -> Any:
-    """Of rows with a queue and counters; to be read by `quantities_in`."""
-    return rows.values("queue_uuid").annotate(**_SUMS)
+def queue_sums(rows: QuerySet[Any], by_queue: bool) -> Any:
+    """Of rows with a queue and counters; to be read by `quantities_in`. Else one row, under ALL_QUEUES."""
+    of = F("queue_uuid") if by_queue else Value(ALL_QUEUES, output_field=UUIDField())
+    return rows.annotate(of=of).values("of").annotate(**_SUMS)
 
 
 def quantities_in(sums: Any) -> list[QueueQuantities]:
-    return [QueueQuantities(row["queue_uuid"], _quantities(row)) for row in sums.order_by("queue_uuid")]
+    return [QueueQuantities(row["of"], _quantities(row)) for row in sums.order_by("of")]
 
 
 class UsageLine(NamedTuple):
@@ -131,7 +140,8 @@ def settled_days(account_id: str, interval: Interval) -> QuerySet[DailyUsage]:
 
 
 def _quantities(row: Any) -> dict[UsageMeter, int]:
-    return {meter: int(row[f"sum_{meter}"]) for meter in UsageMeter}
+    """The sum of no rows is null."""
+    return {meter: int(row[f"sum_{meter}"] or 0) for meter in UsageMeter}
 
 
 def queues_named(account_id: str, uuids: Sequence[UUID]) -> Iterator[Queue]:

@@ -2,6 +2,8 @@
 
 Nothing is taken away that the document does not name. A queue that is there gets the attributes and tags of the
 document, and the defaults where it says nothing.
+
+A comparison tells no more than its caller may read: what is there already is compared for those who may read it.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from typing import NamedTuple
 import msgspec
 
 from api.definitions.document import Definitions, PolicyDefinition, QueueDefinition
-from api.iam.authorisation import Targets, require
+from api.iam.authorisation import Targets, allows, require
 from api.iam.documents import stored_form
 from api.iam.errors import AccessDenied, IamError
 from api.iam.selectors import policy_of
-from api.iam.targets import encryption_key_of
+from api.iam.targets import with_attributes
 from api.internal.principal import ForwardedPrincipal
 from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
@@ -110,22 +112,31 @@ def _guarded(what: str, name: str, look: Callable[[], DefinitionChange]) -> Defi
         return DefinitionChange(what, name, ChangeKind.REFUSED, problem=str(error))
 
 
+def _require_read(principal: ForwardedPrincipal, noun: str, targets: Targets) -> None:
+    """Of what is there. Who may make none either is refused with the words for a free name. Raises AccessDenied."""
+    read = MANAGEMENT_OPERATIONS[f"{noun}.get"]
+    if not allows(principal, read, targets):
+        require(principal, MANAGEMENT_OPERATIONS[f"{noun}.create"], targets)
+        require(principal, read, targets)
+
+
 def _queue_change(principal: ForwardedPrincipal, definition: QueueDefinition) -> DefinitionChange:
     name, account_id = definition.name, principal.account_id
     asked = attributes_asked(definition)
     tags = rules.check_tags(definition.tags) if definition.tags else {}
-    key = encryption_key_of(account_id, asked)
     queue = queue_of(account_id, name)
+    targets = with_attributes(Targets(name, tags=tags, tag_keys=tuple(tags)), account_id, asked)
     if queue is None:
-        targets = Targets(name, tags=tags, tag_keys=tuple(tags), encryption_key=key)
         require(principal, MANAGEMENT_OPERATIONS["queues.create"], targets)
         return DefinitionChange("queue", name, ChangeKind.CREATE, _differences({}, asked, {}, tags))
+    _require_read(principal, "queues", targets)
     change = attribute_changes(queue, definition)
     given, taken = tag_changes(queue, definition)
     if not (change or given or taken):
         return DefinitionChange("queue", name, ChangeKind.NONE)
     may = MANAGEMENT_OPERATIONS["queues.update"]
-    require(principal, may, Targets(name, tags=given, tag_keys=tuple(given), encryption_key=key if change else ""))
+    targets = Targets(name, tags=given, tag_keys=tuple(given))
+    require(principal, may, with_attributes(targets, account_id, asked) if change else targets)
     if taken:
         require(principal, may, Targets(name, tag_keys=tuple(taken)))
     after_tags = {**given, **dict.fromkeys(taken, "")}
@@ -135,13 +146,14 @@ def _queue_change(principal: ForwardedPrincipal, definition: QueueDefinition) ->
 
 def _policy_change(principal: ForwardedPrincipal, definition: PolicyDefinition) -> DefinitionChange:
     name, text = definition.name, stored_form(definition.policy)
-    stored = policy_of(principal.account_id, name)
-    if stored is not None and stored.text == text:
-        return DefinitionChange("policy", name, ChangeKind.NONE)
+    stored, targets = policy_of(principal.account_id, name), Targets(item=name)
     if stored is None:
-        require(principal, MANAGEMENT_OPERATIONS["policies.create"], Targets(item=name))
+        require(principal, MANAGEMENT_OPERATIONS["policies.create"], targets)
         return DefinitionChange("policy", name, ChangeKind.CREATE, (Difference("policy", "", text),))
-    require(principal, MANAGEMENT_OPERATIONS["policies.update"], Targets(item=name))
+    _require_read(principal, "policies", targets)
+    if stored.text == text:
+        return DefinitionChange("policy", name, ChangeKind.NONE)
+    require(principal, MANAGEMENT_OPERATIONS["policies.update"], targets)
     return DefinitionChange("policy", name, ChangeKind.UPDATE, (Difference("policy", stored.text, text),))
 
 

@@ -2,7 +2,8 @@
 
     {"format": "penstock.definitions/1", "account_id": "...",
      "queues":   [{"name", "attributes": {SQS name: text}, "tags": {key: value}}],
-     "policies": [{"name", "policy": {...}}]}
+     "policies": [{"name", "policy": {...}}],
+     "next_after": the name from which on the account has more queues, where it has}
 
 It is read strictly: what it does not know is refused. ARNs of the account that it was exported from become those of the
 account that reads it. Messages, keys and people are no part of it, nor are schedules: their bodies are messages.
@@ -42,6 +43,7 @@ class Definitions(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     account_id: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{12}$")]
     queues: Annotated[list[QueueDefinition], msgspec.Meta(max_length=QUEUES_MAX)] = []
     policies: Annotated[list[PolicyDefinition], msgspec.Meta(max_length=POLICIES_MAX)] = []
+    next_after: Name | msgspec.UnsetType = msgspec.UNSET
 
 
 class DefinitionsProblem(Exception):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import msgspec
+
 from api.definitions.comparison import STATE
 from api.definitions.document import FORMAT, POLICIES_MAX, QUEUES_MAX, Definitions, PolicyDefinition, QueueDefinition
-from api.iam.authorisation import Targets, allows
+from api.iam.authorisation import Targets, allowed_queues, allows
 from api.iam.selectors import policies_of
 from api.internal.principal import ForwardedPrincipal
 from api.queues import attributes as rules
@@ -14,22 +16,38 @@ from api.queues.models import Queue
 from api.queues.selectors import queues_of
 from frontend.authz.actions import MANAGEMENT_OPERATIONS
 
+# Read for one document, of which the caller may see some: the next document goes on behind them.
+QUEUES_READ_MAX = 10_000
+
+assert QUEUES_READ_MAX >= QUEUES_MAX
+
 
 def export_definitions(principal: ForwardedPrincipal, prefix: str, after: str) -> Definitions:
     """Queues by name, from the first one behind `after` on, at most QUEUES_MAX; policies with the first ones."""
     account_id = principal.account_id
-    queues = [
-        _queue(queue)
-        for queue in queues_of(account_id, prefix, after, QUEUES_MAX)
-        if _may(principal, "queues.get", Targets(queue.name))
-    ]
+    queues, next_after = _readable_queues(principal, prefix, after)
     policies = [] if after else policies_of(account_id, "", POLICIES_MAX)
     shown = [
         PolicyDefinition(policy.name, json.loads(policy.text))
         for policy in policies
-        if _may(principal, "policies.get", Targets(item=policy.name))
+        if allows(principal, MANAGEMENT_OPERATIONS["policies.get"], Targets(item=policy.name))
     ]
-    return Definitions(FORMAT, account_id, queues, shown)
+    return Definitions(FORMAT, account_id, [_queue(queue) for queue in queues], shown, next_after or msgspec.UNSET)
+
+
+def _readable_queues(principal: ForwardedPrincipal, prefix: str, after: str) -> tuple[list[Queue], str]:
+    """Up to QUEUES_MAX that the caller may read, and the name behind which there may be more; "" where all were
+    read."""
+    found: list[Queue] = []
+    for _ in range(QUEUES_READ_MAX // QUEUES_MAX):
+        rows = queues_of(principal.account_id, prefix, after, QUEUES_MAX)
+        found += allowed_queues(principal, MANAGEMENT_OPERATIONS["queues.get"], rows)
+        if len(found) > QUEUES_MAX:
+            return found[:QUEUES_MAX], found[QUEUES_MAX - 1].name
+        if len(rows) < QUEUES_MAX:
+            return found, ""
+        after = rows[-1].name
+    return found, after
 
 
 def _queue(queue: Queue) -> QueueDefinition:
@@ -47,7 +65,3 @@ def _queue(queue: Queue) -> QueueDefinition:
 def _has_key(queue: Queue) -> bool:
     """Then the other kind of encryption is off by itself."""
     return bool(queue.attributes.get("KmsMasterKeyId"))
-
-
-def _may(principal: ForwardedPrincipal, operation: str, targets: Targets) -> bool:
-    return allows(principal, MANAGEMENT_OPERATIONS[operation], targets)

@@ -26,6 +26,7 @@ class DefinitionsSerializer(serializers.Serializer):
     account_id = serializers.CharField()
     queues = QueueDefinitionSerializer(many=True)
     policies = PolicyDefinitionSerializer(many=True)
+    next_after = serializers.CharField(required=False, help_text="`after` of the next document, where there is one")
 
 
 class DefinitionDifferenceSerializer(serializers.Serializer):

@@ -36,7 +36,7 @@ class DefinitionsView(APIView):
     )
     def get(self, request: Request) -> Response:
         """Queues and policies as a document that can be imported. Up to 500 queues by name, `after` one if it is
-        given; policies stand with the first ones."""
+        given; policies stand with the first ones. `next_after` stands in it where the account has more queues."""
         found = export_definitions(caller(request), text_asked(request, "prefix"), text_asked(request, "after"))
         return Response(msgspec.to_builtins(found))
 

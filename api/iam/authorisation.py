@@ -16,23 +16,36 @@ from api.audit.refusals import Refusal, note_refusals
 from api.iam.errors import AccessDenied
 from api.iam.selectors import KeyRightsFound, key_rights, member_rights
 from api.internal.principal import ForwardedPrincipal
+from api.queues.models import Queue
 from api.queues.selectors import queue_of, queue_of_id
 from api.settings.environment import environment
 from frontend.authn.page_pass import PERSON_PREFIX
 from frontend.authn.rights import Rights
-from frontend.authz import NO_POLICY, CompiledPolicy, PolicyKind, RequestContext, evaluate, load_policy, refusal_text
+from frontend.authz import (
+    NO_POLICY,
+    CompiledPolicy,
+    Decision,
+    PolicyKind,
+    Reason,
+    RequestContext,
+    evaluate,
+    load_policy,
+    refusal_text,
+)
 from frontend.authz.actions import Demand, Target, When, resource_arn
 from frontend.authz.request_context import NO_TAGS, Tags, root_caller
 
 QUEUE_POLICIES_COMPILED_MAX = 512
-_OF_QUEUES = frozenset((Target.QUEUE, Target.DESTINATION))
+_OF_QUEUES = frozenset((Target.QUEUE, Target.DEAD_LETTER_QUEUE, Target.DESTINATION))
+_NOT_GIVEN = frozenset((Reason.NOT_ALLOWED_BY_IDENTITY, Reason.NOT_ALLOWED_BY_RESOURCE))
 _OF_THE_ACCOUNT = frozenset((Target.ALL_QUEUES, Target.ACCOUNT))
 
 
 class Targets(NamedTuple):
     """What an operation is about: names of queues of the account, the name or id of something else, tags that it sets
-    (`tags` and their keys) or takes away (keys alone), the id of the encryption key that it gives the queue. `queue_id`
-    is given for a deleted queue: another one may have its name, with tags and a policy of its own."""
+    (`tags` and their keys) or takes away (keys alone), the id of the encryption key and the name of the dead-letter
+    queue that it gives the queue. `queue_id` is given for a deleted queue: another one may have its name, with tags and
+    a policy of its own."""
 
     queue: str = ""
     destinations: tuple[str, ...] = ()
@@ -40,6 +53,7 @@ class Targets(NamedTuple):
     tags: Tags = NO_TAGS
     tag_keys: tuple[str, ...] = ()
     encryption_key: str = ""
+    dead_letter_queue: str = ""
     queue_id: uuid.UUID | None = None
 
 
@@ -59,17 +73,45 @@ def allows(principal: ForwardedPrincipal, demands: Sequence[Demand], targets: Ta
     return found is not None and next(_refused(principal, found.rights, demands, targets), None) is None
 
 
+def allowed_queues(principal: ForwardedPrincipal, demands: Sequence[Demand], queues: Sequence[Queue]) -> list[Queue]:
+    """As `allows` says of each. The rights are read once, and each queue's own policy stands in its row."""
+    found = _rights_of(principal)
+    if found is None:
+        return []
+    rights = found.rights
+
+    def is_allowed(queue: Queue) -> bool:
+        sides: _Sides = {(queue.name, None): _side_of(queue)}
+        return next(_refused(principal, rights, demands, Targets(queue.name), sides), None) is None
+
+    return [queue for queue in queues if is_allowed(queue)]
+
+
 class _Refused(NamedTuple):
     action: str
     arn: str
     text: str
 
 
+class _QueueSide(NamedTuple):
+    policy: CompiledPolicy
+    tags: Tags
+
+
+_NO_QUEUE = _QueueSide(NO_POLICY, NO_TAGS)
+# By the name and the id that were given.
+_Sides = dict[tuple[str, uuid.UUID | None], _QueueSide]
+
+
 def _refused(
-    principal: ForwardedPrincipal, rights: Rights | None, demands: Sequence[Demand], targets: Targets
+    principal: ForwardedPrincipal,
+    rights: Rights | None,
+    demands: Sequence[Demand],
+    targets: Targets,
+    known: _Sides | None = None,
 ) -> Iterator[_Refused]:
-    """What is not allowed, in the order in which it is asked for."""
-    sides: dict[tuple[str, uuid.UUID | None], _QueueSide] = {}
+    """What is not allowed, in the order in which it is asked for. `known` queues are not read again."""
+    sides: _Sides = {} if known is None else known
     for demand in demands:
         if is_made(demand, targets):
             for name in names_of(demand, targets):
@@ -95,14 +137,6 @@ def _rights_of(principal: ForwardedPrincipal) -> KeyRightsFound | None:
     return None if rights is None else KeyRightsFound(rights)
 
 
-class _QueueSide(NamedTuple):
-    policy: CompiledPolicy
-    tags: Tags
-
-
-_NO_QUEUE = _QueueSide(NO_POLICY, NO_TAGS)
-
-
 def _weigh(
     principal: ForwardedPrincipal, rights: Rights | None, demand: Demand, name: str, side: _QueueSide, targets: Targets
 ) -> _Refused | None:
@@ -119,7 +153,7 @@ def _weigh(
         request_tags=targets.tags,
         tag_keys=targets.tag_keys,
     )
-    decision = evaluate(request, NO_POLICY if rights is None else rights.policy, side.policy)
+    decision = decide(request, demand, NO_POLICY if rights is None else rights.policy, side.policy)
     if decision.allowed:
         return None
     return _Refused(demand.action, request.resource_arn, refusal_text(request, decision, request.resource_arn))
@@ -130,12 +164,25 @@ def _refusal(principal: ForwardedPrincipal, action: str, arn: str) -> Refusal:
     return Refusal(principal.account_id, who, action, arn, source, request_id=principal.request_id)
 
 
+def decide(
+    request: RequestContext, demand: Demand, own: CompiledPolicy, of_queue: CompiledPolicy = NO_POLICY
+) -> Decision:
+    """`request` is for the action of the demand. Where nobody denies that one, what serves instead is asked for."""
+    decision = evaluate(request, own, of_queue)
+    if demand.instead and decision.reason in _NOT_GIVEN:
+        serves = evaluate(request._replace(action=demand.instead), own, of_queue)
+        return serves if serves.allowed else decision
+    return decision
+
+
 def is_made(demand: Demand, targets: Targets) -> bool:
     """Does the operation ask for this, of these targets?"""
     if demand.when is When.TAGS_ARE_SET:
         return bool(targets.tags)
     if demand.when is When.KEY_IS_NAMED:
         return bool(targets.encryption_key)
+    if demand.when is When.DEAD_LETTERS_ARE_SENT:
+        return bool(targets.dead_letter_queue)
     return demand.when is When.ALWAYS or (bool(targets.tag_keys) and not targets.tags)
 
 
@@ -147,15 +194,19 @@ def names_of(demand: Demand, targets: Targets) -> tuple[str, ...]:
         return targets.destinations
     if demand.when is When.KEY_IS_NAMED:
         return (targets.encryption_key,)
+    if demand.when is When.DEAD_LETTERS_ARE_SENT:
+        return (targets.dead_letter_queue,)
     return ("",) if demand.target in _OF_THE_ACCOUNT else (targets.item,)
 
 
 def _queue_side(account_id: str, name: str, queue_id: uuid.UUID | None) -> _QueueSide:
     queue = queue_of(account_id, name) if queue_id is None else queue_of_id(account_id, queue_id)
-    if queue is None:
-        return _NO_QUEUE
+    return _NO_QUEUE if queue is None else _side_of(queue)
+
+
+def _side_of(queue: Queue) -> _QueueSide:
     text = queue.attributes.get("Policy")
-    return _QueueSide(_compiled(name, text) if text else NO_POLICY, queue.tags)
+    return _QueueSide(_compiled(queue.name, text) if text else NO_POLICY, queue.tags)
 
 
 @lru_cache(QUEUE_POLICIES_COMPILED_MAX)

@@ -6,7 +6,13 @@ from frontend.authz import PolicyError
 
 
 class AccessDenied(Exception):
-    """Policies do not allow it; the text says which action, on what."""
+    """Policies do not allow it; the text says which action, on what. `action` and `arn` are given where the audit trail
+    does not have it yet: what answers the caller notes it."""
+
+    def __init__(self, text: str, action: str = "", arn: str = "") -> None:
+        super().__init__(text)
+        self.action = action
+        self.arn = arn
 
 
 class IamError(Exception):

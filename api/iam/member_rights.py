@@ -11,14 +11,14 @@ import time
 from collections.abc import Sequence
 from functools import cached_property
 
-from api.iam.authorisation import Targets, is_made, names_of
+from api.iam.authorisation import Targets, decide, is_made, names_of
 from api.iam.errors import AccessDenied
 from api.iam.selectors import attached_policies
 from api.people.models import AccountMembership
 from api.people.roles import MemberRole, role_policy
 from api.queues.selectors import queue_of
 from api.settings.environment import environment
-from frontend.authz import CompiledPolicy, Decision, RequestContext, evaluate, join_policies, refusal_text
+from frontend.authz import CompiledPolicy, Decision, RequestContext, join_policies, refusal_text
 from frontend.authz.actions import MANAGEMENT_OPERATIONS, Demand, Target, resource_arn
 from frontend.authz.request_context import NO_TAGS, Tags, person_caller
 
@@ -49,16 +49,17 @@ class MemberRights:
         """Raises AccessDenied."""
         refusal = self.refusal(demands, targets)
         if refusal is not None:
-            raise AccessDenied(refusal)
+            raise refusal
 
-    def refusal(self, demands: Sequence[Demand], targets: Targets) -> str | None:
-        """Which demand is not allowed, in words; None where all are."""
+    def refusal(self, demands: Sequence[Demand], targets: Targets) -> AccessDenied | None:
+        """Of the first demand that is not allowed; None where all are."""
         for demand in demands:
             if is_made(demand, targets):
                 for name in names_of(demand, targets):
                     request, decision = self._weigh(demand, name, targets)
                     if not decision.allowed:
-                        return refusal_text(request, decision, request.resource_arn)
+                        text = refusal_text(request, decision, request.resource_arn)
+                        return AccessDenied(text, request.action, request.resource_arn)
         return None
 
     def _weigh(self, demand: Demand, name: str, targets: Targets) -> tuple[RequestContext, Decision]:
@@ -75,7 +76,7 @@ class MemberRights:
             request_tags=targets.tags,
             tag_keys=targets.tag_keys,
         )
-        return request, evaluate(request, self._policy)
+        return request, decide(request, demand, self._policy)
 
     @cached_property
     def _attached(self) -> list[CompiledPolicy]:

@@ -1,7 +1,7 @@
 """What a REST management call is about: from its path, and from its body where the target stands there.
 
 What is asked of the database is the same for an SQS call: queues that messages of a dead-letter queue may go to, the
-encryption key that a queue is given.
+encryption key that a queue is given. So is what its RedrivePolicy names.
 
 A body is read as the view reads it, by the same serializer. One that does not validate names nothing: the view refuses
 it.
@@ -18,10 +18,11 @@ from api.encryption.selectors import named_key
 from api.iam import limits
 from api.iam.authorisation import Targets
 from api.queues import moves
-from api.queues.attributes import parse_arn
+from api.queues.attributes import parse_arn, redrive_target
 from api.queues.deleted_serializers import RestorationSerializer
 from api.queues.selectors import dead_letter_sources_of, queue_of_id
 from api.queues.serializers import MoveRequestSerializer, QueueRequestSerializer, QueueSettingsSerializer
+from api.settings.environment import environment
 from frontend.queues.encryption import KMS_KEY, names_customer_key
 
 # What names a target in the address of a call or page.
@@ -54,19 +55,38 @@ def encryption_key_of(account_id: str, attributes: object) -> str:
     return "" if key is None else str(key.pk)
 
 
+def with_attributes(targets: Targets, account_id: str, attributes: object) -> Targets:
+    """With what the SQS attributes name that the queue is given."""
+    return targets._replace(
+        encryption_key=encryption_key_of(account_id, attributes),
+        dead_letter_queue=dead_letter_queue_of(account_id, attributes),
+    )
+
+
+def dead_letter_queue_of(account_id: str, attributes: object) -> str:
+    """The queue of the account that the RedrivePolicy of SQS attributes names, "" without one and for one that is
+    refused when it is set."""
+    text = attributes.get("RedrivePolicy") if isinstance(attributes, dict) else None
+    target = redrive_target(text) if isinstance(text, str) and text else None
+    if target is None or (target.region, target.account_id) != (environment().region, account_id):
+        return ""
+    return target.name
+
+
 def _new_queue(account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
     asked = QueueRequestSerializer(data=request.data)
     if not asked.is_valid():
         return None
-    tags, key_id = asked.validated_data["tags"], encryption_key_of(account_id, asked.attributes(account_id))
-    return Targets(asked.validated_data["name"], tags=tags, tag_keys=tuple(tags), encryption_key=key_id)
+    tags, attributes = asked.validated_data["tags"], asked.attributes(account_id)
+    targets = Targets(asked.validated_data["name"], tags=tags, tag_keys=tuple(tags))
+    return with_attributes(targets, account_id, attributes)
 
 
 def _changed_queue(account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
     asked = QueueSettingsSerializer(data=request.data)
     if not asked.is_valid():
         return Targets(path["name"])
-    return Targets(path["name"], encryption_key=encryption_key_of(account_id, asked.attributes(account_id)))
+    return with_attributes(Targets(path["name"]), account_id, asked.attributes(account_id))
 
 
 def _new_move(account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:

@@ -18,7 +18,7 @@ def principal_of(request: HttpRequest) -> ForwardedPrincipal:
     principal = verify_principal(
         internal_key(),
         request.method or "",
-        _target(request),
+        raw_target(request),
         request.headers.get(PRINCIPAL_HEADER, ""),
         request.headers.get(MAC_HEADER, ""),
         request.body,
@@ -32,7 +32,8 @@ def actor_of(principal: ForwardedPrincipal) -> Actor:
     return Actor(principal.access_key_id, principal.request_id)
 
 
-def _target(request: HttpRequest) -> bytes:
+def raw_target(request: HttpRequest) -> bytes:
+    """Path and query byte for byte as they were sent, before anything was decoded: what front ends make MACs of."""
     scope = getattr(request, "scope", None)
     if scope is None:
         return request.get_full_path().encode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from api.iam.authorisation import Targets, require
-from api.iam.targets import destinations_of, encryption_key_of
+from api.iam.targets import destinations_of, with_attributes
 from api.internal.principal import ForwardedPrincipal
 from api.queues import attributes as rules
 from api.queues import moves
@@ -45,16 +45,16 @@ def _targets_of(account_id: str, action: str, params: Mapping[str, object]) -> T
     if action == "ListQueues":
         return Targets()
     if action in ("CreateQueue", _AUTO_CREATE):
-        tags, key_id = rules.check_tags(params.get("tags")), encryption_key_of(account_id, params.get("Attributes"))
-        name = rules.check_name(params.get("QueueName"))
-        return Targets(name, tags=tags, tag_keys=tuple(tags), encryption_key=key_id)
+        tags, name = rules.check_tags(params.get("tags")), rules.check_name(params.get("QueueName"))
+        targets = Targets(name, tags=tags, tag_keys=tuple(tags))
+        return with_attributes(targets, account_id, params.get("Attributes"))
     if action == "CancelMessageMoveTask":
         return _of_task(account_id, params.get("TaskHandle"))
     if action in ("StartMessageMoveTask", "ListMessageMoveTasks"):
         return _of_move(account_id, params.get("SourceArn"), params.get("DestinationArn"))
     name = queue_name_of(account_id, params)
     if action == "SetQueueAttributes":
-        return Targets(name, encryption_key=encryption_key_of(account_id, params.get("Attributes")))
+        return with_attributes(Targets(name), account_id, params.get("Attributes"))
     if action == "TagQueue":
         tags = rules.check_tags(params.get("Tags"))
         return Targets(name, tags=tags, tag_keys=tuple(tags))

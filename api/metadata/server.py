@@ -135,7 +135,10 @@ class MetadataServer(asyncio.Protocol, Subscriber):
             queue = _get_queue(frame.payload)
             possible = len(queue.name) <= QUEUE_NAME_CHARACTERS_MAX and _is_account(queue.account_id)
             name = queue_change_key(queue.account_id, queue.name)
-            self._answer(frame, RecordKind.QUEUE, name, queue.fresh, possible)
+            if queue.confirmed and possible:
+                self._spawn(frame, self._answer_confirmed(frame, RecordKind.QUEUE, name))
+            else:
+                self._answer(frame, RecordKind.QUEUE, name, queue.fresh, possible)
         elif frame.opcode == MetadataOpcode.GET_ACCOUNT:
             account = _get_account(frame.payload)
             self._answer(frame, RecordKind.ACCOUNT, account.account_id, account.fresh, _is_account(account.account_id))
@@ -221,6 +224,14 @@ class MetadataServer(asyncio.Protocol, Subscriber):
 
     async def _answer_read(self, frame: Frame, kind: RecordKind, key: str, fresh: bool) -> None:
         self._reply(frame, await self._lookups.read(kind, key, fresh) or _ABSENT[kind])
+
+    async def _answer_confirmed(self, frame: Frame, kind: RecordKind, key: str) -> None:
+        held = self._lookups.held(kind, key, fresh=False)
+        if held is MISS:
+            await self._answer_read(frame, kind, key, fresh=False)
+        else:
+            await self._lookups.confirm()
+            self._reply(frame, held or _ABSENT[kind])
 
     def _refuse(self, frame: Frame, code: ErrorCode, message: str) -> None:
         self._send(frame.opcode, FLAG_ANSWER | FLAG_ERROR, frame.correlation_id, ErrorReply(code, message))

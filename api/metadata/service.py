@@ -124,7 +124,7 @@ class MetadataLookups:
     async def read(self, kind: RecordKind, key: str, fresh: bool) -> bytes | None:
         """The encoded reply from the database, or an absence that it confirms. Raises StoreUnavailable."""
         if not fresh and self._holdings[kind].get(key) is None:
-            await self._confirm()
+            await self.confirm()
             if self._holdings[kind].get(key) is None:
                 return None
         if not self._reachable:
@@ -140,7 +140,7 @@ class MetadataLookups:
             flight.add_done_callback(lambda done: self._land((kind, key), done))
         return await asyncio.shield(flight)
 
-    async def _confirm(self) -> None:
+    async def confirm(self) -> None:
         """Returns when a look at the log of changes that began after this call is over. All who wait share the look:
         names that do not exist cost PostgreSQL next to nothing, however many are asked for."""
         if self._next_look is None:

@@ -36,6 +36,8 @@ DENIED = (
     "penstock:DeleteGroup",
     "penstock:UpdateEncryptionKey",
     "penstock:ScheduleEncryptionKeyDeletion",
+    "penstock:PutWebhook",
+    "penstock:RotateWebhook",
     "sqs:AddPermission",
     "sqs:RemovePermission",
 )

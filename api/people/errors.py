@@ -19,6 +19,7 @@ STATUS = {
     "invalid-token": 400,
     "weak-password": 400,
     "sign-in-refused": 401,
+    "passkey-refused": 401,
     "not-signed-in": 401,
     "access-denied": 403,
     "recent-authentication-required": 403,
@@ -29,6 +30,9 @@ STATUS = {
     "state-not-possible": 409,
     "second-factor-on": 409,
     "second-factor-off": 409,
+    "passkeys-not-possible": 409,
+    "passkey-known": 409,
+    "passkey-name-taken": 409,
     "over-limit": 409,
     "too-many-attempts": 429,
     "service-busy": 503,
@@ -38,6 +42,11 @@ STATUS = {
 def invalid_token() -> PeopleError:
     """One text for all reasons: absent, used, expired, of another person, or given with a wrong password."""
     return PeopleError("invalid-token", "The token is not valid, or what came with it does not match it.")
+
+
+def passkey_refused() -> PeopleError:
+    """One text for all reasons: unknown, of another person, replayed, of another page, not signed by its key."""
+    return PeopleError("passkey-refused", "The passkey was not accepted.")
 
 
 def not_found() -> PeopleError:

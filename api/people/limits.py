@@ -73,6 +73,19 @@ RECOVERY_CODES = 10
 RECOVERY_CODE_BYTES = 10
 CODE_CHARACTERS_MAX = 32
 
+# --- passkeys -------------------------------------------------------------------------------------------------
+PASSKEYS_PER_PERSON_MAX = 20
+PASSKEY_NAME_CHARACTERS_MAX = 60
+PASSKEY_CHALLENGE_BYTES = 32
+PASSKEY_CHALLENGE_S = 300
+# What a browser sends of a new passkey, or of one that signs in. Without attestation both stay below 3 KiB.
+PASSKEY_RESPONSE_CHARACTERS_MAX = 16 * 1024
+# The longest one of the standard.
+CREDENTIAL_ID_BYTES_MAX = 1_023
+CREDENTIAL_KEY_BYTES_MAX = 2_048
+# Each new challenge also removes so many expired ones.
+PASSKEY_CHALLENGES_SWEPT = 2
+
 # --- accounts -------------------------------------------------------------------------------------------------
 ACCOUNT_TITLE_CHARACTERS_MAX = 100
 MEMBERS_PER_ACCOUNT_MAX = 1_000
@@ -81,6 +94,8 @@ INVITATIONS_PER_ACCOUNT_MAX = 100
 STATE_REASON_CHARACTERS_MAX = 200
 CLOSING_GRACE_DAYS = 30
 # Accounts that one run of the upkeep closes.
+# Between two rounds of upkeep: a schedule that is restarted counts from then on, so the interval is short.
+UPKEEP_INTERVAL_S = 600
 CLOSED_AT_ONCE_MAX = 100
 
 # --- errands: what is done after the answer -------------------------------------------------------------------
@@ -90,6 +105,7 @@ UNCONFIRMED_DAYS_MAX = 7
 
 assert SIGN_UP_TOKEN_S < UNCONFIRMED_DAYS_MAX * 24 * 3600, "a token outlives no person"
 assert RECENT_AUTHENTICATION_S_MAX < SESSION_IDLE_S_MAX < SESSION_AGE_S_MAX
+assert PASSKEY_CHALLENGE_S <= CHALLENGE_TOKEN_S, "the token of a sign-in outlives what its passkey signs"
 assert SESSION_SEEN_EVERY_S < SESSION_IDLE_S_MAX
 assert TOKEN_BYTES * 8 >= 256
 assert PASSWORD_CHARACTERS_MIN < PASSWORD_CHARACTERS_MAX

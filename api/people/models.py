@@ -111,6 +111,43 @@ class RecoveryCode(models.Model):
         return str(self.pk)
 
 
+class Passkey(models.Model):
+    """A key pair that a device of the person holds; the public half of it is here. It signs what WebAuthn defines."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    person = models.ForeignKey(Person, on_delete=models.CASCADE, related_name="passkeys")
+    name = models.CharField(max_length=limits.PASSKEY_NAME_CHARACTERS_MAX)
+    # Chosen by the device, unique over all persons.
+    credential_id = models.BinaryField(max_length=limits.CREDENTIAL_ID_BYTES_MAX, unique=True)
+    # COSE, as the device gave it.
+    public_key = models.BinaryField(max_length=limits.CREDENTIAL_KEY_BYTES_MAX)
+    # Grows with each use, or stays 0 for good where the device does not count.
+    sign_count = models.BigIntegerField()
+    created_at = models.DateTimeField()
+    last_used_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "person_passkey"
+        constraints = (models.UniqueConstraint(fields=["person", "name"], name="passkey_name"),)
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+
+class PasskeyChallenge(models.Model):
+    """Random bytes that a passkey has to sign, for one purpose of one holder. The row goes with the first answer."""
+
+    holder_hash = models.BinaryField(primary_key=True, max_length=_HASH_BYTES)
+    challenge = models.BinaryField(max_length=limits.PASSKEY_CHALLENGE_BYTES)
+    expires_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        db_table = "passkey_challenge"
+
+    def __str__(self) -> str:
+        return bytes(self.holder_hash).hex()
+
+
 class Operator(models.Model):
     """A person who may see and operate the installation, beside what memberships allow."""
 

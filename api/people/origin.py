@@ -3,6 +3,8 @@
     X-Penstock-Source      <address> SPACE <issued_ms>
     X-Penstock-Source-Mac  hex HMAC-SHA-256 under internal.key of  "source" LF method LF target LF the header above
 
+`target` is the path, with `?query` where there is one, byte for byte as sent.
+
 Front ends strip both names from outside requests. A request without them comes from the address of its connection.
 """
 
@@ -15,21 +17,21 @@ import re
 import time
 from typing import NamedTuple
 
-import structlog
 from django.http import HttpRequest
 
 from api.audit.actions import Actor, record
 from api.audit.refusals import Refusal
+from api.internal.authentication import raw_target
 from api.people import limits
 from api.people.errors import PeopleError
 from api.people.models import Person
+from api.request_ids import request_id_of
 from api.secrets import internal_key
 from api.settings.environment import environment
 from frontend.authz.actions import Target, resource_arn
 
 SOURCE_HEADER = "X-Penstock-Source"
 SOURCE_MAC_HEADER = "X-Penstock-Source-Mac"
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _VOUCHED = re.compile(r"([0-9A-Fa-f:.]{2,45}) ([0-9]{1,16})", re.ASCII)
 
 
@@ -60,12 +62,7 @@ class RequestOrigin(NamedTuple):
 def origin_of(request: HttpRequest) -> RequestOrigin:
     """Raises PeopleError for a source that no front end vouched for."""
     agent = "".join(char for char in request.headers.get("User-Agent", "") if char.isprintable())
-    request_id = request.headers.get("X-Request-Id", "")
-    if _REQUEST_ID.fullmatch(request_id) is None:
-        request_id = ""
-    if request_id:
-        structlog.contextvars.bind_contextvars(request_id=request_id)
-    return RequestOrigin(_source(request), agent[: limits.USER_AGENT_CHARACTERS_MAX], request_id)
+    return RequestOrigin(_source(request), agent[: limits.USER_AGENT_CHARACTERS_MAX], request_id_of(request))
 
 
 def member_refusal(account_id: str, person_id: str, act: str, origin: RequestOrigin) -> Refusal:
@@ -73,9 +70,9 @@ def member_refusal(account_id: str, person_id: str, act: str, origin: RequestOri
     return Refusal(account_id, f"person:{person_id}", act, arn, origin.source, request_id=origin.request_id)
 
 
-def source_mac(key: bytes, method: str, target: str, source: str) -> str:
-    text = "\n".join(("source", method, target, source))
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+def source_mac(key: bytes, method: str, target: bytes, source: str) -> str:
+    text = b"\n".join((b"source", method.encode(), target, source.encode()))
+    return hmac.new(key, text, hashlib.sha256).hexdigest()
 
 
 def _source(request: HttpRequest) -> str:
@@ -83,7 +80,7 @@ def _source(request: HttpRequest) -> str:
     if vouched is None:
         return str(request.META.get("REMOTE_ADDR") or "")
     match = _VOUCHED.fullmatch(vouched) if len(vouched) <= limits.SOURCE_CHARACTERS_MAX else None
-    expected = source_mac(internal_key(), request.method or "", request.get_full_path(), vouched)
+    expected = source_mac(internal_key(), request.method or "", raw_target(request), vouched)
     given = request.headers.get(SOURCE_MAC_HEADER, "")
     now_ms = time.time_ns() // 1_000_000
     if (

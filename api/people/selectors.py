@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from api.people import limits
-from api.people.models import AccountMembership, ActingVisit, Invitation, Operator, Person, PersonSession, TotpFactor
+from api.people.models import (
+    AccountMembership,
+    ActingVisit,
+    Invitation,
+    Operator,
+    Passkey,
+    Person,
+    PersonSession,
+    TotpFactor,
+)
 from api.people.tokens import TokenKind, hash_token, same_hash
 
 
@@ -39,7 +48,17 @@ def sessions_of(person: Person, now: datetime) -> list[PersonSession]:
 
 
 def has_second_factor(person: Person) -> bool:
+    """Is there more than the password: an authenticator application, or a passkey?"""
+    return has_authenticator(person) or Passkey.objects.filter(person=person).exists()
+
+
+def has_authenticator(person: Person) -> bool:
     return TotpFactor.objects.filter(person=person, confirmed_at__isnull=False).exists()
+
+
+def passkeys_of(person: Person) -> list[Passkey]:
+    """The oldest one first. At most PASSKEYS_PER_PERSON_MAX."""
+    return list(Passkey.objects.filter(person=person).order_by("created_at", "id"))
 
 
 def is_operator(person: Person) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from rest_framework import serializers
 
 from api.people import limits
-from api.people.models import AccountMembership, AccountState, Invitation, Person, PersonSession
+from api.people.models import AccountMembership, AccountState, Invitation, Passkey, Person, PersonSession
 from api.people.roles import MemberRole
 from api.people.selectors import expiry_of, has_second_factor
 from api.people.strict import StrictCharField, StrictChoiceField, StrictSerializer
@@ -151,6 +151,25 @@ class NewSessionSerializer(serializers.Serializer):
 
 class ChallengeSerializer(serializers.Serializer):
     challenge_token = serializers.CharField(help_text="For `/v1/session/challenge`, together with a code.")
+
+
+class PasskeySerializer(serializers.Serializer):
+    passkey_id = serializers.UUIDField()
+    name = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    last_used_at = serializers.DateTimeField(allow_null=True)
+
+    def to_representation(self, instance: Passkey) -> dict[str, Any]:
+        return {
+            "passkey_id": str(instance.pk),
+            "name": instance.name,
+            "created_at": _time(instance.created_at),
+            "last_used_at": _time(instance.last_used_at) if instance.last_used_at else None,
+        }
+
+
+class PasskeysSerializer(serializers.Serializer):
+    passkeys = PasskeySerializer(many=True)
 
 
 class TotpSerializer(serializers.Serializer):

@@ -27,6 +27,7 @@ class TokenKind(enum.StrEnum):
     INVITATION = "invitation"
     CONSOLE_LINK = "console_link"
     TAIL = "tail"
+    PASSKEY_SIGN_IN = "passkey_sign_in"
 
 
 _PREFIX = {
@@ -37,6 +38,7 @@ _PREFIX = {
     TokenKind.INVITATION: "psti_",
     TokenKind.CONSOLE_LINK: "pstl_",
     TokenKind.TAIL: "pstt_",
+    TokenKind.PASSKEY_SIGN_IN: "pstp_",
 }
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 
@@ -55,6 +57,11 @@ def hash_token(kind: TokenKind, token: str) -> bytes | None:
 
 def hash_recovery_code(person_id: object, code: str) -> bytes:
     return _mac(f"recovery-code:{person_id}:{code}")
+
+
+def hash_challenge_holder(purpose: str, holder: str) -> bytes:
+    """Names who has to answer a challenge of a passkey, and what for."""
+    return _mac(f"passkey-challenge:{purpose}:{holder}")
 
 
 def hash_subject(rate: str, subject: str) -> bytes:

@@ -16,6 +16,8 @@ urlpatterns = [
     path("people/me/password", people.MyPasswordView.as_view()),
     path("people/me/totp", people.TotpView.as_view()),
     path("people/me/totp/confirmation", people.TotpConfirmationView.as_view()),
+    path("people/me/passkeys", people.PasskeysView.as_view()),
+    path("people/me/passkeys/<uuid:passkey_id>", people.PasskeyView.as_view()),
     path("people/me/recovery-codes", people.RecoveryCodesView.as_view()),
     path("session", sessions.SessionView.as_view()),
     path("session/challenge", sessions.ChallengeView.as_view()),

@@ -25,7 +25,7 @@ from api.queues import attributes as rules
 from api.queues import layout
 from api.queues.attributes import QueueProblem
 from api.queues.data_keys import add_data_key
-from api.queues.keeping import check_deletion, keep
+from api.queues.keeping import check_deletion, keep, move_extension
 from api.queues.models import Queue, QueueStatus
 from api.queues.permissions import Permission, with_permission, without_permission
 from api.queues.redrive import (
@@ -65,6 +65,8 @@ def create_queue(
 ) -> CreateOutcome:
     """`name`, `asked` and `tags` have passed `attributes.check_*`. Raises QueueProblem."""
     account = Account.objects.select_for_update().get(id=account_id)
+    if not account.active:  # since the call was allowed; one that is closed for good would keep the queue
+        raise QueueProblem("AccessDeniedException", "The account is not active: no queue can be made in it.")
     of_this_name = Queue.objects.filter(account=account, name=name)
     found = of_this_name.filter(state__in=LIVE).first()
     if found is not None:
@@ -109,6 +111,7 @@ def set_queue_attributes(
     if not change.keys().isdisjoint(SPREAD):
         _refuse_generations(rows)
     queue.layout = layout.after_change(rows, attributes, queue.fifo)
+    move_extension(queue, *(int(one["MessageRetentionPeriod"]) for one in (queue.attributes, attributes)))
     queue.attributes = attributes
     queue.dead_letter_target = target_name(attributes)
     queue.modified_at = clock.now()
@@ -118,7 +121,7 @@ def set_queue_attributes(
         queue.next_attempt_at = queue.modified_at if queue.claim is None else queue.next_attempt_at
     _use_key(queue, key_id)
     changed = ["attributes", "layout", "dead_letter_target", "modified_at", "version", "generation", "next_attempt_at"]
-    queue.save(update_fields=[*changed, "encryption_key", "encryption_keys"])
+    queue.save(update_fields=[*changed, "encryption_key", "encryption_keys", "retention_extra_until"])
     if is_relation:
         grant_keys(queue)
     record(actor, account_id, "queue.configure", f"queue:{name}", attributes=dict(change))

@@ -213,6 +213,15 @@ def redrive_of(attributes: Mapping[str, str]) -> Redrive | None:
     return Redrive(target, policy["maxReceiveCount"])
 
 
+def redrive_target(text: str) -> QueueArn | None:
+    """What a RedrivePolicy as a caller wrote it names; None where it will be refused."""
+    try:
+        redrive = redrive_of({"RedrivePolicy": _redrive_policy("RedrivePolicy", text)})
+    except QueueProblem:
+        return None
+    return None if redrive is None else redrive.target
+
+
 def allows_source(attributes: Mapping[str, str], source_arn: str) -> bool:
     """Does a dead-letter queue with these attributes take messages from this source?"""
     text = attributes.get("RedriveAllowPolicy")

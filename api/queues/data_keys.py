@@ -2,25 +2,32 @@
 
 Every message gets a random nonce of 96 bits. After 2^32 messages under one key the chance that two are the same is
 2^-33, which is the limit that NIST SP 800-38D sets. Front ends tell their counts late, and lose some, so a key is
-replaced at DATA_KEY_MESSAGES_MAX, half of that. Older keys stay: messages may need them.
+replaced at DATA_KEY_MESSAGES_MAX, half of that.
+
+Older keys stay while messages may need them: for DATA_KEY_REPLACED_DAYS, longer in a queue that holds scheduled
+messages (they can be rescheduled again and again) or a schedule from before. Then they are forgotten, with the grants.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import structlog
 from django.db import connection, transaction
+from django.db.models import Exists, Min, OuterRef
 
-from api import limits
+from api import clock, limits
 from api.accounts.models import Account
 from api.audit.actions import LIFECYCLE, record
 from api.changes import next_data_key_version, next_version
+from api.queues import layout
 from api.queues.attributes import QueueProblem
-from api.queues.models import Queue, QueueDataKey
-from api.queues.redrive import LIVE, announce_queue, grant_keys
+from api.queues.models import Queue, QueueDataKey, QueueStatus
+from api.queues.redrive import LIVE, announce_queue, grant_keys, withdraw_versions
+from api.schedules.models import CronSchedule
 from api.secrets import keyring
 
 _log = structlog.get_logger(__name__)
@@ -78,12 +85,59 @@ def replace_data_key(queue_id: int) -> bool:
     if current is None or current.sealed < limits.DATA_KEY_MESSAGES_MAX:
         return False
     version = add_data_key(account, queue)
+    current.replaced_at = clock.now()
+    current.save(update_fields=["replaced_at"])
     queue.version = next_version()
     queue.save(update_fields=["version"])
     grant_keys(queue)
     record(LIFECYCLE, account.pk, "queue.replace_data_key", f"queue:{queue.name}", version=version)
     announce_queue(queue)
     return True
+
+
+class ReplacedKeys(NamedTuple):
+    """A queue with versions of its data key that were replaced long ago, and its partitions."""
+
+    queue_id: int
+    partitions: list[int]
+
+
+def replaced_long_ago() -> list[ReplacedKeys]:
+    """Some of them, by chance: those that still need their old keys do not stand in the way of others."""
+    old = QueueDataKey.objects.filter(queue=OuterRef("pk"), replaced_at__lt=_needed_since())
+    queues = Queue.objects.filter(Exists(old), state=QueueStatus.ACTIVE).order_by("?")
+    return [
+        ReplacedKeys(queue.pk, [row.partition for row in layout.rows_of(queue.layout, queue.partitions)])
+        for queue in queues[: limits.DATA_KEYS_FORGOTTEN_AT_ONCE_MAX]
+    ]
+
+
+@transaction.atomic
+def forget_replaced_keys(queue_id: int) -> int:
+    """Of a queue that holds no scheduled messages. How many versions went."""
+    account = Account.objects.select_for_update().filter(queues__pk=queue_id).first()
+    queue = Queue.objects.select_for_update().filter(pk=queue_id, state=QueueStatus.ACTIVE).first()
+    if account is None or queue is None:
+        return 0
+    needed_since = _needed_since()
+    oldest = CronSchedule.objects.filter(queue=queue).aggregate(at=Min("created_at"))["at"]
+    if oldest is not None:
+        # Its content is sealed under the version of that time.
+        needed_since = min(needed_since, oldest - timedelta(days=1))
+    old = queue.data_keys.filter(replaced_at__lt=needed_since)
+    versions = sorted(old.values_list("version", flat=True))
+    if versions:
+        old.delete()
+        withdraw_versions(queue, versions)
+        queue.version = next_version()
+        queue.save(update_fields=["version"])
+        record(LIFECYCLE, account.pk, "queue.forget_data_keys", f"queue:{queue.name}", versions=versions)
+        announce_queue(queue)
+    return len(versions)
+
+
+def _needed_since() -> datetime:
+    return clock.now() - timedelta(days=limits.DATA_KEY_REPLACED_DAYS)
 
 
 def add_data_key(account: Account, queue: Queue) -> int:

@@ -127,6 +127,13 @@ def end_due_extensions() -> int:
     return ended
 
 
+def move_extension(queue: Queue, before_s: int, after_s: int) -> None:
+    """The retention of a restored queue changes: its messages of before may live as much longer or shorter. The caller
+    holds the row and saves it."""
+    if queue.retention_extra_until is not None:
+        queue.retention_extra_until += timedelta(seconds=after_s - before_s)
+
+
 def _restored() -> QuerySet[Queue]:
     """Not those that were deleted since: a new generation of theirs would make partitions again."""
     return Queue.objects.filter(state=QueueStatus.ACTIVE)

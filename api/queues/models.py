@@ -113,10 +113,19 @@ class QueueDataKey(models.Model):
     wrapped = models.BinaryField()
     # Messages under it, as far as front ends told (data_keys.py).
     sealed = models.BigIntegerField(default=0)
+    # Since then front ends seal under another version.
+    replaced_at = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "queue_data_key"
         constraints = (models.UniqueConstraint(fields=["queue", "version"], name="queue_data_key_version"),)
+        indexes = (
+            models.Index(
+                fields=["replaced_at"],
+                condition=models.Q(replaced_at__isnull=False),
+                name="queue_data_key_replaced",
+            ),
+        )
 
     def __str__(self) -> str:
         return f"{self.queue_id}:{self.version}"

@@ -109,6 +109,12 @@ def shred_keys(queue: Queue) -> None:
     _withdraw(DataKeyGrant.objects.filter(owner_uuid=queue.uuid, queue__account_id=queue.account_id))
 
 
+def withdraw_versions(owner: Queue, versions: Sequence[int]) -> None:
+    """Nothing under these versions of the owner's data key is left, in any queue. The account's row is locked."""
+    grants = DataKeyGrant.objects.filter(owner_uuid=owner.uuid, queue__account_id=owner.account_id)
+    _withdraw(grants.filter(version__in=versions))
+
+
 def wake_sources(account_id: str, name: str) -> None:
     """The queue of this name is usable now, or is no longer: its sources' partitions must hear of it."""
     assert connection.in_atomic_block

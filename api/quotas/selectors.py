@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from django.db.models import QuerySet
+
 from api.queues.models import Queue, QueueStatus
 from api.quotas.models import QuotaHolder, QuotaNotice, QuotaRequest, RequestState
 from frontend.limits.quotas import INSTALLATION, QuotaKind, quotas_of
@@ -19,6 +21,15 @@ class Quota(NamedTuple):
 
 def holder_of(holder: str) -> QuotaHolder | None:
     return QuotaHolder.objects.filter(holder=holder).first()
+
+
+def stopped_accounts() -> QuerySet[QuotaHolder, str]:
+    """The accounts that may not send now, for a query that leaves them out."""
+    return QuotaHolder.objects.exclude(sending_stopped="").values_list("holder", flat=True)
+
+
+def may_send(account_id: str) -> bool:
+    return not stopped_accounts().filter(holder=account_id).exists()
 
 
 def quota_value(account_id: str, name: str) -> int:

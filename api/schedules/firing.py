@@ -9,7 +9,8 @@ noted. A worker that dies in between leaves a row whose claim runs out; the next
 ids, which the partition drops as long as it remembers them (the queue's deduplication window, five minutes by default).
 
 Ticks that nobody looked at for CRON_LATE_MS_MAX were missed: the first of them comes, late; the others are counted in
-`missed` and do not come. So a schedule that stood still says so once, and does not flood its queue.
+`missed` and do not come. So a schedule that stood still says so once, and does not flood its queue. Schedules of an
+account that may not send now stand still.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from django.db import transaction
 from api import clock, limits
 from api.queues.models import QueueStatus
 from api.queues.moving import record_of
+from api.quotas.selectors import stopped_accounts
 from api.schedules.cron import CronError, next_tick
 from api.schedules.models import CronSchedule
 from frontend.metadata.records import QueueRecord
@@ -50,6 +52,7 @@ def claim_due(now: datetime | None = None) -> list[CronClaim]:
     near = now + timedelta(milliseconds=limits.CRON_AHEAD_MS)
     rows = CronSchedule.objects.select_for_update(skip_locked=True, of=("self",)).select_related("queue__account")
     due = rows.filter(enabled=True, next_tick_at__lte=near, free_at__lte=now, queue__state=QueueStatus.ACTIVE)
+    due = due.exclude(queue__account_id__in=stopped_accounts())
     claims: list[CronClaim] = []
     for schedule in due.order_by("next_tick_at")[: limits.CRON_CLAIMED_MAX]:
         queue = record_of(schedule.queue)

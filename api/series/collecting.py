@@ -20,7 +20,7 @@ from api.series.models import SeriesClock
 
 FLOWS = (
     "messages_sent", "messages_delivered", "messages_deleted", "messages_dead_lettered", "sent_bytes", "requests",
-    "empty_receives",
+    "empty_receives", "throttled", "errors",
 )  # fmt: skip
 LEVELS = ("waiting", "in_flight", "delayed", "oldest_sent_ms")
 MINUTE = timedelta(minutes=1)

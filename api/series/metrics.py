@@ -52,6 +52,8 @@ _ALL = (
     _flow("NumberOfMessagesDeadLettered", "messages_dead_lettered", "Messages that went to the dead-letter queue."),
     _flow("NumberOfEmptyReceives", "empty_receives", "Receives that were answered without a message."),
     _flow("NumberOfRequests", "requests", "Requests about the queue."),
+    _flow("NumberOfThrottledRequests", "throttled", "Requests about the queue that were over a quota."),
+    _flow("NumberOfErrors", "errors", "Requests about the queue that failed, or were refused but not throttled."),
     Metric("SentMessageSize", MetricKind.SIZE, "sent_bytes", "Bytes", _SIZE, "Size of the messages that were sent."),
     _level("ApproximateNumberOfMessagesVisible", "waiting", "Messages that wait to be received."),
     _level("ApproximateNumberOfMessagesNotVisible", "in_flight", "Messages that were received and not deleted yet."),

@@ -27,6 +27,8 @@ class _Flows(models.Model):
     sent_bytes = models.BigIntegerField(default=0)
     requests = models.BigIntegerField(default=0)
     empty_receives = models.BigIntegerField(default=0)
+    throttled = models.BigIntegerField(default=0)
+    errors = models.BigIntegerField(default=0)
 
     class Meta:
         abstract = True

@@ -21,6 +21,8 @@ _COUNTERS = {
     "sent_bytes": "Bytes of the messages that were sent.",
     "requests": "Requests about the queue.",
     "empty_receives": "Receives that were answered without a message.",
+    "throttled": "Requests about the queue that were over a quota.",
+    "errors": "Requests about the queue that failed, or were refused but not throttled.",
 }
 _LEVELS = {
     "waiting": ("messages_visible", "Messages that wait to be received."),

@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from api.billing.limits import BILLING_INTERVAL_S, BILLING_INTERVAL_S_MAX, BILLING_INTERVAL_S_MIN
 from api.settings.mail import MAIL_URL, parse_mail_url
 from api.settings.server_urls import BROKER_URL, DATABASE_URL, SettingsError, is_given, parse_database_url, server_url
+from api.webhooks.addresses import parse_networks, parse_ports
 from frontend.crypto.keyring import read_key_file
 from storage_nodes.model import NodeAddress, parse_node_list
 
@@ -43,6 +44,9 @@ class Environment(BaseSettings):
     mail_url: str = Field(default="", validation_alias=MAIL_URL)
     mail_dir: str = ""
     mail_from: str = "Penstock <penstock@localhost>"
+    # What webhooks may call beside the internet, and on which ports.
+    webhook_networks: str = ""
+    webhook_ports: str = "443,8443"
     log_level: str = "info"
 
     @field_validator("database_url")
@@ -62,6 +66,18 @@ class Environment(BaseSettings):
     def _mail_url_parses(cls, value: str) -> str:
         if value:
             parse_mail_url(value)
+        return value
+
+    @field_validator("webhook_networks")
+    @classmethod
+    def _webhook_networks_parse(cls, value: str) -> str:
+        parse_networks(value)
+        return value
+
+    @field_validator("webhook_ports")
+    @classmethod
+    def _webhook_ports_parse(cls, value: str) -> str:
+        parse_ports(value)
         return value
 
     @field_validator("log_level")

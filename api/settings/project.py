@@ -44,10 +44,12 @@ INSTALLED_APPS = [
     "api.quotas",
     "api.series",
     "api.tails",
+    "api.webhooks",
     "console",
 ]
 # Internal endpoints carry a MAC and no cookies; pages bring what sessions and forms need with them.
 MIDDLEWARE = [
+    "api.request_ids.RequestIds",
     "console.security.PageSecurity",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",

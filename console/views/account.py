@@ -38,7 +38,7 @@ def audit(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
 def settings(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     if request.method == "POST":
         if not visit.may(Act.CONFIGURE_ACCOUNT):
-            return denied(request, Act.CONFIGURE_ACCOUNT)
+            return denied(request, visit, Act.CONFIGURE_ACCOUNT)
         actions.set_auto_create(visit.actor, visit.account_id, request.POST.get("auto_create") == "true")
         return told(f"/console/a/{visit.account_id}/settings", "The settings are changed.")
     shown = {

@@ -48,6 +48,7 @@ def alarms(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
         "alarms": [(alarm, names.get(alarm.queue_uuid, ""), rule_in_words(alarm)) for alarm in found],
         "events": selectors.alarm_events_of(visit.account_id),
         "states": STATES,
+        "sees_webhooks": visit.allows("webhooks.list"),
         "now": clock.now(),
     }
     return render(request, "console/alarms/index.html", shown)
@@ -77,7 +78,7 @@ def new_alarm(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
 @account_page(Act.READ_ALARMS, "GET", "POST")
 def one_alarm(request: HttpRequest, visit: AccountVisit, alarm: str) -> HttpResponse:
     if request.method == "POST" and not visit.may(Act.MANAGE_ALARMS):
-        return denied(request, Act.MANAGE_ALARMS)
+        return denied(request, visit, Act.MANAGE_ALARMS)
     found = _alarm_or_404(visit, alarm)
     refusal, form = None, _form_of(visit, found)
     if request.method == "POST":
@@ -110,7 +111,7 @@ def mute(request: HttpRequest, visit: AccountVisit, alarm: str) -> HttpResponse:
     hours = request.POST.get("hours", "")
     until = clock.now() + timedelta(hours=int(hours)) if hours in map(str, MUTES_HOURS) else None
     actions.mute_alarm(visit.actor, visit.account_id, alarm, until)
-    text = "No mail is sent until then. Changes still stand in the history." if until else "Mails are sent again."
+    text = "Nobody is told until then. Changes still stand in the history." if until else "Changes are told again."
     return told(alarm_url(visit, alarm), text, "warn" if until else "good")
 
 
@@ -161,7 +162,7 @@ def _form_of(visit: AccountVisit, alarm: MetricAlarm) -> dict[str, Any]:
         "queue": names.get(alarm.queue_uuid, ""), "metric": alarm.metric, "statistic": alarm.statistic,
         "comparison": alarm.comparison, "threshold": f"{alarm.threshold:g}", "period_s": str(alarm.period_s),
         "periods": str(alarm.periods), "breaching": str(alarm.breaching), "missing": alarm.missing,
-        "mail_to": ", ".join(alarm.mail_to),
+        "mail_to": ", ".join(alarm.mail_to), "webhooks": ", ".join(alarm.webhooks),
     }  # fmt: skip
 
 
@@ -179,6 +180,7 @@ def _spec(form: Mapping[str, Any]) -> AlarmSpec:
         form.get("queue", "").replace("\0", "").strip(), metric.name, statistic, _whole(form, "period_s"), comparison,
         _threshold(form.get("threshold", "")), _whole(form, "periods"), _whole(form, "breaching"), missing,
         form.get("mail_to", "").replace(",", " ").split(),
+        form.get("webhooks", "").replace("\0", "").replace(",", " ").split(),
     )  # fmt: skip
 
 

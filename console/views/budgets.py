@@ -132,7 +132,7 @@ def _of_budget(account_id: str, budget: SpendingBudget | None, currency: str) ->
 def _currency(account_id: str) -> str:
     """Of the current month's plan."""
     ensure_standard_plan()
-    return month_spending(Account.objects.get(pk=account_id), period_of(clock.now())).currency
+    return month_spending(Account.objects.get(pk=account_id), period_of(clock.now()), by_queue=False).currency
 
 
 def _url(visit: AccountVisit) -> str:

@@ -31,8 +31,7 @@ def definitions(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     """The document is shown as changes first; the button under them applies just these."""
     if request.method == "GET":
         return _page(request, {})
-    if not visit.may_change(Act.MANAGE_QUEUES):
-        return _page(request, {}, ErrorNotice(403, "Your role in this account does not allow to change queues."))
+    visit.require_change(Act.MANAGE_QUEUES, to="change queues")
     _require_member(visit)
     visit.require("definitions.import")
     text = _text_of(request)

@@ -7,12 +7,15 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 
+from api import clock
 from api.people.actions import enrolment, invitations, new_passwords
 from api.people.actions import sessions as actions
 from api.people.actions.console_links import open_link
+from api.people.actions.tokens import find_token
 from api.people.errors import PeopleError
 from api.people.origin import origin_of
-from api.people.selectors import has_second_factor
+from api.people.selectors import has_authenticator, has_second_factor, passkeys_of
+from api.people.tokens import TokenKind
 from console import sessions
 from console.error_notices import notice_of
 from console.pages import open_page, person_page, told
@@ -40,7 +43,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
     try:
         found = actions.sign_in(origin_of(request), email.strip(), password)
     except PeopleError as error:
-        return _again(request, "sign_in", error, next=target, email=email)
+        return repeat_form(request, "sign_in", error, next=target, email=email)
     if isinstance(found, actions.Challenge):
         return sessions.keep_challenge(
             HttpResponseRedirect(f"/console/code?{urlencode({'next': target})}"), found.token
@@ -55,11 +58,11 @@ def code(request: HttpRequest) -> HttpResponse:
     if not token:
         return HttpResponseRedirect("/console/sign-in")
     if request.method == "GET":
-        return render(request, "console/entry/code.html", {"next": target})
+        return render(request, "console/entry/code.html", {"next": target, **ways_of_challenge(token)})
     try:
         new = actions.answer_challenge(origin_of(request), token, request.POST.get("code", "").strip())
     except PeopleError as error:
-        return _again(request, "code", error, next=target)
+        return repeat_form(request, "code", error, next=target, **ways_of_challenge(token))
     return sessions.begin(request, HttpResponseRedirect(target), new)
 
 
@@ -76,7 +79,7 @@ def sign_up(request: HttpRequest) -> HttpResponse:
     try:
         enrolment.sign_up(origin_of(request), email, password)
     except PeopleError as error:
-        return _again(request, "sign_up", error, email=email)
+        return repeat_form(request, "sign_up", error, email=email)
     return render(request, "console/entry/mailed.html", {"email": email, "for_page": "confirm"})
 
 
@@ -91,7 +94,7 @@ def confirm(request: HttpRequest) -> HttpResponse:
         enrolled = enrolment.confirm(origin, given["token"], password, given["name"], given["title"])
         found = actions.sign_in(origin, enrolled.person.email, password)
     except PeopleError as error:
-        return _again(request, "confirm", error, **given)
+        return repeat_form(request, "confirm", error, **given)
     assert isinstance(found, actions.NewSession), "a person who was just confirmed has no second factor"
     return sessions.begin(request, told(f"/console/a/{enrolled.account_id}/", "Welcome. This is your account."), found)
 
@@ -104,7 +107,7 @@ def reset(request: HttpRequest) -> HttpResponse:
     try:
         new_passwords.ask_for_reset(origin_of(request), email)
     except PeopleError as error:
-        return _again(request, "reset", error, email=email)
+        return repeat_form(request, "reset", error, email=email)
     return render(request, "console/entry/mailed.html", {"email": email, "for_page": "new-password"})
 
 
@@ -116,15 +119,21 @@ def new_password(request: HttpRequest) -> HttpResponse:
     try:
         new_passwords.reset_password(origin_of(request), token, request.POST.get("password", ""))
     except PeopleError as error:
-        return _again(request, "new_password", error, token=token)
+        return repeat_form(request, "new_password", error, token=token)
     return told("/console/sign-in", "The password is changed, and all sessions have ended. Sign in with it.")
 
 
-@open_page("GET")
+@open_page("GET", "POST")
 def link(request: HttpRequest) -> HttpResponse:
-    """What `./penstock console-link` prints leads here."""
-    new = open_link(origin_of(request), request.GET.get("token", ""))
-    account_id = request.GET.get("account", "")
+    """What `./penstock console-link` prints leads here. The token stands in the fragment of the address, which no log,
+    proxy or other site gets to see; a script puts it into the form and takes it out of the address."""
+    if request.method == "GET":
+        return render(request, "console/entry/link.html", {"account_id": request.GET.get("account", "")})
+    account_id = request.POST.get("account", "")
+    try:
+        new = open_link(origin_of(request), request.POST.get("token", "").strip())
+    except PeopleError as error:
+        return repeat_form(request, "link", error, account_id=account_id)
     target = f"/console/a/{account_id}/" if account_id.isascii() and account_id.isdigit() else sessions.HOME
     return sessions.begin(request, HttpResponseRedirect(target), new)
 
@@ -138,7 +147,7 @@ def join(request: HttpRequest, visit: Visit) -> HttpResponse:
     try:
         joined = invitations.accept(visit.origin, visit.person, token)
     except PeopleError as error:
-        return _again(request, "join", error, token=token)
+        return repeat_form(request, "join", error, token=token)
     return told(f"/console/a/{joined.account_id}/", f"You are a member of this account now, as {joined.role}.")
 
 
@@ -146,18 +155,36 @@ def join(request: HttpRequest, visit: Visit) -> HttpResponse:
 def again(request: HttpRequest, visit: Visit) -> HttpResponse:
     """The password once more, before security settings change."""
     target = sessions.next_of(request)
-    known = {"next": target, "second_factor": has_second_factor(visit.person), "has_password": visit.person.password}
+    known = {"next": target, **ways_again(visit)}
     if request.method == "GET":
         return render(request, "console/entry/again.html", known)
     password, given_code = request.POST.get("password", ""), request.POST.get("code", "").strip()
     try:
         actions.authenticate_again(visit.origin, visit.session, password, given_code)
     except PeopleError as error:
-        return _again(request, "again", error, **known)
+        return repeat_form(request, "again", error, **known)
     return told(target, "Thank you. Security settings can be changed for ten minutes; repeat what you wanted to do.")
 
 
-def _again(request: HttpRequest, name: str, error: PeopleError, **given: object) -> HttpResponse:
+def ways_of_challenge(token: str) -> dict[str, bool]:
+    """What can be given in the second step, told to a visitor who gave the right password."""
+    found = find_token(TokenKind.CHALLENGE, token, clock.now())
+    if found is None:
+        return {"authenticator": True, "passkeys": False}
+    return {"authenticator": has_authenticator(found.person), "passkeys": bool(passkeys_of(found.person))}
+
+
+def ways_again(visit: Visit) -> dict[str, bool]:
+    person = visit.person
+    return {
+        "has_password": bool(person.password),
+        "second_factor": has_second_factor(person),
+        "authenticator": has_authenticator(person),
+        "passkeys": bool(passkeys_of(person)),
+    }
+
+
+def repeat_form(request: HttpRequest, name: str, error: PeopleError, **given: object) -> HttpResponse:
     """The form once more, with what was wrong. Passwords and codes are not repeated."""
     refusal = notice_of(error)
     return render(request, f"console/entry/{name}.html", {**given, "refusal": refusal}, status=refusal.status)

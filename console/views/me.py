@@ -1,4 +1,4 @@
-"""The person: password, second factor, sessions."""
+"""The person: password, second factor, passkeys, sessions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ME = "/console/me"
 
 @person_page("GET")
 def me(request: HttpRequest, visit: Visit) -> HttpResponse:
-    return _page(request, visit)
+    return show_me(request, visit)
 
 
 @person_page("POST")
@@ -31,14 +31,14 @@ def change_password(request: HttpRequest, visit: Visit) -> HttpResponse:
     except PeopleError as error:
         if error.code == "recent-authentication-required":
             raise
-        return _page(request, visit, refusal=notice_of(error))
+        return show_me(request, visit, refusal=notice_of(error))
     return told(ME, "The password is changed, and your other sessions have ended.")
 
 
 @person_page("POST")
 def begin_totp(request: HttpRequest, visit: Visit) -> HttpResponse:
     require_recent_sign_in(visit)
-    return _page(request, visit, totp=factors.begin_totp(visit.origin, visit.session))
+    return show_me(request, visit, totp=factors.begin_totp(visit.origin, visit.session))
 
 
 @person_page("POST")
@@ -48,21 +48,23 @@ def confirm_totp(request: HttpRequest, visit: Visit) -> HttpResponse:
         codes = factors.confirm_totp(visit.origin, visit.session, request.POST.get("code", "").strip())
     except PeopleError as error:
         again = {"secret": request.POST.get("secret", "")}
-        return _page(request, visit, refusal=notice_of(error), totp=again)
-    return _page(request, visit, recovery_codes=codes)
+        return show_me(request, visit, refusal=notice_of(error), totp=again)
+    if not codes:
+        return told(ME, "The authenticator is added. Your recovery codes stay as they are.")
+    return show_me(request, visit, recovery_codes=codes)
 
 
 @person_page("POST")
 def renew_codes(request: HttpRequest, visit: Visit) -> HttpResponse:
     require_recent_sign_in(visit)
-    return _page(request, visit, recovery_codes=factors.renew_recovery_codes(visit.origin, visit.session))
+    return show_me(request, visit, recovery_codes=factors.renew_recovery_codes(visit.origin, visit.session))
 
 
 @person_page("POST")
 def remove_totp(request: HttpRequest, visit: Visit) -> HttpResponse:
     require_recent_sign_in(visit)
     factors.remove_totp(visit.origin, visit.session)
-    return told(ME, "The second factor is off.", "warn")
+    return told(ME, "The authenticator is not asked for any more.", "warn")
 
 
 @person_page("POST")
@@ -79,10 +81,12 @@ def end_other_sessions(request: HttpRequest, visit: Visit) -> HttpResponse:
     return told(ME, f"{ended} other sessions have ended." if ended else "There was no other session.")
 
 
-def _page(request: HttpRequest, visit: Visit, refusal: ErrorNotice | None = None, **more: object) -> HttpResponse:
+def show_me(request: HttpRequest, visit: Visit, refusal: ErrorNotice | None = None, **more: object) -> HttpResponse:
+    """The person's page, with what `more` says."""
     shown = {
         "sessions": selectors.sessions_of(visit.person, clock.now()),
-        "second_factor": selectors.has_second_factor(visit.person),
+        "authenticator": selectors.has_authenticator(visit.person),
+        "passkeys": selectors.passkeys_of(visit.person),
         "refusal": refusal,
         **more,
     }

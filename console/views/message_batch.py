@@ -11,8 +11,8 @@ import msgspec
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 
+from api.iam.errors import AccessDenied
 from api.people.roles import Act
-from api.queues.attributes import QueueProblem
 from console.data_plane import DataPlaneError
 from console.error_notices import ErrorNotice, notice_of
 from console.pages import account_page, told
@@ -43,8 +43,9 @@ def chosen(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse
     """`chosen` are the place and the id of each message, with a space between."""
     queue_or_404(visit, name)
     what = request.POST.get("what", "")
-    if what not in _ACTIONS or not visit.may_do(_ACTIONS[what]):
-        raise QueueProblem("AccessDenied", "Your role in this account does not allow this with these messages.")
+    if what not in _ACTIONS:
+        raise AccessDenied("Your role in this account does not allow this with these messages")
+    visit.require_change(Act.CHANGE_MESSAGES, _ACTIONS[what], to="do this with these messages")
     picked = [one.partition(" ") for one in request.POST.getlist("chosen")]
     target = queue_url(visit, name, "/messages")
     if not 1 <= len(picked) <= CHOSEN_MAX:

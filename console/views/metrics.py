@@ -19,7 +19,7 @@ from console.visits import AccountVisit
 @account_page(Act.READ_QUEUES, "GET")
 def queue_metrics(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     if not visit.reads_metrics:
-        return denied(request, Act.READ_METRICS)
+        return denied(request, visit, Act.READ_METRICS)
     queue = queue_or_404(visit, name)
     shown = {**tab_of(visit, queue, "metrics"), "spans": SPANS, "span": span_named(request.GET.get("span", ""))}
     return render(request, "console/queues/metrics.html", shown)
@@ -29,7 +29,7 @@ def queue_metrics(request: HttpRequest, visit: AccountVisit, name: str) -> HttpR
 def queue_charts(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     """Asked for again every minute while the page is looked at."""
     if not visit.reads_metrics:
-        return denied(request, Act.READ_METRICS)
+        return denied(request, visit, Act.READ_METRICS)
     queue = queue_or_404(visit, name)
     span = span_named(request.GET.get("span", ""))
     now = clock.now()

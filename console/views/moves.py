@@ -31,8 +31,7 @@ def moves(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     queue = queue_or_404(visit, name)
     refusal = None
     if request.method == "POST":
-        if not visit.may_change(Act.CHANGE_MESSAGES) or not visit.may_do("sqs:StartMessageMoveTask"):
-            raise _denied()
+        visit.require_change(Act.CHANGE_MESSAGES, "sqs:StartMessageMoveTask", to="move messages")
         _require(visit, "moves.start", name, request.POST.get("destination", "").strip())
         try:
             dry = _start(visit, name, request)
@@ -109,10 +108,6 @@ def _require(visit: AccountVisit, operation: str, name: str, destination: str) -
     """On the queue, and on those that messages go to. Raises AccessDenied."""
     targets = Targets(name, destinations_of(visit.account_id, name, destination))
     visit.rights.require(MANAGEMENT_OPERATIONS[operation], targets)
-
-
-def _denied() -> QueueProblem:
-    return QueueProblem("AccessDenied", "Your role in this account does not allow to move messages.")
 
 
 def _first(error: object) -> str:

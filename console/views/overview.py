@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
@@ -37,20 +38,21 @@ ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
 def overview(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     if not visit.may(Act.READ_QUEUES):
         return HttpResponseRedirect(visit.money_page or f"/console/a/{visit.account_id}/settings")
-    recent, total = selectors.search_queues(visit.account_id, QueueSearch(sort="-modified"), 0, SHOWN)
-    _, paused = selectors.search_queues(visit.account_id, QueueSearch(kind="paused"), 0, 1)
-    _, dead = selectors.search_queues(visit.account_id, QueueSearch(kind="dead-letter"), 0, 1)
     entries = entries_of(visit.account_id, None, SHOWN) if visit.may(Act.READ_AUDIT) else []
     shown = {
-        "recent": recent,
-        "total": total,
-        "paused": paused,
-        "dead": dead,
+        **(_queues_of(visit.account_id) if visit.lists_queues else {}),
         "entries": entries,
         "actors": actor_names(visit.account_id, entries),
         "snippets": creating(environment().endpoint, environment().region, "orders", {}),
     }
     return render(request, "console/overview.html", shown)
+
+
+def _queues_of(account_id: str) -> dict[str, object]:
+    recent, total = selectors.search_queues(account_id, QueueSearch(sort="-modified"), 0, SHOWN)
+    _, paused = selectors.search_queues(account_id, QueueSearch(kind="paused"), 0, 1)
+    _, dead = selectors.search_queues(account_id, QueueSearch(kind="dead-letter"), 0, 1)
+    return {"recent": recent, "total": total, "paused": paused, "dead": dead}
 
 
 @account_page(Act.READ_QUEUES, "GET")
@@ -63,7 +65,7 @@ def traffic(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     shown = {
         "charts": reader.charts(ACCOUNT_CHARTS),
         "totals": [(label, int(reader.total(metric))) for label, metric in TOTALS],
-        "levels": account_levels(visit.account_id, OLDEST_SHOWN),
+        "levels": account_levels(visit.account_id, OLDEST_SHOWN) if visit.lists_queues else None,
         "span": span,
     }
     return render(request, "console/parts/traffic.html", shown)
@@ -72,19 +74,17 @@ def traffic(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
 @account_page(Act.READ_QUEUES, "GET")
 def attention(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     """Loaded after the page: dead letters, held groups, and the oldest backlog of the queues looked at."""
-    dead = selectors.dead_letter_names(visit.account_id, LOOKED_AT_MAX)
-    recent, _ = selectors.search_queues(visit.account_id, QueueSearch(sort="-modified"), 0, LOOKED_AT_MAX)
-    paused, _ = selectors.search_queues(visit.account_id, QueueSearch(kind="paused"), 0, LOOKED_AT_MAX)
-    names = list(dict.fromkeys([*dead, *(queue.name for queue in recent)]))
+    looked_at = _looked_at(visit.account_id) if visit.lists_queues else _LookedAt([], [], [])
+    names = list(dict.fromkeys([*looked_at.dead, *looked_at.recent]))
     try:
         counts = visit.data_plane.counts(names) if names and visit.is_active else {}
     except DataPlaneError as error:
         return render(request, "console/parts/refusal.html", {"refusal": notice_of(error)})
     known = {name: one for name, one in counts.items() if "error" not in one}
     shown = {
-        "dead": [(name, known[name]) for name in dead if known.get(name, {}).get("waiting")],
+        "dead": [(name, known[name]) for name in looked_at.dead if known.get(name, {}).get("waiting")],
         "parked": [(name, one) for name, one in known.items() if one["parked_groups"]],
-        "paused": [queue.name for queue in paused],
+        "paused": looked_at.paused,
         "alarms": [one for one in alarms_of(visit.account_id) if one.state == AlarmState.ALARM]
         if visit.reads_alarms
         else [],
@@ -96,3 +96,18 @@ def attention(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
         "asked": len(names),
     }
     return render(request, "console/parts/attention.html", shown)
+
+
+class _LookedAt(NamedTuple):
+    """Names of queues."""
+
+    dead: list[str]
+    recent: list[str]
+    paused: list[str]
+
+
+def _looked_at(account_id: str) -> _LookedAt:
+    dead = selectors.dead_letter_names(account_id, LOOKED_AT_MAX)
+    recent, _ = selectors.search_queues(account_id, QueueSearch(sort="-modified"), 0, LOOKED_AT_MAX)
+    paused, _ = selectors.search_queues(account_id, QueueSearch(kind="paused"), 0, LOOKED_AT_MAX)
+    return _LookedAt(dead, [queue.name for queue in recent], [queue.name for queue in paused])

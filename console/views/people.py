@@ -10,7 +10,7 @@ from django.shortcuts import render
 from api import clock
 from api.people import selectors
 from api.people.actions import invitations, members
-from api.people.errors import PeopleError
+from api.people.errors import ActDenied, PeopleError
 from api.people.limits import MEMBERS_PER_ACCOUNT_MAX
 from api.people.roles import Act, MemberRole
 from console.error_notices import notice_of
@@ -40,7 +40,7 @@ def invite(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
             require_recent_sign_in(visit)
         invitations.invite(visit.origin, visit.person, visit.account_id, email, given)
     except PeopleError as error:
-        if error.code == "recent-authentication-required":
+        if error.code == "recent-authentication-required" or isinstance(error, ActDenied):
             raise
         return _page(request, visit, error, email)
     return told(_url(visit), f"An invitation is on its way to {email}.")

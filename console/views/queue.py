@@ -124,9 +124,8 @@ def tab_of(visit: AccountVisit, queue: Queue, tab: str) -> dict[str, object]:
 
 
 def require_change(visit: AccountVisit, action: str) -> None:
-    """Raises QueueProblem."""
-    if not visit.may_change(Act.MANAGE_QUEUES) or not visit.may_do(action):
-        raise QueueProblem("AccessDenied", "Your role in this account does not allow this.")
+    """Raises AccessDenied."""
+    visit.require_change(Act.MANAGE_QUEUES, action)
 
 
 def _typed_wrong(request: HttpRequest, queue: Queue, what: str) -> HttpResponse:

@@ -11,7 +11,7 @@ from django.shortcuts import render
 from api.encryption import limits as encryption_limits
 from api.encryption.selectors import keys_of as encryption_keys_of
 from api.iam.authorisation import Targets
-from api.iam.targets import encryption_key_of
+from api.iam.targets import with_attributes
 from api.people.roles import Act
 from api.queues import attributes as rules
 from api.queues import selectors
@@ -95,8 +95,8 @@ def queue_url(visit: AccountVisit, name: str, tail: str = "") -> str:
 
 
 def _require(visit: AccountVisit, operation: str, name: str, attributes: dict[str, str]) -> None:
-    """With the right to the encryption key that the attributes name. Raises AccessDenied."""
-    targets = Targets(name, encryption_key=encryption_key_of(visit.account_id, attributes))
+    """With the rights to the encryption key and the dead-letter queue that the attributes name. Raises AccessDenied."""
+    targets = with_attributes(Targets(name), visit.account_id, attributes)
     visit.rights.require(MANAGEMENT_OPERATIONS[operation], targets)
 
 

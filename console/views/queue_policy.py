@@ -7,6 +7,7 @@ import json
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from api.iam.errors import AccessDenied
 from api.people.roles import Act
 from api.queues import actions
 from api.queues import attributes as rules
@@ -33,8 +34,6 @@ def access(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse
             return told(queue_url(visit, name, "/access"), "The permissions are changed.")
         except QueueProblem as error:
             refusal = notice_of(error)
-            if error.code == "AccessDenied":
-                raise
     policy = queue.attributes.get("Policy", "")
     if "as" in fields or "policy" in fields:
         shown = editor_given(visit.account_id, {**fields, "do": fields.get("as", "")}, name)
@@ -59,7 +58,7 @@ def policy_editor(request: HttpRequest, visit: AccountVisit, name: str) -> HttpR
 
 
 def _change(visit: AccountVisit, name: str, request: HttpRequest, fields: dict[str, str]) -> None:
-    """Raises QueueProblem."""
+    """Raises QueueProblem, AccessDenied."""
     who = (visit.actor, visit.account_id, name)
     if "remove" in fields:
         require_change(visit, "sqs:RemovePermission")
@@ -72,7 +71,7 @@ def _change(visit: AccountVisit, name: str, request: HttpRequest, fields: dict[s
     else:
         require_change(visit, Act.MANAGE_QUEUES.value)
         if visit.acts_for is not None:
-            raise QueueProblem("AccessDenied", "An operator who acts as a member does not change who has access.")
+            raise AccessDenied("An operator who acts as a member does not change who has access")
         change = rules.check_change({"Policy": policy_given(fields, name)}, name)
         actions.set_queue_attributes(*who, change)
 

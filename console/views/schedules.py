@@ -27,8 +27,7 @@ def schedules(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRespo
     queue = queue_or_404(visit, name)
     refusal = None
     if request.method == "POST":
-        if not visit.may_change(Act.CHANGE_MESSAGES):
-            raise QueueProblem("AccessDenied", "Your role in this account does not allow to schedule messages.")
+        visit.require_change(Act.CHANGE_MESSAGES, to="schedule messages")
         visit.require("schedules.create")
         form = request.POST
         spec = ScheduleSpec(

@@ -36,12 +36,16 @@ class When(Enum):
     TAGS_ARE_SET = auto()
     TAGS_ARE_TAKEN_AWAY = auto()
     KEY_IS_NAMED = auto()  # the queue is given an encryption key of the account
+    DEAD_LETTERS_ARE_SENT = auto()  # the queue is given a dead-letter queue
 
 
 class Demand(NamedTuple):
+    """`instead` is an action that serves as well, unless a Deny reaches `action`."""
+
     action: str
     target: Target = Target.QUEUE
     when: When = When.ALWAYS
+    instead: str = ""
 
 
 class Action(NamedTuple):
@@ -92,6 +96,7 @@ _PENSTOCK = (
     "DeleteKeyPolicy",
     "DeletePolicy",
     "DeleteSchedule",
+    "DeleteWebhook",
     "DetachPolicy",
     "DisableEncryptionKey",
     "EnableEncryptionKey",
@@ -119,6 +124,7 @@ _PENSTOCK = (
     "ListPolicies",
     "ListScheduledMessages",
     "ListSchedules",
+    "ListWebhooks",
     "ManageMembers",
     "ManageOwners",
     "MuteAlarm",
@@ -128,6 +134,7 @@ _PENSTOCK = (
     "PeekMessages",
     "PutAlarm",
     "PutKeyPolicy",
+    "PutWebhook",
     "ReleaseParkedGroups",
     "RemoveMessage",
     "RequestQuota",
@@ -139,8 +146,10 @@ _PENSTOCK = (
     "ResumeSchedule",
     "RotateEncryptionKey",
     "RotateKey",
+    "RotateWebhook",
     "ScheduleEncryptionKeyDeletion",
     "SimulatePolicy",
+    "TestWebhook",
     "UpdateAccount",
     "UpdateEncryptionKey",
     "UpdateGroup",
@@ -194,7 +203,11 @@ _LIST_MOVES = (_sqs("ListMessageMoveTasks"), _READ_QUEUE)
 _CANCEL_MOVE = (_sqs("CancelMessageMoveTask"), _RECEIVE, _DELETE, _READ_QUEUE)
 _MOVE = (_START_MOVE, _RECEIVE, _DELETE, _READ_QUEUE, _sqs("SendMessage", Target.DESTINATION))
 _USE_KEY = Demand(f"{OWN}:UseEncryptionKey", Target.ENCRYPTION_KEY, When.KEY_IS_NAMED)
-_CREATE = (_sqs("CreateQueue"), _sqs("TagQueue", when=When.TAGS_ARE_SET), _USE_KEY)
+# Bodies of dead letters are chosen by who sends to the source. Who may change the target may let itself send to it.
+_SEND_DEAD_LETTERS = Demand(
+    "sqs:SendMessage", Target.DEAD_LETTER_QUEUE, When.DEAD_LETTERS_ARE_SENT, instead="sqs:SetQueueAttributes"
+)
+_CREATE = (_sqs("CreateQueue"), _sqs("TagQueue", when=When.TAGS_ARE_SET), _USE_KEY, _SEND_DEAD_LETTERS)
 
 # SQS calls, by their names.
 SQS_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
@@ -207,7 +220,7 @@ SQS_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "DeleteMessageBatch": (_DELETE,),
     "ChangeMessageVisibilityBatch": (_VISIBILITY,),
     "CreateQueue": _CREATE,
-    "SetQueueAttributes": (_CHANGE_QUEUE, _USE_KEY),
+    "SetQueueAttributes": (_CHANGE_QUEUE, _USE_KEY, _SEND_DEAD_LETTERS),
     "ListQueues": (_sqs("ListQueues", Target.ALL_QUEUES),),
     "StartMessageMoveTask": _MOVE,
     "CancelMessageMoveTask": _CANCEL_MOVE,
@@ -245,6 +258,7 @@ MANAGEMENT_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
         _sqs("TagQueue", when=When.TAGS_ARE_SET),
         _sqs("UntagQueue", when=When.TAGS_ARE_TAKEN_AWAY),
         _USE_KEY,
+        _SEND_DEAD_LETTERS,
     ),
     "queues.delete": (_sqs("DeleteQueue"),),
     "deleted_queues.list": _own("ListDeletedQueues", target=Target.ALL_QUEUES),
@@ -282,6 +296,13 @@ MANAGEMENT_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "alarms.put": _own("PutAlarm", target=Target.ACCOUNT),
     "alarms.mute": _own("MuteAlarm", target=Target.ACCOUNT),
     "alarms.delete": _own("DeleteAlarm", target=Target.ACCOUNT),
+    "webhooks.list": _own("ListWebhooks", target=Target.ACCOUNT),
+    "webhooks.get": _own("ListWebhooks", target=Target.ACCOUNT),
+    "webhooks.deliveries": _own("ListWebhooks", target=Target.ACCOUNT),
+    "webhooks.put": _own("PutWebhook", target=Target.ACCOUNT),
+    "webhooks.rotate": _own("RotateWebhook", target=Target.ACCOUNT),
+    "webhooks.test": _own("TestWebhook", target=Target.ACCOUNT),
+    "webhooks.delete": _own("DeleteWebhook", target=Target.ACCOUNT),
     "metrics.list": _own("ListMetrics", target=Target.ACCOUNT),
     "metrics.data": _own("GetMetricData", target=Target.ACCOUNT),
     "metrics.scrape": _own("GetMetricData", target=Target.ACCOUNT),

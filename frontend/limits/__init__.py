@@ -182,6 +182,9 @@ DATA_KEYS_COUNTED_MAX = 100_000
 REFUSED_CALLS_HELD_MAX = 20_000
 REFUSED_CALLS_PER_ACCOUNT_MAX = 200
 REFUSED_CALLS_TOLD_MAX = 1_000
+# A refusal about a queue of another account is told after so long, or a multiple of it: how long it took to find out
+# tells nothing. Many times what a look-up takes.
+REFUSAL_STEP_S = 0.05
 # What the audit trail keeps of a resource and of an address.
 REFUSED_RESOURCE_CHARS_MAX = 200
 SOURCE_CHARS_MAX = 45

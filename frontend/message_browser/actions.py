@@ -76,6 +76,7 @@ async def dead_letter_one(request: BrowserRequest, token_text: str, reason: str)
         raise invalid("A reason must be given.")
     reason = check_reason(reason)
     held = await _find(request, "browser_dead_letter", token_text)
+    require_sending(request.services, request.caller)
     target = await _dead_letter_queue(request, held.queue)
     await _note(request, "message.dead_letter", held, reason=reason, target=target.record.name)
     message, partition = held.message, held.seen.partition

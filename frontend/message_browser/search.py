@@ -67,7 +67,7 @@ async def look(
             await scan.run()
         except StorageError as error:
             raise await explain_storage_error(services, queue, error) from None
-    pay_later(services, caller, address, len(scan.found), scan.size_bytes)
+    pay_later(services, caller, address, scan.read, scan.read_bytes)
     cursor = None
     if scan.position is not None:
         cursor = services.message_tokens.cursor(queue.owner, SearchCursor(*scan.position, scan.scanned), key)
@@ -95,6 +95,8 @@ class _Scan:
         self._search = search
         self._now_ms = int(services.now_s() * 1000)
         self.size_bytes = 0
+        # What it costs: all that storage gave, and that was opened, found or not.
+        self.read = self.read_bytes = 0
         self.position: tuple[int, int] | None = (start.partition, start.offset)
         self.scanned = start.scanned
         self._scanned_before = start.scanned
@@ -115,6 +117,8 @@ class _Scan:
             count = left if self._search.filter.wants_all else BROWSER_PAGE_MESSAGES_MAX
             with self._services.storage_calls:
                 reply = await self._services.storage.browse(partition, offset, count, self._search.filter.state_bits)
+            self.read += len(reply.messages)
+            self.read_bytes += sum(len(message.body) for message in reply.messages)
             await self._take(partition, reply)
             if loop.time() >= ends_s:
                 return

@@ -7,13 +7,14 @@ bytes.
     queue of the caller's account    a key without policies: allowed, but for what the policy of the queue denies;
                                      a key with policies: what they or the policy of the queue allow, and none denies
     queue of another account         allowed where the policy of that queue allows it, and those of the key do; a
-                                     caller that is not hears the same of a queue that does not exist
+                                     caller that is not hears the same, as late, of a queue that does not exist
 
 An operation is a line of the tables in authz/actions.py: all that it asks for on the queue is asked here.
 """
 
 from __future__ import annotations
 
+import asyncio
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,9 +31,9 @@ from frontend.authz import (
 from frontend.authz.actions import QUEUE_ACTIONS, Target, resource_arn
 from frontend.authz.request_context import NO_TAGS, Tags, root_caller
 from frontend.errors import RequestError, Throttled
-from frontend.limits import KEY_DECISIONS_KEPT_MAX
+from frontend.limits import KEY_DECISIONS_KEPT_MAX, REFUSAL_STEP_S
 from frontend.limits.quota_tree import PAYLOAD_QUOTA, QuotaRefusal
-from frontend.metering.request_counts import NO_KEY, NO_QUEUE, REQUESTS, THROTTLED
+from frontend.metering.request_counts import ERRORS, NO_KEY, NO_QUEUE, REQUESTS, THROTTLED
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
 from frontend.refused_calls import RefusedCall
@@ -84,6 +85,23 @@ def count_request(services: FrontendServices, caller: Principal, queue: Resolved
     services.request_counts.count(record.account_id, record.queue_uuid, key, counter)
 
 
+def count_failure(services: FrontendServices, caller: Principal, address: Address, error: Exception) -> None:
+    """A request about this queue that did not succeed, in the series of the queue if it is the caller's account's own.
+    `pay` has counted what a quota refused."""
+    if isinstance(error, Throttled) or caller.account_id != address.account_id:
+        return
+    is_throttled = isinstance(error, RequestError) and error.code == "RequestThrottled"
+    _count_refused(services, caller, address, THROTTLED if is_throttled else ERRORS)
+
+
+def _count_refused(services: FrontendServices, caller: Principal, address: Address, counter: int) -> None:
+    """For the caller's own queue where it is at hand: a refusal looks nothing up."""
+    account_id, queue_uuid = caller.account_id, NO_QUEUE
+    if address.account_id == account_id:
+        queue_uuid = services.queues.uuid_at_hand(address) or NO_QUEUE
+    services.request_counts.count(account_id, queue_uuid, caller.access_key_id, counter)
+
+
 def authorise(
     services: FrontendServices,
     caller: Principal,
@@ -115,23 +133,64 @@ async def find_authorised(
     sent_tags: SentTags = NO_SENT_TAGS,
 ) -> ResolvedQueue:
     """A queue of any account. Raises RequestError."""
-    is_own = caller.account_id == address.account_id
+    if caller.account_id != address.account_id:
+        return await _find_of_another(services, caller, operation, address, sent_tags)
     try:
         queue = await services.queues.find(address)
     except RequestError as error:
-        if error.code != "QueueDoesNotExist":
-            raise
-        if is_own and caller.rights is None:
-            raise
-        _require_allowed(services, caller, operation, address, None, sent_tags)
-        if not is_own:
-            raise AssertionError("no policy opens what does not exist") from None
+        if error.code == "QueueDoesNotExist" and caller.rights is not None:
+            _require_allowed(services, caller, operation, address, None, sent_tags)
         raise
-    if not is_own or caller.rights is not None or queue.policy is not NO_POLICY:
+    if caller.rights is not None or queue.policy is not NO_POLICY:
         _require_allowed(services, caller, operation, address, queue, sent_tags)
     if queue.encryption is not None and operation in _NEEDS_ENCRYPTION_KEY:
         queue.encryption.require(caller.account_id)
     return queue
+
+
+async def _find_of_another(
+    services: FrontendServices, caller: Principal, operation: str, address: Address, sent_tags: SentTags
+) -> ResolvedQueue:
+    """A queue of another account. Raises RequestError, with the same steps and as late whether there is no such queue,
+    one that is at hand, or one that is not: each refusal has waited for one look-up, and for `refusal_time_s`."""
+    began_s = asyncio.get_running_loop().time()
+    is_at_hand = True
+    try:
+        try:
+            queue = services.queues.cached(address)
+            if queue is None:
+                is_at_hand = False
+                queue = await services.queues.look_up(caller.account_id, address)
+        except RequestError as error:
+            if error.code != "QueueDoesNotExist":
+                raise
+            queue = None
+        _require_allowed(services, caller, operation, address, queue, sent_tags)
+    except RequestError:
+        await _delay_refusal(services, caller, address, began_s, is_at_hand)
+        raise
+    assert queue is not None, "no policy opens what does not exist"
+    if queue.encryption is not None and operation in _NEEDS_ENCRYPTION_KEY:
+        queue.encryption.require(caller.account_id)
+    return queue
+
+
+async def _delay_refusal(
+    services: FrontendServices, caller: Principal, address: Address, began_s: float, is_at_hand: bool
+) -> None:
+    """Raises RequestError where a look-up would."""
+    loop = asyncio.get_running_loop()
+    try:
+        if is_at_hand:
+            await services.queues.repeat_look_up(caller.account_id, address)
+    finally:
+        await asyncio.sleep(refusal_time_s(began_s, loop.time()) - loop.time())
+
+
+def refusal_time_s(began_s: float, now_s: float) -> float:
+    """When a refusal is told: after so many whole steps as the work took, one at least."""
+    steps = int((now_s - began_s) / REFUSAL_STEP_S) + 1
+    return began_s + steps * REFUSAL_STEP_S
 
 
 async def also(services: FrontendServices, caller: Principal, operation: str, address: Address) -> ResolvedQueue:
@@ -182,7 +241,7 @@ def pay(
         is_send,
     )
     if refusal is not None:
-        services.request_counts.count(account_id, NO_QUEUE, caller.access_key_id, THROTTLED)
+        _count_refused(services, caller, address, THROTTLED)
         raise _refused(services, refusal)
 
 

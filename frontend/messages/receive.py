@@ -82,7 +82,8 @@ async def receive_messages(
         queue = await _confirm(services, caller, address, leases)
     # A receive that is repeated gives the same handles: they cannot say when.
     received_s = 0 if options.attempt else int(services.now_s())
-    messages = [message for message in await open_leases(services, queue, leases, received_s) if message is not None]
+    opened = await open_leases(services, caller, queue, leases, received_s)
+    messages = [message for message in opened if message is not None]
     if not leases:
         count_request(services, caller, queue, EMPTY_RECEIVES)
     else:
@@ -140,6 +141,7 @@ async def lease(
 
 async def open_leases(
     services: FrontendServices,
+    caller: Principal,
     queue: ResolvedQueue,
     leases: Sequence[Lease],
     received_s: int = 0,
@@ -176,7 +178,7 @@ async def open_leases(
                 unusable.append(found)
         except KeyUnusable as error:
             unusable.append(found)
-            refusal = error.refusal
+            refusal = error.refusal_for(caller.account_id)
             if group is not None:
                 held_back.add(group)
         except (EnvelopeError, RecordError) as error:

@@ -248,8 +248,6 @@ def _seal(services: FrontendServices, caller: Principal, queue: ResolvedQueue, p
     keys = [usage_key(_CLIENT, one.draft.size_bytes) for one in part.messages]
     contents = [(one.draft.content, size_field(key)) for one, key in zip(part.messages, keys, strict=True)]
     sealing_key = queue.sealing_key(services.now_s(), len(contents))
-    if not sealing_key.encryption_version:
-        services.queues.data_key_uses.note(queue.record.queue_uuid, sealing_key.version, len(contents))
     sealed = seal_all(sealing_key, caller.access_key_id.encode(), contents)
     for one, key, (message_id, envelope) in zip(part.messages, keys, sealed, strict=True):
         draft = one.draft

@@ -203,6 +203,14 @@ class MetadataClient:
         ask = partial(self._ask_queue, key, fresh=True)
         return await asyncio.create_task(self._fill(self._queues, key, account_id, ask), name="metadata-refresh")
 
+    async def look_up_queue(self, asker: str, account_id: str, name: str) -> QueueRecord | None:
+        key = (account_id, name)
+        ask = partial(self._ask_queue, key, fresh=False, confirmed=True)
+        return await asyncio.create_task(self._fill(self._queues, key, asker, ask), name="metadata-look-up")
+
+    async def repeat_look_up(self, asker: str, account_id: str, name: str) -> None:
+        await asyncio.create_task(self._ask_in_turn(asker, (account_id, name)), name="metadata-look-up")
+
     async def report_use(self, report: UseReport) -> UseShares:
         """Raises MetadataUnavailable."""
         reply = await self._live().ask(MetadataOpcode.REPORT_USE, report)
@@ -259,13 +267,25 @@ class MetadataClient:
                 return record
         raise MetadataUnavailable("the record changes, or the connection breaks, faster than it can be read")
 
+    async def _ask_in_turn(self, share: str, key: tuple[str, str]) -> None:
+        async with self._shares.turn(share):
+            for _ in range(METADATA_FILL_ATTEMPTS_MAX):
+                await self._wait_connected()
+                try:
+                    await self._ask_queue(key, fresh=False, confirmed=True)
+                except ConnectionLost:
+                    await asyncio.sleep(METADATA_BACKOFF_MS_MIN / 1000)
+                    continue
+                return
+        raise MetadataUnavailable("the connection breaks faster than a record can be read")
+
     async def _ask_key(self, access_key_id: str) -> KeyRecord | None:
         reply = await self._live().ask(MetadataOpcode.GET_KEY, GetKey(access_key_id))
         assert isinstance(reply, KeyReply)
         return reply.record
 
-    async def _ask_queue(self, key: tuple[str, str], fresh: bool) -> QueueRecord | None:
-        reply = await self._live().ask(MetadataOpcode.GET_QUEUE, GetQueue(key[0], key[1], fresh))
+    async def _ask_queue(self, key: tuple[str, str], fresh: bool, confirmed: bool = False) -> QueueRecord | None:
+        reply = await self._live().ask(MetadataOpcode.GET_QUEUE, GetQueue(key[0], key[1], fresh, confirmed))
         assert isinstance(reply, QueueReply)
         return reply.record
 

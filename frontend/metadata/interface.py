@@ -48,10 +48,17 @@ class MetadataService(Protocol):
     async def get_account(self, account_id: str) -> AccountRecord | None: ...
 
     async def get_encryption_key(self, account_id: str, key_id: str) -> EncryptionKeyRecord | None:
-        """`account_id` is that of the queue which names it."""
+        """`account_id`: in whose share of the look-ups it counts."""
 
     async def refresh_encryption_key(self, account_id: str, key_id: str) -> EncryptionKeyRecord | None:
         """As the database has it, past every cache."""
 
     async def refresh_queue(self, account_id: str, name: str) -> QueueRecord | None:
         """As the database has it, past every cache; the answer takes the place of what the cache held."""
+
+    async def look_up_queue(self, asker: str, account_id: str, name: str) -> QueueRecord | None:
+        """As `get_queue`, past the cache, for a caller of the account `asker`: counts in its share of the look-ups, and
+        takes as long whether there is such a queue or not."""
+
+    async def repeat_look_up(self, asker: str, account_id: str, name: str) -> None:
+        """What `look_up_queue` asks and waits for, of a queue that is at hand: the cache stays as it is."""

@@ -35,9 +35,12 @@ class GetKey(Message, frozen=True):
 
 
 class GetQueue(Message, frozen=True):
+    """`confirmed`: a record that is held is answered as late as an absence, which is looked into first."""
+
     account_id: str
     name: str
     fresh: bool = False
+    confirmed: bool = False
 
 
 class GetAccount(Message, frozen=True):

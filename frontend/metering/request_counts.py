@@ -1,4 +1,5 @@
-"""Requests and empty receives of each account, queue and key in an hour: counted here, told by `usage_reports.py`.
+"""Requests, empty receives, throttled and failed requests of each account, queue and key in an hour: counted here, told
+by `usage_reports.py`.
 
 Figures are those of the hour so far, so what is told twice is the same record, and the greatest counts. Bounded: where
 there is no room for a queue or key more, its requests count for the account alone, and where there is none for that
@@ -17,18 +18,19 @@ NO_QUEUE = bytes(16)
 NO_KEY = ""
 # (account, queue, access key)
 RowKey = tuple[str, bytes, str]
-REQUESTS, EMPTY_RECEIVES, THROTTLED, CHANGED = range(4)
+REQUESTS, EMPTY_RECEIVES, THROTTLED, ERRORS, CHANGED = range(5)
+Counters = tuple[int, int, int, int]
 
 
 class CountedRow(NamedTuple):
-    """`counters`: requests, empty receives, throttled ones."""
+    """`counters`: requests, empty receives, throttled ones, those that failed or were refused for another reason."""
 
     key: RowKey
-    counters: tuple[int, int, int]
+    counters: Counters
 
 
 class CountedHour:
-    """The rows of an hour: three counters each, and whether they changed since they were told."""
+    """The rows of an hour: four counters each, and whether they changed since they were told."""
 
     __slots__ = ("hour_ms", "rows")
 
@@ -37,12 +39,12 @@ class CountedHour:
         self.rows: dict[RowKey, list[int]] = {}
 
     def untold(self) -> list[CountedRow]:
-        return [CountedRow(key, (row[0], row[1], row[2])) for key, row in self.rows.items() if row[CHANGED]]
+        return [CountedRow(key, (row[0], row[1], row[2], row[3])) for key, row in self.rows.items() if row[CHANGED]]
 
     def note_told(self, rows: Sequence[CountedRow]) -> None:
         for key, told in rows:
             row = self.rows[key]
-            row[CHANGED] = (row[0], row[1], row[2]) != told
+            row[CHANGED] = (row[0], row[1], row[2], row[3]) != told
 
 
 class RequestCounts:
@@ -84,4 +86,4 @@ class RequestCounts:
             if key not in rows and len(rows) >= 2 * REQUEST_ROWS_MAX:
                 self._count_dropped(1)
                 return None
-        return rows.setdefault(key, [0, 0, 0, 0])
+        return rows.setdefault(key, [0, 0, 0, 0, 0])

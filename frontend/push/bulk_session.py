@@ -193,7 +193,7 @@ class BulkSession(Deliveries[int]):
             return await self._queue("SendMessage")
 
     async def _open(self, queue: ResolvedQueue, leases: Sequence[Lease]) -> list[tuple[int, Lease, Received]]:
-        opened = await open_leases(self._services, queue, leases, with_receipts=False)
+        opened = await open_leases(self._services, self._caller, queue, leases, with_receipts=False)
         found = [(lease, message) for lease, message in zip(leases, opened, strict=True) if message is not None]
         first = self._delivered + 1
         self._delivered += len(found)

@@ -35,7 +35,13 @@ from frontend.push.closing import CLOSE_LATE, CLOSE_RESTART, CLOSE_TRY_LATER, ST
 _BULK_REQUEST = re.compile(rb"GET /v1/queues/[A-Za-z0-9_.-]{1,%d}/bulk[ ?]" % QUEUE_NAME_CHARS_MAX)
 # In the state of the scope: who is accountable for the frames, as soon as the application knows.
 HOLDER = "frames_holder"
+# Of a frame to be sent: asked once the client can take it, up to the time of a ping after it was given.
+STILL = "still"
 _log = structlog.get_logger("frontend.push")
+
+
+class FrameExpired(Exception):
+    """The client was slow, and what the frame says may not be shown any more: nothing of it was sent."""
 
 
 class BoundedSocketProtocol(WebSocketsSansIOProtocol):
@@ -159,6 +165,11 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
         return message
 
     async def send(self, message: Any) -> None:
+        still = message.get(STILL)
+        if still is not None:
+            await self.writable.wait()
+            if not still():
+                raise FrameExpired
         await super().send(message)
         if self._late_bytes is not None and message["type"] == "websocket.close":
             self._end_writing()  # what the client answers is thrown away

@@ -81,7 +81,7 @@ class Subscription(Deliveries[str]):
         return await self._queue()
 
     async def _open(self, queue: ResolvedQueue, leases: Sequence[Lease]) -> list[tuple[str, Lease, Received]]:
-        found = zip(leases, await open_leases(self._services, queue, leases), strict=True)
+        found = zip(leases, await open_leases(self._services, self._caller, queue, leases), strict=True)
         return [(message.receipt_handle, lease, message) for lease, message in found if message is not None]
 
     async def _send_messages(self, messages: Sequence[tuple[str, Lease, Received]]) -> None:

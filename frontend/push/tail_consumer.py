@@ -5,6 +5,7 @@ The ticket comes in the first frame, never in the URL. A page of the console alo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from frontend.authn.principal import Principal
@@ -17,6 +18,7 @@ from frontend.push.closing import (
     CLOSE_UNAUTHENTICATED,
     close_code_of,
 )
+from frontend.push.connection import STILL
 from frontend.push.frames import FrameRefused
 from frontend.push.socket_consumer import SocketConsumer
 from frontend.push.tail_frames import OpenFrame, PauseFrame, TailFrame, TextFrame, filter_of_text, read_tail_frame
@@ -81,7 +83,7 @@ class TailConsumer(SocketConsumer):
             is_full = error.kind.rest_status == 503
             await self._shut(CLOSE_TRY_LATER if is_full else CLOSE_OVER_LIMIT, "Too many live tails are open.")
             return
-        session = TailSession(self.services, self._rights, tail, self._say, self._shut)
+        session = TailSession(self.services, self._rights, tail, self._say, self._show, self._shut)
         session.filter = wanted
         await session.start()
         self._session = session
@@ -101,3 +103,8 @@ class TailConsumer(SocketConsumer):
     async def _say(self, text: str) -> None:
         if not self._closed:
             await self.send(text_data=text)
+
+    async def _show(self, text: str, still: Callable[[], bool]) -> None:
+        """Raises FrameExpired."""
+        if not self._closed:
+            await self.base_send({"type": "websocket.send", "text": text, STILL: still})

@@ -35,6 +35,7 @@ from frontend.message_browser.view import BrowsedView
 from frontend.messages.admission import also, count_request, pay, pay_later
 from frontend.messages.storage_errors import explain_storage_error
 from frontend.push.closing import CLOSE_FORBIDDEN, CLOSE_INTERNAL, CLOSE_TRY_LATER, CLOSE_UNAUTHENTICATED, close_code_of
+from frontend.push.connection import FrameExpired
 from frontend.push.tail_frames import LIVE, held_frame, tail_messages
 from frontend.push.tail_positions import TailPositions
 from frontend.push.tail_rights import OpenedTail, TailRights
@@ -58,6 +59,8 @@ _RIGHT_GONE = (CLOSE_FORBIDDEN, "The right to read messages of this queue is gon
 _TRANSIENT = (429, 503)
 
 CloseTail = Callable[[int, str], Awaitable[None]]
+# A frame, and whether it may still be shown when the client can take it. Raises FrameExpired.
+ShowFrame = Callable[[str, Callable[[], bool]], Awaitable[None]]
 
 
 class _Glance(NamedTuple):
@@ -76,6 +79,7 @@ class TailSession:
         rights: TailRights,
         tail: OpenedTail,
         say: Callable[[str], Awaitable[None]],
+        show: ShowFrame,
         close: CloseTail,
     ) -> None:
         self._services = services
@@ -83,6 +87,7 @@ class TailSession:
         self._tail = tail
         self._address = Address(tail.caller.account_id, tail.queue)
         self._say = say
+        self._show_frame = show
         self._close = close
         self.filter: MessageFilter = EVERYTHING
         self._goes = asyncio.Event()
@@ -191,15 +196,22 @@ class TailSession:
         count = len(seen) if wanted.reads_content else len(found)
         passed = self._positions.take_passed()
         self._idle_looks = 0 if found else self._idle_looks + 1
-        # What was looked at under a fresh right may have taken long to open.
-        while not self._rights.is_fresh(self._tail):
-            await self._hold("The right to look is being confirmed.")
-            await asyncio.sleep(TAIL_LOOK_S)
-        if self._held:
-            self._held = ""
-            await self._say(LIVE)
-        if count or passed:
-            await self._say(tail_messages(seen[-TAIL_SHOWN_MAX:], count, passed))
+        await self._tell(tail_messages(seen[-TAIL_SHOWN_MAX:], count, passed) if count or passed else "")
+
+    async def _tell(self, frame: str) -> None:
+        """Under a fresh right: what was looked at may have taken long to open, and its reader may be slow."""
+        while True:
+            while not self._rights.is_fresh(self._tail):
+                await self._hold("The right to look is being confirmed.")
+                await asyncio.sleep(TAIL_LOOK_S)
+            if self._held:
+                self._held = ""
+                await self._say(LIVE)
+            if not frame:
+                return
+            with contextlib.suppress(FrameExpired):
+                await self._show_frame(frame, lambda: self._rights.is_fresh(self._tail))
+                return
 
     async def _open(
         self, queue: ResolvedQueue, messages: list[tuple[int, BrowsedMessage]], wanted: MessageFilter

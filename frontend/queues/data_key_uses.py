@@ -1,7 +1,9 @@
 """How many messages were sealed under data keys, until the control plane is told (frontend/key_uses.py).
 
 It replaces a data key long before so many messages were sealed that two random nonces may be the same. So small counts
-can wait, and those of a process that is killed may be lost.
+can wait, and those of a process that is killed may be lost. Workers count in the same way (workers/sealing.py).
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations

@@ -37,11 +37,16 @@ _MANAGED_ARN_END = ":" + MANAGED_KEY
 
 
 class KeyUnusable(EnvelopeError):
-    """A message under a key that is there, and may not be used now. `refusal` is for its receiver."""
+    """A message under a key that is there, and may not be used now."""
 
-    def __init__(self, refusal: RequestError) -> None:
+    def __init__(self, refusal: RequestError, key: EncryptionKeyRecord) -> None:
         super().__init__(refusal.message)
-        self.refusal = refusal
+        self._refusal = refusal
+        self._key = key
+
+    def refusal_for(self, account_id: str) -> RequestError:
+        """What a receiver of this account is told: id and state only of a key that it may use."""
+        return self._refusal if _may_use(self._key, account_id) else _not_shared()
 
 
 class QueueEncryption:
@@ -74,11 +79,9 @@ class QueueEncryption:
         key = self.current
         if not self.is_needed:
             return
-        if key is not None and account_id != key.account_id and account_id not in key.shared_accounts:
+        if key is not None and not _may_use(key, account_id):
             # First: the state of the key is not told to a caller that may not use it.
-            raise RequestError(
-                "KmsAccessDenied", "The encryption key of the queue is not shared with the account that asks."
-            )
+            raise _not_shared()
         refusal = _refusal_of(key)
         if refusal is not None:
             raise refusal
@@ -103,7 +106,7 @@ class QueueEncryption:
         key, version_wrapped = found
         refusal = _refusal_of(key)
         if refusal is not None:
-            raise KeyUnusable(refusal)
+            raise KeyUnusable(refusal, key)
         kept = self._kept.get((owner_uuid, names))
         if kept is None:
             kept = self._derive(names, key, version_wrapped, owner_uuid, wrapped)
@@ -141,6 +144,14 @@ def encryption_of(
 def names_customer_key(named: str) -> bool:
     """Of a KmsMasterKeyId: does it name a key that the customer made?"""
     return bool(named) and named != MANAGED_KEY and not named.endswith(_MANAGED_ARN_END)
+
+
+def _may_use(key: EncryptionKeyRecord, account_id: str) -> bool:
+    return account_id == key.account_id or account_id in key.shared_accounts
+
+
+def _not_shared() -> RequestError:
+    return RequestError("KmsAccessDenied", "The encryption key of the queue is not shared with the account that asks.")
 
 
 def _refusal_of(key: EncryptionKeyRecord | None) -> RequestError | None:

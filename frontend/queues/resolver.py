@@ -59,6 +59,7 @@ class ResolvedQueue:
     """One queue as the message path sees it."""
 
     __slots__ = (
+        "_data_key_uses",
         "_granted",
         "_keyring",
         "_keys",
@@ -86,8 +87,10 @@ class ResolvedQueue:
         keyring: Keyring,
         encryption_keys: Sequence[EncryptionKeyRecord | None] = (),
         uses: EncryptionKeyUses | None = None,
+        data_key_uses: DataKeyUses | None = None,
     ) -> None:
-        """`encryption_keys` are those that the record names, in its order; None is one that does not exist."""
+        """`encryption_keys` are those that the record names, in its order; None is one that does not exist. What is
+        sealed is counted by `uses` and `data_key_uses`."""
         assert record.partitions and record.data_keys
         attributes = record.attributes
         self.record = record
@@ -118,6 +121,7 @@ class ResolvedQueue:
         self.owner = receipt_owner(record.account_id, record.queue_uuid)
         self.rate_name = f"{record.account_id}/{record.name}"
         self._keyring = keyring
+        self._data_key_uses = data_key_uses
         self._keys: dict[int, DataKey] = {}
         self._granted: dict[KeyNames, list[GrantedKey]] = {}
         # (data key version, encryption key version) without a key when this view was read past every cache. A change
@@ -154,6 +158,8 @@ class ResolvedQueue:
         encryption = self.encryption
         names = None if encryption is None else encryption.sealing_names(self._sealing_key.version, now_s)
         if encryption is None or names is None:
+            if self._data_key_uses is not None:
+                self._data_key_uses.note(self.record.queue_uuid, self._sealing_key.version, messages)
             return self._sealing_key
         key = encryption.key_of(names, self.record.queue_uuid, self.record.data_keys[-1].wrapped)
         assert key is not None, "the current encryption key has versions"
@@ -242,6 +248,11 @@ class QueueResolver:
             keys.append(key)
         return self._resolve(address, record, keys)
 
+    def uuid_at_hand(self, address: Address) -> bytes | None:
+        """Of a queue that was used lately."""
+        queue = self._resolved.get(address)
+        return None if queue is None else queue.record.queue_uuid
+
     async def find(self, address: Address) -> ResolvedQueue:
         """Raises RequestError: QueueDoesNotExist, or 503 where nobody can tell."""
         queue = self.cached(address)
@@ -249,7 +260,23 @@ class QueueResolver:
             return queue
         try:
             record = await self._metadata.get_queue(address.account_id, address.name)
-            return self._resolve(address, record, await self._keys_of(record))
+            return self._resolve(address, record, await self._keys_of(record, address.account_id))
+        except MetadataUnavailable:
+            raise unavailable("Queues cannot be looked up at the moment.") from None
+
+    async def look_up(self, asker: str, address: Address) -> ResolvedQueue:
+        """What `cached` does not tell, for a caller of the account `asker`: counts in that account's share of the
+        look-ups. Raises RequestError."""
+        try:
+            record = await self._metadata.look_up_queue(asker, address.account_id, address.name)
+            return self._resolve(address, record, await self._keys_of(record, asker))
+        except MetadataUnavailable:
+            raise unavailable("Queues cannot be looked up at the moment.") from None
+
+    async def repeat_look_up(self, asker: str, address: Address) -> None:
+        """Waits for what `look_up` waits for. Raises RequestError."""
+        try:
+            await self._metadata.repeat_look_up(asker, address.account_id, address.name)
         except MetadataUnavailable:
             raise unavailable("Queues cannot be looked up at the moment.") from None
 
@@ -257,15 +284,17 @@ class QueueResolver:
         """As `find`, past every cache."""
         try:
             record = await self._metadata.refresh_queue(address.account_id, address.name)
-            return self._resolve(address, record, await self._keys_of(record, fresh=True))
+            return self._resolve(address, record, await self._keys_of(record, address.account_id, fresh=True))
         except MetadataUnavailable:
             raise unavailable("Queues cannot be looked up at the moment.") from None
 
-    async def _keys_of(self, record: QueueRecord | None, fresh: bool = False) -> Sequence[EncryptionKeyRecord | None]:
+    async def _keys_of(
+        self, record: QueueRecord | None, asker: str, fresh: bool = False
+    ) -> Sequence[EncryptionKeyRecord | None]:
         if record is None or not record.encryption_keys:
             return ()
         look_up = self._metadata.refresh_encryption_key if fresh else self._metadata.get_encryption_key
-        return [await look_up(record.account_id, key_id) for key_id in record.encryption_keys]
+        return [await look_up(asker, key_id) for key_id in record.encryption_keys]
 
     def _resolve(
         self, address: Address, record: QueueRecord | None, keys: Sequence[EncryptionKeyRecord | None] = ()
@@ -277,7 +306,7 @@ class QueueResolver:
         if queue is None or queue.record is not record or not _are_same(queue.encryption_keys, keys):
             if queue is None and len(self._resolved) >= QUEUES_RESOLVED_MAX:
                 del self._resolved[next(iter(self._resolved))]
-            queue = self._resolved[address] = ResolvedQueue(record, self._keyring, keys, self.uses)
+            queue = self._resolved[address] = ResolvedQueue(record, self._keyring, keys, self.uses, self.data_key_uses)
         return queue
 
 

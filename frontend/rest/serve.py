@@ -11,10 +11,11 @@ import msgspec
 import structlog
 
 from frontend.authn.principal import Principal
+from frontend.away_page import away_page, wants_page
 from frontend.errors import MethodNotAllowed, RequestError, throttled, unavailable
 from frontend.http import Disconnected, HttpResponse, Request, Send, answer, network_of
 from frontend.limits import PATH_BYTES_MAX, QUERY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, REFUSED_CHARS_SHOWN_MAX
-from frontend.messages.admission import throttle_account
+from frontend.messages.admission import count_failure, throttle_account
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.parameters import shortened
 from frontend.queues.names import Address, check_queue_name
@@ -116,7 +117,13 @@ async def _answer_route(services: FrontendServices, request: Request, route: Rou
     form = form_of_body(request.headers)
     said = JSON if route.decode_msgpack is None else form_of_answer(request.headers, form)
     call = RestCall(services, request, caller, Address(caller.account_id, queue_name), said.encode)
-    body = await route.run(call, _decode(route, request, form))
+    try:
+        body = await route.run(call, _decode(route, request, form))
+    except Disconnected:
+        raise
+    except Exception as error:
+        count_failure(services, caller, call.address, error)
+        raise
     headers = (
         (b"content-type", said.content_type),
         (b"x-request-id", request.request_id.encode()),
@@ -249,7 +256,8 @@ class _Began:
         """Say no; or, where something was said already, break off so that the client sees the answer is not whole."""
         if self._started:
             raise AnswerBrokenOff(error.code)
-        await answer(self._send, *problem_of(request, error))
+        said = away_page(request, error) if wants_page(request, error) else problem_of(request, error)
+        await answer(self._send, *said)
 
 
 class AnswerBrokenOff(Exception):

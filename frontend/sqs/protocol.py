@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import structlog
 
+from frontend.authn.principal import Principal
 from frontend.errors import MethodNotAllowed, RequestError, invalid, unavailable
 from frontend.http import CLOSE_CONNECTION, Disconnected, HttpResponse, Request
 from frontend.limits import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX, SLOW_REQUEST_MS
+from frontend.messages.admission import count_failure
 from frontend.metadata.interface import MetadataUnavailable
+from frontend.queues.names import Address
 from frontend.sqs.actions import ACTIONS, SqsAction
 from frontend.sqs.call import SqsCall
 from frontend.sqs.query_answer import answer_query, refuse_query
 from frontend.sqs.query_form import find_query_action, is_query, read_form, read_request
-from frontend.sqs.queue_url import make_queue_url, read_queue_path
+from frontend.sqs.queue_url import make_queue_url, read_queue_path, read_queue_url
 from frontend.strict_json import TooManyValues, check_values, repeated_member
 
 if TYPE_CHECKING:
@@ -39,6 +42,14 @@ _CAPITAL_MESSAGE = frozenset(("AccessDeniedException",))
 _DECISIVE = (b'"QueueUrl"', b'"MessageBody"', b'"Entries"')
 _UNKNOWN = "unknown"
 
+
+class _Named(msgspec.Struct):
+    """What is looked for in a refused body."""
+
+    queue_url: str | None = msgspec.field(name="QueueUrl", default=None)
+
+
+_decode_named = msgspec.json.Decoder(_Named).decode
 _log = structlog.get_logger("frontend.sqs")
 
 
@@ -47,6 +58,7 @@ async def answer_sqs(services: FrontendServices, request: Request) -> HttpRespon
     started_s = time.perf_counter()
     action_name, outcome, refuse = _UNKNOWN, "ok", _refuse
     said: HttpResponse | None = None
+    caller: Principal | None = None
     try:
         request.read_headers()
         if is_query(request):
@@ -67,17 +79,12 @@ async def answer_sqs(services: FrontendServices, request: Request) -> HttpRespon
             said = HttpResponse(200, (_CONTENT_TYPE, (b"x-amzn-requestid", request.request_id.encode())), body)
     except Disconnected:
         outcome = "disconnected"
-    except RequestError as error:
-        outcome = error.code
-        said = refuse(request, _named_for(action_name, error))
-    except MetadataUnavailable as error:
-        outcome = "ServiceUnavailable"
-        said = refuse(request, unavailable("The service is not available. Try again.", error.retry_after_s))
-    except Exception:
-        # Our bug. The caller learns the request id and nothing else; the log has the rest.
-        outcome = "InternalFailure"
-        _log.exception("request_failed", request_id=request.request_id, action=action_name)
-        said = refuse(request, RequestError("InternalFailure", "The request could not be completed."))
+    except Exception as error:
+        refused = _refusal_of(request, action_name, error)
+        outcome = refused.code
+        said = refuse(request, _named_for(action_name, refused))
+        if caller is not None:
+            count_failure(services, caller, _address_of(request, caller), error)
     _meter(services, request, action_name, outcome, time.perf_counter() - started_s)
     return said
 
@@ -128,6 +135,25 @@ def _repeats_member(body: bytes) -> bool:
         return repeated_member(body) is not None
     except (ValueError, RecursionError):
         return True
+
+
+def _refusal_of(request: Request, action_name: str, error: Exception) -> RequestError:
+    """What a caller is told of an error. Of a bug it learns the request id and nothing else; the log has the rest."""
+    if isinstance(error, RequestError):
+        return error
+    if isinstance(error, MetadataUnavailable):
+        return unavailable("The service is not available. Try again.", error.retry_after_s)
+    _log.error("request_failed", request_id=request.request_id, action=action_name, exc_info=error)
+    return RequestError("InternalFailure", "The request could not be completed.")
+
+
+def _address_of(request: Request, caller: Principal) -> Address:
+    """The queue that a refused request names; without a name where it names none."""
+    try:
+        url = read_form(request).get("QueueUrl") if is_query(request) else _decode_named(request.body).queue_url
+        return read_queue_url(url if isinstance(url, str) else None, caller.account_id)
+    except (RequestError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return read_queue_path(request.path) or Address(caller.account_id, "")
 
 
 def _named_for(action_name: str, error: RequestError) -> RequestError:

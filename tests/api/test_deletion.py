@@ -158,6 +158,24 @@ def test_restored_queue_is_the_same_one(owner: Caller, scripted: ScriptedStorage
     assert keeping.end_due_extensions() == 0
 
 
+@pytest.mark.parametrize("days", [8, 2])
+def test_extension_of_a_restored_queue_ends_with_the_retention_that_is_set_since(
+    owner: Caller, scripted: ScriptedStorage, days: int
+) -> None:
+    queue_id = deleted(owner)
+    days_pass(1)
+    assert owner.request("POST", f"/v1/deleted-queues/{queue_id}/restoration").status_code == 200
+    days_pass(1)
+    retention = {"retention_seconds": days * 86_400}
+    assert owner.request("PATCH", "/v1/queues/orders", retention).status_code == 200
+    days_pass(days - 1.01)
+    resync()
+    assert round(scripted.configs[1].retention_ms / DAY_MS, 3) == days + 1, "a message of before may be left"
+    days_pass(0.02)
+    resync()
+    assert scripted.configs[1].retention_ms == days * DAY_MS
+
+
 def test_restored_queue_can_be_deleted_and_restored_again(owner: Caller) -> None:
     for _ in range(2):
         queue_id = deleted(owner)
@@ -324,6 +342,19 @@ def test_account_that_ends_keeps_nothing(owner: Caller) -> None:
         shred_account(OPERATOR, owner.account_id)
     assert {one.state for one in Queue.objects.all()} == {"deleted"}
     assert (QueueDataKey.objects.count(), AccessKey.objects.count()) == (0, 0)
+
+
+def test_creation_that_waited_for_the_end_of_its_account_makes_nothing(owner: Caller) -> None:
+    """The call was allowed while the account was active, and gets the row when it is closed."""
+    from api.accounts.actions import set_account_active
+    from api.queues.actions import create_queue
+    from api.queues.attributes import QueueProblem
+
+    set_account_active(OPERATOR, owner.account_id, False)
+    with pytest.raises(QueueProblem, match="not active") as caught:
+        create_queue(OPERATOR, owner.account_id, "late", {}, {})
+    assert caught.value.code == "AccessDeniedException"
+    assert not Queue.objects.filter(name="late").exists()
 
 
 def test_kept_queue_is_not_moved_by_the_lifecycle(owner: Caller, scripted: ScriptedStorage) -> None:

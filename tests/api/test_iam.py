@@ -263,6 +263,18 @@ def test_rotation_gives_a_key_that_expires_no_longer_span(caller: Caller) -> Non
     assert made.expires_at == ends, "the grace period makes it no longer"
 
 
+def test_key_that_is_rotated_again_within_its_grace_passes_its_own_span_on(caller: Caller) -> None:
+    lasting = keys.make_key(OPERATOR, caller.account_id, keys.KeySpec("lasting")).key
+    ends = timezone.now() + timedelta(days=30)
+    ending = keys.make_key(OPERATOR, caller.account_id, keys.KeySpec("ending", ends)).key
+    for _ in range(3):
+        assert keys.rotate_key(OPERATOR, caller.account_id, lasting.access_key_id, 60).key.expires_at is None
+        new = keys.rotate_key(OPERATOR, caller.account_id, ending.access_key_id, 60).key
+        assert new.expires_at is not None and timedelta(days=29) < new.expires_at - clock.now() <= timedelta(days=30)
+    lasting.refresh_from_db()
+    assert lasting.expires_at is not None and lasting.expires_at - clock.now() <= timedelta(seconds=60)
+
+
 def test_rotation_locks_the_account_before_the_key(caller: Caller) -> None:
     """As attaching a policy does: with another order the two wait for each other."""
     with CaptureQueriesContext(connection) as captured:
@@ -566,3 +578,57 @@ def test_operator_makes_a_key_with_scopes(caller: Caller) -> None:
     assert caller.request("GET", f"/v1/keys/{key.access_key_id}").json()["scopes"] == ["receive"]
     with pytest.raises(CommandError, match="scopes must be some of"):
         call_command("create_key", "--account=tests", "--scope=all")
+
+
+# --- dead-letter queues ---
+
+
+def redrive_to(caller: Caller, name: str) -> dict[str, str]:
+    arn = f"arn:aws:sqs:us-east-1:{caller.account_id}:{name}"
+    return {"RedrivePolicy": json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})}
+
+
+def tries_to_name(caller: Caller, key: Caller, source: str, target: str) -> list[int]:
+    """What is said to all ways to give a queue a dead-letter queue: on both wires, new and later."""
+    settings = {"dead_letter_queue": {"name": target, "max_receives": 1}}
+    answers = [key.request("POST", "/v1/queues", {"name": f"{source}r", **settings})]
+    answers.append(key.sqs("CreateQueue", QueueName=f"{source}s", Attributes=redrive_to(caller, target)))
+    assert key.request("POST", "/v1/queues", {"name": source}).status_code == 201
+    answers.append(key.request("PATCH", f"/v1/queues/{source}", settings))
+    assert caller.request("PATCH", f"/v1/queues/{source}", {"dead_letter_queue": None}).status_code == 200
+    answers.append(key.sqs("SetQueueAttributes", QueueName=source, Attributes=redrive_to(caller, target)))
+    named = Queue.objects.filter(dead_letter_target=target).count()
+    assert named == (3 if answers[0].status_code < 300 else 0)
+    return [answer.status_code for answer in answers]
+
+
+def test_dead_letter_queue_is_named_by_who_may_send_to_it_or_change_it(caller: Caller) -> None:
+    def arn(name: str) -> str:
+        return f"arn:aws:sqs:*:{caller.account_id}:{name}"
+
+    on_target = {"Effect": "Allow", "Resource": arn("orders")}
+    deny = {"Effect": "Deny", "Action": "sqs:SendMessage", "Resource": arn("orders")}
+    cases: list[tuple[list[dict[str, str]], bool]] = [
+        ([], False),
+        ([{**on_target, "Action": "sqs:ReceiveMessage"}], False),
+        ([{**on_target, "Action": "sqs:SendMessage"}], True),
+        ([{**on_target, "Action": "sqs:SetQueueAttributes"}], True),
+        ([{**on_target, "Action": "sqs:*"}, deny], False),
+    ]
+    for number, (more, is_allowed) in enumerate(cases):
+        Queue.objects.filter(dead_letter_target="orders").update(dead_letter_target="")
+        source = {"Effect": "Allow", "Action": ["sqs:*", "penstock:*"], "Resource": arn(f"q{number}*")}
+        key = restricted(caller, {"Version": "2012-10-17", "Statement": [source, *more]})
+        statuses = tries_to_name(caller, key, f"q{number}", "orders")
+        assert statuses == ([201, 200, 200, 200] if is_allowed else [403] * 4), more
+
+
+def test_dead_letter_queue_whose_policy_denies_sends_is_named_by_nobody_it_denies(caller: Caller) -> None:
+    arn = f"arn:aws:sqs:us-east-1:{caller.account_id}:orders"
+    statement = {"Effect": "Deny", "Principal": "*", "Action": "sqs:SendMessage", "Resource": arn}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    set_policy = caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"Policy": policy})
+    assert set_policy.status_code == 200
+    assert tries_to_name(caller, caller, "q1", "orders") == [403] * 4
+    assert caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"Policy": ""}).status_code == 200
+    assert tries_to_name(caller, caller, "q2", "orders") == [201, 200, 200, 200]

@@ -21,6 +21,7 @@ from api.internal.sqs import _ACTIONS
 from api.people.authentication import IsSignedIn
 from api.queues import actions as queue_actions
 from api.queues import spreading
+from api.webhooks.actions import put_webhook
 from frontend.authz.actions import MANAGEMENT_OPERATIONS
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
@@ -49,6 +50,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "queues.create": {"name": "new"},
     "queues.update": {"delay_seconds": 1},
     "moves.start": {"destination": "others"},
+    "webhooks.rotate": {},
     "schedules.create": {"name": "s", "cron": "* * * * *", "body": "x"},
 }
 SQS_PARAMS: dict[str, dict[str, Any]] = {
@@ -107,6 +109,7 @@ class Scene:
         assert self.owner.request("PATCH", "/v1/account", rules).status_code == 200
         assert self.owner.request("POST", "/v1/queues", {"name": "gone"}).status_code == 201
         self.gone = self.owner.request("DELETE", "/v1/queues/gone").json()["queue_id"]
+        put_webhook(OPERATOR, account_id, "orders", "https://hooks.example.com/")
         self.victim = keys.make_key(OPERATOR, account_id, keys.KeySpec("victim")).key
         words = {
             "<name:name>": "orders",
@@ -158,7 +161,7 @@ def dump(account_id: str) -> dict[str, list[Any]]:
         "iam_policy": "account_id = %s", "iam_group": "account_id = %s", "message_move_task": "account_id = %s",
         # What was refused stands there.
         "audit_entry": "account_id = %s AND action NOT LIKE 'refused.%%'",
-        "encryption_key": "account_id = %s",
+        "encryption_key": "account_id = %s", "webhook": "account_id = %s", "webhook_delivery": "account_id = %s",
         "encryption_key_version": "key_id IN (SELECT id FROM encryption_key WHERE account_id = %s)",
         "iam_key_access": "key_id IN (SELECT access_key_id FROM access_key WHERE account_id = %s)",
     }  # fmt: skip

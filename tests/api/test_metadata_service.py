@@ -18,7 +18,7 @@ from api.audit.actions import OPERATOR
 from api.encryption import actions as encryption
 from api.encryption.models import EncryptionKey, EncryptionKeyVersion
 from api.metadata.process import MetadataProcess, MetadataSettings
-from api.metadata.service import Subscriber
+from api.metadata.service import MetadataLookups, Subscriber
 from api.queues import actions as queues
 from api.queues import lifecycle, moving
 from api.queues.layout import LayoutRow
@@ -94,6 +94,26 @@ async def test_key_record_opens_with_the_key_ring(client: MetadataClient, caller
     assert keyring().open_secret(record.account_id, record.access_key_id, record.secret_sealed) == new.secret_access_key
     assert bearer_token_matches(record.account_id, new.bearer_token, pepper(), record.bearer_hash)
     assert record.version == (await AccessKey.objects.aget(pk=record.access_key_id)).version
+
+
+async def test_confirmed_lookup_waits_for_the_same_look_whether_there_is_such_a_queue_or_not(
+    client: MetadataClient, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await sync_to_async(queues.create_queue)(OPERATOR, caller.account_id, "orders", {}, {})
+    await until(lambda: client.cached_queue(caller.account_id, "orders") is MISS)
+    await client.get_queue(caller.account_id, "orders")  # the service holds it
+    waited: list[None] = []
+    confirm = MetadataLookups.confirm
+
+    async def counted(lookups: MetadataLookups) -> None:
+        waited.append(None)
+        await confirm(lookups)
+
+    monkeypatch.setattr(MetadataLookups, "confirm", counted)
+    for name in ("orders", "nothing"):
+        waited.clear()
+        found = await client.look_up_queue("999999999999", caller.account_id, name)
+        assert (found is not None) == (name == "orders") and len(waited) == 1
 
 
 async def test_queue_record_holds_what_the_data_plane_needs(client: MetadataClient, caller: Caller) -> None:

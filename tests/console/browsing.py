@@ -44,6 +44,10 @@ class Browser:
         self.email = email
         return self.post("/console/sign-in", {"email": email, "password": password}, "/console/sign-in")
 
+    def open_link(self, token: str, account_id: str = "") -> Any:
+        """Signs in as a link of the launcher does."""
+        return self.post("/console/link", {"token": token, "account": account_id}, "/console/link")
+
 
 def mailed_token(email: str) -> str:
     text = next(str(one.body) for one in reversed(mail.outbox) if one.to == [email])

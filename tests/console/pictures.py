@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
 
 from tests.support.installation import RunningInstallation, wait_until
 
@@ -42,6 +44,23 @@ def browsing() -> Iterator[Any]:
 
 def link_of(installation: RunningInstallation, *who: str) -> str:
     return str(json.loads(installation.command("console-link", *who, "--json").stdout)["url"])
+
+
+def open_link(page: Any, url: str) -> None:
+    """Signs in with a link of the launcher."""
+    page.goto(url)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    page.wait_for_url(lambda at: urlsplit(at).path != "/console/link")
+
+
+def open_link_without_scripts(client: httpx2.Client, url: str) -> httpx2.Response:
+    """The page that the sign-in leads to."""
+    plain, _, link_token = url.partition("#")
+    form_token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', client.get(plain).text)
+    assert form_token is not None
+    account_id = parse_qs(urlsplit(plain).query).get("account", [""])[0]
+    form = {"csrfmiddlewaretoken": form_token[1], "token": link_token, "account": account_id}
+    return client.post(plain.partition("?")[0], data=form, headers={"Referer": plain})
 
 
 def mail_token(installation: RunningInstallation, email: str) -> str:

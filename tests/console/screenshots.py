@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.console.pictures import DESKTOP, PHONE, account_of, browsing, fill, link_of, url_of
+from tests.console.pictures import DESKTOP, PHONE, account_of, browsing, fill, link_of, open_link, url_of
 from tests.support.installation import RunningInstallation, running
 
 CHART_MS = 10_000
-OPEN_PAGES = ("sign-in", "sign-up", "confirm", "reset", "new-password", "nothing-here")
+OPEN_PAGES = ("sign-in", "link", "sign-up", "confirm", "reset", "new-password", "nothing-here")
 ACCOUNT_PAGES = {
     "overview": "",
     "queues": "queues",
@@ -41,6 +41,7 @@ ACCOUNT_PAGES = {
     "schedules": "queues/orders/schedules",
     "alarms": "alarms",
     "alarm-new": "alarms/new?queue=orders",
+    "webhooks": "webhooks",
     "people": "people",
     "groups": "groups",
     "group": "groups/on-call",
@@ -116,7 +117,7 @@ def _take(installation: RunningInstallation, page: Any, save: Callable[[Any, str
     for name in (one for one in OPEN_PAGES if one.startswith(only)):
         page.goto(url_of(installation, f"/console/{name}"))
         save(page, name)
-    page.goto(link_of(installation, "--account", "tests"))
+    open_link(page, link_of(installation, "--account", "tests"))
     account_id = account_of(page)
     for name, path in ACCOUNT_PAGES.items():
         if not name.startswith(only):
@@ -143,7 +144,7 @@ def _take(installation: RunningInstallation, page: Any, save: Callable[[Any, str
         return
     page.goto(url_of(installation, "/console/me"))
     save(page, "me")
-    page.goto(link_of(installation, "--operator"))
+    open_link(page, link_of(installation, "--operator"))
     for name, path in OPERATOR_PAGES.items():
         page.goto(url_of(installation, f"/console/{path}"))
         save(page, name)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.console.pictures import DESKTOP, account_of, browsing, fill, link_of, url_of
+from tests.console.pictures import DESKTOP, account_of, browsing, fill, link_of, open_link, url_of
 from tests.console.screenshots import ACCOUNT_PAGES, OPEN_PAGES, OPERATOR_PAGES
 from tests.support.installation import RunningInstallation
 
@@ -72,7 +72,7 @@ def test_pages_have_nothing_serious_under_axe(browser: Any, sighted: RunningInst
     context = browser.new_context(viewport=DESKTOP, color_scheme=scheme)
     page = context.new_page()
     found = look(page, sighted, {name: f"/console/{name}" for name in OPEN_PAGES}, scheme)
-    page.goto(link_of(sighted, "--account", "sighted"))
+    open_link(page, link_of(sighted, "--account", "sighted"))
     start = f"/console/a/{account_of(page)}/"
     found += look(page, sighted, {name: f"{start}{path}" for name, path in ACCOUNT_PAGES.items()}, scheme)
     found += look(page, sighted, {"me": "/console/me"}, scheme)
@@ -89,7 +89,7 @@ def test_pages_of_operators_have_nothing_serious_under_axe(
 ) -> None:
     context = browser.new_context(viewport=DESKTOP, color_scheme=scheme)
     page = context.new_page()
-    page.goto(link_of(installation, "--operator"))
+    open_link(page, link_of(installation, "--operator"))
     found = look(page, installation, {name: f"/console/{path}" for name, path in OPERATOR_PAGES.items()}, scheme)
     context.close()
     assert not found, "\n".join(found)
@@ -107,7 +107,7 @@ def test_axe_finds_what_is_wrong(browser: Any) -> None:
 def test_chart_is_shown_as_a_table_too(browser: Any, sighted: RunningInstallation) -> None:
     context = browser.new_context(viewport=DESKTOP)
     page = context.new_page()
-    page.goto(link_of(sighted, "--account", "sighted"))
+    open_link(page, link_of(sighted, "--account", "sighted"))
     page.goto(f"{page.url}queues/orders")
     button = page.locator("[data-chart-table]").first
     button.click()

@@ -20,7 +20,7 @@ def operator(db: None) -> Browser:
     from api.people.actions.console_links import make_operator_link
 
     browser = Browser()
-    browser.get(f"/console/link?token={make_operator_link()}")
+    browser.open_link(make_operator_link())
     return browser
 
 

@@ -22,6 +22,7 @@ from tests.console.pictures import (
     fill,
     link_of,
     mail_token,
+    open_link,
     url_of,
 )
 from tests.support.installation import RunningInstallation
@@ -136,7 +137,7 @@ def test_key_of_a_page_opens_the_service_and_is_shown_once(browser: Any, install
 
     window = Window(browser, installation)
     page = window.page
-    page.goto(link_of(installation, "--account", "keyed"))
+    open_link(page, link_of(installation, "--account", "keyed"))
     page.goto(f"{page.url}keys")
     page.get_by_label("Name").fill("worker")
     page.get_by_role("button", name="Make a key").click()
@@ -165,7 +166,7 @@ def signed_in(browser: Any, filled: RunningInstallation) -> SignedIn:
     """A session costs a command of the launcher, so the tests of this file share one."""
     context = browser.new_context()
     page = context.new_page()
-    page.goto(link_of(filled, "--account", "shop"))
+    open_link(page, link_of(filled, "--account", "shop"))
     found = SignedIn(context.storage_state(), f"/console/a/{account_of(page)}/")
     context.close()
     return found
@@ -327,7 +328,7 @@ def test_live_tail_is_watched_paused_filtered_and_ends_with_the_session(
     browser: Any, filled: RunningInstallation
 ) -> None:
     window = Window(browser, filled)
-    window.page.goto(link_of(filled, "--account", "shop"))
+    open_link(window.page, link_of(filled, "--account", "shop"))
     own = SignedIn(None, f"/console/a/{account_of(window.page)}/")
     tail, page = TailPage(window, filled, own, f"live-{uuid.uuid4().hex[:8]}"), window.page
     tail.send('<img src=x onerror="throw 1">')
@@ -425,7 +426,7 @@ def test_definitions_are_looked_at_and_imported(browser: Any, filled: RunningIns
 def test_operator_sees_the_nodes(browser: Any, installation: RunningInstallation) -> None:
     window = Window(browser, installation)
     page = window.page
-    page.goto(link_of(installation, "--operator"))
+    open_link(page, link_of(installation, "--operator"))
     page.get_by_role("heading", name="Nodes").wait_for()
     assert page.locator("tbody tr", has_text="Up").count() >= installation.node_count
     page.get_by_role("link", name="Accounts", exact=True).click()
@@ -438,8 +439,12 @@ def test_link_of_the_launcher_is_good_once(browser: Any, installation: RunningIn
     told = json.loads(installation.command("console-link", "--account", "tests", "--json").stdout)
     assert set(told) == {"url", "good_for_seconds"}
     first, second = Window(browser, installation), Window(browser, installation)
-    assert first.page.goto(told["url"]).ok
-    assert second.page.goto(told["url"]).status == 400
+    open_link(first.page, told["url"])
+    second.page.goto(told["url"])
+    second.page.wait_for_url(lambda at: "#" not in at)  # nor is it in the history
+    with second.page.expect_navigation() as refused:
+        second.page.get_by_role("button", name="Sign in", exact=True).click()
+    assert refused.value.status == 400
     first.close()
     second.close()
 
@@ -472,7 +477,7 @@ CONTRAST = """() => {
 def test_policy_is_written_given_to_a_key_and_tried(browser: Any, installation: RunningInstallation) -> None:
     window = Window(browser, installation)
     page, name = window.page, f"send-{uuid.uuid4().hex[:8]}"
-    page.goto(link_of(installation, "--account", "tests"))
+    open_link(page, link_of(installation, "--account", "tests"))
     base = f"/console/a/{account_of(page)}"
     page.goto(url_of(installation, f"{base}/new-policy"))
     page.get_by_label("Name", exact=True).fill(name)
@@ -517,7 +522,7 @@ def test_operator_acts_as_a_member_under_a_banner(browser: Any, installation: Ru
     link_of(installation, "--account", "tests")  # the account has an owner then
     window = Window(browser, installation)
     page = window.page
-    page.goto(link_of(installation, "--operator"))
+    open_link(page, link_of(installation, "--operator"))
     page.goto(url_of(installation, "/console/operators/accounts?q=tests"))
     page.get_by_role("link", name="tests", exact=True).click()
     page.get_by_label("Reason").last.fill("Ticket 4711")

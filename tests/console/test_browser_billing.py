@@ -13,7 +13,7 @@ from django.test.testcases import LiveServerThread
 
 from tests.console.billed import bill
 from tests.console.browsing import HOST, queue_row
-from tests.console.pictures import DESKTOP, PHONE, browsing, chromium_path
+from tests.console.pictures import DESKTOP, PHONE, browsing, chromium_path, open_link
 from tests.console.test_browser import CONTRAST, Window
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
@@ -71,7 +71,7 @@ def test_customer_goes_from_the_month_to_the_hours_behind_a_line_and_caps_it(ser
     with browsing() as browser:
         window = Window(browser, served)
         page = window.page
-        page.goto(served.at(f"link?token={served.owner_link}"))
+        open_link(page, served.at(f"link#{served.owner_link}"))
         page.goto(served.at(f"a/{served.account_id}/billing"))
         window.see("Forecast of the month")
         page.get_by_role("link", name="Invoices", exact=True).click()
@@ -110,7 +110,7 @@ def test_pages_about_money_fit_and_can_be_read(served: ServedPages, scheme: str)
             (served.owner_link, [f"a/{served.account_id}/{path}" for path in PAGES]),
             (served.operator_link, [f"operators/{path}" for path in OPERATOR_PAGES]),
         ):
-            page.goto(served.at(f"link?token={link}"))
+            open_link(page, served.at(f"link#{link}"))
             for path in pages:
                 for size in (DESKTOP, PHONE):
                     page.set_viewport_size(size)
@@ -124,7 +124,7 @@ def test_operator_looks_at_prices_and_closes_what_failed(served: ServedPages) ->
     with browsing() as browser:
         window = Window(browser, served)
         page = window.page
-        page.goto(served.at(f"link?token={served.operator_link}"))
+        open_link(page, served.at(f"link#{served.operator_link}"))
         page.get_by_role("link", name="Billing", exact=True).click()
         page.get_by_role("link", name="Prices", exact=True).click()
         page.get_by_role("link", name="house", exact=True).click()

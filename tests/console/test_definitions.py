@@ -135,8 +135,28 @@ def test_import_goes_on_where_the_time_was_over(shop: Browser, monkeypatch: pyte
     monkeypatch.setattr(importing, "IMPORT_S_MAX", -1.0)
     answer = applied(shop, document)
     assert answer.context["result"] == ([], 3) and b"were not begun" in answer.content
+    assert exported(shop)["queues"][0]["name"] == "n0", "one step is taken in any case"
     monkeypatch.undo()
-    assert len(outcomes(applied(shop, document))) == 3
+    assert len(outcomes(applied(shop, document))) == 2
+
+
+def test_comparison_counts_in_the_time_of_an_import(shop: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    from api.definitions import importing
+
+    now_s, compare = [0.0], importing.compare
+
+    def slow(*asked: Any) -> Any:
+        now_s[0] += importing.IMPORT_S_MAX + 1
+        return compare(*asked)
+
+    document = exported(shop)
+    document["queues"] = [{"name": f"n{number}", "attributes": {}, "tags": {}} for number in range(3)]
+    monkeypatch.setattr(importing, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(importing, "compare", slow)
+    assert applied(shop, document).context["result"].left == 3
+    assert [one["name"] for one in exported(shop)["queues"]] == ["n0", "orders", "orders-dead"]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +231,65 @@ def test_policy_about_one_queue_counts_in_documents(shop: Browser, join: Joins) 
     document = exported(shop)
     document["queues"][0]["attributes"]["DelaySeconds"] = "5"
     (change,) = [one for one in shown(guest, document).context["changes"] if one.what == "queue"]
-    assert str(change.kind) == "refused" and "sqs:setqueueattributes" in change.problem
+    assert str(change.kind) == "refused" and not change.differences
+
+
+@pytest.mark.parametrize("actions", ["sqs:GetQueueAttributes", "sqs:ListQueueTags"])
+def test_guess_of_what_cannot_be_read_is_not_confirmed(shop: Browser, join: Joins, actions: str) -> None:
+    guest = join(shop, "developer")
+    document = exported(shop)
+    deny(guest, actions, "orders")
+    right = shown(guest, document).context["changes"]
+    document["queues"][0]["attributes"]["VisibilityTimeout"] = "91"
+    wrong = shown(guest, document).context["changes"]
+    assert [(one.name, str(one.kind)) for one in right] == [("orders", "refused")] and right == wrong
+    assert actions.lower() in right[0].problem
+
+
+def test_guess_of_a_policy_that_cannot_be_read_is_not_confirmed(shop: Browser, join: Joins) -> None:
+    guest = join(shop, "admin")
+    document = exported(shop)
+    deny_in_account(guest, "penstock:GetPolicy")
+    (change,) = shown(guest, document).context["changes"]
+    assert (change.name, str(change.kind)) == ("all-queues", "refused") and "getpolicy" in change.problem
+
+
+def test_name_that_can_neither_be_read_nor_made_looks_free(shop: Browser, join: Joins) -> None:
+    guest = join(shop, "developer")
+    deny(guest, "sqs:*", "orders*")
+    document = exported(guest) | {"queues": [{"name": "orders"}, {"name": "orders-free"}], "policies": []}
+    taken, free = shown(guest, document).context["changes"]
+    assert taken.problem == free.problem.replace("orders-free", "orders") and "createqueue" in free.problem
+
+
+def test_page_is_filled_with_what_can_be_read(shop: Browser, join: Joins, monkeypatch: pytest.MonkeyPatch) -> None:
+    from api.definitions import exporting
+
+    for number in range(4):
+        queue_row(shop.account_id, f"a{number}")
+    guest = join(shop, "developer")
+    deny(guest, "sqs:GetQueueAttributes", "a*")
+    monkeypatch.setattr(exporting, "QUEUES_MAX", 2)
+    found = exported(guest)
+    assert [one["name"] for one in found["queues"]] == ["orders", "orders-dead"] and "next_after" not in found
+    first = exported(shop)
+    assert ([one["name"] for one in first["queues"]], first["next_after"]) == (["a0", "a1"], "a1")
+    read = shown(shop, {**first, "policies": []}).context
+    assert (read["changes"], read["same"]) == ([], 2), "it can be imported with the name of the next one"
+
+
+def test_empty_page_names_the_next_one(shop: Browser, join: Joins, monkeypatch: pytest.MonkeyPatch) -> None:
+    from api.definitions import exporting
+
+    for number in range(4):
+        queue_row(shop.account_id, f"a{number}")
+    guest = join(shop, "developer")
+    deny(guest, "sqs:GetQueueAttributes", "a*")
+    monkeypatch.setattr(exporting, "QUEUES_MAX", 2)
+    monkeypatch.setattr(exporting, "QUEUES_READ_MAX", 4)
+    assert (exported(guest)["queues"], exported(guest)["next_after"]) == ([], "a3")
+    rest = json.loads(guest.get(guest.at("definitions/document?after=a3")).content)
+    assert [one["name"] for one in rest["queues"]] == ["orders", "orders-dead"] and "next_after" not in rest
 
 
 @pytest.mark.parametrize("action", ["penstock:GetDefinitions", "penstock:ImportDefinitions"])

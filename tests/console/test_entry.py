@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 import pytest
@@ -118,18 +119,38 @@ def test_one_time_link_signs_in_once() -> None:
 
     link = make_owner_link("team")
     first, second = Browser(), Browser()
-    answer = first.get(f"/console/link?token={link.token}&account={link.account_id}")
+    answer = first.open_link(link.token, link.account_id)
     assert answer["Location"] == f"/console/a/{link.account_id}/"
     assert first.get(answer["Location"]).status_code == 200
-    assert second.get(f"/console/link?token={link.token}").status_code == 400
+    assert second.open_link(link.token).status_code == 400
     assert COOKIE not in second.client.cookies
 
 
 def test_one_time_link_leads_to_no_other_site() -> None:
     from api.people.actions.console_links import make_owner_link
 
-    answer = Browser().get(f"/console/link?token={make_owner_link('team').token}&account=//evil.example")
+    answer = Browser().open_link(make_owner_link("team").token, "//evil.example")
     assert answer["Location"] == "/console/"
+
+
+def test_one_time_link_has_its_token_where_no_log_sees_it() -> None:
+    """What follows `#` is not sent; an address with the token signs nobody in and does not use it up."""
+    import io
+    import json
+    from urllib.parse import urlsplit
+
+    from django.core.management import call_command
+
+    for who in ("--account=team", "--operator"):
+        out = io.StringIO()
+        call_command("console_link", who, "--json", stdout=out)
+        url = urlsplit(json.loads(out.getvalue())["url"])
+        assert url.fragment.startswith("pst") and "pst" not in url.query + url.path
+        browser = Browser()
+        page = browser.get(f"/console/link?token={url.fragment}")
+        assert page.status_code == 200 and COOKIE not in browser.client.cookies
+        assert url.fragment.encode() not in page.content
+        assert browser.open_link(url.fragment).status_code == 302
 
 
 def test_one_time_link_signs_in_as_the_owner_that_is_there(ann: Browser) -> None:
@@ -138,7 +159,7 @@ def test_one_time_link_signs_in_as_the_owner_that_is_there(ann: Browser) -> None
 
     link = make_owner_link(Account.objects.get(pk=ann.account_id).name)
     browser = Browser()
-    browser.get(f"/console/link?token={link.token}")
+    browser.open_link(link.token)
     assert ann.email.encode() in browser.get("/console/me").content
 
 
@@ -149,7 +170,7 @@ def test_scheme_is_believed_from_a_front_end_alone(ann: Browser) -> None:
     forged = Browser().get("/console/sign-in", **{"X-Forwarded-Proto": "https"})
     assert forged.cookies["penstock_csrf"]["secure"] == ""
     source = f"203.0.113.9 {time.time_ns() // 1_000_000}"
-    mac = source_mac(internal_key(), "GET", "/console/sign-in", source)
+    mac = source_mac(internal_key(), "GET", b"/console/sign-in", source)
     vouched = {SOURCE_HEADER: source, SOURCE_MAC_HEADER: mac, "X-Forwarded-Proto": "https"}
     assert Browser().get("/console/sign-in", **vouched).cookies["penstock_csrf"]["secure"] is True
     by_https = Browser().get("/console/sign-in", **vouched, host="127.0.0.1")
@@ -160,5 +181,18 @@ def test_scheme_is_believed_from_a_front_end_alone(ann: Browser) -> None:
     assert Browser().get("/console/sign-in", **{"X-Penstock-Scheme": "https"}).cookies["penstock_csrf"]["secure"] == ""
 
 
-def test_foreign_host_is_refused() -> None:
-    assert Client().get("/console/sign-in", headers={"host": "evil.example"}).status_code == 400
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_foreign_host_is_refused_and_is_no_failure_of_ours(caplog: pytest.LogCaptureFixture, scheme: str) -> None:
+    """Anybody can send one."""
+    from api.people.origin import SOURCE_HEADER, SOURCE_MAC_HEADER, source_mac
+    from api.secrets import internal_key
+
+    source = f"203.0.113.9 {time.time_ns() // 1_000_000}"
+    vouched = {
+        SOURCE_HEADER: source,
+        SOURCE_MAC_HEADER: source_mac(internal_key(), "GET", b"/console/sign-in", source),
+        "X-Forwarded-Proto": scheme,
+    }
+    answer = Client().get("/console/sign-in", headers={"host": "evil.example", **vouched})
+    assert answer.status_code == 400
+    assert all(line.levelno <= logging.WARNING and not line.exc_info for line in caplog.records)

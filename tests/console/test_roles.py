@@ -52,6 +52,7 @@ READS = {
     "queues/orders/charts": "owner admin developer reader",
     "traffic": "owner admin developer reader",
     "alarms": "owner admin developer reader",
+    "webhooks": "owner admin developer reader",
     "alarms/new": "owner admin developer",
     "queues/orders/counts": "owner admin developer reader",
     "queues/orders/moves/progress": "owner admin developer reader",
@@ -100,6 +101,9 @@ CHANGES = {
     "queues/orders/schedules/nightly/delete": "owner admin developer",
     "alarms/new": "owner admin developer",
     "alarm/backlog": "owner admin developer",
+    "webhooks/ops/test": "owner admin developer",
+    "webhooks/ops/rotate": "owner admin developer",
+    "webhooks/ops/delete": "owner admin developer",
     "alarm/backlog/mute": "owner admin developer",
     "alarm/backlog/delete": "owner admin developer",
     "billing/budgets/edit": "owner admin billing",
@@ -151,7 +155,7 @@ def deny(browser: Browser, actions: str, queue: str) -> None:
     from api.iam.actions.policies import attach_to_member, create_policy
     from api.people.models import Person
 
-    name = f"no-{actions.partition(':')[2].strip('*').lower()}-{queue}"
+    name = f"no-{actions.partition(':')[2].strip('*').lower()}-{queue.strip('*')}"
     arn = f"arn:aws:sqs:*:*:{queue}"
     statement = {"Effect": "Deny", "Action": actions, "Resource": arn}
     create_policy(OPERATOR, browser.account_id, name, json.dumps({"Version": "2012-10-17", "Statement": [statement]}))
@@ -260,6 +264,78 @@ def test_counts_and_lists_are_weighed(ann: Browser, join: Joins, data_plane: Any
     assert data_plane.asked[-1][3]["queues"] == ["orders"]
     deny(guest, "sqs:ListQueues", "")
     assert guest.get(guest.at("queues")).status_code == 403 and guest.get(guest.at("jump?q=o")).status_code == 403
+
+
+def refused(account_id: str) -> list[tuple[str, str, str]]:
+    """What the audit trail tells of refusals: who, the action, on what."""
+    from api.audit.models import AuditEntry
+
+    rows = AuditEntry.objects.filter(account_id=account_id, action__startswith="refused.").order_by("id")
+    return [(row.actor, row.action.removeprefix("refused."), row.subject.rpartition("::")[2]) for row in rows]
+
+
+def test_refusals_of_pages_stand_in_the_audit_trail(ann: Browser, join: Joins, data_plane: Any) -> None:
+    from api.people.models import Person
+
+    queue_row(ann.account_id, "orders")
+    reader, developer = join(ann, "reader"), join(ann, "developer")
+    deny(developer, "penstock:RemoveMessage", "orders")
+    deny(developer, "sqs:ListQueues", "")
+    asked = [
+        (reader, "GET", "queues/orders/messages", "penstock:PeekMessages"),
+        (reader, "POST", "queues/orders/pause", "sqs:SetQueueAttributes"),
+        (reader, "POST", "keys/new", "penstock:CreateKey"),
+        (reader, "GET", "new-policy", "penstock:CreatePolicy"),
+        (reader, "GET", "billing", "billing:GetMeter"),
+        (developer, "POST", "queues/orders/messages/delete", "penstock:RemoveMessage"),
+        (developer, "POST", "queues/orders/moves", "penstock:RemoveMessage"),
+        (developer, "GET", "queues", "sqs:ListQueues"),
+        (developer, "POST", "settings", "penstock:UpdateAccount"),
+    ]
+    expected = []
+    for browser, method, path, action in asked:
+        answer = browser.get(browser.at(path)) if method == "GET" else browser.post(browser.at(path), {"message": "m"})
+        assert answer.status_code == 403, path
+        who = f"person:{Person.objects.get(email=browser.email).pk}"
+        if (who, action) not in [one[:2] for one in expected]:
+            expected.append((who, action, "orders" if path.startswith("queues/") else ""))
+    found = refused(ann.account_id)
+    assert [one[:2] for one in found] == [one[:2] for one in expected], "again is counted, and no entry of its own"
+    assert [subject.rpartition(":")[2] for _, _, subject in found][:2] == ["orders", "orders"]
+
+
+def test_pages_that_a_member_may_see_tell_of_no_refusals(ann: Browser, join: Joins, data_plane: Any) -> None:
+    """What is not offered was not asked for."""
+    queue_row(ann.account_id, "orders")
+    guest = join(ann, "reader")
+    for path in ("", "attention", "traffic", "queues", "queues/orders", "people", "keys", "definitions", "settings"):
+        assert guest.get(guest.at(path)).status_code == 200, path
+    assert refused(ann.account_id) == []
+
+
+def test_overview_names_no_queues_to_those_who_may_not_list_them(ann: Browser, join: Joins, data_plane: Any) -> None:
+    import json
+
+    from api import clock
+    from api.series.models import SeriesQueue
+
+    arn = f"arn:aws:sqs:us-east-1:{ann.account_id}:payroll-dead"
+    queue_row(ann.account_id, "payroll-dead", **{"Penstock.Paused": "true"})
+    redrive = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
+    queue = queue_row(ann.account_id, "payroll", RedrivePolicy=redrive)
+    waits = {"waiting": 777, "oldest_sent_ms": 1, "looked_at": clock.now()}
+    SeriesQueue.objects.create(account_id=ann.account_id, queue_uuid=queue.uuid, **waits)
+    data_plane.answers["payroll-dead"] = {"waiting": 777, "parked_groups": 2}
+    guest = join(ann, "developer")
+    parts = ("", "attention", "traffic")
+    assert all("payroll" in guest.get(guest.at(part)).content.decode() for part in parts)
+    data_plane.asked.clear()
+    deny(guest, "sqs:ListQueues", "")
+    for part in parts:
+        answer = guest.get(guest.at(part))
+        text = answer.content.decode().partition("Activity")[0]
+        assert answer.status_code == 200 and "payroll" not in text and "777" not in text, part
+    assert not data_plane.asked and "No queues yet" not in guest.get(guest.at()).content.decode()
 
 
 def test_reader_sees_no_button_that_it_may_not_press(ann: Browser, join: Joins) -> None:

@@ -14,7 +14,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from tests.console.pictures import link_of
+from tests.console.pictures import link_of, open_link_without_scripts
 from tests.support.installation import RunningInstallation
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ class Visitor:
     def __init__(self, installation: RunningInstallation) -> None:
         self.endpoint = installation.key["endpoint"]
         self.client = httpx2.Client(base_url=self.endpoint, timeout=ANSWER_S_MAX, follow_redirects=True)
-        page = self.client.get(link_of(installation, "--account", "tests"))
+        page = open_link_without_scripts(self.client, link_of(installation, "--account", "tests"))
         self.start = str(page.url.path)
 
     def post(self, path: str, page: str) -> httpx2.Response:

@@ -51,6 +51,15 @@ async def test_front_end_tells_what_it_sealed(front: Installation, monkeypatch: 
     assert json.loads(told[-1].content) == wanted, "what could not be told is told later"
 
 
+async def test_message_that_the_browser_sends_again_is_counted(front: Installation) -> None:
+    path = "/v1/queues/orders/messages"
+    await front.rest(path, {"body": "x"})
+    (shown,) = (await front.rest(f"{path}/peek")).json["messages"]
+    assert (await front.rest(f"{path}/resend", {"message": shown["message"]})).status == 200
+    record = front.metadata.queues[ACCOUNT, "orders"]
+    assert front.plane.queues.data_key_uses._counts == {(record.queue_uuid, record.data_keys[-1].version): 2}
+
+
 async def test_message_under_a_key_that_is_not_known_yet_is_opened(
     front: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

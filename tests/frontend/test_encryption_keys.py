@@ -410,6 +410,22 @@ async def test_caller_of_another_account_needs_the_key_to_be_shared_with_it(fron
     assert len((await receive(front, key=front.other_key)).json["Messages"]) == 2
 
 
+async def test_caller_of_another_account_hears_nothing_of_an_older_key_that_is_disabled(front: Installation) -> None:
+    """The queue has another key by now, or none: its messages are under the older one all the same."""
+    record = encrypted(front, Policy=OPEN_TO_OTHERS)
+    await send(front)
+    change_key(front, state="disabled", version=2)
+    attributes = {name: value for name, value in record.attributes.items() if name != "KmsMasterKeyId"}
+    front.metadata.queues[ACCOUNT, "orders"] = msgspec.structs.replace(
+        record, attributes=attributes, encryption_key="", version=record.version + 1
+    )
+    refused = await receive(front, key=front.other_key)
+    assert refused.error == "KmsAccessDenied" and KEY_ID not in refused.body.decode()
+    assert (await receive(front)).error == "KmsDisabled"
+    change_key(front, state="disabled", shared_accounts=[OTHER_ACCOUNT], version=3)
+    assert (await receive(front, key=front.other_key)).error == "KmsDisabled"
+
+
 # --- the end of keys ---
 
 

@@ -342,15 +342,24 @@ async def test_call_that_needs_look_ups_is_served(front: Installation, client: C
     assert ways.express == 1
 
 
-@pytest.mark.parametrize("look_up", ["get_key", "refresh_queue"])
-async def test_look_ups_need_no_task_of_the_caller(monkeypatch: pytest.MonkeyPatch, look_up: str) -> None:
+@pytest.mark.parametrize(
+    ("look_up", "arguments"),
+    [
+        ("get_key", ("AKPS",)),
+        ("refresh_queue", ("123456789012", "orders")),
+        ("look_up_queue", ("210987654321", "123456789012", "orders")),
+        ("repeat_look_up", ("210987654321", "123456789012", "orders")),
+    ],
+)
+async def test_look_ups_need_no_task_of_the_caller(
+    monkeypatch: pytest.MonkeyPatch, look_up: str, arguments: tuple[str, ...]
+) -> None:
     """A hot call is no task, and deadlines need one."""
     metadata = MetadataClient("127.0.0.1", 1, "cluster", "test")
     monkeypatch.setattr(metadata, "_lost_at_ms", time.monotonic() * 1000 - METADATA_RECONNECT_WAIT_MS + 50)
     finished: asyncio.Future[HttpResponse | None] = asyncio.get_running_loop().create_future()
 
     async def answering() -> HttpResponse:
-        arguments = ("AKPS",) if look_up == "get_key" else ("123456789012", "orders")
         with pytest.raises(MetadataUnavailable):
             await getattr(metadata, look_up)(*arguments)
         return HttpResponse(200, (), b"refused as it should be")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
+import re
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,11 +15,13 @@ import pytest
 
 from frontend import control_watch
 from frontend.authn.principal import Principal
+from frontend.away_page import away_page
 from frontend.control import ControlPlane
 from frontend.control_watch import ControlWatch
-from frontend.errors import RequestError
+from frontend.errors import RequestError, unavailable
+from frontend.http import Request
 from frontend.readiness import ALIVE_PATH, Trouble, readiness
-from tests.support.frontend_plane import Installation
+from tests.support.frontend_plane import HOST, Installation
 
 POSTGRESQL = Trouble("PostgreSQL", "It does not answer.", 1_700_000_000_000)
 
@@ -182,6 +187,43 @@ async def test_callers_are_told_in_their_protocol(front: Installation, monkeypat
     assert len(front.control_calls) == calls
     assert (await front.call("GET", "/readyz", {})).json["reasons"][0]["part"] == "control plane"
     await front.plane.control.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "is_page"),
+    [
+        ("/console/", {"accept": "text/html,*/*;q=0.8"}, True),
+        ("/console/sign-in", {"accept": "*/*", "hx-request": "true"}, True),
+        ("/console/a/1/", {"accept": "application/json"}, False),
+        ("/v1/openapi.json", {"accept": "text/html"}, False),
+    ],
+)
+async def test_browser_is_shown_a_page_that_loads_nothing_while_the_control_plane_is_away(
+    front: Installation, path: str, asked: dict[str, str], is_page: bool
+) -> None:
+    def falls(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("away")
+
+    front.control_answer = falls
+    reply = await front.call("GET", path, {"host": HOST, **asked})
+    assert reply.status == 503 and int(reply.headers["retry-after"]) > 0 and reply.headers["x-request-id"]
+    text = reply.body.decode()
+    assert ("Try again in" in text and "<p" in text) == is_page
+    assert reply.headers["content-type"] == ("text/html; charset=utf-8" if is_page else "application/problem+json")
+    assert "src=" not in text and "<link" not in text
+    assert ("<!doctype html>" in text) == (is_page and "hx-request" not in asked)
+    await front.plane.control.close()
+
+
+def test_style_of_that_page_is_the_one_that_its_policy_allows() -> None:
+    headers, text = away_page(Request("GET", b"/console/", b"", "http", "", [], never), unavailable("x"))[1:]
+    style = re.findall(rb"<style>(.*?)</style>", text)
+    digest = base64.b64encode(hashlib.sha256(style[0]).digest())
+    assert len(style) == 1 and b"style-src 'sha256-" + digest + b"'" in dict(headers)[b"content-security-policy"]
+
+
+async def never() -> Any:
+    raise AssertionError("there is no body to read")
 
 
 async def test_control_plane_that_is_not_there_is_refused_at_once() -> None:

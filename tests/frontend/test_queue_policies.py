@@ -159,3 +159,26 @@ async def test_message_sent_again_asks_for_all_that_it_does(front: Installation,
     assert refused.status == 403, refused.body
     set_policy(front, ACCOUNT, "orders")
     assert (await front.call("POST", "/v1/queues/orders/messages/resend", bearer, asked)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("action", "members"),
+    [
+        ("SendMessage", {"MessageBody": "x"}),
+        ("ReceiveMessage", {}),
+        ("GetQueueAttributes", {}),
+        ("ListDeadLetterSourceQueues", {}),
+        ("SetQueueAttributes", {"Attributes": {"DelaySeconds": "1"}}),
+        ("ListQueueTags", {}),
+        ("DeleteQueue", {}),
+    ],
+)
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_call_about_a_queue_of_another_account_pays_once(
+    front: Installation, action: str, members: dict[str, Any], is_open: bool
+) -> None:
+    ControlPlaneInMemory(front)
+    if is_open:
+        set_policy(front, OTHER_ACCOUNT, "secret", statement("Allow", "sqs:*", SECRET_ARN))
+    await front.sqs(action, {"QueueUrl": SECRET_URL, **members})
+    assert {account: asked.requests for account, asked in front.plane.quotas.take_asked().items()} == {ACCOUNT: 1}

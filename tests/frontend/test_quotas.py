@@ -68,6 +68,16 @@ async def test_messages_given_out_are_paid_afterwards() -> None:
     assert (refused.status, refused.json["quota"]) == (429, "messages_per_s")
 
 
+async def test_search_pays_for_what_it_reads_found_or_not() -> None:
+    front = limited(messages_per_s=10, requests_per_s=100)
+    await front.rest(MESSAGES, REST_BATCH)
+    front.clock.now_s += 2
+    nothing = {"filter": {"body_contains": "nowhere"}}
+    assert (await front.rest(MESSAGES + "/find", nothing)).json["messages"] == []
+    refused = await front.rest(MESSAGES + "/find", nothing)
+    assert (refused.status, refused.json["quota"]) == (429, "messages_per_s")
+
+
 @pytest.mark.parametrize("what", ["ack", "extend", "release"])
 async def test_receipts_pay_one_by_one(what: str) -> None:
     front = limited(messages_per_s=10)
@@ -176,6 +186,18 @@ async def test_stopped_account_may_not_send_a_message_again() -> None:
     refused = await front.rest(MESSAGES + "/resend", {"message": shown["message"]})
     assert (refused.status, refused.json["code"]) == (403, "sending-stopped")
     assert front.storage.count() == 1 and not front.audit
+
+
+async def test_stopped_account_may_not_move_a_message_to_the_dead_letter_queue() -> None:
+    front = Installation()
+    await front.rest(MESSAGES, {"body": "x"})
+    (shown,) = (await front.rest(MESSAGES + "/peek", {})).json["messages"]
+    front.metadata.accounts[ACCOUNT] = AccountRecord(ACCOUNT, "a", True, 1, sending_stopped="spend cap reached")
+    front.clock.now_s += 1
+    asked = {"message": shown["message"], "reason": "bad"}
+    refused = await front.rest(MESSAGES + "/dead-letter", asked)
+    assert (refused.status, refused.json["code"]) == (403, "sending-stopped")
+    assert (await front.rest(MESSAGES + "/delete", {"message": shown["message"]})).status == 200
 
 
 async def test_quotas_of_the_account_record_hold() -> None:

@@ -12,6 +12,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from frontend.control import ControlPlane
+from frontend.http import Request
 from frontend.limits import CONTROL_OPEN_CALLS_MAX
 from frontend.limits.gcra import LeakyBuckets
 from storage_nodes.protocol.errors import ErrorCode
@@ -421,3 +423,29 @@ async def test_calls_without_a_key_leave_places_to_those_with_one(front: Install
     assert (await front.call("GET", "/v1/session", {"host": HOST})).status == 503
     headers = {"authorization": f"Bearer {front.key.bearer_token}", "host": HOST}
     assert (await front.call("GET", "/v1/queues", headers)).status == 200
+
+
+async def test_control_plane_gets_the_bytes_of_the_path_that_were_checked() -> None:
+    """Over a socket: a client that writes a URL anew ("/./", "{") would send another path than the MAC is for."""
+    lines: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        lines.append((await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0])
+        writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    async def send(_: Any) -> None:
+        pass
+
+    async def receive() -> Any:
+        raise AssertionError("there is no body to read")
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    control = ControlPlane(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", b"i" * 32)
+    for target in (b"/console/./a", b"/console/{a}\"'", b"/console/%27%c3%a9"):
+        request = Request("GET", target, b"x={}%5b", "http", "203.0.113.7", [(b"host", b"localhost")], receive)
+        request.read_headers()
+        assert await control.pass_on(request, None, send, with_pages=True) == 404
+        assert lines.pop() == b"GET " + target + b"?x={}%5b HTTP/1.1"
+    await control.close()
+    server.close()

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from unittest import mock
 
 import httpx2
 import pytest
@@ -24,6 +25,8 @@ from frontend.push.closing import (
     CLOSE_TRY_LATER,
     CLOSE_UNAUTHENTICATED,
 )
+from frontend.push.connection import STILL, BoundedSocketProtocol, FrameExpired
+from frontend.push.tail_consumer import TailConsumer
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.frontend.test_push import Socket
 from tests.support.frontend_plane import ACCOUNT, HOST, Installation
@@ -327,6 +330,43 @@ async def test_nothing_is_shown_while_the_right_is_not_confirmed(
     control.away = False
     await until(lambda: socket.bodies == ["unseen"])
     assert [frame["type"] for frame in socket.frames] == ["live", "held", "live", "messages"]
+
+
+async def test_frame_waits_for_a_fresh_right_when_its_reader_was_slow(
+    front: Installation, tails: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The right ran out while the client could take nothing."""
+    show, expired = TailConsumer._show, []
+
+    async def slow(consumer: TailConsumer, text: str, still: Callable[[], bool]) -> None:
+        if not expired:
+            expired.append(text)
+            front.clock.now_s += TAIL_CONFIRMED_S_MAX + 1
+            assert not still(), "it is asked when the client takes it"
+            raise FrameExpired
+        assert still()
+        await show(consumer, text, still)
+
+    monkeypatch.setattr(TailConsumer, "_show", slow)
+    socket = await tails()
+    await send(front, "x")
+    await until(lambda: socket.bodies == ["x"])
+    assert len(expired) == 1
+
+
+async def test_frame_is_not_sent_when_it_may_not_be_shown_once_the_client_takes_it() -> None:
+    connection = BoundedSocketProtocol.__new__(BoundedSocketProtocol)
+    connection.writable = asyncio.Event()
+    connection.transport = mock.Mock()
+    is_right = [True]
+    message = {"type": "websocket.send", "text": "secret", STILL: lambda: is_right[0]}
+    sending = asyncio.create_task(connection.send(message))
+    await asyncio.sleep(0)
+    is_right[0] = False
+    connection.writable.set()
+    with pytest.raises(FrameExpired):
+        await sending
+    assert not connection.transport.mock_calls
 
 
 async def test_tail_that_is_not_confirmed_for_long_ends(

@@ -415,6 +415,13 @@ class FakeMetadata:
         self._look("refresh", account_id, name)
         return self.queues.get((account_id, name))
 
+    async def look_up_queue(self, asker: str, account_id: str, name: str) -> QueueRecord | None:
+        self._look("look up", asker, account_id, name)
+        return self.queues.get((account_id, name))
+
+    async def repeat_look_up(self, asker: str, account_id: str, name: str) -> None:
+        self._look("look up", asker, account_id, name)
+
     def _look(self, *what: str) -> None:
         if self.down:
             raise MetadataUnavailable("down")

@@ -63,6 +63,7 @@ GROUPS = (
             "tests/clients/test_boto3.py",
             "tests/clients/test_celery.py",
             "tests/console/test_browser.py",
+            "tests/console/test_browser_passkeys.py",
             "tests/console/test_accessibility.py",
         ),
         # The browser's tests stand in the folder of the console, where every test has a database.

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from api import limits
+from api.audit.actions import OPERATOR
 from api.queues import actions
 from api.queues.models import Queue
+from api.quotas.actions import resume_sending, stop_sending
 from api.schedules import firing as claims
 from api.schedules.models import CronSchedule
+from frontend.queues import data_key_uses
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.records import HEADER_DUE, HEADER_GROUP, decode_body
 from storage_nodes.protocol.spreading import partition_of_group
@@ -183,6 +186,23 @@ def test_paused_and_deleted_schedules_send_nothing(scene: Scene) -> None:
     assert hand_over(scene.storage) == 0
     assert scene.caller.request("POST", "/v1/queues/orders/schedules/tick/resume").status_code == 200
     assert hand_over(scene.storage) == 1
+
+
+def test_ticks_count_for_the_data_key(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_key_uses, "DATA_KEY_USES_TOLD_MIN", 1)
+    create(scene)
+    pass_s(scene, 56)
+    assert hand_over(scene.storage) == 1
+    assert Queue.objects.get(name="orders").data_keys.get().sealed == 1
+
+
+def test_account_that_may_not_send_gets_no_ticks_until_it_may(scene: Scene) -> None:
+    create(scene)
+    stop_sending(OPERATOR, scene.caller.account_id, "spend cap")
+    pass_s(scene, 56)
+    assert hand_over(scene.storage) == 0 and stored(scene) == []
+    resume_sending(OPERATOR, scene.caller.account_id)
+    assert hand_over(scene.storage) == 1 and due_times(scene) == [60]
 
 
 def test_pause_while_a_worker_hands_over_is_kept(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,14 +79,22 @@ def test_record_that_is_not_sound_adds_nothing(value: bytes) -> None:
 
 def test_reports_of_front_ends_are_requests() -> None:
     hour = CountedHour(HOUR)
-    early, late = (request_record(b"f" * 16, hour, [CountedRow((ACCOUNT, QUEUE, "K"), (n, 1, 0))]) for n in (2, 5))
+    rows = ([CountedRow((ACCOUNT, QUEUE, "K"), (n, 1, n - 1, 3))] for n in (2, 5))
+    early, late = (request_record(b"f" * 16, hour, one) for one in rows)
     (row,) = rows_of([decode_body(early).value, decode_body(late).value], HOUR)
-    assert row.counters[-2:] == [5, 1] and row.source.endswith("/K")
+    assert row.counters[-2:] == [5, 1] and row.shown == [4, 3] and row.source.endswith("/K")
 
 
-def test_requests_that_were_only_throttled_make_no_row() -> None:
-    report = request_record(b"f" * 16, CountedHour(HOUR), [CountedRow((ACCOUNT, bytes(16), "K"), (0, 0, 7))])
-    assert rows_of([decode_body(report).value], HOUR) == []
+def test_report_without_errors_is_read() -> None:
+    content = [b"f" * 16, HOUR // HOUR_MS, HOUR, [[ACCOUNT, QUEUE, "K", 2, 1, 7]]]
+    (row,) = rows_of([bytes((1, 2)) + msgspec.msgpack.encode(content)], HOUR)
+    assert row.counters[-2:] == [2, 1] and row.shown == [7, 0]
+
+
+def test_requests_that_were_only_refused_make_a_row_for_the_series() -> None:
+    report = request_record(b"f" * 16, CountedHour(HOUR), [CountedRow((ACCOUNT, bytes(16), "K"), (0, 0, 7, 0))])
+    (row,) = rows_of([decode_body(report).value], HOUR)
+    assert not any(row.counters) and row.shown == [7, 0]
 
 
 def test_report_of_now_judges_the_budgets_of_what_it_has_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,11 @@ import pytest
 from django.utils import timezone
 
 from api import limits
+from api.audit.actions import OPERATOR
 from api.audit.models import AuditEntry
 from api.queues import moving
 from api.queues.models import MessageMoveTask, Queue
+from api.quotas.actions import stop_sending
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.support.control_plane import new_caller
 from tests.support.move_scene import Scene
@@ -106,6 +108,13 @@ def test_dry_run_counts_and_changes_nothing(scene: Scene) -> None:
     assert (task.status, task.matched, task.moved, task.scanned) == ("COMPLETED", 4, 0, 4)
     assert [stored and vars(stored) for stored in scene.storage.logs[1]] == before
     assert {call for call, partition in scene.storage.calls if partition == 1} & {"remove", "delete"} == set()
+
+
+def test_dry_run_counts_for_an_account_that_may_not_send_too(scene: Scene) -> None:
+    dead_letters(scene)
+    stop_sending(OPERATOR, scene.caller.account_id, "spend cap")
+    assert run(scene, start(scene, dry_run=True)).status == "COMPLETED"
+    assert run(scene, start(scene)).status == "RUNNING"
 
 
 def test_message_that_somebody_has_leased_is_left_and_counted(scene: Scene) -> None:

@@ -30,6 +30,7 @@ from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DUE, HEADER_GROU
 from storage_nodes.protocol.usage import Origin, size_field, usage_key
 from workers.limits import CRON_BATCH_BYTES_MAX, CRON_ROUNDS_MAX, CRON_STEP_S_MAX
 from workers.moves.work import MoveStorage
+from workers.sealing import sealed_messages
 from workers.storage import StorageRunner
 
 _log = structlog.get_logger(__name__)
@@ -53,7 +54,7 @@ def _hand_over(storage: StorageRunner[MoveStorage], claimed: Sequence[CronClaim]
     by_partition: dict[int, list[tuple[CronClaim, list[bytes]]]] = {}
     for claim in claimed:
         try:
-            view = view_of(claim.queue)
+            view = view_of(claim.queue, sealed_messages)
             partition, bodies = ticks_of(claim, view)
         except RequestError as refusal:
             note_failed([claim], refusal.message)
@@ -65,6 +66,7 @@ def _hand_over(storage: StorageRunner[MoveStorage], claimed: Sequence[CronClaim]
     count = 0
     for partition, work in by_partition.items():
         count += _send(storage, partition, work)
+    sealed_messages.tell()
     return count
 
 

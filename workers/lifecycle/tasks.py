@@ -35,6 +35,34 @@ def resync() -> None:
         close_old_connections()
 
 
+@app.task(name="workers.lifecycle.people_upkeep")
+def people_upkeep() -> None:
+    """Closes accounts whose grace period is over, with their queues and keys, and forgets what has expired."""
+    from django.db import close_old_connections
+
+    from api.people.actions.account_life import finish_closing
+    from api.people.actions.upkeep import forget_expired
+
+    try:
+        finish_closing()
+        forget_expired()
+    finally:
+        close_old_connections()
+
+
+@app.task(name="workers.lifecycle.forget_old_keys")
+def forget_old_keys() -> None:
+    from django.db import close_old_connections
+
+    from workers.lifecycle import old_keys
+    from workers.storage import storage
+
+    try:
+        old_keys.forget_old_keys(storage())
+    finally:
+        close_old_connections()
+
+
 def _reconcile(queue_id: int) -> None:
     from django.db import close_old_connections
 

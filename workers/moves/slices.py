@@ -18,6 +18,7 @@ from storage_nodes.protocol.errors import StorageError
 from workers.moves.leasing import LeaseSlice
 from workers.moves.scanning import ScanSlice
 from workers.moves.work import MoveFailed, MoveStorage, Tools
+from workers.sealing import sealed_messages
 from workers.storage import StorageRunner
 
 _log = structlog.get_logger(__name__)
@@ -44,3 +45,5 @@ def move_slice(
         _log.warning("move_task_interrupted", task_id=task_id, error=str(error))
         moving.release_move(claim, limits.MOVE_RETRY_MS, failed=True)
         return limits.MOVE_RETRY_MS
+    finally:
+        sealed_messages.tell()

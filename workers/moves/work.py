@@ -14,13 +14,15 @@ from api import limits
 from api.queues import moving
 from api.queues.models import MoveStatus
 from api.queues.moving import MoveClaim, ScanProgress
+from api.quotas.selectors import may_send
 from api.secrets import receipt_key
 from frontend.crypto.message_ids import MessageIds
 from frontend.errors import RequestError
 from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import AcquireReply, DeadSource, QueueBrowseReply, QueueStats, SendReply
-from workers.limits import MOVE_PAUSE_SLEPT_S_MAX, MOVE_STEP_S_MAX
+from workers.limits import MOVE_PAUSE_SLEPT_S_MAX, MOVE_STEP_S_MAX, MOVE_STOPPED_PAUSE_MS
+from workers.sealing import sealed_messages
 from workers.storage import StorageRunner
 
 T = TypeVar("T")
@@ -80,18 +82,28 @@ class Slice(ABC):
         self.claim = claim
         self._storage, self._monotonic, self._sleep = tools
         self.source = _usable(moving.view_of(claim.source))
-        self._destination = None if claim.destination is None else _usable(moving.view_of(claim.destination))
+        to = claim.destination
+        self._destination = None if to is None else _usable(moving.view_of(to, sealed_messages))
         self.ids = MessageIds(receipt_key())
         self._owners: dict[int, ResolvedQueue | None] = {}
         self.left = claim.left
+
+    @property
+    def stores(self) -> bool:
+        """Does it make messages?"""
+        return self.claim.scan is None or not self.claim.scan.dry_run
 
     @abstractmethod
     def step(self) -> Step:
         """One batch."""
 
     def run(self) -> int | None:
-        """Milliseconds until the next slice is due; None when the task has ended, or is paused."""
+        """Milliseconds until the next slice is due; None when the task has ended, or is paused. While the account may
+        not send, the task waits."""
         claim = self.claim
+        if self.stores and not may_send(claim.account_id):
+            moving.release_move(claim, MOVE_STOPPED_PAUSE_MS)
+            return MOVE_STOPPED_PAUSE_MS
         self.count_once()
         ends_s = self._monotonic() + limits.MOVE_SLICE_MS / 1000
         while True:
@@ -142,7 +154,7 @@ class Slice(ABC):
             raise MoveFailed("CouldNotDetermineMessageSource")
         if dead.partition not in self._owners:
             record = moving.owner_of_partition(self.claim.account_id, dead.partition)
-            self._owners[dead.partition] = None if record is None else _usable(moving.view_of(record))
+            self._owners[dead.partition] = None if record is None else _usable(moving.view_of(record, sealed_messages))
         owner = self._owners[dead.partition]
         if owner is None:
             raise MoveFailed(_QUEUE_IS_GONE)

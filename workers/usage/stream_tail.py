@@ -12,7 +12,7 @@ from uuid import UUID
 
 from api.billing.limits import USAGE_SOURCE_CHARACTERS_MAX
 from api.billing.pricing.meters import UsageMeter, UsageOrigin
-from api.billing.provisional import ProvisionalRow
+from api.billing.provisional import SHOWN, ProvisionalRow
 from storage_nodes.client import StorageClient
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -30,7 +30,7 @@ from workers.spark_jobs.schemas.usage_record import (
 from workers.spark_jobs.source.stream_reading import USAGE_TAG_PREFIX, records_of
 
 _GROUP = b"meter"
-_COUNTERS = len(UsageMeter)
+_METERS = len(UsageMeter)
 _NAMES = {int(origin): UsageOrigin[origin.name] for origin in Origin}
 _CLIENT = UsageOrigin.CLIENT
 Key = tuple[datetime, str, UUID, str, str]
@@ -90,7 +90,7 @@ def rows_of(values: Iterable[bytes], now_ms: int) -> list[ProvisionalRow]:
                 continue
             known = found.get(key)
             found[key] = counters if known is None else list(map(max, known, counters))
-    return [ProvisionalRow(*key, counters) for key, counters in found.items()]
+    return [ProvisionalRow(*key, figures[:_METERS], figures[_METERS:]) for key, figures in found.items()]
 
 
 def _of_window(window: UsageWindow) -> Iterator[tuple[Key, list[int]]]:
@@ -98,8 +98,8 @@ def _of_window(window: UsageWindow) -> Iterator[tuple[Key, list[int]]]:
         return
     queue, hour = UUID(bytes=window.queue_uuid), _time_of(window.hour_ms)
     source = f"{window.cluster}/{window.partition}"[:USAGE_SOURCE_CHARACTERS_MAX]
-    stored = [0] * (_COUNTERS - 3)
-    yield (hour, window.account_id, queue, source, _CLIENT), [*stored, window.stored_byte_ms, 0, 0]
+    stored, shown = [0] * (_METERS - 3), [0] * len(SHOWN)
+    yield (hour, window.account_id, queue, source, _CLIENT), [*stored, window.stored_byte_ms, 0, 0, *shown]
     for counters in window.origins:
         figures = [
             counters.sent, counters.delivered, counters.deleted, counters.moved, counters.dead_lettered,
@@ -108,13 +108,13 @@ def _of_window(window: UsageWindow) -> Iterator[tuple[Key, list[int]]]:
         ]  # fmt: skip
         name = _NAMES.get(counters.origin)
         if name is not None and _are_sound(figures):
-            yield (hour, window.account_id, queue, source, name), [*figures, 0, 0, 0]
+            yield (hour, window.account_id, queue, source, name), [*figures, 0, 0, 0, *shown]
 
 
 def _of_requests(report: RequestReport) -> Iterator[tuple[Key, list[int]]]:
-    hour, nothing = _time_of(report.hour_ms), [0] * (_COUNTERS - 2)
+    hour, nothing = _time_of(report.hour_ms), [0] * (_METERS - 2)
     for row in report.rows:
-        figures = [row.requests, row.empty_receives]
+        figures = [row.requests, row.empty_receives, row.throttled, row.errors]
         if len(row.queue_uuid) == UUID_BYTES and any(figures) and _are_sound(figures):
             source = f"{report.front_end.hex()}/{report.sequence}/{row.access_key_id}"[:USAGE_SOURCE_CHARACTERS_MAX]
             key = (hour, row.account_id, UUID(bytes=row.queue_uuid), source, _CLIENT)

@@ -106,7 +106,8 @@ def judge(account: Account, period: BillingPeriod) -> int:
     spending = NOTHING_SPENT
     if budgets:
         ensure_standard_plan()
-        spending = month_spending(account, period)
+        of_queues = any(budget.queue_uuid is not None for budget in budgets)
+        spending = month_spending(account, period, by_queue=of_queues)
     made = 0
     used_up: list[SpendingBudget] = []
     for budget in budgets:

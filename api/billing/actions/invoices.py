@@ -34,7 +34,7 @@ from api.billing.models import (
 from api.billing.pricing.periods import BillingPeriod, period_of
 from api.billing.pricing.priced_month import CreditLeft, LineKind
 from api.billing.quarantine import NO_PRICE, Quarantined, replace_unpriced
-from api.billing.selectors import queues_named, settled_up_to
+from api.billing.selectors import merges_so_far, queues_named, settled_up_to
 
 BILLING = Actor("billing")
 
@@ -125,7 +125,7 @@ def _write_draft(account: Account, period: BillingPeriod) -> Invoice | None:
     if invoice is not None and invoice.state == InvoiceState.ISSUED:
         return invoice
     # What is settled is read first: the lines may hold more than they say, never less.
-    settled, now = settled_up_to(), clock.now()
+    settled, merges, now = settled_up_to(), merges_so_far(), clock.now()
     month = month_of(account, period)
     if month is None:
         return None
@@ -137,7 +137,7 @@ def _write_draft(account: Account, period: BillingPeriod) -> Invoice | None:
         priced.currency, priced.charges_minor, priced.credits_minor,
     )  # fmt: skip
     invoice.tax_minor, invoice.total_minor = priced.tax_minor, priced.total_minor
-    invoice.settled_up_to, invoice.made_at = settled, now
+    invoice.settled_up_to, invoice.merges, invoice.made_at = settled, merges, now
     invoice.save()
     _write_lines(invoice, month)
     _note_unpriced(month)

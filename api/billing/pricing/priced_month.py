@@ -59,6 +59,10 @@ class CreditLeft(NamedTuple):
     ends_order: tuple[int, int]
 
 
+# In the place of a queue where only the sums of the account are asked for: lines and totals are the same.
+ALL_QUEUES = UUID(int=0)
+
+
 class TaxRate(NamedTuple):
     name: str
     rate_ppm: int

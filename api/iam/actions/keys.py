@@ -101,20 +101,22 @@ def set_key_tags(actor: Actor, account_id: str, access_key_id: str, tags: Mappin
 
 @transaction.atomic
 def rotate_key(actor: Actor, account_id: str, access_key_id: str, grace_s: int) -> NewKey:
-    """A new key like this one, which ends after the grace period. One that was to expire passes its span on. Raises
-    IamError, AccountError."""
+    """A new key like this one, which ends after the grace period. One that was to expire passes its span on, also when
+    it is rotated again within its grace. Raises IamError, AccountError."""
     assert 0 <= grace_s <= limits.ROTATION_GRACE_S_MAX
     locked_account(account_id)  # first, as everywhere: the new key is counted under this lock
     old = locked_key(account_id, access_key_id)
     now = clock.now()
     if not old.active or (old.expires_at is not None and old.expires_at <= now):
         raise IamError("invalid-request", "The key is not valid any more: make another one.")
-    expires_at = None if old.expires_at is None else now + (old.expires_at - old.created_at)
+    planned = old.planned_expires_at if old.rotated else old.expires_at
+    expires_at = None if planned is None else now + (planned - old.created_at)
     new = create_key(actor, account_id, old.name, expires_at)
     _copy_access(old, new.key)
     ends_at = now + timedelta(seconds=grace_s)
     old.expires_at = ends_at if old.expires_at is None else min(old.expires_at, ends_at)
-    old.save(update_fields=["expires_at"])
+    old.rotated, old.planned_expires_at = True, planned
+    old.save(update_fields=["expires_at", "rotated", "planned_expires_at"])
     _note(actor, old, "key.rotate", new_key=new.key.access_key_id, expires_at=str(old.expires_at))
     announce_key(old)
     return new

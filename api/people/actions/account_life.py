@@ -13,6 +13,7 @@ from __future__ import annotations
 import enum
 from datetime import timedelta
 
+import structlog
 from django.db import transaction
 
 from api import clock
@@ -20,6 +21,7 @@ from api.accounts.actions import set_account_active
 from api.accounts.models import Account
 from api.audit.actions import Actor, record
 from api.encryption.shredding import shred_account
+from api.outage import DATABASE_AWAY
 from api.people import limits
 from api.people.actions.console_links import ensure_life
 from api.people.actions.enrolment import check_printable
@@ -28,6 +30,8 @@ from api.people.errors import PeopleError, not_found
 from api.people.models import AccountLife, AccountState, Person
 from api.people.origin import RequestOrigin
 from api.people.roles import Act
+
+_log = structlog.get_logger(__name__)
 
 
 class StateChange(enum.StrEnum):
@@ -105,19 +109,28 @@ def reopen_account(origin: RequestOrigin, person: Person, account_id: str) -> Ac
 
 def finish_closing() -> int:
     """Closes accounts whose grace period is over, and ends their keys: nothing they stored can be opened any more.
-    Returns how many. Safe to run twice, and beside itself."""
+    Returns how many. Safe to run twice, and beside itself. One that fails holds up no other one."""
     due = AccountLife.objects.filter(state=AccountState.CLOSING, closes_at__lte=clock.now()).order_by("closes_at")
     closed = 0
     for account_id in list(due.values_list("account_id", flat=True)[: limits.CLOSED_AT_ONCE_MAX]):
-        with transaction.atomic():
-            life = _locked(account_id)
-            if life.state != AccountState.CLOSING or life.closes_at is None or life.closes_at > clock.now():
-                continue
-            _move(LIFECYCLE_ACTOR, life, StateChange.FINISH)
-            shred_account(LIFECYCLE_ACTOR, account_id)
-            record(LIFECYCLE_ACTOR, account_id, StateChange.FINISH, f"account:{account_id}")
-            closed += 1
+        try:
+            closed += _finish(account_id)
+        except DATABASE_AWAY:
+            raise
+        except Exception:
+            _log.exception("account_not_closed", account_id=account_id)
     return closed
+
+
+@transaction.atomic
+def _finish(account_id: str) -> bool:
+    life = _locked(account_id)
+    if life.state != AccountState.CLOSING or life.closes_at is None or life.closes_at > clock.now():
+        return False
+    _move(LIFECYCLE_ACTOR, life, StateChange.FINISH)
+    shred_account(LIFECYCLE_ACTOR, account_id)
+    record(LIFECYCLE_ACTOR, account_id, StateChange.FINISH, f"account:{account_id}")
+    return True
 
 
 def _locked(account_id: str) -> AccountLife:

@@ -1,7 +1,9 @@
 """The second factor: an authenticator application, and recovery codes for the day it is lost.
 
-The secret is sealed with the installation's key ring and opens for its person only. A code is good once: the step it
-belongs to is kept, and only later steps count. Recovery codes are kept as MACs, and each goes with its use.
+It is on while there is an application or a passkey (`passkeys.py`). Recovery codes come with the first of them and go
+with the last one. The secret is sealed with the installation's key ring and opens for its person only. A code is good
+once: the step it belongs to is kept, and only later steps count. Recovery codes are kept as MACs, and each goes with
+its use.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from api.people import errands, limits, mails, rates
 from api.people.errors import PeopleError
 from api.people.models import Person, PersonSession, RecoveryCode, TotpFactor
 from api.people.origin import RequestOrigin
-from api.people.selectors import has_second_factor
+from api.people.selectors import has_authenticator, has_second_factor
 from api.people.tokens import hash_recovery_code
 from api.people.totp import matching_step, otpauth_url, secret_text
 from api.secrets import keyring
@@ -43,8 +45,8 @@ def begin_totp(origin: RequestOrigin, session: PersonSession) -> NewTotp:
     checked that the session is a recent one."""
     with transaction.atomic():
         person = Person.objects.select_for_update().get(pk=session.person_id)
-        if has_second_factor(person):
-            raise PeopleError("second-factor-on", "The second factor is on already.")
+        if has_authenticator(person):
+            raise PeopleError("second-factor-on", "There is an authenticator application already.")
         secret = secrets.token_bytes(limits.TOTP_SECRET_BYTES)
         TotpFactor.objects.filter(person=person).delete()
         TotpFactor.objects.create(person=person, secret_sealed=_seal(person, secret), created_at=clock.now())
@@ -53,31 +55,48 @@ def begin_totp(origin: RequestOrigin, session: PersonSession) -> NewTotp:
 
 
 def confirm_totp(origin: RequestOrigin, session: PersonSession, code: str) -> list[str]:
-    """The second factor is on. Returns the recovery codes, this once. Raises PeopleError."""
+    """The application counts from now on. Returns the recovery codes, this once; none where there are some already.
+    Raises PeopleError."""
     rates.charge(rates.CODE_PER_PERSON, str(session.person_id))
     with transaction.atomic():
         person = Person.objects.select_for_update().get(pk=session.person_id)
-        if has_second_factor(person):
-            raise PeopleError("second-factor-on", "The second factor is on already.")
+        if has_authenticator(person):
+            raise PeopleError("second-factor-on", "There is an authenticator application already.")
         now = clock.now()
         if not _use_totp(person, code, now, confirmed=False):
             raise PeopleError("access-denied", "The code is not right.")
+        codes = factor_comes(origin, person, "totp")
         TotpFactor.objects.filter(person=person).update(confirmed_at=now)
-        codes = _renew_codes(person)
-        origin.note(person, "", "second_factor.on", f"person:{person.pk}")
-        _tell(person, "The second factor was switched on.")
+        tell_change(person, "An authenticator application was added. A sign-in asks for its code.")
     return codes
 
 
 def remove_totp(origin: RequestOrigin, session: PersonSession) -> None:
-    """The second factor is off, and its recovery codes are gone. Raises PeopleError."""
+    """The application is forgotten. Raises PeopleError."""
     with transaction.atomic():
         person = Person.objects.select_for_update().get(pk=session.person_id)
         if not TotpFactor.objects.filter(person=person).delete()[0]:
             raise _off()
+        factor_went(origin, person, "totp")
+        tell_change(person, "The authenticator application was removed.")
+
+
+def factor_comes(origin: RequestOrigin, person: Person, method: str) -> list[str]:
+    """With the person locked, before the row of the factor is there. Returns recovery codes if it is the first one."""
+    if has_second_factor(person):
+        origin.note(person, "", "second_factor.add", f"person:{person.pk}", method=method)
+        return []
+    origin.note(person, "", "second_factor.on", f"person:{person.pk}", method=method)
+    return _renew_codes(person)
+
+
+def factor_went(origin: RequestOrigin, person: Person, method: str) -> None:
+    """With the person locked, when the row of the factor is gone. Recovery codes go with the last factor."""
+    is_off = not has_second_factor(person)
+    if is_off:
         RecoveryCode.objects.filter(person=person).delete()
-        origin.note(person, "", "second_factor.off", f"person:{person.pk}")
-        _tell(person, "The second factor was switched off.")
+    action = "second_factor.off" if is_off else "second_factor.remove"
+    origin.note(person, "", action, f"person:{person.pk}", method=method)
 
 
 def renew_recovery_codes(origin: RequestOrigin, session: PersonSession) -> list[str]:
@@ -88,7 +107,7 @@ def renew_recovery_codes(origin: RequestOrigin, session: PersonSession) -> list[
             raise _off()
         codes = _renew_codes(person)
         origin.note(person, "", "second_factor.renew_recovery_codes", f"person:{person.pk}")
-        _tell(person, "New recovery codes were made; those before are good no more.")
+        tell_change(person, "New recovery codes were made; those before are good no more.")
     return codes
 
 
@@ -102,6 +121,12 @@ def use_code(person: Person, code: str, now: datetime) -> str | None:
     code_hash = hash_recovery_code(person.pk, plain)
     used = RecoveryCode.objects.filter(person=person, code_hash=code_hash).delete()[0]
     return "recovery_code" if used else None
+
+
+def tell_change(person: Person, what: str) -> None:
+    """By mail, after the commit."""
+    email = person.email
+    transaction.on_commit(lambda: errands.leave(lambda: mails.send_notice(email, what)), robust=True)
 
 
 def _use_totp(person: Person, code: str, now: datetime, confirmed: bool) -> bool:
@@ -135,11 +160,6 @@ def _seal(person: Person, secret: bytes) -> bytes:
 
 def _open(person: Person, factor: TotpFactor) -> bytes:
     return base64.b64decode(keyring().open_secret(f"person:{person.pk}", _SEALED_AS, bytes(factor.secret_sealed)))
-
-
-def _tell(person: Person, what: str) -> None:
-    email = person.email
-    transaction.on_commit(lambda: errands.leave(lambda: mails.send_notice(email, what)), robust=True)
 
 
 def _off() -> PeopleError:

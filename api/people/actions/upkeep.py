@@ -9,7 +9,7 @@ from django.db.models import Q
 
 from api import clock
 from api.people import limits
-from api.people.models import Invitation, Person, PersonSession, PersonToken
+from api.people.models import Invitation, PasskeyChallenge, Person, PersonSession, PersonToken
 
 
 @transaction.atomic
@@ -20,6 +20,7 @@ def forget_expired() -> int:
     aged = Q(created_at__lte=now - timedelta(seconds=limits.SESSION_AGE_S_MAX))
     gone = PersonSession.objects.filter(idle | aged).delete()[0]
     gone += PersonToken.objects.filter(expires_at__lte=now).delete()[0]
+    gone += PasskeyChallenge.objects.filter(expires_at__lte=now).delete()[0]
     gone += Invitation.objects.filter(expires_at__lte=now).delete()[0]
     old = now - timedelta(days=limits.UNCONFIRMED_DAYS_MAX)
     unconfirmed = Person.objects.filter(email_confirmed_at__isnull=True, created_at__lte=old)

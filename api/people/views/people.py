@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import uuid
+
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api import clock
-from api.people.actions import enrolment, factors, new_passwords
+from api.people import selectors
+from api.people.actions import enrolment, factors, new_passwords, passkeys
 from api.people.actions.sessions import require_recent
 from api.people.authentication import signed_in
+from api.people.errors import not_found
 from api.people.serializers import (
     CodeSerializer,
     ConfirmationSerializer,
     EmailSerializer,
     EnrolledSerializer,
     NewPasswordSerializer,
+    PasskeysSerializer,
     PersonSerializer,
     RecoveryCodesSerializer,
     ResetSerializer,
@@ -91,7 +96,7 @@ class TotpView(SignedInView):
 
     @extend_schema(operation_id="second_factor.remove", responses={204: None})
     def delete(self, request: Request) -> Response:
-        """The second factor is off. Needs a recent authentication."""
+        """The application is forgotten; without a passkey the second factor is off. Needs a recent authentication."""
         session = signed_in(request).session
         require_recent(session, clock.now())
         factors.remove_totp(self.origin(request), session)
@@ -103,7 +108,8 @@ class TotpConfirmationView(SignedInView):
         operation_id="second_factor.confirm", request=CodeSerializer, responses={200: RecoveryCodesSerializer}
     )
     def post(self, request: Request) -> Response:
-        """The second factor is on. The recovery codes are in this answer and nowhere else."""
+        """The second factor is on. The recovery codes are in this answer and nowhere else; there are none in it where a
+        passkey had brought them."""
         given = self.asked(request, CodeSerializer)
         session = signed_in(request).session
         require_recent(session, clock.now())
@@ -119,3 +125,23 @@ class RecoveryCodesView(SignedInView):
         session = signed_in(request).session
         require_recent(session, clock.now())
         return Response({"recovery_codes": factors.renew_recovery_codes(self.origin(request), session)})
+
+
+class PasskeysView(SignedInView):
+    @extend_schema(operation_id="passkeys.list", responses=PasskeysSerializer)
+    def get(self, request: Request) -> Response:
+        """The person's passkeys, the oldest one first. They are added in the console, whose pages they are bound to."""
+        found = selectors.passkeys_of(signed_in(request).person)
+        return Response(PasskeysSerializer({"passkeys": found}).data)
+
+
+class PasskeyView(SignedInView):
+    @extend_schema(operation_id="passkeys.remove", responses={204: None})
+    def delete(self, request: Request, passkey_id: uuid.UUID) -> Response:
+        """The passkey signs in no more; with the last factor the recovery codes go, too. Needs a recent
+        authentication."""
+        session = signed_in(request).session
+        require_recent(session, clock.now())
+        if not passkeys.remove_passkey(self.origin(request), session, passkey_id):
+            raise not_found()
+        return Response(status=204)

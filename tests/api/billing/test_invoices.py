@@ -89,6 +89,24 @@ def test_draft_is_made_again_and_says_up_to_where(account: str) -> None:
     ]
 
 
+def test_draft_that_was_made_while_a_merge_was_committed_is_stale(account: str) -> None:
+    """The merge says when it ended before it is committed: a draft in between is younger, and does not know of it."""
+    from api.billing.due import stale_drafts
+    from api.billing.models import FillLedger
+
+    at = PERIOD.end + timedelta(days=1)
+    assert stale_drafts(at) == []
+    settle_rows(units(account, 100), 0, 1)
+    assert stale_drafts(at) == [(account, PERIOD)]
+    draft = draft_invoice(account, PERIOD)
+    assert draft is not None and stale_drafts(at) == []
+    settle_rows([row(account, 1, sent_units=5_000)], 1, 1)
+    FillLedger.objects.update(done_at=draft.made_at - timedelta(seconds=1))
+    assert stale_drafts(at) == [(account, PERIOD)]
+    draft_invoice(account, PERIOD)
+    assert stale_drafts(at) == []
+
+
 def test_month_is_issued_only_when_all_of_it_is_settled(account: str) -> None:
     settle_rows(units(account, 1), 0, MONTH_HOURS + 5)
     with pytest.raises(BillingError, match="settled up to"):

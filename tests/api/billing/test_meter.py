@@ -64,6 +64,36 @@ def test_meter_is_what_is_settled_and_what_was_counted_since(account: str) -> No
     assert meter.provisional[UsageMeter.SENT_UNITS] == 750
 
 
+def test_meter_and_budgets_of_the_account_read_no_queues(account: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An account may have used 100,000 queues in a month: the database sums them up."""
+    from api.billing import account_month
+
+    plan(account)
+    queues = [uuid.UUID(int=number) for number in range(1, 8)]
+    settle_rows([UsageRow(account, NOW.start, queue, 0, "client", sent_units=1100) for queue in queues])
+    merge([seen(account, 500), seen(account, 33)._replace(queue_uuid=queues[0])])
+    ensure_standard_plan()
+    row = Account.objects.get(pk=account)
+    lengths: list[int] = []
+    priced = account_month.price_month
+
+    def price(spans: Any, *given: Any) -> Any:
+        lengths.extend(len(span.usage) for span in spans)
+        return priced(spans, *given)
+
+    monkeypatch.setattr(account_month, "price_month", price)
+    by_queue, together = (cost_meter(row, NOW, clock.now(), by_queue=one) for one in (True, False))
+    assert by_queue is not None and together is not None
+    assert max(lengths) > 7 and by_queue.month.priced.lines == together.month.priced.lines
+    assert by_queue._replace(month=together.month) == together
+    lengths.clear()
+    assert cost_meter(row, NOW, clock.now(), by_queue=False) == together
+    judge_budgets(account)
+    put_budget(OPERATOR, account, "cap", BudgetSpec(100_000, [50], False, []))
+    judge_budgets(account)
+    assert lengths and max(lengths) <= 3, "settled days, settled hours and what is not settled"
+
+
 def test_free_part_and_tiers_count_across_both(account: str) -> None:
     """The first 100 units are free: they are so once."""
     plan(account)

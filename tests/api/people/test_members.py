@@ -68,6 +68,7 @@ def test_every_route_of_an_account_wants_a_session(ann: Visitor, visitor: Visito
         ("GET", "/v1/people/me"), ("POST", "/v1/people/me/password"), ("POST", "/v1/people/me/totp"),
         ("DELETE", "/v1/people/me/totp"), ("POST", "/v1/people/me/totp/confirmation"),
         ("POST", "/v1/people/me/recovery-codes"), ("POST", "/v1/session/authentication"),
+        ("GET", "/v1/people/me/passkeys"), ("DELETE", f"/v1/people/me/passkeys/{ann.person_id}"),
     ]  # fmt: skip
     for method, target in asked:
         assert refused(visitor.call(method, target)) == (401, "not-signed-in"), (method, target)

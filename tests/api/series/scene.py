@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from api.billing.models import MeterReading
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import floor_hour
-from api.billing.provisional import ProvisionalRow, merge_provisional
+from api.billing.provisional import SHOWN, ProvisionalRow, merge_provisional
 from api.series.collecting import QueueLevels, collect, note_levels
 from api.series.metrics import METRICS, Statistic
 from api.series.reading import MetricQuery, MetricSpan, SeriesReader
@@ -26,7 +26,8 @@ def after(minutes: float) -> datetime:
 def meter(account: str, at: datetime, queue: uuid.UUID = QUEUE, source: str = "one/1", **figures: int) -> None:
     """The figures of the hour so far."""
     counters = [figures.get(name.value, 0) for name in UsageMeter]
-    merge_provisional("one/3", 1, [ProvisionalRow(floor_hour(at), account, queue, source, "client", counters)])
+    shown = [figures.get(name, 0) for name in SHOWN]
+    merge_provisional("one/3", 1, [ProvisionalRow(floor_hour(at), account, queue, source, "client", counters, shown)])
 
 
 def look(at: datetime, missing: str = "") -> list[uuid.UUID] | None:

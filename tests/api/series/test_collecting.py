@@ -213,3 +213,14 @@ def test_levels_of_an_account_leave_out_deleted_queues_that_are_kept(caller: Cal
     levels = account_levels(account, 1)
     assert (levels.waiting, levels.oldest_sent_ms, [one.name for one in levels.oldest]) == (3, 2000, ["there"])
     assert set(queues_named(account, ["gone", "there"])) == {"there"}
+
+
+def test_errors_and_throttled_requests_of_a_queue_are_in_its_series(caller: Caller) -> None:
+    look(after(0))
+    meter(caller.account_id, NOON, source="front/1", errors=2, throttled=5)
+    look(after(1.5))
+    meter(caller.account_id, NOON, source="front/1", errors=3, throttled=5)
+    look(after(2.5))
+    for name, figures in (("NumberOfErrors", {1: 2, 2: 1}), ("NumberOfThrottledRequests", {1: 5, 2: 0})):
+        found = values(caller.account_id, name, after(0), after(3))
+        assert {minute: found.get(minute, 0) for minute in figures} == figures

@@ -92,10 +92,22 @@ def test_moving_messages_asks_at_both_ends() -> None:
     assert Demand("sqs:SendMessage", Target.DEAD_LETTER_QUEUE) in ROUTE_OPERATIONS["browser_dead_letter"]
 
 
+def test_naming_a_dead_letter_queue_asks_there() -> None:
+    """Or a queue that dies at once would be a way to send where one may not."""
+    for demands in (
+        SQS_OPERATIONS["CreateQueue"],
+        SQS_OPERATIONS["SetQueueAttributes"],
+        MANAGEMENT_OPERATIONS["queues.create"],
+        MANAGEMENT_OPERATIONS["queues.update"],
+    ):
+        (sends,) = (one for one in demands if one.when is When.DEAD_LETTERS_ARE_SENT)
+        assert sends[:2] == ("sqs:SendMessage", Target.DEAD_LETTER_QUEUE)
+
+
 def test_tags_ask_for_tagging_and_encryption_keys_for_their_use() -> None:
     use = Demand("penstock:UseEncryptionKey", Target.ENCRYPTION_KEY, When.KEY_IS_NAMED)
     for demands in (SQS_OPERATIONS["CreateQueue"], MANAGEMENT_OPERATIONS["queues.create"]):
-        assert demands == (Demand("sqs:CreateQueue"), Demand("sqs:TagQueue", when=When.TAGS_ARE_SET), use)
+        assert demands[:3] == (Demand("sqs:CreateQueue"), Demand("sqs:TagQueue", when=When.TAGS_ARE_SET), use)
     assert use in SQS_OPERATIONS["SetQueueAttributes"] and use in MANAGEMENT_OPERATIONS["queues.update"]
 
 

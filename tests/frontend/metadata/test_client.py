@@ -401,6 +401,21 @@ async def test_lookups_of_one_account_leave_room_for_those_of_others(service: Se
     await until(lambda: len(client._shares) == 0)
 
 
+async def test_lookups_of_another_accounts_queues_take_no_share_of_that_account(
+    service: Service, client: MetadataClient
+) -> None:
+    others = [asyncio.create_task(client.look_up_queue("9" * 12, ACCOUNT, f"q{n}")) for n in range(METADATA_SHARE_MAX)]
+    again = asyncio.create_task(client.repeat_look_up("9" * 12, ACCOUNT, "q0"))
+    for _ in range(METADATA_SHARE_MAX):
+        await service.next_asked()
+    await asyncio.sleep(0)
+    assert service.asked.empty(), "what is at hand waits for its turn as what is not"
+    await fill_queue(service, client)
+    for task in (*others, again):
+        task.cancel()
+    await until(lambda: len(client._shares) == 0)
+
+
 async def test_lookup_is_refused_while_the_service_is_down(
     service: Service, client: MetadataClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

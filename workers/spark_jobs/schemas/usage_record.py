@@ -72,6 +72,8 @@ class RequestRow(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_
     requests: Int64
     empty_receives: Int64
     throttled: Int64
+    # Left out by front ends of before. For the series alone: the lake does not keep it.
+    errors: Int64 = 0
 
 
 class RequestReport(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):

@@ -24,15 +24,15 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["operator"]:
-            given = {"token": make_operator_link()}
+            token, query = make_operator_link(), ""
         elif options["account"]:
             try:
                 link = make_owner_link(options["account"])
             except AccountError as error:
                 raise CommandError(str(error)) from None
-            given = {"token": link.token, "account": link.account_id}
+            token, query = link.token, "?" + urlencode({"account": link.account_id})
         else:
             raise CommandError("give --account NAME or --operator")
-        url = f"{environment().endpoint}/console/link?{urlencode(given)}"
+        url = f"{environment().endpoint}/console/link{query}#{token}"
         told = {"url": url, "good_for_seconds": limits.CONSOLE_LINK_TOKEN_S}
         self.stdout.write(json.dumps(told) if options["json"] else url)

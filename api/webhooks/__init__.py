@@ -1,0 +1,1 @@
+"""Webhooks: addresses of customers that workers call when alarms change, signed (docs/webhooks.md)."""

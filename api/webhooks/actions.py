@@ -1,0 +1,114 @@
+"""The only writer of webhooks: made, changed, rotated, tested and deleted by customers.
+
+Secrets leave in the answer that makes or rotates them, and are sealed under the account and the webhook's id.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import NamedTuple
+
+from django.db import transaction
+
+from api import clock
+from api.accounts.models import Account
+from api.alarms.models import MetricAlarm
+from api.audit.actions import Actor, record
+from api.secrets import keyring
+from api.webhooks import deliveries, limits
+from api.webhooks.callees import CalleeError, parse_callee
+from api.webhooks.calling_policy import call_policy
+from api.webhooks.errors import WebhookError, no_such_webhook
+from api.webhooks.models import Webhook, WebhookDelivery
+from api.webhooks.signing import new_webhook_secret
+
+# One part of a path, as names of alarms are.
+_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+
+
+class PutWebhook(NamedTuple):
+    """`secret` is empty where the webhook was there before: it keeps its own."""
+
+    webhook: Webhook
+    secret: str
+
+
+@transaction.atomic
+def put_webhook(actor: Actor, account_id: str, name: str, url: str) -> PutWebhook:
+    """Makes it, or changes its URL. Raises WebhookError."""
+    account = _locked_account(account_id)
+    if len(name) > limits.WEBHOOK_NAME_CHARACTERS_MAX or not _NAME.fullmatch(name):
+        length = f"1 to {limits.WEBHOOK_NAME_CHARACTERS_MAX}"
+        text = f"A webhook's name has {length} letters, digits, hyphens, underscores, single dots between them."
+        raise WebhookError("invalid-request", text)
+    try:
+        callee = parse_callee(url, call_policy())
+    except CalleeError as error:
+        raise WebhookError("invalid-request", str(error)) from None
+    webhook, secret = Webhook.objects.filter(account=account, name=name).first(), ""
+    if webhook is None:
+        if Webhook.objects.filter(account=account).count() >= limits.WEBHOOKS_PER_ACCOUNT_MAX:
+            raise WebhookError("over-limit", f"An account has at most {limits.WEBHOOKS_PER_ACCOUNT_MAX} webhooks.")
+        secret, webhook = new_webhook_secret(), Webhook(account=account, name=name, created_at=clock.now())
+        webhook.secret_sealed = keyring().seal_secret(account_id, deliveries.sealed_secret_as(webhook.pk), secret)
+    webhook.url_sealed = keyring().seal_secret(account_id, deliveries.sealed_url_as(webhook.pk), callee.url)
+    webhook.shown_url = callee.shown
+    webhook.save()
+    record(actor, account_id, "webhook.put", f"webhook:{name}", url=callee.shown)
+    return PutWebhook(webhook, secret)
+
+
+@transaction.atomic
+def rotate_webhook(actor: Actor, account_id: str, name: str, grace_s: int) -> PutWebhook:
+    """The old secret signs beside the new one for `grace_s`. Raises WebhookError."""
+    if not 0 <= grace_s <= limits.WEBHOOK_GRACE_S_MAX:
+        raise WebhookError("invalid-request", f"A grace has at most {limits.WEBHOOK_GRACE_S_MAX} s.")
+    webhook, now, secret = _locked(account_id, name), clock.now(), new_webhook_secret()
+    webhook.previous_sealed = bytes(webhook.secret_sealed) if grace_s else None
+    webhook.previous_until = now + timedelta(seconds=grace_s) if grace_s else None
+    webhook.secret_sealed = keyring().seal_secret(account_id, deliveries.sealed_secret_as(webhook.pk), secret)
+    webhook.rotated_at = now
+    webhook.save()
+    record(actor, account_id, "webhook.rotate", f"webhook:{name}", grace_s=grace_s)
+    return PutWebhook(webhook, secret)
+
+
+@transaction.atomic
+def check_webhook(actor: Actor, account_id: str, name: str) -> WebhookDelivery:
+    """A worker calls it once, within seconds. Raises WebhookError."""
+    webhook = _locked(account_id, name)
+    content = {"type": "webhook.test", "account_id": account_id, "webhook": name}
+    delivery = deliveries.begin_delivery(webhook, "", content, clock.now(), attempts_max=1)
+    if delivery is None:
+        raise WebhookError("over-limit", f"A webhook is called {limits.DELIVERIES_PER_HOUR_MAX} times an hour at most.")
+    record(actor, account_id, "webhook.test", f"webhook:{name}")
+    return delivery
+
+
+@transaction.atomic
+def delete_webhook(actor: Actor, account_id: str, name: str) -> None:
+    """What waits for it is not delivered. Raises WebhookError while alarms name it."""
+    _locked_account(account_id)
+    webhook = _locked(account_id, name)
+    rows = MetricAlarm.objects.filter(account_id=account_id, webhooks__contains=[name])
+    if alarms := list(rows.order_by("name").values_list("name", flat=True)[:4]):
+        shown = ", ".join(alarms[:3]) + (" and others" if len(alarms) > 3 else "")
+        raise WebhookError("webhook-in-use", f"These alarms call it: {shown}. Take it from them first.")
+    webhook.delete()
+    record(actor, account_id, "webhook.delete", f"webhook:{name}")
+
+
+def _locked_account(account_id: str) -> Account:
+    """Alarms that name webhooks are written under the same lock."""
+    account = Account.objects.select_for_update().filter(pk=account_id).first()
+    if account is None:
+        raise no_such_webhook()
+    return account
+
+
+def _locked(account_id: str, name: str) -> Webhook:
+    webhook = Webhook.objects.select_for_update().filter(account_id=account_id, name=name).first()
+    if webhook is None:
+        raise no_such_webhook()
+    return webhook

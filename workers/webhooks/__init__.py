@@ -1,0 +1,1 @@
+"""Calls of customers' webhooks, on the schedule. Rules: api/webhooks."""
