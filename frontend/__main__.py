@@ -35,13 +35,13 @@ from frontend.crypto.keyring import (
     read_key_file,
 )
 from frontend.express.protocol import express_config
+from frontend.held_bytes import held_bodies, held_frames
 from frontend.http import Receive, Scope, Send, answer
 from frontend.key_uses import tell_key_uses, tell_key_uses_forever
 from frontend.limits import COLLECTOR_GENERATIONS, KEY_USES_TOLD_AT_STOP_S, REQUEST_REPORT_AT_STOP_S
 from frontend.logs import configure_logging
 from frontend.metadata.client import MetadataClient
 from frontend.metadata.quota_reports import QuotaReporter
-from frontend.push.held_frames import held_frames
 from frontend.routing.guarded import GuardedStorage, Guards
 from frontend.server import Server, shared_sockets, small_config
 from frontend.services import FrontendServices
@@ -85,6 +85,7 @@ async def run(config: FrontendConfig) -> int:
     storage = StorageClient(config.cluster_id, config.nodes, name)
     services = build_services(config, storage, metadata)
     services.meters.gauge("answers_held_bytes", lambda: paused_clients.held_bytes)
+    services.meters.gauge("bodies_held_bytes", lambda: held_bodies.held_bytes)
     services.meters.gauge("frames_held_bytes", lambda: held_frames.held_bytes)
     services.meters.gauge("slow_readers_cut", lambda: paused_clients.cut)
     services.meters.gauge("front_ends", lambda: services.quotas.front_ends)

@@ -57,15 +57,19 @@ def build_application(services: FrontendServices) -> Application:
 def _http(services: FrontendServices) -> Application:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         request = request_of(scope, receive)
-        path = request.path
-        if path == b"/" or b"0" <= path[1:2] <= b"9":
-            said = await answer_sqs(services, request)
-            if said is not None:
-                await answer(send, *said)
-        elif path in _OPERATORS:
-            await _serve_operators(services, path, send)
-        else:
-            await serve_rest(services, request, send)
+        try:
+            path = request.path
+            if path == b"/" or b"0" <= path[1:2] <= b"9":
+                said = await answer_sqs(services, request)
+                if said is not None:
+                    await answer(send, *said)
+            elif path in _OPERATORS:
+                await _serve_operators(services, path, send)
+            else:
+                await serve_rest(services, request, send)
+        finally:
+            if request.held_bytes:
+                request.give_back()
 
     return application
 

@@ -15,7 +15,8 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from frontend.errors import RequestError
+from frontend.errors import RequestError, unavailable
+from frontend.held_bytes import held_bodies
 from frontend.limits import (
     REQUEST_BODY_BYTES_MAX,
     REQUEST_DRAIN_BYTES_MAX,
@@ -75,11 +76,12 @@ def network_of(address: str) -> str:
 
 class Request:
     """What the stages look at. `path` is as sent, not decoded; `headers` are empty until they are read, and so is
-    `body`, unless it arrived whole with the head."""
+    `body`, unless it arrived whole with the head. `held_bytes`: of a body that came in several reads, which are counted
+    for the address until they are given back, after the answer."""
 
     __slots__ = (
-        "body", "client_host", "headers", "is_secure", "is_unread", "is_whole", "method", "path", "query",
-        "raw_headers", "receive", "request_id", "scheme",
+        "body", "client_host", "headers", "held_bytes", "is_secure", "is_unread", "is_whole", "method", "path",
+        "query", "raw_headers", "receive", "request_id", "scheme",
     )  # fmt: skip
 
     def __init__(
@@ -104,6 +106,7 @@ class Request:
         self.headers: dict[bytes, bytes] = {}
         self.is_whole = body is not None
         self.body = body or b""
+        self.held_bytes = 0
         self.is_unread = False  # more of its body comes: the connection ends with the answer
         self.request_id = new_request_id()
 
@@ -153,25 +156,42 @@ class Request:
         else:
             self.body = message.get("body", b"")
 
-    async def _receive_rest(self, first: bytes) -> None:
-        chunks = [first]
-        size_bytes = len(first)
+    async def _receive_rest(self, chunk: bytes) -> None:
+        body = bytearray()  # a list of pieces would hold many times the bytes of a body that comes byte by byte
+        size_bytes = 0
+        self.is_unread = True
         while True:
+            size_bytes += len(chunk)
+            if size_bytes <= REQUEST_BODY_BYTES_MAX:
+                self._hold(len(chunk))
+                body += chunk
+            else:
+                body.clear()
+                self.give_back()
+            if not self.is_unread or size_bytes > REQUEST_DRAIN_BYTES_MAX:
+                break
             message = await self.receive()
             if message["type"] == "http.disconnect":
                 raise Disconnected
             chunk = message.get("body", b"")
-            size_bytes += len(chunk)
-            if size_bytes <= REQUEST_BODY_BYTES_MAX:
-                chunks.append(chunk)
-            else:
-                chunks.clear()
             self.is_unread = bool(message.get("more_body"))
-            if not self.is_unread or size_bytes > REQUEST_DRAIN_BYTES_MAX:
-                break
         if size_bytes > REQUEST_BODY_BYTES_MAX:
             raise _too_large()
-        self.body = b"".join(chunks)
+        self.body = bytes(body)
+
+    def _hold(self, count_bytes: int) -> None:
+        """Raises RequestError where the client's address has its share."""
+        holder = network_of(self.client_host)
+        held_bodies.change(holder, count_bytes)
+        self.held_bytes += count_bytes
+        if held_bodies.is_over(holder):
+            self.give_back()
+            raise unavailable("Too many bytes of requests are being read. Try again.")
+
+    def give_back(self) -> None:
+        """What is held of the body counts for nothing any more."""
+        held_bodies.change(network_of(self.client_host), -self.held_bytes)
+        self.held_bytes = 0
 
 
 def request_of(scope: Scope, receive: Receive) -> Request:

@@ -5,6 +5,7 @@ and up to a limited number of bytes.
     paused     more than the high-water mark is held: senders wait. The client must take WRITE_BYTES_PER_S_MIN in each
                window of WRITE_WINDOW_S, or it is cut
     closing    what is held still goes out, under the same rule
+    over       the connection is gone, and what is written is thrown away
 
 All connections together hold ANSWERS_HELD_BYTES_MAX: beyond it, the one that has been paused for the longest is cut.
 A connection that keeps up costs nothing: it is looked at only once the event loop has asked for a pause.
@@ -82,6 +83,8 @@ class ClientTransport:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
+        if self._over:
+            return  # uvloop takes a write then for an error of the caller
         if self._head:
             head, self._head = self._head, b""
             self._transport.write(head + data)
@@ -121,6 +124,7 @@ class ClientTransport:
     def ended(self) -> None:
         """The connection is lost. (uvicorn closes it once more; what was held then counts for nothing.)"""
         self._over = True
+        self._head = b""
         self._watch_no_more()
 
     def _watch_no_more(self) -> None:

@@ -142,6 +142,8 @@ WRITE_BYTES_PER_S_MIN = 4 * KIB
 CONNECTION_HELD_BYTES_MAX = 64 * MIB
 # Held for all connections of a front end.
 ANSWERS_HELD_BYTES_MAX = 256 * MIB
+# Held of all request bodies that come in several reads, until they are answered. Addresses share it.
+BODIES_HELD_BYTES_MAX = 256 * MIB
 # Longer than a storage call may take: those that are under way end before the process does.
 SHUTDOWN_GRACE_S = 17
 SLOW_REQUEST_MS = 1_000
@@ -344,6 +346,7 @@ assert BODY_GRACE_S < REQUEST_READ_S_MAX and BODY_BYTES_PER_S_MIN * REQUEST_READ
 # XML makes six characters of a quotation mark.
 assert CONNECTION_HELD_BYTES_MAX > 6 * RECEIVE_MESSAGES_MAX * MESSAGE_BYTES_MAX, "a whole answer may be held"
 assert ANSWERS_HELD_BYTES_MAX >= 4 * CONNECTION_HELD_BYTES_MAX
+assert BODIES_HELD_BYTES_MAX >= BULK_SENDS_MAX * REQUEST_BODY_BYTES_MAX, "bulk sends are bounded by their own number"
 assert FRAMES_HELD_BYTES_MAX >= 16 * BULK_BYTES_MAX, "accounts that share it have room for frames of the largest size"
 assert CONTROL_ANSWER_BYTES_MAX < CONNECTION_HELD_BYTES_MAX
 assert SOCKET_RENEW_S * 2 < SOCKET_VISIBILITY_S, "one renewal may be lost"

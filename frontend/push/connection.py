@@ -1,7 +1,7 @@
 """One websocket's connection, as uvicorn runs it; what it does not bound by itself is bounded here.
 
     frame       must be whole within the time of a body, and arrive at its rate (`frontend/arriving.py`)
-    memory      of frames that are not whole, or wait for the application (`held_frames.py`)
+    memory      of frames that are not whole, or wait for the application (`frontend/held_bytes.py`)
     pushed      the client must read it (`frontend/writing.py`)
     stop        the application ends the socket: what it still has to say goes out first
 
@@ -20,6 +20,7 @@ import structlog
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from frontend.arriving import lateness
+from frontend.held_bytes import held_frames
 from frontend.http import network_of
 from frontend.limits import (
     BULK_BYTES_MAX,
@@ -30,7 +31,6 @@ from frontend.limits import (
     SOCKET_FRAME_BYTES_MAX,
 )
 from frontend.push.closing import CLOSE_LATE, CLOSE_RESTART, CLOSE_TRY_LATER, STOPPING, close_reason
-from frontend.push.held_frames import held_frames
 
 _BULK_REQUEST = re.compile(rb"GET /v1/queues/[A-Za-z0-9_.-]{1,%d}/bulk[ ?]" % QUEUE_NAME_CHARS_MAX)
 # In the state of the scope: who is accountable for the frames, as soon as the application knows.

@@ -13,10 +13,9 @@ import pytest
 import websockets
 
 from frontend.express.protocol import express_config
+from frontend.held_bytes import HeldBytes, held_frames
 from frontend.limits import BULK_MESSAGES_MAX, JSON_VALUES_MAX
 from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_LATE, CLOSE_RESTART, CLOSE_TRY_LATER, STOPPING
-from frontend.push.connection import held_frames
-from frontend.push.held_frames import HeldFrames
 from frontend.server import Server
 from tests.frontend.test_bulk_socket import gate_storage
 from tests.support.frontend_plane import Installation
@@ -186,7 +185,7 @@ async def test_cost_of_a_frame_does_not_grow_with_those_that_wait(
 
 
 def test_holder_has_no_more_than_is_free_for_others() -> None:
-    frames = HeldFrames(100)
+    frames = HeldBytes(100)
     frames.change("a", 50)
     assert not frames.is_over("a")
     frames.change("a", 1)

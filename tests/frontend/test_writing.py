@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -106,6 +108,67 @@ def test_watch_ends_with_the_connection_on_the_loop_that_front_ends_run_on(monke
         await asyncio.wait_for(task, 15)
 
     uvloop.run(run())
+
+
+def test_answer_to_a_pipelining_client_that_is_gone_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """On the loop that front ends run on: it takes a write to a lost connection for an error of the caller. The request
+    under way is told that its client left, and not only the one behind it."""
+    told: list[str] = []
+
+    async def run() -> None:
+        begun, ended, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+            assert (await receive())["type"] == "http.request"
+            begun.set()
+            told.append((await receive())["type"])
+            await go_on.wait()
+            await answer(send, 200, (), b"too late")
+            ended.set()
+
+        server = Server(public_config(uvicorn.Config, slow, "127.0.0.1", 0))
+        task = asyncio.create_task(server.serve())
+        await until(lambda: server.started)
+        client = connect(server.servers[0].sockets[0].getsockname()[1])
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await asyncio.get_running_loop().sock_sendall(client, ASK + ASK)
+        await asyncio.wait_for(begun.wait(), 5)
+        client.close()
+        await until(lambda: not server.server_state.connections)
+        go_on.set()
+        await asyncio.wait_for(ended.wait(), 5)
+        server.should_exit = True
+        await asyncio.wait_for(task, 15)
+
+    uvloop.run(run())
+    assert told == ["http.disconnect"]
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def test_write_to_a_lost_connection_is_thrown_away() -> None:
+    written: list[bytes] = []
+    later: list[Callable[[], None]] = []
+
+    class Transport:
+        def write(self, data: bytes) -> None:
+            written.append(data)
+
+    class Loop:
+        def call_soon(self, call: Callable[[], None]) -> None:
+            later.append(call)
+
+        call_later = call_soon
+
+    client = ClientTransport(Transport(), Loop(), lambda: False)  # type: ignore[arg-type]
+    client.write(b"first")
+    client.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    client.ended()
+    for flush in later:
+        flush()
+    client.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    client.write(b"body")
+    client.flush()
+    assert later and written == [b"first"]
 
 
 async def test_client_that_reads_slowly_but_reads_gets_everything(

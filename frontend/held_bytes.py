@@ -1,18 +1,21 @@
-"""How many bytes of frames this process holds that are not whole yet, or that wait to be worked on, by who sent them:
-an account, or an address while its key is not known.
+"""How many bytes this process holds of one kind, by who sent them.
 
 No holder may have more than is still free for the others: one alone gets half, two get a third each.
+
+    held_frames    of websockets, that are not whole yet, or that wait to be worked on; by account, or by address while
+                   the key is not known
+    held_bodies    of requests whose body comes in several reads, from the first read to the answer; by address
 """
 
 from __future__ import annotations
 
-from frontend.limits import FRAMES_HELD_BYTES_MAX
+from frontend.limits import BODIES_HELD_BYTES_MAX, FRAMES_HELD_BYTES_MAX
 
 
-class HeldFrames:
+class HeldBytes:
     """`held_bytes`: of all holders."""
 
-    def __init__(self, bytes_max: int = FRAMES_HELD_BYTES_MAX) -> None:
+    def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._by_holder: dict[str, int] = {}
         self.held_bytes = 0
@@ -30,4 +33,5 @@ class HeldFrames:
         return self._by_holder.get(holder, 0) > self._bytes_max - self.held_bytes
 
 
-held_frames = HeldFrames()
+held_frames = HeldBytes(FRAMES_HELD_BYTES_MAX)
+held_bodies = HeldBytes(BODIES_HELD_BYTES_MAX)
