@@ -22,7 +22,10 @@ from tests.frontend.test_express import Client, send_request
 from tests.support.frontend_plane import Installation
 
 BYTES_MAX = 300_000
-SQS_HEAD = b"POST / HTTP/1.1\r\nhost: x\r\nx-amz-target: AmazonSQS.SendMessage\r\ncontent-type: application/x-amz-json-1.0\r\n"
+SQS_HEAD = (
+    b"POST / HTTP/1.1\r\nhost: x\r\nx-amz-target: AmazonSQS.SendMessage\r\n"
+    b"content-type: application/x-amz-json-1.0\r\n"
+)
 QUERY_HEAD = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-www-form-urlencoded\r\n"
 REST_HEAD = b"POST /v1/queues/orders/messages HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 SESSION_HEAD = b"POST /v1/session HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
