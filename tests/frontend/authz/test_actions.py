@@ -47,7 +47,7 @@ def test_every_route_asks_for_something() -> None:
 
 
 # What people do with a session: decided by their roles (`api/people`), not by policies.
-OF_PEOPLE = {"accounts", "invitations", "members", "people", "second_factor", "session", "sessions"}
+OF_PEOPLE = {"accounts", "invitations", "members", "passkeys", "people", "second_factor", "session", "sessions"}
 
 
 def test_every_management_call_asks_for_something() -> None:
