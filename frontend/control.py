@@ -199,7 +199,7 @@ class ControlPlane:
             headers += self._vouch(request.method, target, principal, request.request_id, request.body)
         url = self._http.base_url.copy_with(raw_path=target)
         with self._open_place(request) if principal is None else self._place_of(principal):
-            # Byte for byte what was looked at and is in the MAC: a URL would be written anew ("/./", "{").
+            # Byte for byte what was looked at and is in the MAC: a URL would be normalised ("/./", "{").
             exact = {"target": target}
             call = self._http.build_request(
                 request.method, url, headers=headers, content=request.body, extensions=exact

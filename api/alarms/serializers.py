@@ -87,7 +87,7 @@ class AlarmEventSerializer(serializers.Serializer):
     reason = serializers.CharField()
     at = serializers.DateTimeField()
     not_mailed = serializers.CharField(help_text="Why no mail was sent. Empty: it was, or there is no address.")
-    not_called = serializers.CharField(help_text="Why no webhook was called. Empty: all were, or there is none.")
+    not_called = serializers.CharField(help_text="Why a webhook was not called. Empty: all were, or there is none.")
 
 
 class AlarmEventsSerializer(serializers.Serializer):

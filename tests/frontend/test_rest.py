@@ -426,7 +426,7 @@ async def test_calls_without_a_key_leave_places_to_those_with_one(front: Install
 
 
 async def test_control_plane_gets_the_bytes_of_the_path_that_were_checked() -> None:
-    """Over a socket: a client that writes a URL anew ("/./", "{") would send another path than the MAC is for."""
+    """Over a socket: a client that normalises URLs ("/./", "{") would send another path than the MAC is for."""
     lines: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -24,7 +24,8 @@ LARGE_PER_TURN = 24
 IDLE_BYTES = 8_000
 # Something left the buffer within so long: it makes progress.
 PROGRESS_US = 1_000_000
-# Who cuts may have asked for a sign of life this long ago; if its answer was lost or late, the silence is the reason.
+# A sign of life may have been asked for this long ago. Where the other end's bytes were lost or late since, CUT says
+# nothing.
 SILENCE_US = 1_500_000
 
 

@@ -100,14 +100,14 @@ def factor_went(origin: RequestOrigin, person: Person, method: str) -> None:
 
 
 def renew_recovery_codes(origin: RequestOrigin, session: PersonSession) -> list[str]:
-    """New ones; those before are good no more. Raises PeopleError."""
+    """New ones; those before no longer work. Raises PeopleError."""
     with transaction.atomic():
         person = Person.objects.select_for_update().get(pk=session.person_id)
         if not has_second_factor(person):
             raise _off()
         codes = _renew_codes(person)
         origin.note(person, "", "second_factor.renew_recovery_codes", f"person:{person.pk}")
-        tell_change(person, "New recovery codes were made; those before are good no more.")
+        tell_change(person, "New recovery codes were made; those before no longer work.")
     return codes
 
 

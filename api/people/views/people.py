@@ -121,7 +121,7 @@ class RecoveryCodesView(SignedInView):
         operation_id="second_factor.renew_recovery_codes", request=None, responses={200: RecoveryCodesSerializer}
     )
     def post(self, request: Request) -> Response:
-        """New recovery codes; those before are good no more. Needs a recent authentication."""
+        """New recovery codes; those before no longer work. Needs a recent authentication."""
         session = signed_in(request).session
         require_recent(session, clock.now())
         return Response({"recovery_codes": factors.renew_recovery_codes(self.origin(request), session)})
@@ -138,7 +138,7 @@ class PasskeysView(SignedInView):
 class PasskeyView(SignedInView):
     @extend_schema(operation_id="passkeys.remove", responses={204: None})
     def delete(self, request: Request, passkey_id: uuid.UUID) -> Response:
-        """The passkey signs in no more; with the last factor the recovery codes go, too. Needs a recent
+        """The passkey no longer signs in; with the last factor the recovery codes go, too. Needs a recent
         authentication."""
         session = signed_in(request).session
         require_recent(session, clock.now())

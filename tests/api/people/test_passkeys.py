@@ -290,7 +290,7 @@ def test_count_that_does_not_grow_is_refused(ann: Visitor, way: Ceremony) -> Non
 
 @everywhere
 def test_challenge_of_another_browser_is_refused(ann: Visitor, bob: Visitor, way: Ceremony) -> None:
-    """The challenge was given, for the same purpose, to somebody with another token or session."""
+    """The challenge was given, for the same purpose, to a visitor with another token or session."""
     key = device()
     add(ann, key)
     add(bob, device())
