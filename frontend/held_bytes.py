@@ -4,12 +4,12 @@ No holder may have more than is still free for the others: one alone gets half, 
 
     held_frames    of websockets, that are not whole yet, or that wait to be worked on; by account, or by address while
                    the key is not known
-    held_bodies    of requests whose body comes in several reads, from the first read to the answer; by address
+    body_room      of request bodies, by address (frontend/body_room.py)
 """
 
 from __future__ import annotations
 
-from frontend.limits import BODIES_HELD_BYTES_MAX, FRAMES_HELD_BYTES_MAX
+from frontend.limits import FRAMES_HELD_BYTES_MAX
 
 
 class HeldBytes:
@@ -30,8 +30,11 @@ class HeldBytes:
 
     def is_over(self, holder: str) -> bool:
         """Whether the holder has more than its share."""
-        return self._by_holder.get(holder, 0) > self._bytes_max - self.held_bytes
+        return not self.fits(holder, 0)
+
+    def fits(self, holder: str, count_bytes: int) -> bool:
+        """Whether so many bytes more are within the holder's share."""
+        return self._by_holder.get(holder, 0) + self.held_bytes + 2 * count_bytes <= self._bytes_max
 
 
 held_frames = HeldBytes(FRAMES_HELD_BYTES_MAX)
-held_bodies = HeldBytes(BODIES_HELD_BYTES_MAX)

@@ -144,6 +144,12 @@ CONNECTION_HELD_BYTES_MAX = 64 * MIB
 ANSWERS_HELD_BYTES_MAX = 256 * MIB
 # Held of all request bodies that come in several reads, until they are answered. Addresses share it.
 BODIES_HELD_BYTES_MAX = 256 * MIB
+# A body that waits for its room holds its first read (256 KiB), and what the server reads before it stops (64 KiB and
+# one read more). Addresses share the sum: some 450 bodies may wait, 225 of one address alone.
+BODY_WAITING_BYTES = 576 * KIB
+BODIES_WAITING_BYTES_MAX = 256 * MIB
+# Less than BODY_GRACE_S: a body that is not read is not late.
+BODY_WAIT_S_MAX = 8.0
 # Longer than a storage call may take: those that are under way end before the process does.
 SHUTDOWN_GRACE_S = 17
 SLOW_REQUEST_MS = 1_000
@@ -346,6 +352,7 @@ assert BODY_GRACE_S < REQUEST_READ_S_MAX and BODY_BYTES_PER_S_MIN * REQUEST_READ
 # XML makes six characters of a quotation mark.
 assert CONNECTION_HELD_BYTES_MAX > 6 * RECEIVE_MESSAGES_MAX * MESSAGE_BYTES_MAX, "a whole answer may be held"
 assert ANSWERS_HELD_BYTES_MAX >= 4 * CONNECTION_HELD_BYTES_MAX
+assert BODY_WAIT_S_MAX < BODY_GRACE_S
 assert BODIES_HELD_BYTES_MAX >= BULK_SENDS_MAX * REQUEST_BODY_BYTES_MAX, "bulk sends are bounded by their own number"
 assert FRAMES_HELD_BYTES_MAX >= 16 * BULK_BYTES_MAX, "accounts that share it have room for frames of the largest size"
 assert CONTROL_ANSWER_BYTES_MAX < CONNECTION_HELD_BYTES_MAX
