@@ -15,8 +15,8 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from frontend.client_bytes import held_bodies
 from frontend.errors import RequestError, unavailable
-from frontend.held_bytes import held_bodies
 from frontend.limits import (
     REQUEST_BODY_BYTES_MAX,
     REQUEST_DRAIN_BYTES_MAX,

@@ -12,10 +12,10 @@ from unittest import mock
 
 import pytest
 
-from frontend import arriving as arriving_module
+from frontend import client_bytes as arriving_module
 from frontend import server as server_module
+from frontend.client_bytes import held_bodies
 from frontend.express.protocol import express_config
-from frontend.held_bytes import held_bodies
 from frontend.limits import REQUEST_BODY_BYTES_MAX
 from frontend.server import Server
 from tests.frontend.test_express import Client, send_request
@@ -23,8 +23,7 @@ from tests.support.frontend_plane import Installation
 
 BYTES_MAX = 300_000
 SQS_HEAD = (
-    b"POST / HTTP/1.1\r\nhost: x\r\nx-amz-target: AmazonSQS.SendMessage\r\n"
-    b"content-type: application/x-amz-json-1.0\r\n"
+    b"POST / HTTP/1.1\r\nhost: x\r\nx-amz-target: AmazonSQS.SendMessage\r\ncontent-type: application/x-amz-json-1.0\r\n"
 )
 QUERY_HEAD = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-www-form-urlencoded\r\n"
 REST_HEAD = b"POST /v1/queues/orders/messages HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
