@@ -41,7 +41,7 @@ from storage_nodes.log.partition_log import LogStore, PartitionLog, read_run, sp
 from storage_nodes.log.recovery import LoadedManifests
 from storage_nodes.log.retained import kept_ranges
 from storage_nodes.log.segment import SegmentRef, SegmentWriter, segment_name
-from storage_nodes.log.wal import PLACE_SHIFT, Group, WalFile, wal_number
+from storage_nodes.log.wal import PLACE_SHIFT, WalFile, WriteGroup, wal_number
 from storage_nodes.protocol.configuration import encode_configuration
 
 # Files in trash that somebody may want to look at.
@@ -234,7 +234,7 @@ class Flusher:
     def due(self) -> bool:
         return self._wanted and not self._running
 
-    def group_written(self, group: Group, sealed: bool) -> None:
+    def group_written(self, group: WriteGroup, sealed: bool) -> None:
         self._confirmed_sequence = group.sequence
         if sealed:
             self._finished_file = group.file_number

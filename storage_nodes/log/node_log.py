@@ -51,9 +51,9 @@ from storage_nodes.log.wal import (
     RECORD_TRUNCATE,
     RECORD_VOTE,
     VOTE,
-    Group,
     Wal,
     WalFile,
+    WriteGroup,
     wal_name,
 )
 
@@ -61,7 +61,6 @@ __all__ = [
     "Damage",
     "FlushFacts",
     "FlushPlan",
-    "Group",
     "ImportedLog",
     "InstallPlan",
     "LogBounds",
@@ -69,6 +68,7 @@ __all__ = [
     "NodeLog",
     "PartitionLog",
     "StoredFile",
+    "WriteGroup",
 ]
 
 WAL_DIRECTORY = "wal"
@@ -213,15 +213,15 @@ class NodeLog:
 
     # --- group commit ------------------------------------------------------------------------------------------
 
-    def take_group(self) -> Group | None:
+    def take_group(self) -> WriteGroup | None:
         """What was staged, to be written now; None when nothing is."""
         return self._wal.take() if self._wal.gathering.parts else None
 
-    def write_group(self, group: Group) -> None:
+    def write_group(self, group: WriteGroup) -> None:
         """BLOCKING, any thread, one at a time and in order. Once it raised, the process must end (R21)."""
         self._wal.write(group)
 
-    def group_written(self, group: Group) -> list[tuple[int, int]]:
+    def group_written(self, group: WriteGroup) -> list[tuple[int, int]]:
         """The group is on stable storage: (partition, durable end) of every partition with entries in it."""
         sealed = self._wal.confirm(group)
         end = group.position + GROUP_HEADER_BYTES + group.length_bytes

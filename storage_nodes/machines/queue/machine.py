@@ -28,6 +28,7 @@ from storage_nodes.limits import (
     SCHEDULE_MS_MAX,
     SCHEDULED_MESSAGES_MAX,
 )
+from storage_nodes.machines.common import Refuse, Token
 from storage_nodes.machines.producers import ProducerTable
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
@@ -57,9 +58,7 @@ from storage_nodes.machines.queue.effects import (
     FreshRange,
     Groups,
     Keys,
-    Refuse,
     Tags,
-    Token,
 )
 from storage_nodes.machines.queue.leader.fifo_leader import FifoLeader
 from storage_nodes.machines.queue.leader.keyed_leader import KeyedLeader

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from storage_nodes.log.record_batch import build_batch, iterate_bodies, read_header
-from storage_nodes.machines.stream.effects import Answer, Effect, Evict, Fence, Propose, ReadNow, Refuse
+from storage_nodes.machines.common import Propose, Refuse
+from storage_nodes.machines.stream.effects import Effect, Evict, Fence, ReadNow, StreamAnswer
 from storage_nodes.machines.stream.machine import StreamMachine
 from storage_nodes.protocol import group_messages as g
 from storage_nodes.protocol import messages as m
@@ -50,7 +51,7 @@ class Log:
                 self._topic.fences.append((self, effect))
             elif isinstance(effect, Evict):
                 self.evicted.append(effect.group)
-            elif isinstance(effect, Answer):
+            elif isinstance(effect, StreamAnswer):
                 self.answers[effect.token] = effect.reply
             elif isinstance(effect, Refuse):
                 self.answers[effect.token] = effect.code
