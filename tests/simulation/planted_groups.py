@@ -12,7 +12,7 @@ from storage_nodes.machines.stream.consumers import GRANTED, ConsumerGroup, Cons
 from storage_nodes.machines.stream.coordinator import GroupCoordinator
 from storage_nodes.machines.stream.effects import StreamAnswer
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.group_messages import GroupCommitReply, GroupCommitRequest
+from storage_nodes.protocol.messages import GroupCommitReply, GroupCommitRequest
 
 
 @contextmanager

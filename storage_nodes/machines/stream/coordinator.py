@@ -46,7 +46,8 @@ from storage_nodes.machines.stream.consumers import (
 )
 from storage_nodes.machines.stream.effects import Effect, Evict, Fence, StreamAnswer
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.group_messages import (
+from storage_nodes.protocol.messages import (
+    Empty,
     GroupCommitReply,
     GroupCommitRequest,
     GroupCommittedReply,
@@ -58,8 +59,8 @@ from storage_nodes.protocol.group_messages import (
     GroupJoinRequest,
     GroupLeaveRequest,
     GroupMembership,
+    Message,
 )
-from storage_nodes.protocol.messages import Empty, Message
 
 _encode = msgspec.msgpack.Encoder().encode
 _STALE = "the grant is not the one that holds: join again"

@@ -22,7 +22,8 @@ from storage_nodes.node.replicas.partition_replica import PartitionReplica
 from storage_nodes.node.replicas.replica import Performers
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.group_messages import (
+from storage_nodes.protocol.messages import (
+    ConfigureRequest,
     GroupCommitRequest,
     GroupCommittedRequest,
     GroupDeleteRequest,
@@ -31,8 +32,11 @@ from storage_nodes.protocol.group_messages import (
     GroupJoinRequest,
     GroupLeaveRequest,
     GroupReadRequest,
+    Opcode,
+    StreamReadReply,
+    StreamReadRequest,
+    encode_message,
 )
-from storage_nodes.protocol.messages import ConfigureRequest, Opcode, StreamReadReply, StreamReadRequest, encode_message
 
 GROUP_REQUESTS_FENCED = Counter(
     "penstock_node_group_requests_fenced", "Requests of consumer group members whose session or grant holds no more"
