@@ -25,7 +25,6 @@ from storage_nodes.limits import (
 )
 from storage_nodes.log.node_log import PartitionLog
 from storage_nodes.log.record_batch import BatchHeader, read_header, records_to_fold, usages_of
-from storage_nodes.machines.common import Propose, Refuse
 from storage_nodes.machines.queue import effects as queue_effects
 from storage_nodes.machines.queue.effects import FreshRange, Keys
 from storage_nodes.machines.queue.machine import QueueMachine
@@ -317,7 +316,7 @@ class QueueReplica(PartitionReplica):
 
     # --- the machine's effects --------------------------------------------------------------------------------
 
-    def _proposal_wanted(self, _effect: Propose) -> None:
+    def _proposal_wanted(self, _effect: queue_effects.Propose) -> None:
         if self.machine.is_fifo:
             self.propose_soon()  # leases are waited for
         else:
@@ -345,7 +344,7 @@ class QueueReplica(PartitionReplica):
     def _release(self, effect: queue_effects.Release) -> None:
         release(self.leader_context(), self.machine, effect, self.released)
 
-    def _refuse(self, effect: Refuse) -> None:
+    def _refuse(self, effect: queue_effects.Refuse) -> None:
         token: Token | None = effect.token
         if token is not None:
             token.connection.refuse(token, StorageError(effect.code, effect.text))
@@ -490,12 +489,12 @@ class QueueReplica(PartitionReplica):
 
     performers: ClassVar[Performers] = {
         queue_effects.Deliver: _deliver,
-        Propose: _proposal_wanted,
+        queue_effects.Propose: _proposal_wanted,
         queue_effects.Duplicated: _duplicated,
         queue_effects.DeadLetter: _dead_letters_due,
         queue_effects.ExportUsage: _export_usage,
         queue_effects.Release: _release_due,
         queue_effects.CommandAnswer: _answer,
         queue_effects.Fetch: _fetch,
-        Refuse: _refuse,
+        queue_effects.Refuse: _refuse,
     }
