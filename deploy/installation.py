@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -154,26 +155,17 @@ class Installation:
         tls: TlsWish = UNCHANGED,
     ) -> State:
         """The state to run with: the remembered one where there is one, with what the caller asked for checked."""
+        check_numbers(port, node_count, front_ends, tls.redirect_port)
         if self.exists():
             state = self.load_state()
             state.port, state.host = port or state.port, host or state.host
-            present = len(state.node_ids())
-            if node_count not in (None, present):
-                raise CommandError(
-                    f"this installation has {present} storage nodes; leave --nodes out, and use ./penstock node add "
-                    "and ./penstock node decommission to change their number",
-                    EXIT_USAGE,
-                )
+            if node_count not in (None, len(state.node_ids())):
+                raise CommandError(other_number_of_nodes(state), EXIT_USAGE)
         else:
-            wanted = limits.DEFAULT_NODES if node_count is None else node_count
-            if not 1 <= wanted <= limits.NODES_MAX:
-                raise CommandError(f"--nodes must lie between 1 and {limits.NODES_MAX}", EXIT_USAGE)
+            wanted = node_count or limits.DEFAULT_NODES
             state = State(f"pk-{secrets.token_hex(8)}", host or LOOPBACK, port or limits.DEFAULT_PORT, wanted)
             state.front_ends = default_front_ends(len(os.sched_getaffinity(0)))
-        if front_ends is not None:
-            if not 1 <= front_ends <= limits.FRONT_ENDS_MAX:
-                raise CommandError(f"--front-ends must lie between 1 and {limits.FRONT_ENDS_MAX}", EXIT_USAGE)
-            state.front_ends = front_ends
+        state.front_ends = front_ends or state.front_ends
         settle_tls(state, tls)
         require_free(state.host, state.port)
         if state.redirect_port:
@@ -286,9 +278,13 @@ def front_end_name(number: int) -> str:
 
 
 def write_private_once(path: Path, text: str) -> None:
-    """Write a file only its owner may read, unless it is there. It is complete under its name or not there at all."""
-    if path.exists():
-        return
+    """Write a file only its owner may read, unless it is there."""
+    if not path.exists():
+        write_private(path, text)
+
+
+def write_private(path: Path, text: str) -> None:
+    """The file, which only its owner may read, is complete under its name, or what it was before."""
     temporary = path.with_name(path.name + ".new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
@@ -327,6 +323,25 @@ def settle_ports(state: State) -> None:
         taken.add(state.ports[name])
 
 
+def other_number_of_nodes(state: State) -> str:
+    return (
+        f"this installation has {len(state.node_ids())} storage nodes; leave --nodes out, and use ./penstock node add "
+        "and ./penstock node decommission to change their number"
+    )
+
+
+def check_numbers(port: int | None, nodes: int | None, front_ends: int | None, redirect_port: int | None) -> None:
+    """Of `up`, whatever runs already; None was not given. Raises CommandError."""
+    for option, value, least, most in (
+        ("--port", port, 1, limits.PORT_MAX),
+        ("--nodes", nodes, 1, limits.NODES_MAX),
+        ("--front-ends", front_ends, 1, limits.FRONT_ENDS_MAX),
+        ("--redirect-port", redirect_port, 0, limits.PORT_MAX),
+    ):
+        if value is not None and not least <= value <= most:
+            raise CommandError(f"{option} must lie between {least} and {most}; it is {value}", EXIT_USAGE)
+
+
 def choose_port(taken: set[int]) -> int:
     generator = SystemRandom()
     for _ in range(limits.PORT_ATTEMPTS_MAX):
@@ -340,19 +355,29 @@ def choose_port(taken: set[int]) -> int:
 
 
 def is_free(host: str, port: int) -> bool:
+    return bind_failure(host, port) is None
+
+
+def bind_failure(host: str, port: int) -> OSError | None:
+    """Why nothing can listen there; None where it can."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError:
-            return False
-        return True
+        except OSError as error:
+            return error
+        return None
 
 
 def require_free(host: str, port: int, option: str = "--port") -> None:
-    if not is_free(host, port):
-        raise CommandError(
-            f"{host}:{port} is taken by another program (or may not be used). Choose another port: "
-            f"./penstock up {option} {port + 1}",
-            EXIT_USAGE,
-        )
+    failure = bind_failure(host, port)
+    if failure is None:
+        return
+    if isinstance(failure, socket.gaierror) or failure.errno == errno.EADDRNOTAVAIL:
+        text = f"--host {host} is no address of this machine (127.0.0.1: itself only; 0.0.0.0: all addresses)"
+    elif failure.errno == errno.EACCES:
+        text = f"port {port} may not be used by this user. Choose one from 1024 on: ./penstock up {option} 9324"
+    else:
+        other = port + 1 if port < limits.PORT_MAX else port - 1
+        text = f"{host}:{port} is taken by another program. Choose another port: ./penstock up {option} {other}"
+    raise CommandError(text, EXIT_USAGE)

@@ -1,0 +1,108 @@
+"""docs/rest_and_websocket.md: its examples run in their order, and its table names every path that there is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frontend.rest.call import Route
+from frontend.rest.counts import COUNTS_PATH, COUNTS_ROUTE
+from frontend.rest.message_browser import BROWSER_ROUTES
+from frontend.rest.messages import ROUTES
+from frontend.rest.parked import PARKED_ROUTES
+from frontend.rest.scheduled import SCHEDULED_ROUTES
+from tests.frontend.test_push import Socket
+from tests.support.fake_storage import settle
+from tests.support.frontend_plane import Installation
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "rest_and_websocket.md"
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# In an example: something that is different each time.
+ANYTHING = "..."
+
+
+def blocks() -> list[tuple[str, str]]:
+    return BLOCK.findall(DOCUMENT.read_text())
+
+
+def mismatch(shown: Any, real: Any, place: str = "") -> str:
+    """Where what is shown is not there; "" where all of it is. Members beyond those shown may be there."""
+    if shown == ANYTHING:
+        return ""
+    if isinstance(shown, dict) and isinstance(real, dict):
+        for name, value in shown.items():
+            if name not in real:
+                return f"{place}/{name} is missing in {real}"
+            if found := mismatch(value, real[name], f"{place}/{name}"):
+                return found
+        return ""
+    if isinstance(shown, list) and isinstance(real, list) and len(shown) == len(real):
+        pairs = enumerate(zip(shown, real, strict=True))
+        return next(filter(None, (mismatch(one, other, f"{place}/{n}") for n, (one, other) in pairs)), "")
+    return "" if shown == real else f"{place}: {shown!r} is shown, {real!r} is there"
+
+
+async def exchange(front: Installation, lines: list[str]) -> None:
+    socket = Socket(front, lines[0].split("/")[3], {})
+    receipt, seen = "", 0
+    for line in lines[1:]:
+        text = line[2:].replace("TOKEN", front.key.bearer_token).replace('"RECEIPT"', json.dumps(receipt))
+        frame = json.loads(text)
+        if line.startswith("> "):
+            socket.say(frame)
+            continue
+        await settle(lambda: len(socket.frames) > seen)
+        real = socket.frames[seen]
+        assert not mismatch(frame, real), mismatch(frame, real)
+        receipt, seen = real.get("receipt", receipt), seen + 1
+    assert socket.close_code is None and len(socket.frames) == seen
+    await socket.leave()
+
+
+async def test_examples_of_the_reference_run_in_their_order(front: Installation) -> None:
+    front.add_queue("line", (2,))
+    front.storage.logs.setdefault(2, [])
+    receipt, answer, ran = "", None, 0
+    for language, text in blocks():
+        first, *rest = text.splitlines()
+        if language == "json":
+            assert not mismatch(json.loads(text), answer), mismatch(json.loads(text), answer)
+        elif first.startswith("ws "):
+            await exchange(front, text.splitlines())
+        else:
+            method, path = first.split(" ")
+            body = " ".join(rest).replace('"RECEIPT"', json.dumps(receipt))
+            answer = (await front.rest(path, body.encode(), method=method)).json
+            if path.endswith("/receive"):
+                receipt = answer["messages"][0]["receipt"]
+        ran += 1
+    assert ran > 12
+
+
+def paths_of_the_code() -> set[str]:
+    def under(prefix: str, routes: dict[bytes | None, Route]) -> set[str]:
+        return {f"{route.method} {prefix}" + (f"/{name.decode()}" if name else "") for name, route in routes.items()}
+
+    queue = "/v1/queues/{name}"
+    return (
+        under(f"{queue}/messages", ROUTES | BROWSER_ROUTES)
+        | under(f"{queue}/parked-groups", PARKED_ROUTES)
+        | under(f"{queue}/scheduled", SCHEDULED_ROUTES)
+        | {f"{COUNTS_ROUTE.method} {COUNTS_PATH.decode()}"}
+    )
+
+
+def test_table_names_every_path_and_no_other() -> None:
+    assert set(re.findall(r"^\| `((?:GET|POST) [^`]+)`", DOCUMENT.read_text(), re.MULTILINE)) == paths_of_the_code()
+
+
+@pytest.mark.parametrize(
+    ("shown", "real"), [({"a": 1}, {"b": 1}), ([1], [1, 2]), ({"a": [{"b": 1}]}, {"a": [{"b": 2}]})]
+)
+def test_example_that_shows_something_else_is_found(shown: Any, real: Any) -> None:
+    assert mismatch(shown, real)
+    assert not mismatch(real, real)
