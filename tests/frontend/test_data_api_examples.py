@@ -48,18 +48,19 @@ def mismatch(shown: Any, real: Any, place: str = "") -> str:
 
 async def exchange(front: Installation, lines: list[str]) -> None:
     socket = Socket(front, lines[0].split("/")[3], {})
-    receipt, seen = "", 0
+    receipt = ""
+    seen: list[Any] = []
     for line in lines[1:]:
         text = line[2:].replace("TOKEN", front.key.bearer_token).replace('"RECEIPT"', json.dumps(receipt))
         frame = json.loads(text)
         if line.startswith("> "):
             socket.say(frame)
             continue
-        await settle(lambda: len(socket.frames) > seen)
-        real = socket.frames[seen]
-        assert not mismatch(frame, real), mismatch(frame, real)
-        receipt, seen = real.get("receipt", receipt), seen + 1
-    assert socket.close_code is None and len(socket.frames) == seen
+        await settle(lambda: len(socket.frames) > len(seen))
+        seen.append(socket.frames[len(seen)])
+        assert not mismatch(frame, seen[-1]), mismatch(frame, seen[-1])
+        receipt = seen[-1].get("receipt", receipt)
+    assert socket.close_code is None and socket.frames == seen
     await socket.leave()
 
 
