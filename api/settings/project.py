@@ -123,11 +123,11 @@ REST_FRAMEWORK = {
     "UNAUTHENTICATED_TOKEN": None,
 }
 SPECTACULAR_SETTINGS = {
-    "TITLE": "Penstock management API",
-    "DESCRIPTION": "Queues, keys, the account, people, billing. Errors are RFC 9457 problems.",
+    "TITLE": "Penstock REST API",
+    "DESCRIPTION": "Messages, queues, keys, the account, people, billing. Errors are RFC 9457 problems.",
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
-    "POSTPROCESSING_HOOKS": ["api.schema.add_problems"],
+    "POSTPROCESSING_HOOKS": ["api.schema.add_data_paths", "api.schema.add_problems"],
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
 }

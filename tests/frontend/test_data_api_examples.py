@@ -9,17 +9,13 @@ from typing import Any
 
 import pytest
 
-from frontend.rest.call import Route
-from frontend.rest.counts import COUNTS_PATH, COUNTS_ROUTE
-from frontend.rest.message_browser import BROWSER_ROUTES
-from frontend.rest.messages import ROUTES
-from frontend.rest.parked import PARKED_ROUTES
-from frontend.rest.scheduled import SCHEDULED_ROUTES
+from frontend.rest.description import described_routes, description
 from tests.frontend.test_push import Socket
 from tests.support.fake_storage import settle
 from tests.support.frontend_plane import Installation
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "rest_and_websocket.md"
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = ROOT / "docs" / "rest_and_websocket.md"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # In an example: something that is different each time.
 ANYTHING = "..."
@@ -85,16 +81,22 @@ async def test_examples_of_the_reference_run_in_their_order(front: Installation)
 
 
 def paths_of_the_code() -> set[str]:
-    def under(prefix: str, routes: dict[bytes | None, Route]) -> set[str]:
-        return {f"{route.method} {prefix}" + (f"/{name.decode()}" if name else "") for name, route in routes.items()}
+    return {f"{route.method} {path}" for path, route in described_routes().items()}
 
-    queue = "/v1/queues/{name}"
-    return (
-        under(f"{queue}/messages", ROUTES | BROWSER_ROUTES)
-        | under(f"{queue}/parked-groups", PARKED_ROUTES)
-        | under(f"{queue}/scheduled", SCHEDULED_ROUTES)
-        | {f"{COUNTS_ROUTE.method} {COUNTS_PATH.decode()}"}
-    )
+
+def test_committed_description_of_the_data_routes_is_fresh() -> None:
+    """If this fails: python -m frontend.rest.description"""
+    assert json.loads((ROOT / "api" / "data_paths.json").read_text()) == description()
+
+
+def test_openapi_has_every_data_route_with_its_body() -> None:
+    document = json.loads((ROOT / "docs" / "openapi.json").read_text())
+    for path, route in described_routes().items():
+        operation = document["paths"][path][route.method.lower()]
+        assert ("requestBody" in operation) == (route.method == "POST"), path
+        assert "default" in operation["responses"], "every call may answer with a problem"
+    members = document["components"]["schemas"]["SendJson"]["properties"]
+    assert {"body", "messages", "group", "deduplication_id", "acks"} <= members.keys()
 
 
 def test_table_names_every_path_and_no_other() -> None:
