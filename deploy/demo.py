@@ -10,14 +10,8 @@ from http import HTTPStatus
 from typing import Any
 
 from deploy import limits, management
-from deploy.installation import (
-    Installation,
-    State,
-    endpoint,
-    internal_endpoint,
-    write_private,
-    write_private_once,
-)
+from deploy.installation import Installation, write_private, write_private_once
+from deploy.state import State, endpoint, internal_endpoint
 
 DEMO_ACCOUNT = "demo"
 

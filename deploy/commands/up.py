@@ -15,7 +15,8 @@ from deploy import control, limits, output
 from deploy.commands.status import not_up_lines
 from deploy.demo import data_dir_flag, ensure_demo_key, introduction
 from deploy.errors import EXIT_FAILED, EXIT_USAGE, CommandError
-from deploy.installation import ROOT, Installation, State, check_numbers, other_number_of_nodes
+from deploy.installation import ROOT, Installation
+from deploy.state import State, check_numbers, other_number_of_nodes
 from deploy.supervisor import Say, Supervisor, take_lock
 from deploy.tls import TlsWish
 

@@ -15,7 +15,8 @@ from botocore.exceptions import ClientError
 from deploy import demo, management, sqs_client
 from deploy.__main__ import main
 from deploy.errors import CommandError
-from deploy.installation import Installation, State, choose_port
+from deploy.installation import Installation
+from deploy.state import State, choose_port
 
 KEY = {
     "account_id": "000000000001",

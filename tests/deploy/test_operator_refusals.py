@@ -15,7 +15,8 @@ import pytest
 from api.limits import COMMAND_CONNECT_TIMEOUT_S
 from deploy import management
 from deploy.errors import EXIT_NOT_RUNNING
-from deploy.installation import ROOT, Installation, choose_port
+from deploy.installation import ROOT, Installation
+from deploy.state import choose_port
 
 HUNG_S_MAX = COMMAND_CONNECT_TIMEOUT_S + 10  # on a crowded machine the start of Django is most of it
 

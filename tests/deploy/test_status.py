@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 
 from deploy.commands import cluster_view, node, status
-from deploy.installation import Installation, State
+from deploy.installation import Installation
+from deploy.state import State
 from storage_nodes.protocol.messages import ClusterInfo, NodeInfo, PartitionInfo
 
 NOW_MS = int(time.time() * 1000)

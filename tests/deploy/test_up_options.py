@@ -12,7 +12,8 @@ from deploy import control
 from deploy.__main__ import main
 from deploy.commands import up
 from deploy.errors import EXIT_USAGE, CommandError
-from deploy.installation import Installation, choose_port, require_free
+from deploy.installation import Installation
+from deploy.state import choose_port, require_free
 
 
 @pytest.mark.parametrize(
