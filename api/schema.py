@@ -1,5 +1,5 @@
 """The OpenAPI description of the REST interface: generated from the views, committed as docs/openapi.json. The data
-routes, which front ends answer, come from data_paths.json (frontend/rest/description.py).
+routes, which front ends answer, come from data_paths.json (tests/support/data_routes.py).
 
 Write it again with: python manage.py spectacular --format openapi-json --file docs/openapi.json
 """

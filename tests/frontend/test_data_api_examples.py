@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from frontend.rest.description import described_routes, description
 from tests.frontend.test_push import Socket
+from tests.support.data_routes import described_routes, description
 from tests.support.fake_storage import settle
 from tests.support.frontend_plane import Installation
 
@@ -85,7 +85,7 @@ def paths_of_the_code() -> set[str]:
 
 
 def test_committed_description_of_the_data_routes_is_fresh() -> None:
-    """If this fails: python -m frontend.rest.description"""
+    """If this fails: python -m tests.support.data_routes"""
     assert json.loads((ROOT / "api" / "data_paths.json").read_text()) == description()
 
 

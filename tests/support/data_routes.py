@@ -1,7 +1,7 @@
 """The OpenAPI description of the data routes, made from their tables. The control plane, which serves the description
 of everything, has it as a file, for it knows no route of a front end: api/data_paths.json.
 
-Write it again with: python -m frontend.rest.description, then docs/openapi.json as api/schema.py says.
+Write it again with: python -m tests.support.data_routes, then docs/openapi.json as api/schema.py says.
 """
 
 from __future__ import annotations
