@@ -1,5 +1,8 @@
 #!/usr/bin/env python
-"""Django's command line: migrations, `create_key`, `wait_database`."""
+"""Django's command line: migrations, `create_key`, `wait_database`.
+
+Without a database a command ends with os.EX_UNAVAILABLE and one line on stderr.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,14 @@ def main() -> None:
     # structlog loads rich, if it can, for its coloured console, which no command has.
     cast(dict[str, ModuleType | None], sys.modules).setdefault("rich", None)
     from django.core.management import execute_from_command_line
+    from django.db import InterfaceError, OperationalError
 
-    execute_from_command_line(sys.argv)
+    try:
+        execute_from_command_line(sys.argv)
+    except (InterfaceError, OperationalError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        sys.stderr.write(f"the database does not answer: {reason}\n")
+        raise SystemExit(os.EX_UNAVAILABLE) from None
 
 
 if __name__ == "__main__":
