@@ -20,7 +20,7 @@ from storage_nodes.limits import (
     PARKED_GROUPS_MAX,
     READ_AHEAD_MESSAGES_MAX,
 )
-from storage_nodes.machines.common import Refuse, Token
+from storage_nodes.machines.driver_contract import Refuse, Token
 from storage_nodes.machines.queue.commands import (
     DEAD_LETTERED,
     EXPIRED,

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from storage_nodes.limits import READ_AHEAD_MESSAGES_MAX, TAKEN_AHEAD_RANGES_MAX
-from storage_nodes.machines.common import Refuse, Token
+from storage_nodes.machines.driver_contract import Refuse, Token
 from storage_nodes.machines.queue.commands import DEAD_LETTERED, EXPIRED, FIRST_FIELD, KIND, PURGED, REMOVED, Command
 from storage_nodes.machines.queue.delivery.backlog import Backlog
 from storage_nodes.machines.queue.delivery.fairness import GroupsInFlight

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from storage_nodes.machines.common import Refuse, Token
+from storage_nodes.machines.driver_contract import Refuse, Token
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
     CONFIGURED,
