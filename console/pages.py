@@ -38,7 +38,7 @@ _ACTS_IN_WORDS = {
     Act.MUTE_ALARMS: "mute alarms",
     Act.DELETE_ALARMS: "delete alarms",
     Act.READ_KEYS: "see keys",
-    Act.MANAGE_KEYS: "make or revoke keys",
+    Act.MANAGE_KEYS: "create or revoke keys",
     Act.READ_MEMBERS: "see members",
     Act.MANAGE_MEMBERS: "change members",
     Act.READ_AUDIT: "see the audit log",

@@ -40,7 +40,7 @@ def queue_url(client: Any, name: str, create: bool) -> str:
         return str(client.get_queue_url(QueueName=name)["QueueUrl"])
     except client.exceptions.QueueDoesNotExist:
         if not create:
-            raise CommandError(f"there is no queue {name!r}; `./penstock send {name}` makes it") from None
+            raise CommandError(f"there is no queue {name!r}; `./penstock send {name}` creates it") from None
     except ClientError as error:
         raise CommandError(f"the service refused: {error}") from None
     except BotoCoreError as error:
@@ -48,4 +48,4 @@ def queue_url(client: Any, name: str, create: bool) -> str:
     try:
         return str(client.create_queue(QueueName=name)["QueueUrl"])
     except ClientError as error:
-        raise CommandError(f"queue {name!r} could not be made: {error}") from None
+        raise CommandError(f"queue {name!r} could not be created: {error}") from None

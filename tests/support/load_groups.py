@@ -64,6 +64,8 @@ GROUPS = (
             "tests/clients/test_celery.py",
             "tests/console/test_browser.py",
             "tests/console/test_browser_passkeys.py",
+            "tests/console/test_browser_queues.py",
+            "tests/console/test_browser_webhooks.py",
             "tests/console/test_accessibility.py",
         ),
         # The browser's tests stand in the folder of the console, where every test has a database.

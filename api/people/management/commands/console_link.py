@@ -18,7 +18,7 @@ class Command(BaseCommand):
     help = "Print a one-time sign-in link, as the owner of an account or as the operator."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--account", help="name of the account, which is made if absent")
+        parser.add_argument("--account", help="name of the account, which is created if absent")
         parser.add_argument("--operator", action="store_true", help="as the operator of the installation")
         parser.add_argument("--json", action="store_true", help="one JSON object")
 
