@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 
 from api import clock
 from console.assets import assets
+from console.browser_names import browser_name
 
 register = template.Library()
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -54,6 +55,11 @@ def size(value: Any) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
     raise AssertionError("the last unit takes all")
+
+
+@register.filter
+def browser(user_agent: str) -> str:
+    return browser_name(user_agent)
 
 
 @register.filter

@@ -232,16 +232,24 @@ def _take_passkeys(installation: RunningInstallation, page: Any, saver: Saver) -
     page.get_by_role("button", name="Add a passkey").click()
     page.get_by_text("Recovery codes").first.wait_for()
     saver.save(page, "passkey-added")
-    page.get_by_role("button", name="Sign out").click()
+    _sign_out(page)
     page.get_by_role("button", name="Sign in with a passkey").click()
     page.wait_for_url("**/console/a/*/")
     page.goto(me)
     saver.save(page, "passkeys")
     page.get_by_role("button", name="Remove the passkey This computer").click()
     page.get_by_text("The passkey is removed.").wait_for()
-    page.get_by_role("button", name="Sign out").click()
+    _sign_out(page)
     page.get_by_role("button", name="Sign in with a passkey").wait_for()
     saver.save(page, "passkey-sign-in")
+
+
+def _sign_out(page: Any) -> None:
+    """On a phone the button is in the menu."""
+    menu = page.get_by_role("button", name="Menu")
+    if menu.is_visible():
+        menu.click()
+    page.get_by_role("button", name="Sign out").click()
 
 
 if __name__ == "__main__":

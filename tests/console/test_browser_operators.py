@@ -51,7 +51,7 @@ def test_request_for_a_quota_is_approved_and_the_answer_is_read(
     served: ServedPages, operator: Window, owner: Window
 ) -> None:
     owner.page.goto(served.of_account("quotas"))
-    owner.page.get_by_label("Quota", exact=True).select_option("queues")
+    owner.page.locator("select[name=name]").select_option("queues")
     owner.page.get_by_label("Value").fill("250000")
     owner.page.get_by_label("Reason").fill("One queue a shop")
     owner.page.get_by_role("button", name="Send the request").click()

@@ -50,7 +50,7 @@ def test_queue_is_created_from_a_preset_and_its_settings_are_changed(window: Win
     page.locator("#same").get_by_text("'VisibilityTimeout': '300'").wait_for()
     page.get_by_role("button", name="Create the queue").click()
     window.see(f"The queue {name} is ready.")
-    page.get_by_role("link", name="Settings", exact=True).first.click()
+    page.locator("main").get_by_role("link", name="Settings", exact=True).click()
     page.wait_for_url("**/edit")
     page.get_by_label("Visibility timeout").fill("45")
     page.get_by_role("button", name="Save the changes").click()
