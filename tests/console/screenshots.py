@@ -99,12 +99,15 @@ LINKED_PAGES = {
     "person": ("people", "@"),
 }
 OPERATED_PAGES = ("operator-account", "operator-account-quotas", "acting")
+README_PICTURES = {"messages": "light", "queue": "light", "overview": "dark"}
+README_SIZE = {"width": 1100, "height": 760}
 PERSON_PAGES = ("me", "passkey-added", "passkeys", "passkey-sign-in")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default="screenshots", metavar="DIR")
+    parser.add_argument("--readme", action="store_true", help="those of the documentation: --out docs/images")
     parser.add_argument("--only", default="", metavar="NAME,...", help="pages whose names begin so")
     options = parser.parse_args()
     out = Path(options.out)
@@ -114,9 +117,12 @@ def main() -> None:
         receiver = WebhookReceiver(Path(folder))
         with running(settings=receiver.settings) as installation, browsing() as browser:
             fill(installation, receiver.url)
-            _call(installation, receiver)
-            installation.manage("shell", "-v", "0", "-c", BILL)
-            _take_all(installation, browser, Saver(out, tuple(options.only.split(","))))
+            if options.readme:
+                _take_readme(installation, browser, out)
+            else:
+                _call(installation, receiver)
+                installation.manage("shell", "-v", "0", "-c", BILL)
+                _take_all(installation, browser, Saver(out, tuple(options.only.split(","))))
         receiver.close()
 
 
@@ -134,6 +140,22 @@ class Saver:
         if self.wants(name):
             page.wait_for_load_state("networkidle")
             page.screenshot(path=str(self.folder / f"{name}-{self.kind}.png"), full_page=True)
+
+
+def _take_readme(installation: RunningInstallation, browser: Any, out: Path) -> None:
+    """What a window of a laptop shows, and no more."""
+    for name, theme in README_PICTURES.items():
+        context = browser.new_context(viewport=README_SIZE, color_scheme=theme)
+        page = context.new_page()
+        open_link(page, link_of(installation, "--account", "tests"))
+        page.goto(f"{page.url}{ACCOUNT_PAGES[name]}")
+        page.wait_for_load_state("networkidle")
+        if name == "queue":
+            page.wait_for_timeout(4 * CHART_MS)
+        if name == "messages":
+            page.locator("details.message summary").nth(2).click()
+        page.screenshot(path=str(out / f"{name}.png"))
+        context.close()
 
 
 def _call(installation: RunningInstallation, receiver: WebhookReceiver) -> None:
