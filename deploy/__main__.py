@@ -251,7 +251,7 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def add_transfer(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    send = add_command(commands, "send", "send", "send each line of stdin as a message; creates the queue if it does not exist")
+    send = add_command(commands, "send", "send", "send each line of stdin as a message; creates a missing queue")
     send.add_argument("queue", metavar="QUEUE")
     receive = add_command(commands, "receive", "receive", "write each message of a queue as a line, and delete it")
     receive.add_argument("queue", metavar="QUEUE")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.console.pictures import PASSWORD, browsing, by_name, link_of, open_link, with_device
-from tests.console.test_accessibility import wrong
+from tests.console.test_accessibility import MARK_ANSWERED, wrong
 from tests.console.test_browser import Window
 from tests.support.installation import RunningInstallation
 
@@ -31,7 +31,8 @@ class LocalName:
 
 
 def test_person_adds_a_passkey_and_signs_in_with_it_alone(browser: Any, installation: RunningInstallation) -> None:
-    window = Window(browser, LocalName(installation))
+    window = Window(browser, LocalName(installation), reduced_motion="reduce")
+    window.context.add_init_script(MARK_ANSWERED)
     page = window.page
     tools, device = with_device(page)
     page.on("dialog", lambda dialog: dialog.accept())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.console.pictures import PHONE, account_of, browsing, link_of, open_link, url_of
-from tests.console.test_accessibility import wrong
+from tests.console.test_accessibility import MARK_ANSWERED, wrong
 from tests.console.test_browser import Window
 from tests.support.installation import RunningInstallation
 from tests.support.webhook_receiver import WebhookReceiver, documented_check
@@ -28,7 +28,8 @@ def browser() -> Iterator[Any]:
 def test_person_creates_a_webhook_and_tests_it_against_a_receiver(
     browser: Any, installation: RunningInstallation, webhook_receiver: WebhookReceiver
 ) -> None:
-    window = Window(browser, installation)
+    window = Window(browser, installation, reduced_motion="reduce")
+    window.context.add_init_script(MARK_ANSWERED)
     page, name = window.page, f"ops-{uuid.uuid4().hex[:8]}"
     page.on("dialog", lambda dialog: dialog.accept())
     open_link(page, link_of(installation, "--account", "called"))
@@ -68,7 +69,8 @@ def create(page: Any, alarms: str, name: str, url: str) -> str:
 def test_alarm_names_a_webhook_is_muted_and_lets_it_go_when_it_is_deleted(
     browser: Any, installation: RunningInstallation, webhook_receiver: WebhookReceiver
 ) -> None:
-    window = Window(browser, installation)
+    window = Window(browser, installation, reduced_motion="reduce")
+    window.context.add_init_script(MARK_ANSWERED)
     page, name = window.page, f"ops-{uuid.uuid4().hex[:8]}"
     page.on("dialog", lambda dialog: dialog.accept())
     queue, _ = installation.new_queue()
