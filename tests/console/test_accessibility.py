@@ -119,8 +119,9 @@ def test_axe_finds_what_is_wrong(browser: Any) -> None:
 
 def test_axe_finds_what_is_wrong_in_the_dark_alone(browser: Any) -> None:
     style = "@media (prefers-color-scheme: dark) { body { color: #333; background: #222 } }"
+    head = f"<title>Dark</title><style>{style}</style>"
     with window(browser) as page:
-        page.set_content(f"<!doctype html><html lang=en><title>Dark</title><style>{style}</style><main>Words</main></html>")
+        page.set_content(f"<!doctype html><html lang=en>{head}<main>Words</main></html>")
         assert [one.partition(":")[0] for one in wrong(page)] == ["dark"]
 
 
