@@ -79,7 +79,7 @@ class FrontendServices:
         self.message_tokens = MessageTokens(receipt_key)
         known = AccountQuotas(metadata)
         self.account_limits = known.limits_of
-        self.quotas = quotas if quotas is not None else QuotaTree(known.limits_of, known.installation)
+        self.quotas = quotas if quotas is not None else _quota_tree(known)
         self.addresses = addresses if addresses is not None else LeakyBuckets(ADDRESS_REQUESTS_PER_S)
         control.limit_calls(lambda caller: self.quotas.limits(caller.account_id, caller.access_key_id).control_calls)
         self.meters = Meters()
@@ -132,3 +132,9 @@ class FrontendServices:
         self.meters.gauge("storage_calls_in_flight", lambda: self.storage_calls.calls)
         self.meters.gauge("polls_parked", lambda: self.polls.calls)
         self.meters.gauge("websockets_open", lambda: self.sockets.calls)
+
+
+def _quota_tree(known: AccountQuotas) -> QuotaTree:
+    return QuotaTree(
+        known.limits_of, known.installation, key_rates_of=known.key_rates_of, queue_rates_of=known.queue_rates_of
+    )
