@@ -122,7 +122,7 @@ def add_node(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     keys = commands.add_parser("keys", help="API keys").add_subparsers(dest="verb", required=True)
-    create = add_command(keys, "create", "keys", "make a key, and its account where it is not there yet")
+    create = add_command(keys, "create", "keys", "create a key, and its account if it does not exist yet")
     create.add_argument("--account", required=True, metavar="NAME")
     create.add_argument("--policy", metavar="FILE", help="an identity policy: what the key may do (- reads stdin)")
     scope = "instead of a policy: send, receive, look or redrive (may be repeated)"
@@ -262,7 +262,7 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def add_transfer(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    send = add_command(commands, "send", "send", "send each line of stdin as a message; makes the queue if need be")
+    send = add_command(commands, "send", "send", "send each line of stdin as a message; creates a missing queue")
     send.add_argument("queue", metavar="QUEUE")
     receive = add_command(commands, "receive", "receive", "write each message of a queue as a line, and delete it")
     receive.add_argument("queue", metavar="QUEUE")

@@ -44,7 +44,7 @@ def queue_url(installation: Installation, client: Any, name: str, create: bool) 
         return str(client.get_queue_url(QueueName=name)["QueueUrl"])
     except client.exceptions.QueueDoesNotExist:
         if not create:
-            raise CommandError(f"there is no queue {name!r}; `./penstock send {name}` makes it") from None
+            raise CommandError(f"there is no queue {name!r}; `./penstock send {name}` creates it") from None
     except ClientError as error:
         if error.response["Error"]["Code"] == KEY_REFUSED:
             key = ensure_demo_key(installation, installation.load_state())
@@ -55,4 +55,4 @@ def queue_url(installation: Installation, client: Any, name: str, create: bool) 
     try:
         return str(client.create_queue(QueueName=name)["QueueUrl"])
     except ClientError as error:
-        raise CommandError(f"queue {name!r} could not be made: {error}") from None
+        raise CommandError(f"queue {name!r} could not be created: {error}") from None

@@ -29,7 +29,7 @@ _RUN = """async ([serious, rules]) => {
     .map((one) => `${one.id}: ${one.nodes.slice(0, 3).map((node) => node.html.slice(0, 120)).join(" | ")}`);
 }"""
 # A part of a page is asked for when the page is there; an answered one is marked.
-_MARK = """document.addEventListener("htmx:afterRequest", (event) => {
+MARK_ANSWERED = """document.addEventListener("htmx:afterRequest", (event) => {
   event.detail.requestConfig.elt.setAttribute("data-answered", "");
 });"""
 _IS_LOADED = """() => document.readyState === "complete" && !document.querySelector(
@@ -60,7 +60,7 @@ def sighted(installation: RunningInstallation) -> RunningInstallation:
 def window(browser: Any) -> Iterator[Any]:
     """Colours change at once, so that axe measures none on its way."""
     context = browser.new_context(viewport=DESKTOP, reduced_motion="reduce")
-    context.add_init_script(_MARK)
+    context.add_init_script(MARK_ANSWERED)
     yield context.new_page()
     context.close()
 
