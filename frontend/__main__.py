@@ -35,7 +35,7 @@ from frontend.crypto.keyring import (
     read_key_file,
 )
 from frontend.express.protocol import express_config
-from frontend.held_bytes import held_bodies, held_frames
+from frontend.held_bytes import held_bodies, held_frames, held_headers
 from frontend.http import Receive, Scope, Send, answer
 from frontend.key_uses import tell_key_uses, tell_key_uses_forever
 from frontend.limits import COLLECTOR_GENERATIONS, KEY_USES_TOLD_AT_STOP_S, REQUEST_REPORT_AT_STOP_S
@@ -86,6 +86,7 @@ async def run(config: FrontendConfig) -> int:
     services = build_services(config, storage, metadata)
     services.meters.gauge("answers_held_bytes", lambda: paused_clients.held_bytes)
     services.meters.gauge("bodies_held_bytes", lambda: held_bodies.held_bytes)
+    services.meters.gauge("headers_held_bytes", lambda: held_headers.held_bytes)
     services.meters.gauge("frames_held_bytes", lambda: held_frames.held_bytes)
     services.meters.gauge("slow_readers_cut", lambda: paused_clients.cut)
     services.meters.gauge("front_ends", lambda: services.quotas.front_ends)

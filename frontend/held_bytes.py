@@ -2,6 +2,7 @@
 
 No holder may have more than is still free for the others: one alone gets half, two get a third each.
 
+    held_headers   of requests whose header is not whole, from the first read on; by address
     held_frames    of websockets, that are not whole yet, or that wait to be worked on; by account, or by address while
                    the key is not known
     held_bodies    of requests whose body comes in several reads, from the first read to the answer; by address
@@ -9,7 +10,7 @@ No holder may have more than is still free for the others: one alone gets half, 
 
 from __future__ import annotations
 
-from frontend.limits import BODIES_HELD_BYTES_MAX, FRAMES_HELD_BYTES_MAX
+from frontend.limits import BODIES_HELD_BYTES_MAX, FRAMES_HELD_BYTES_MAX, HEADERS_HELD_BYTES_MAX
 
 
 class HeldBytes:
@@ -33,5 +34,6 @@ class HeldBytes:
         return self._by_holder.get(holder, 0) > self._bytes_max - self.held_bytes
 
 
+held_headers = HeldBytes(HEADERS_HELD_BYTES_MAX)
 held_frames = HeldBytes(FRAMES_HELD_BYTES_MAX)
 held_bodies = HeldBytes(BODIES_HELD_BYTES_MAX)
