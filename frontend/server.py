@@ -26,9 +26,8 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from frontend.arriving import lateness
+from frontend.client_bytes import held_headers, lateness
 from frontend.flood_log import FloodLog
-from frontend.held_bytes import held_headers
 from frontend.http import network_of, new_request_id
 from frontend.limits import (
     CONNECTIONS_BACKLOG_MAX,

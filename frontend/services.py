@@ -20,6 +20,7 @@ from frontend.limits import (
     BROWSER_CALLS_MAX,
     BULK_SENDS_MAX,
     POLLS_PARKED_MAX,
+    SENDS_TO_ALL_MAX,
     SOCKETS_MAX,
     SOCKETS_WITHOUT_KEY_MAX,
     STORAGE_CALLS_IN_FLIGHT_MAX,
@@ -93,6 +94,7 @@ class FrontendServices:
         self._metadata_troubles = metadata_troubles
         self._metadata_look = metadata_look
         self.storage_calls = Bulkhead("storage", STORAGE_CALLS_IN_FLIGHT_MAX)
+        self.sends_to_all = Bulkhead("send with acks all", SENDS_TO_ALL_MAX)
         self.browser_calls = Bulkhead("message browser", BROWSER_CALLS_MAX)
         self.bulk_sends = Bulkhead("bulk send", BULK_SENDS_MAX)
         # By account: which of its sockets may look for a place among them. Gone with the last one that waits.

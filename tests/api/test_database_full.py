@@ -122,7 +122,8 @@ async def test_copy_is_served_and_the_reason_named_until_there_is_a_place(
         assert one.serves and one._stale_timer is not None, "PostgreSQL may be changing"
         assert "takes no more connections" in one.troubles()[0].reason
         assert await one.get_queue(caller.account_id, "orders") is not None
-        assert await one.get_queue(caller.account_id, "absent") is None
+        with pytest.raises(MetadataUnavailable, match="takes no more connections"):
+            await one.get_queue(caller.account_id, "absent")
     text = "degraded: PostgreSQL takes no more connections, records are served from the copy"
     assert await process.healthy() == (True, text)
     assert not process.lookups.state().never_reached

@@ -11,10 +11,10 @@ from unittest import mock
 import pytest
 import structlog
 
-from frontend import arriving as arriving_module
+from frontend import client_bytes as client_bytes_module
 from frontend import server as server_module
+from frontend.client_bytes import held_headers
 from frontend.flood_log import FloodLog
-from frontend.held_bytes import held_headers
 from frontend.limits import FLOOD_TOLD_EVERY_S, PARTIAL_HEADER_BYTES_MAX
 from tests.frontend.test_express import Client, send_request
 from tests.support.frontend_plane import Installation
@@ -132,7 +132,7 @@ async def test_flood_of_slow_bodies_is_one_line_a_second(
     front: Installation, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "HEADER_READ_S_MAX", 0.1)  # how often it is looked at
-    monkeypatch.setattr(arriving_module, "REQUEST_READ_S_MAX", 0.05)
+    monkeypatch.setattr(client_bytes_module, "REQUEST_READ_S_MAX", 0.05)
     with structlog.testing.capture_logs() as logs:
         clients = [Client(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(30)]
         for client in clients:

@@ -8,8 +8,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from api import limits
+from api.accounts.selectors import account_named
 from api.audit.actions import OPERATOR
-from api.iam.naming import account_named
 from api.quotas import actions, selectors, single
 from api.quotas.errors import QuotaProblem
 from api.quotas.models import QuotaRequest
