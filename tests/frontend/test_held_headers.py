@@ -20,6 +20,7 @@ from tests.frontend.test_express import Client, send_request
 from tests.support.frontend_plane import Installation
 
 BYTES_MAX = 60_000
+TARGET = b"x-amz-target: AmazonSQS.SendMessage\r\ncontent-type: application/json\r\n"
 HEAD = b"POST / HTTP/1.1\r\nhost: x\r\nx: "
 
 
@@ -136,7 +137,7 @@ async def test_flood_of_slow_bodies_is_one_line_a_second(
     with structlog.testing.capture_logs() as logs:
         clients = [Client(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(30)]
         for client in clients:
-            client.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc")
+            client.write(b"POST / HTTP/1.1\r\nhost: x\r\n" + TARGET + b"content-length: 10\r\n\r\nabc")
         for client in clients:
             assert (await client.answer())[0] == 408
     lines = [line for line in logs if line["event"] == "slow_request_cut"]
