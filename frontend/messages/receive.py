@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import structlog
 
 from frontend.authn.principal import Principal
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("frontend.messages.receive")
 
 
-class Received(NamedTuple):
+class Received(msgspec.Struct, frozen=True, gc=False):
     """A message as a caller sees it. Times are ms since the epoch. No receipt: its lease is kept for the caller."""
 
     message_id: str

@@ -183,7 +183,7 @@ async def _apply_at(
 
 def _handle_of(services: FrontendServices, queue: ResolvedQueue, found: Receipt | RequestError) -> str:
     """The text of a receipt that was read, made again."""
-    return "" if isinstance(found, RequestError) else services.receipts.make(queue.owner, *found)
+    return "" if isinstance(found, RequestError) else services.receipts.make_again(queue.owner, found)
 
 
 def _is_not_in_flight(outcome: RequestError | None) -> bool:
