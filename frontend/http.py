@@ -15,8 +15,8 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from frontend.body_room import NoRoom, body_room
 from frontend.errors import RequestError, unavailable
-from frontend.held_bytes import held_bodies
 from frontend.limits import (
     REQUEST_BODY_BYTES_MAX,
     REQUEST_DRAIN_BYTES_MAX,
@@ -76,8 +76,8 @@ def network_of(address: str) -> str:
 
 class Request:
     """What the stages look at. `path` is as sent, not decoded; `headers` are empty until they are read, and so is
-    `body`, unless it arrived whole with the head. `held_bytes`: of a body that came in several reads, which are counted
-    for the address until they are given back, after the answer."""
+    `body`, unless it arrived whole with the head. `held_bytes`: the place of a body that comes in several reads, which
+    its address has until it is given back, after the answer."""
 
     __slots__ = (
         "body", "client_host", "headers", "held_bytes", "is_secure", "is_unread", "is_whole", "method", "path",
@@ -157,13 +157,13 @@ class Request:
             self.body = message.get("body", b"")
 
     async def _receive_rest(self, chunk: bytes) -> None:
+        self.is_unread = True
+        await self._take_place()
         body = bytearray()  # a list of pieces would hold many times the bytes of a body that comes byte by byte
         size_bytes = 0
-        self.is_unread = True
         while True:
             size_bytes += len(chunk)
             if size_bytes <= REQUEST_BODY_BYTES_MAX:
-                self._hold(len(chunk))
                 body += chunk
             else:
                 body.clear()
@@ -179,19 +179,21 @@ class Request:
             raise _too_large()
         self.body = bytes(body)
 
-    def _hold(self, count_bytes: int) -> None:
-        """Raises RequestError where the client's address has its share."""
-        holder = network_of(self.client_host)
-        held_bodies.change(holder, count_bytes)
-        self.held_bytes += count_bytes
-        if held_bodies.is_over(holder):
-            self.give_back()
-            raise unavailable("Too many bytes of requests are being read. Try again.")
+    async def _take_place(self) -> None:
+        """Waits, and reads nothing, while the client's address has its share. Raises RequestError after a while."""
+        length = self.headers.get(b"content-length", b"")
+        count_bytes = int(length) if length.isdigit() else REQUEST_BODY_BYTES_MAX
+        try:
+            await body_room.take(network_of(self.client_host), count_bytes)
+        except NoRoom:
+            raise unavailable("Too many bytes of requests are being read. Try again.") from None
+        self.held_bytes = count_bytes
 
     def give_back(self) -> None:
-        """What is held of the body counts for nothing any more."""
-        held_bodies.change(network_of(self.client_host), -self.held_bytes)
-        self.held_bytes = 0
+        """The body has its place no longer."""
+        count_bytes, self.held_bytes = self.held_bytes, 0
+        if count_bytes:
+            body_room.give_back(network_of(self.client_host), count_bytes)
 
 
 def request_of(scope: Scope, receive: Receive) -> Request:

@@ -118,9 +118,7 @@ def signature_matches(signed: Signed, key: MacKey) -> bool:
 # --- the two forms ---
 
 
-def _read_header(
-    request: Request, authorization: bytes, now_s: float, known: Mapping[bytes, Credential]
-) -> Signed:
+def _read_header(request: Request, authorization: bytes, now_s: float, known: Mapping[bytes, Credential]) -> Signed:
     if len(authorization) > AUTHORIZATION_BYTES_MAX:
         raise _malformed()
     claimed, named, signature = authorization.rpartition(_SIGNATURE)

@@ -144,6 +144,12 @@ CONNECTION_HELD_BYTES_MAX = 64 * MIB
 ANSWERS_HELD_BYTES_MAX = 256 * MIB
 # Held of all request bodies that come in several reads, until they are answered. Addresses share it.
 BODIES_HELD_BYTES_MAX = 256 * MIB
+# A body that waits for its room holds its first read (256 KiB), and what the server reads before it stops (64 KiB and
+# one read more). Addresses share the sum: some 450 bodies may wait, 225 of one address alone.
+BODY_WAITING_BYTES = 576 * KIB
+BODIES_WAITING_BYTES_MAX = 256 * MIB
+# Less than BODY_GRACE_S: a body that is not read is not late.
+BODY_WAIT_S_MAX = 8.0
 # Longer than a storage call may take: those that are under way end before the process does.
 SHUTDOWN_GRACE_S = 17
 SLOW_REQUEST_MS = 1_000
@@ -239,6 +245,8 @@ STORAGE_CALLS_IN_FLIGHT_MAX = 10_000
 # Of them for one node, and for one partition (frontend/routing/guarded.py).
 STORAGE_CALLS_PER_NODE_MAX = 5_000
 STORAGE_CALLS_PER_PARTITION_MAX = 2_500
+# Of them sends with acks `all`, which wait for their deadline while one replica is away. Accounts share them.
+SENDS_TO_ALL_MAX = 2_000
 # Calls in a row that found nobody to serve a partition, until it is given up; while it is, one a second probes.
 STORAGE_FAILURES_MAX = 5
 STORAGE_PROBE_INTERVAL_MS = 1_000
@@ -346,6 +354,7 @@ assert BODY_GRACE_S < REQUEST_READ_S_MAX and BODY_BYTES_PER_S_MIN * REQUEST_READ
 # XML makes six characters of a quotation mark.
 assert CONNECTION_HELD_BYTES_MAX > 6 * RECEIVE_MESSAGES_MAX * MESSAGE_BYTES_MAX, "a whole answer may be held"
 assert ANSWERS_HELD_BYTES_MAX >= 4 * CONNECTION_HELD_BYTES_MAX
+assert BODY_WAIT_S_MAX < BODY_GRACE_S
 assert BODIES_HELD_BYTES_MAX >= BULK_SENDS_MAX * REQUEST_BODY_BYTES_MAX, "bulk sends are bounded by their own number"
 assert FRAMES_HELD_BYTES_MAX >= 16 * BULK_BYTES_MAX, "accounts that share it have room for frames of the largest size"
 assert CONTROL_ANSWER_BYTES_MAX < CONNECTION_HELD_BYTES_MAX
@@ -358,5 +367,6 @@ assert TAIL_AHEAD < TAIL_BEHIND_MAX
 assert 2 * TAIL_CONFIRM_S < TAIL_CONFIRMED_S_MAX, "one answer may be late"
 assert SOCKET_RECHECK_S <= 60, "a revoked key is cut off within a minute"
 assert SHUTDOWN_GRACE_S < CONTROL_TIMEOUT_S
+assert SENDS_TO_ALL_MAX < STORAGE_CALLS_PER_PARTITION_MAX, "they leave room to others of the same partition"
 assert STORAGE_CALLS_PER_PARTITION_MAX < STORAGE_CALLS_PER_NODE_MAX < STORAGE_CALLS_IN_FLIGHT_MAX
 assert STORAGE_CALLS_IN_FLIGHT_MAX < STORAGE_TARGETS_MAX, "all that have calls under way fit"

@@ -28,8 +28,7 @@ from frontend.limits import SOCKET_FRAME_BYTES_MAX
 from frontend.messages.receive import Received
 from frontend.parameters import shortened
 from frontend.rest.message_form import MessageRow, message_row
-from frontend.rest.problems import problem_code
-from frontend.rest.words import in_members
+from frontend.rest.problems import in_members, problem_code
 from frontend.strict_json import RepeatedMember, TooManyValues, check_members, check_values
 
 

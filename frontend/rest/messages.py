@@ -121,9 +121,7 @@ async def _release(call: RestCall, asked: ReleaseJson) -> bytes:
 
 
 def _route(action: str, asked: type[msgspec.Struct], run: Callable[[RestCall, Any], Awaitable[bytes]]) -> Route:
-    return Route(
-        action, msgspec.json.Decoder(asked).decode, run, decode_msgpack=msgspec.msgpack.Decoder(asked).decode
-    )
+    return Route(action, msgspec.json.Decoder(asked).decode, run, decode_msgpack=msgspec.msgpack.Decoder(asked).decode)
 
 
 ROUTES: dict[bytes | None, Route] = {

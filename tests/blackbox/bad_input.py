@@ -23,7 +23,7 @@ from storage_nodes.protocol.records import decode_body
 from tests.blackbox.bursts import GROWTH_MIB_MAX as NODE_GROWTH_MIB_MAX
 from tests.blackbox.clusters import NodeCluster
 from tests.blackbox.payload import body_of, value_of
-from tests.blackbox.raw_node import RawNode, cut_after, produce, produced, push, silent_socket
+from tests.blackbox.raw_node import RawNode, cut_after, produce, produced, push, refusals_in, silent_socket
 from tests.blackbox.stage import MIB, Stage, rss_mib, staged, watch_memory
 from tests.blackbox.trials import Ask, Result, Trial
 from tests.blackbox.verdicts import ACCEPTED, judge_memory, judge_others
@@ -40,6 +40,7 @@ SILENT = 8
 ASKS = 500
 LARGE = 24
 READ_BYTES = MIB
+NEVER = float("inf")
 # A log line that says why a connection was cut has one of these words.
 REASONS = ("slow", "late", "not read", "never read", "does not read", "stopped reading", "no progress", "timed out",
            "timeout", "one byte", "cut", "greet", "did not arrive", "too long")  # fmt: skip
@@ -269,17 +270,25 @@ async def bad_reader_node(ask: Ask, result: Result) -> None:
         )
         await others.stop()
         watch.cancel()
+        # Where another node took the lead beside them, all that they ask is refused: nothing waits for them.
+        refused = [
+            number
+            for number, reader in enumerate(readers)
+            if cuts[number] == NEVER and await refusals_in(reader, ASKS) == ASKS
+        ]
         for connection in (*readers, slow, mute):
             connection.close()
         cluster.reap()
         result.violations = {
-            **_uncut(["never reads"] * SILENT + ["greets a byte a second", "never greets"], cuts),
+            **_uncut(["never reads"] * SILENT + ["greets a byte a second", "never greets"], cuts, refused),
+            "asked in vain": [f"all {SILENT} readers"] if len(refused) == SILENT else [],
             **judge_memory(samples, before_mib + NODE_GROWTH_MIB_MAX),
             **others.judge(),
             "no reason in the log": [] if reasons_in(cluster.log_of(victim)) else [f"node {victim}"],
             "node ended": [f"node {node} ended with exit code {code}" for node, code in cluster.exits],
         }
         _note_cuts(result, cuts, others, before_mib, samples)
+        result.counts["readers refused"] = len(refused)
         result.notes = reasons_in(cluster.log_of(victim))[:3]
     finally:
         await client.close()
@@ -366,8 +375,9 @@ async def _finish_http(
     result.notes = said[:3]
 
 
-def _uncut(names: Sequence[str], cuts: Sequence[float]) -> dict[str, list[str]]:
-    return {"not cut": [name for name, after_s in zip(names, cuts, strict=True) if after_s == float("inf")]}
+def _uncut(names: Sequence[str], cuts: Sequence[float], but: Sequence[int] = ()) -> dict[str, list[str]]:
+    uncut = [number for number, after_s in enumerate(cuts) if after_s == NEVER and number not in but]
+    return {"not cut": [names[number] for number in uncut]}
 
 
 def _note_cuts(
@@ -376,8 +386,8 @@ def _note_cuts(
     peak_mib = max((max(values) for values in samples.values()), default=0.0)
     result.counts = {
         "connections": len(cuts),
-        "cut": sum(after_s != float("inf") for after_s in cuts),
-        "last cut s": round(max((after_s for after_s in cuts if after_s != float("inf")), default=0.0), 1),
+        "cut": sum(after_s != NEVER for after_s in cuts),
+        "last cut s": round(max((after_s for after_s in cuts if after_s != NEVER), default=0.0), 1),
         "others' calls": len(others.beside_s),
         "others' slowest ms": round(max(others.beside_s, default=0.0) * 1000),
         "MiB before": round(before_mib),

@@ -17,6 +17,7 @@ from storage_nodes.protocol.messages import ErrorReply, Hello, Opcode, SendReply
 ANSWER_TIMEOUT_S = 10.0
 READ_BYTES = 256 * 1024
 LOOK_S = 0.25
+READ_AT_LAST_S = 3.0
 ESTABLISHED = "01"  # in /proc/net/tcp
 
 
@@ -114,3 +115,24 @@ async def cut_after(connection: socket.socket, within_s: float, feed: bytes = b"
             fed += 1
         await asyncio.sleep(LOOK_S)
     return float("inf")
+
+
+async def refusals_in(connection: socket.socket, asks: int) -> int:
+    """Reads at last what a silent client was sent: how many of its `asks` were refused. Those fit into the kernel's
+    buffers, so the node holds nothing of them."""
+    decoder, refused, answered = FrameDecoder(), 0, 0
+    end_s = time.monotonic() + READ_AT_LAST_S
+    while answered < asks and time.monotonic() < end_s:
+        try:
+            data = connection.recv(READ_BYTES)
+        except BlockingIOError:
+            await asyncio.sleep(LOOK_S / 10)
+            continue
+        except OSError:
+            break
+        if not data:
+            break
+        for frame in decoder.feed(data):
+            answered += frame.opcode != Opcode.HELLO
+            refused += bool(frame.flags & FLAG_ERROR)
+    return refused
