@@ -64,8 +64,8 @@ _UUID_MASKS_KEPT_MAX = 64
 _ID_PARTS = struct.Struct("8s4s4s4s12s")
 
 assert _HEAD_BYTES == 22 and _DERIVED_HEAD_BYTES == 30
-assert _HEAD_BYTES == 1 + MESSAGE_ID_BYTES + _NAMES.size
-assert _DERIVED_HEAD_BYTES == 1 + MESSAGE_ID_BYTES + _DERIVED_NAMES.size
+assert 1 + MESSAGE_ID_BYTES + _NAMES.size == _HEAD_BYTES
+assert 1 + MESSAGE_ID_BYTES + _DERIVED_NAMES.size == _DERIVED_HEAD_BYTES
 
 # name -> (data type, value); texts and numbers as UTF-8
 Attributes = dict[str, tuple[str, bytes]]

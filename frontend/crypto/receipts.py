@@ -76,9 +76,7 @@ class ReceiptMaker:
 
     def make_again(self, owner: bytes, receipt: Receipt) -> str:
         """The handle that it was read from."""
-        return self.make(
-            owner, receipt.partition, receipt.offset, receipt.delivery, receipt.epoch, receipt.received_s
-        )
+        return self.make(owner, receipt.partition, receipt.offset, receipt.delivery, receipt.epoch, receipt.received_s)
 
     def read(self, owner: bytes, handle: str) -> Receipt:
         """Raises ReceiptError."""

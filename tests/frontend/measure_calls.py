@@ -2,10 +2,10 @@
 
     python -m tests.frontend.measure_calls [--time SECONDS | --functions] [CALL ...]
 
-Everything of the front end runs: the connection's protocol, the express lane, the storage client and its frames. Clients
-and the storage node are stand-ins in the same process, whose own work is not counted. Prints the bytecodes and calls of
-one call, and where they are: by file, or by function with the calls of what is not Python. `--time` tells microseconds
-of CPU instead, in a closed loop of 32 connections, stand-ins included: for pairs with another commit.
+Everything of the front end runs: the connection's protocol, the express lane, the storage client and its frames.
+Clients and the storage node are stand-ins in the same process, whose own work is not counted. Prints the bytecodes and
+calls of one call, and where they are: by file, or by function with the calls of what is not Python. `--time` tells
+microseconds of CPU instead, in a closed loop of 32 connections, stand-ins included: for pairs with another commit.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from storage_nodes.protocol.messages import (
 )
 from storage_nodes.protocol.records import encode_body
 from storage_nodes.protocol.usage import Origin, size_field, usage_key
-from tests.support.frontend_plane import ACCOUNT, HOST, QUEUE_URL, REGION, Installation, sign
+from tests.support.frontend_plane import ACCOUNT, HOST, QUEUE_URL, Installation, sign
 
 CONNECTIONS = 32
 BODY = "x" * 1024
@@ -307,7 +307,8 @@ class Scene:
         upgrade = (
             f"GET /v1/queues/orders/bulk HTTP/1.1\r\nHost: {HOST}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-            f"Sec-WebSocket-Protocol: penstock.bulk.msgpack\r\nAuthorization: Bearer {self.front.key.bearer_token}\r\n\r\n"
+            f"Sec-WebSocket-Protocol: penstock.bulk.msgpack\r\n"
+            f"Authorization: Bearer {self.front.key.bearer_token}\r\n\r\n"
         )
         client = self.connect(answered)
         client.say(upgrade.encode())

@@ -28,9 +28,7 @@ def outcome(raw: bytes) -> BulkFrame | str:
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, BULK_MESSAGES_MAX])
-def test_frame_that_is_written_again_as_it_came_is_not_walked_over(
-    count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_frame_that_is_written_again_as_it_came_is_not_walked_over(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     walked: list[bytes] = []
     monkeypatch.setattr(bulk_frames, "check_msgpack", walked.append)
     attributes = {"a": {"value": "1", "type": "Number"}}
