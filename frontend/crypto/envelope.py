@@ -47,13 +47,12 @@ DERIVED_LAYOUT = 2
 NONCE_BYTES = 12
 MESSAGE_ID_BYTES = 16
 SENDER_CHARS_MAX = 255
-_HEAD = struct.Struct(">B16sIB")
-_HEAD_BYTES = _HEAD.size
-_DERIVED_HEAD = struct.Struct(">B16sIIIB")
-_DERIVED_HEAD_BYTES = _DERIVED_HEAD.size
-# What a head has behind the message id.
+# What the two layouts have behind the message id, up to the length of the sender.
 _NAMES = struct.Struct(">IB")
 _DERIVED_NAMES = struct.Struct(">IIIB")
+_NAMES_AT = 1 + MESSAGE_ID_BYTES
+_HEAD_BYTES = _NAMES_AT + _NAMES.size
+_DERIVED_HEAD_BYTES = _NAMES_AT + _DERIVED_NAMES.size
 _RANDOM_BYTES = MESSAGE_ID_BYTES + NONCE_BYTES
 
 # The bits that are random in a UUID of version 4, and those that are set.
@@ -64,8 +63,6 @@ _UUID_MASKS_KEPT_MAX = 64
 _ID_PARTS = struct.Struct("8s4s4s4s12s")
 
 assert _HEAD_BYTES == 22 and _DERIVED_HEAD_BYTES == 30
-assert 1 + MESSAGE_ID_BYTES + _NAMES.size == _HEAD_BYTES
-assert 1 + MESSAGE_ID_BYTES + _DERIVED_NAMES.size == _DERIVED_HEAD_BYTES
 
 # name -> (data type, value); texts and numbers as UTF-8
 Attributes = dict[str, tuple[str, bytes]]
@@ -182,7 +179,7 @@ def key_names(envelope: bytes) -> KeyNames:
     if len(envelope) >= _HEAD_BYTES and envelope[0] == LAYOUT:
         return KeyNames(int.from_bytes(envelope[17:21], "big"))
     if len(envelope) >= _DERIVED_HEAD_BYTES and envelope[0] == DERIVED_LAYOUT:
-        return KeyNames(*_DERIVED_HEAD.unpack_from(envelope)[2:5])
+        return KeyNames(*_DERIVED_NAMES.unpack_from(envelope, _NAMES_AT)[:3])
     raise EnvelopeError("not an envelope of a known layout")
 
 
