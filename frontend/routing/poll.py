@@ -19,6 +19,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from frontend.http import Disconnected
 from frontend.routing.partitioner import PriorityLevel, Routes
 from frontend.routing.storage import MessageStorage
@@ -26,7 +28,7 @@ from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, QueueStats, VisibilityMode
 
 
-class Lease(NamedTuple):
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """A message as its partition delivered it."""
 
     partition: int
@@ -83,8 +85,11 @@ async def poll_while_connected(
 async def has_left(receive: Callable[[], Awaitable[Any]]) -> bool:
     """Whether the client of a request is gone by now. Waits for nothing where `receive` gives a plain future, as the
     express lane's does."""
-    gone = asyncio.ensure_future(receive())
-    if isinstance(gone, asyncio.Task):
+    leaving = receive()
+    if isinstance(leaving, asyncio.Future):
+        gone = leaving
+    else:
+        gone = asyncio.ensure_future(leaving)
         await asyncio.sleep(0)  # its first step
     left = gone.done() and gone.result()["type"] == "http.disconnect"
     gone.cancel()
