@@ -287,6 +287,10 @@ PARKED_GROUPS_PER_PAGE_MAX = 1_000
 # Dead letters (with leased and delayed messages) that a standard queue holds by their first send time, for retention;
 # what arrives beyond counts as sent when it arrived. About 250 bytes each.
 DEAD_LETTERS_BY_AGE_MAX = 200_000
+# Letters that a queue remembers to have taken of one partition, and of all together, so that none comes twice: beyond,
+# the oldest are forgotten, or those of the partition that sent none for longest. About 200 bytes each.
+LETTERS_TAKEN_PER_SOURCE_MAX = 1_000
+LETTERS_TAKEN_MAX = 100_000
 # Partitions of a FIFO dead-letter queue among which a source tells its groups apart.
 DEAD_LETTER_GROUPS_MAX = 64
 DEAD_LETTER_PAUSE_MS_MIN = 200
@@ -383,6 +387,7 @@ assert FIFO_PARSED_BYTES_MAX + READ_AHEAD_BYTES_MAX < BODY_CACHE_BYTES_MAX
 assert READ_AHEAD_MESSAGES_MAX < FIFO_READ_AHEAD_MESSAGES_MAX
 assert READ_AHEAD_MESSAGES_MAX < SIGHT_RUNS_NEAR < LOOKAHEAD_RUNS_MAX
 assert DEAD_LETTERS_PER_MOVE_MAX <= RECORDS_PER_SEND_MAX
+assert DEAD_LETTERS_PER_MOVE_MAX < LETTERS_TAKEN_PER_SOURCE_MAX < LETTERS_TAKEN_MAX, "a move under way is not forgotten"
 assert DEAD_LETTERS_PER_MOVE_BYTES_MAX + RECORD_BYTES_MAX + KIB * DEAD_LETTERS_PER_MOVE_MAX < FRAME_BYTES_MAX
 assert HEARTBEAT_INTERVAL_MS * 3 < PEER_TIMEOUT_MS
 assert PEER_TIMEOUT_MS < CLOCK_OFFSET_MS_MAX, "no delay of a beat that counts makes a right clock look wrong"

@@ -404,7 +404,8 @@ class DeadSource(Message, frozen=True):
     """Content of HEADER_DEAD_SOURCE: where a dead letter stood, and its life there (ms since the epoch).
 
     It died when its last lease ended, at died_ms, for a `DeathReason`, in a queue that allowed receives_max receives.
-    `note` is of who moved it there by hand.
+    `note` is of who moved it there by hand. `offset` is where it was sent to, `place` where it lay at last; the others
+    say what the queue it goes to may forget (machines/queue/state/taken_letters.py), and are 0 where a hand moved it.
     """
 
     partition: int
@@ -416,6 +417,10 @@ class DeadSource(Message, frozen=True):
     died_ms: int = 0
     receives_max: int = 0
     note: str = ""
+    place: int = -1
+    term: int = 0
+    move: int = 0
+    kept: int = 0
 
 
 # --- stream partitions --------------------------------------------------------------------------------------

@@ -49,11 +49,13 @@ class Gone(NamedTuple):
 
 def dead_source(body: bytes) -> tuple[int, int] | None:
     """(partition, offset) of the message that this is a dead letter of."""
+    told = _told(body)
+    return None if told is None else (told.partition, told.offset)
+
+
+def _told(body: bytes) -> DeadSource | None:
     source = dict(decode_body(body).headers).get(HEADER_DEAD_SOURCE)
-    if source is None:
-        return None
-    told = msgspec.msgpack.decode(source, type=DeadSource)
-    return told.partition, told.offset
+    return None if source is None else msgspec.msgpack.decode(source, type=DeadSource)
 
 
 class QueueBook:
@@ -62,6 +64,7 @@ class QueueBook:
     def __init__(self) -> None:
         self.times = TrueTimes()
         self.copies: dict[tuple[int, int], int] = {}  # dead letters here: (partition, offset) -> offset of the first
+        self._moves: dict[int, int] = {}  # the highest move of dead letters, by the partition that sent it
         self.duplicates: dict[int, int] = {}  # offset -> offset of the original
         self.dead: list[int] = []  # removed as dead letters, and not looked at yet
         self.bodies: dict[int, bytes] = {}
@@ -122,9 +125,17 @@ class QueueBook:
         return False
 
     def _note_source(self, offset: int, body: bytes, gone: Gone) -> None:
-        """A second copy of a dead letter is none, however it is named."""
-        source = dead_source(body)
-        if source is not None and self.copies.setdefault(source, offset) != offset:
+        """A second copy of a dead letter is none, however it is named; nor is one of an earlier move, which is late."""
+        told = _told(body)
+        if told is None:
+            return
+        source = told.partition, told.offset
+        if told.move < self._moves.get(told.partition, 0):
+            self.gone[offset] = gone
+            self.duplicates[offset] = self.copies.get(source, offset)
+            return
+        self._moves[told.partition] = told.move
+        if self.copies.setdefault(source, offset) != offset:
             self.duplicates[offset] = self.copies[source]
             self.gone[offset] = gone
 

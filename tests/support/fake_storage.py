@@ -105,7 +105,7 @@ class FakeStorage:
             headers = dict(decode_body(body).headers)
             assert not (plain and headers), "plain promises that no record has headers"
             assert not fifo or 1 <= len(headers[HEADER_GROUP]) <= 128
-            if fifo or HEADER_DEDUP in headers:
+            if HEADER_DEDUP in headers or (fifo and HEADER_DEAD_SOURCE not in headers):
                 assert 1 <= len(headers[HEADER_DEDUP]) <= 128
                 original, until_ms = self.duplicates.get((partition, headers[HEADER_DEDUP]), (0, 0))
                 if until_ms > now_ms or config.closed:
