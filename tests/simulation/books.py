@@ -42,6 +42,15 @@ _UNCOUNTED = 2**20 - 1  # to the number of a delivery that is given back without
 _TRIMMED, _FIRST_OF_GROUPS = 1, 3  # commands of a stream's log
 
 
+class Change(NamedTuple):
+    """A change of visibility that took effect: 0 and more = visible then, -1 = a nack, less = given back uncounted."""
+
+    offset: int
+    delivery: int  # of the receipt
+    visibility_ms: int
+    last_delivery: int  # the lease that it changed
+
+
 class Gone(NamedTuple):
     end: int  # of the entry that removed the message
     epoch: int  # of the leader that committed it
@@ -71,6 +80,8 @@ class QueueBook:
         self.delivery: dict[int, int] = {}
         self.gone: dict[int, Gone] = {}
         self.purged: set[int] = set()
+        self.changes: list[Change] = []  # not looked at yet
+        self.changed: set[tuple[int, int]] = set()  # (offset, delivery) of leases that were changed
         self.scheduled: dict[int, int] = {}  # offset -> due_ms
         self.origin: dict[int, int] = {}  # offset -> where the message was scheduled
         self.releases: set[bytes] = set()
@@ -190,9 +201,14 @@ class QueueBook:
                     self.purged.add(offset)
 
     def _change(self, offset: int, delivery: int, visibility_ms: int, now_ms: int) -> None:
-        """-1: given back, as if the lease had run out. Less: given back after -2 - visibility_ms, and not counted."""
+        """-1: given back, as if the lease had run out. Less: given back after -2 - visibility_ms, and not counted. From
+        -2**30 on: as what is left of it, of a lease that holds."""
         if not self._may_change(offset, delivery, visibility_ms, now_ms):
             return
+        if visibility_ms <= -(2**30):
+            visibility_ms = -(2**30) - visibility_ms
+        self.changes.append(Change(offset, delivery, visibility_ms, self.delivery[offset]))
+        self.changed.add((offset, self.delivery[offset]))
         if visibility_ms < -1:
             self.delivery[offset] += _UNCOUNTED
             visibility_ms = -2 - visibility_ms
