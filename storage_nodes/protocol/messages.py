@@ -177,14 +177,20 @@ class VisibilityMode(enum.IntEnum):
     SET = 0  # visible when it says, 0 = at once
     NACK = 1  # the receive failed: as if its lease had run out now; visibility_ms is 0, the retry policy says when
     UNCOUNTED = 2  # as SET, and the receive does not count
+    HELD = 3  # as SET, but only while the lease holds: of an attempt that may repeat one, of who gives back unasked
 
 
 class ChangeVisibilityRequest(Message, frozen=True):
-    """Changes are (offset, delivery, visibility_ms from now; 0 makes the message available at once)."""
+    """Changes are (offset, delivery, visibility_ms from now; 0 makes the message available at once).
+
+    `epoch` of the leadership that gave the leases, 0 = not named. A standard queue's lease may be lost with its leader
+    and be given by the next one under the same numbers: that one is not meant.
+    """
 
     partition: int
     changes: list[tuple[int, int, int]]
     mode: int = 0
+    epoch: int = 0
 
 
 class PurgeRequest(Message, frozen=True):

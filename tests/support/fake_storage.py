@@ -174,7 +174,11 @@ class FakeStorage:
         return codes
 
     async def change_visibility(
-        self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode = VisibilityMode.SET
+        self,
+        partition: int,
+        changes: Sequence[tuple[int, int, int]],
+        mode: VisibilityMode = VisibilityMode.SET,
+        epoch: int = 0,
     ) -> list[ErrorCode]:
         log = self._log("change_visibility", partition)
         self.modes.append(mode)

@@ -45,7 +45,7 @@ from storage_nodes.limits import (
     PURGE_INTERVAL_MS,
     SCHEDULE_MS_MAX,
 )
-from storage_nodes.machines.queue.commands import FIRST_FIELD, NACKED, TIME_MS, Command, uncounted
+from storage_nodes.machines.queue.commands import FIRST_FIELD, IF_HELD_MAX, NACKED, TIME_MS, Command, if_held, uncounted
 from storage_nodes.machines.queue.state.checkpoint import Entry
 from storage_nodes.machines.queue.state.configs import config_of, shared_config
 from storage_nodes.machines.queue.state.dedup import NOT_SEEN, DedupWindow
@@ -291,7 +291,8 @@ class QueueState(HeldMessages):
 
     def _may_change(self, entry: Entry, delivery: int, visibility_ms: int, now_ms: int) -> bool:
         """A lease that holds may be changed. So may a message by the receipt of any delivery of it, whether another
-        lease holds or none does, unless it died, or the receive is to count as failed or not at all."""
+        lease holds or none does, unless it died, or the receive is to count as failed or not at all, or the change is
+        for the case that the lease holds."""
         if delivery == 0 or entry[1] == 0:
             return False
         if entry[0] > now_ms and entry[1] == delivery:
@@ -300,6 +301,10 @@ class QueueState(HeldMessages):
         return visibility_ms >= 0 and not is_dead
 
     def _given_back(self, offset: int, entry: Entry, now_ms: int, visibility_ms: int) -> Entry:
+        if visibility_ms <= IF_HELD_MAX:
+            visibility_ms = if_held(visibility_ms)
+            if visibility_ms > 0:
+                return (now_ms + visibility_ms, *entry[1:])
         if visibility_ms == NACKED:
             return (now_ms, *entry[1:])
         delivery = entry[1]
