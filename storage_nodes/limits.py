@@ -203,6 +203,8 @@ FEED_WINDOW_MS = 1_000
 # of the partition's log, which is longer than any call tries on. A client has no more than that window outstanding.
 PRODUCER_WINDOW_RECORDS = 65_536
 PRODUCER_MEMORY_MS = 60_000
+# Beyond this no call that sends is tried on, a short suspension of its machine included.
+PRODUCER_CALL_MS_MAX = 30_000
 # A producer that was silent for so long is forgotten; so is the one that was silent longest, where there are too many.
 PRODUCER_FORGET_MS = 900_000
 PRODUCERS_PER_PARTITION_MAX = 128
@@ -401,7 +403,7 @@ assert PEER_TIMEOUT_MS < RETIRE_MS_MAX, "a stopping node may try a second target
 assert TIMERS_HELD_MS_MAX <= PEER_TIMEOUT_MS, "a leader without a majority steps down soon, however busy its node is"
 assert PRODUCERS_PER_PARTITION_MAX * PRODUCER_WINDOW_RECORDS * PRODUCER_ROW_BYTES < SNAPSHOT_CHECKPOINT_BYTES_MAX // 2
 assert RECORDS_PER_SEND_MAX < PRODUCER_WINDOW_RECORDS < PRODUCER_SEQUENCE_MAX
-assert PRODUCER_JUMP_MS_MAX < PRODUCER_MEMORY_MS < PRODUCER_FORGET_MS
+assert PRODUCER_JUMP_MS_MAX < PRODUCER_CALL_MS_MAX < PRODUCER_MEMORY_MS < PRODUCER_FORGET_MS
 assert WAL_GROUP_BYTES_MAX < UNCOMMITTED_BYTES_MAX < WAL_FILE_BYTES
 assert FRAME_BYTES_MAX < SENDS_UNDER_WAY_BYTES_MAX <= UNCOMMITTED_BYTES_MAX // 4, "a few front ends fill no leader"
 assert FEED_SHARE > 1, "a peer that is behind must gain on what is written"

@@ -22,7 +22,8 @@ import msgspec
 from storage_nodes.client.leaders import Call, NodeLinks
 from storage_nodes.client.pauses import Chance, Pauses
 from storage_nodes.client.sends import Sends, outcome_of
-from storage_nodes.limits import CORRELATION_ID_MAX, PRODUCER_MEMORY_MS
+from storage_nodes.client.suspensions import SUSPENDED_S_MAX
+from storage_nodes.limits import CORRELATION_ID_MAX, PRODUCER_CALL_MS_MAX, PRODUCER_MEMORY_MS
 from storage_nodes.model import Acks, NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.group_messages import (
@@ -85,7 +86,9 @@ from storage_nodes.protocol.usage_messages import CloseUsageReply, CloseUsageReq
 CALL_TIMEOUT_S = 15.0
 ALL_STATES = sum(MessageState)
 ATTEMPT_PREFIX_BITS = 96
-assert CALL_TIMEOUT_S * 1000 < PRODUCER_MEMORY_MS // 2, "a partition remembers a send for longer than it is tried"
+assert (CALL_TIMEOUT_S + SUSPENDED_S_MAX) * 1000 < PRODUCER_CALL_MS_MAX <= PRODUCER_MEMORY_MS // 2, (
+    "a partition remembers a send for longer than it is tried"
+)
 
 _acquire_reply = msgspec.msgpack.Decoder(AcquireReply)
 _browse_reply = msgspec.msgpack.Decoder(QueueBrowseReply)
