@@ -208,8 +208,8 @@ class ProducerTable:
 
     def is_used(self, producer_id: int, since_ms: int) -> bool:
         """Was it heard of since then, by the stamps of the log? The table's clock stands still while nobody sends, the
-        leader knows what time it is. But who was silent for _SILENT_MS by the table's clock, which does not jump, is not
-        in use, whatever the leader knows."""
+        leader knows what time it is. But that clock does not jump: who was silent for _SILENT_MS by it is not in use,
+        whatever the leader knows."""
         producer = self._producers.get(producer_id)
         return producer is not None and self._is_heard(producer, since_ms)
 

@@ -45,9 +45,9 @@ class PartitionReplica(Replica):
     # --- for `Appends` ----------------------------------------------------------------------------------------
 
     def used_since_ms(self) -> int:
-        """A producer that was not heard of since then is not in use: nothing of it came for PRODUCER_MEMORY_MS, or since
-        this leadership began, PRODUCER_CALL_MS_MAX ago: what was under way then was tried again since, or given up. Only
-        time of this leadership counts: the time before it may have jumped to where this one began."""
+        """A producer that was not heard of since then is not in use: nothing of it came for PRODUCER_MEMORY_MS, or in
+        all of this leadership, once that is PRODUCER_CALL_MS_MAX old: what was under way was tried again, or given up.
+        Only time of this leadership counts: the time before it may have jumped to where this one began."""
         led_ms = self.host.clock.mono_ms() - self.raft.leader_since_ms
         if self.time is None or led_ms <= PRODUCER_CALL_MS_MAX:
             return 0
