@@ -214,6 +214,8 @@ def add_quotas(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             command.add_argument("--account", required=True, metavar="NAME")
         else:
             command.add_argument("--account", metavar="NAME", help="name or id (default: the installation as a whole)")
+            command.add_argument("--queue", metavar="NAME", help="one queue of the account")
+            command.add_argument("--key", metavar="ID", help="one key of the account")
         if verb == "set":
             command.add_argument("values", nargs="+", metavar="NAME=VALUE")
         if verb == "stop":

@@ -7,7 +7,8 @@ import shlex
 from typing import Any
 
 from deploy import management
-from deploy.installation import Installation, State, endpoint, write_private_once
+from deploy.installation import Installation, write_private_once
+from deploy.state import State, endpoint
 
 DEMO_ACCOUNT = "demo"
 

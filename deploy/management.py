@@ -14,8 +14,9 @@ from typing import Any
 
 from deploy import limits
 from deploy.errors import CommandError
-from deploy.installation import ROOT, Installation, State
+from deploy.installation import ROOT, Installation
 from deploy.postgres import APPLICATION, administrator_url
+from deploy.state import State
 
 # Distributions whose migrations are ours to run too.
 MIGRATING_DISTRIBUTIONS = ("django", "django-celery-beat")

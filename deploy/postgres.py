@@ -24,8 +24,9 @@ from deploy.binaries import (
 from deploy.child import ChildSpec, become
 from deploy.errors import CommandError
 from deploy.identity import Identity, make_reachable, own_directory, server_identity
-from deploy.installation import LOOPBACK, Installation, State
+from deploy.installation import Installation
 from deploy.leftovers import is_alive_in
+from deploy.state import LOOPBACK, State
 
 ADMINISTRATOR = "penstock_admin"
 ADMINISTRATOR_SECRET = "postgres-admin.password"

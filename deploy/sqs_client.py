@@ -7,7 +7,8 @@ from typing import Any
 from deploy import limits
 from deploy.demo import ensure_demo_key
 from deploy.errors import EXIT_NOT_RUNNING, CommandError
-from deploy.installation import Installation, internal_endpoint
+from deploy.installation import Installation
+from deploy.state import internal_endpoint
 
 
 def connect(installation: Installation) -> Any:

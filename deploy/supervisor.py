@@ -18,8 +18,9 @@ from deploy import control, last_words, limits, management, output, postgres, ro
 from deploy.child import Child, ChildSpec, StartFailed
 from deploy.demo import ensure_demo_key
 from deploy.errors import CommandError
-from deploy.installation import Installation, State, endpoint
+from deploy.installation import Installation
 from deploy.leftovers import stop_leftovers
+from deploy.state import State, endpoint
 
 Say = Callable[[str], None]
 # Stopped first to last: what takes work in, what does it, what it stands on.

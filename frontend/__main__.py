@@ -25,6 +25,7 @@ from pydantic_core import ErrorDetails
 from frontend import VERSION
 from frontend.asgi import Application
 from frontend.body_room import body_room
+from frontend.client_bytes import held_frames
 from frontend.config import FrontendConfig, split_address
 from frontend.control import ControlPlane
 from frontend.crypto.keyring import (
@@ -36,7 +37,6 @@ from frontend.crypto.keyring import (
     read_key_file,
 )
 from frontend.express.protocol import express_config
-from frontend.held_bytes import held_frames
 from frontend.http import Receive, Scope, Send, answer
 from frontend.key_uses import tell_key_uses, tell_key_uses_forever
 from frontend.limits import COLLECTOR_GENERATIONS, KEY_USES_TOLD_AT_STOP_S, REQUEST_REPORT_AT_STOP_S

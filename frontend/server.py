@@ -25,7 +25,7 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from frontend.arriving import lateness
+from frontend.client_bytes import lateness
 from frontend.http import new_request_id
 from frontend.limits import (
     CONNECTIONS_BACKLOG_MAX,

@@ -19,7 +19,7 @@ from api.alarms import limits
 from api.alarms.errors import AlarmError, invalid, not_found
 from api.alarms.judging import AlarmState, Comparison, MissingData, judge
 from api.alarms.models import AlarmEvent, MetricAlarm
-from api.alarms.telling import alarm_content
+from api.alarms.notifications import alarm_content
 from api.audit.actions import Actor, record
 from api.people.email import normal_email
 from api.people.errors import PeopleError

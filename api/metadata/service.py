@@ -41,6 +41,9 @@ _SUBSCRIBERS = Gauge("penstock_metadata_subscribers", "Front ends that follow th
 _HELD = Gauge("penstock_metadata_records_held", "Records in the copy.", ["kind"])
 _BYTES = Gauge("penstock_metadata_bytes_held", "What the copy takes, by its own count.", ["kind"])
 _COMPLETE = Gauge("penstock_metadata_copy_complete", "1 while the copy holds every record.", ["kind"])
+# Where an absence refuses a caller for good ("there is no such queue"): said only while changes are heard. One that was
+# made just before PostgreSQL was lost, or just after it came back, is not in the copy.
+_DENIED_WHEN_ABSENT = frozenset((RecordKind.KEY, RecordKind.QUEUE))
 _log = structlog.get_logger(__name__)
 
 
@@ -119,13 +122,13 @@ class MetadataLookups:
         held = self._holdings[kind].get(key)
         # An absence is looked into first: the record may have been made a moment ago, and its announcement be on the
         # way, while its owner uses it already.
-        return MISS if held is None and self.live else held
+        return MISS if held is None and (self.live or kind in _DENIED_WHEN_ABSENT) else held
 
     async def read(self, kind: RecordKind, key: str, fresh: bool) -> bytes | None:
         """The encoded reply from the database, or an absence that it confirms. Raises StoreUnavailable."""
-        if not fresh and self._holdings[kind].get(key) is None:
+        if not fresh and self.live and self._holdings[kind].get(key) is None:
             await self.confirm()
-            if self._holdings[kind].get(key) is None:
+            if self.live and self._holdings[kind].get(key) is None:
                 return None
         if not self._reachable:
             raise StoreUnavailable("PostgreSQL is away, and this record is not held here")

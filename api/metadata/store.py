@@ -16,7 +16,15 @@ import psycopg
 
 from api import limits
 from api.metadata.holding import EncodedRecord
-from api.metadata.rows import ENCRYPTION_KEY, ENCRYPTION_KEYS, QUEUE, QUEUES, encryption_key_record, queue_record
+from api.metadata.rows import (
+    ENCRYPTION_KEY,
+    ENCRYPTION_KEYS,
+    QUEUE,
+    QUEUES,
+    encryption_key_record,
+    queue_record,
+    quotas_in,
+)
 from frontend.metadata.messages import AccountReply, Change, EncryptionKeyReply, KeyReply, QueueReply
 from frontend.metadata.records import (
     OWN_POLICY,
@@ -32,13 +40,13 @@ from storage_nodes.protocol.messages import encode_message
 T = TypeVar("T")
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
-_quotas = msgspec.json.Decoder(dict[str, int]).decode
 _KEYS = """
 SELECT k.access_key_id, k.account_id, k.name, k.secret_sealed, k.bearer_hash, k.active AND a.active,
        floor(extract(epoch FROM k.expires_at) * 1000)::bigint, k.version,
-       r.key_id IS NOT NULL, r.policy, r.tags::text, p.names, p.texts
+       r.key_id IS NOT NULL, r.policy, r.tags::text, p.names, p.texts, s.given::text
   FROM access_key k JOIN account a ON a.id = k.account_id
   LEFT JOIN iam_key_access r ON r.key_id = k.access_key_id
+  LEFT JOIN quota_key s ON s.key_id = k.access_key_id
   CROSS JOIN LATERAL (
        SELECT array_agg(named.name ORDER BY named.name) AS names, array_agg(named.text ORDER BY named.name) AS texts
          FROM iam_policy_attachment t JOIN iam_policy named ON named.id = t.policy_id
@@ -47,10 +55,12 @@ SELECT k.access_key_id, k.account_id, k.name, k.secret_sealed, k.bearer_hash, k.
 # The installation's own quotas come as a record of their own.
 _ACCOUNTS = """
 SELECT * FROM (
-       SELECT a.id, a.name, a.active, a.version, a.auto_create_queues, q.given::text, q.sending_stopped
+       SELECT a.id, a.name, a.active, a.version, a.auto_create_queues, q.given::text, q.sending_stopped,
+              EXISTS (SELECT 1 FROM quota_queue s JOIN queue ON queue.id = s.queue_id
+                       WHERE s.account_id = a.id AND queue.state <> 'deleted')
          FROM account a LEFT JOIN quota_holder q ON q.holder = a.id
        UNION ALL
-       SELECT q.holder, '', true, q.version, false, q.given::text, '' FROM quota_holder q
+       SELECT q.holder, '', true, q.version, false, q.given::text, '', false FROM quota_holder q
         WHERE q.holder = 'installation') records
 """
 # The source is another after a restore, and after a standby took over: what was read before says nothing about it.
@@ -87,18 +97,18 @@ class Missed(NamedTuple):
 
 
 def _key_row(row: Sequence[Any]) -> EncodedRecord:
-    is_restricted, own, tags, names, texts = row[8:]
+    is_restricted, own, tags, names, texts, quotas = row[8:]
     policies = None
     if is_restricted:
         attached = (PolicyRecord(*one) for one in zip(names or (), texts or (), strict=True))
         policies = [*((PolicyRecord(OWN_POLICY, own),) if own else ()), *attached]
-    fields: list[Any] = [*row[:8], policies, _tags(tags) if tags else {}]
+    fields: list[Any] = [*row[:8], policies, _tags(tags) if tags else {}, quotas_in(quotas)]
     record = KeyRecord(*fields)
     return EncodedRecord(row[0], row[7], encode_message(KeyReply(record)))
 
 
 def _account_row(row: Sequence[Any]) -> EncodedRecord:
-    fields: list[Any] = [*row[:5], {} if row[5] is None else _quotas(row[5]), row[6] or ""]
+    fields: list[Any] = [*row[:5], quotas_in(row[5]), row[6] or "", row[7]]
     return EncodedRecord(row[0], row[3], encode_message(AccountReply(AccountRecord(*fields))))
 
 

@@ -19,8 +19,7 @@ from api.billing.errors import BillingError, invalid
 from api.billing.plan_reads import plans_of
 from api.billing.preview import MonthPreview, preview_month, terms_given
 from api.billing.pricing.periods import BillingPeriod, Interval
-from api.billing.pricing.standard_plan import STANDARD_TERMS
-from api.billing.pricing.terms import terms_document
+from api.billing.pricing.terms import STANDARD_TERMS, terms_document
 from api.billing.provisional import meter_reading
 from api.people.operator_selectors import account_row
 from console.error_notices import notice_of

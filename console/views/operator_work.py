@@ -8,7 +8,7 @@ from django.shortcuts import render
 from api.billing.errors import BillingError
 from api.billing.retrying import retry_work
 from api.billing.work_notes import work_failures, work_rounds
-from api.queues.retrying import retry_queue
+from api.queues.lifecycle import retry_queue
 from api.queues.selectors import backlog_of_lifecycle
 from console.error_notices import notice_of
 from console.pages import operator_page, told

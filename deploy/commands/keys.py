@@ -9,8 +9,9 @@ from typing import Any
 
 from deploy import management, output
 from deploy.errors import EXIT_USAGE, CommandError
-from deploy.installation import Installation, endpoint
+from deploy.installation import Installation
 from deploy.limits import POLICY_FILE_BYTES_MAX
+from deploy.state import endpoint
 
 COLUMNS = ["ACCESS KEY ID", "NAME", "ACTIVE", "RESTRICTED", "CREATED", "EXPIRES", "LAST USED"]
 FIELDS = ("access_key_id", "name", "active", "restricted", "created_at", "expires_at", "last_used_at")

@@ -21,7 +21,8 @@ from typing import Any
 from deploy import control, limits, output
 from deploy.commands.cluster_view import clock
 from deploy.errors import EXIT_USAGE, CommandError
-from deploy.installation import Installation, State
+from deploy.installation import Installation
+from deploy.state import State
 from deploy.watching import Watch, count_of
 from storage_nodes.client import StorageClient
 from storage_nodes.model import NodeState

@@ -10,8 +10,9 @@ from deploy import control, output
 from deploy.commands import cluster_view
 from deploy.commands.cluster_view import when
 from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
-from deploy.installation import Installation, State
+from deploy.installation import Installation
 from deploy.java import look_for_spark
+from deploy.state import State
 
 COLUMNS = ["ROLE", "ID", "PID", "ADDRESS", "HEALTH", "RESTARTS", "UP SINCE"]
 HEALTHS = {"failing": "dies again and again", "unhealthy": "does not answer"}

@@ -15,7 +15,8 @@ from deploy import control, output
 from deploy.commands.status import not_up_lines
 from deploy.demo import ensure_demo_key, introduction
 from deploy.errors import EXIT_FAILED, CommandError
-from deploy.installation import ROOT, Installation, State
+from deploy.installation import ROOT, Installation
+from deploy.state import State
 from deploy.supervisor import Say, Supervisor, take_lock
 from deploy.tls import TlsWish
 

@@ -245,6 +245,8 @@ STORAGE_CALLS_IN_FLIGHT_MAX = 10_000
 # Of them for one node, and for one partition (frontend/routing/guarded.py).
 STORAGE_CALLS_PER_NODE_MAX = 5_000
 STORAGE_CALLS_PER_PARTITION_MAX = 2_500
+# Of them sends with acks `all`, which wait for their deadline while one replica is away. Accounts share them.
+SENDS_TO_ALL_MAX = 2_000
 # Calls in a row that found nobody to serve a partition, until it is given up; while it is, one a second probes.
 STORAGE_FAILURES_MAX = 5
 STORAGE_PROBE_INTERVAL_MS = 1_000
@@ -365,5 +367,6 @@ assert TAIL_AHEAD < TAIL_BEHIND_MAX
 assert 2 * TAIL_CONFIRM_S < TAIL_CONFIRMED_S_MAX, "one answer may be late"
 assert SOCKET_RECHECK_S <= 60, "a revoked key is cut off within a minute"
 assert SHUTDOWN_GRACE_S < CONTROL_TIMEOUT_S
+assert SENDS_TO_ALL_MAX < STORAGE_CALLS_PER_PARTITION_MAX, "they leave room to others of the same partition"
 assert STORAGE_CALLS_PER_PARTITION_MAX < STORAGE_CALLS_PER_NODE_MAX < STORAGE_CALLS_IN_FLIGHT_MAX
 assert STORAGE_CALLS_IN_FLIGHT_MAX < STORAGE_TARGETS_MAX, "all that have calls under way fit"

@@ -6,11 +6,12 @@
     remove  the message itself, whoever has leased it
 
 A crash between the last two leaves both; the same request again makes no second copy while the target remembers
-deduplication ids. What fails after it was noted is noted too, if it can be.
+deduplication ids. What fails after it was noted is noted too, if it can be. A purge is noted before it is done, too.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +23,7 @@ from frontend.crypto.envelope import as_uuid, format_message_id, seal_as
 from frontend.crypto.message_tokens import InvalidToken, MessageToken
 from frontend.errors import RequestError, invalid, queue_does_not_exist, unavailable
 from frontend.limits import BROWSER_DEDUP_PREFIX, BROWSER_REASON_CHARS_MAX, QUEUE_NAME_CHARS_MAX
-from frontend.message_browser.audit import entry_of, note, note_failure
+from frontend.message_browser.audit import PURGE, entry_of, note, note_failure
 from frontend.message_browser.search import see_now
 from frontend.message_browser.view import BrowsedView, history_of
 from frontend.messages.admission import admit, also, require_sending
@@ -230,3 +231,17 @@ def _draft_again(
 
 def _gone() -> RequestError:
     return RequestError("MessageDoesNotExist", "The message does not stand there any more.")
+
+
+async def purge(request: BrowserRequest) -> None:
+    """Every message that the queue holds now is gone. Raises RequestError."""
+    services, caller = request.services, request.caller
+    queue = await admit(services, caller, "PurgeQueue", request.address)
+    entry: dict[str, object] = {"action": PURGE, "queue": queue.record.name}
+    await note(services, caller, request.request_id, entry)
+    with services.storage_calls:
+        try:
+            await asyncio.gather(*(services.storage.purge(partition) for partition in queue.partitions))
+        except StorageError as error:
+            refusal: RequestError = await explain_storage_error(services, queue, error)
+            raise await note_failure(services, caller, request.request_id, entry, refusal) from None

@@ -42,6 +42,7 @@ from frontend.queues.fifo import FifoIdMissing
 from frontend.queues.names import Address
 from frontend.queues.priority import check_priority
 from frontend.queues.resolver import ResolvedQueue
+from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import NOT_TAKEN, SendReply
 from storage_nodes.protocol.records import encode_body
@@ -314,6 +315,14 @@ async def _store_line(
 
 
 async def _store(services: FrontendServices, queue: ResolvedQueue, part: PartitionBatch) -> SendReply:
+    if part.acks != Acks.ALL:
+        return await _store_piece(services, queue, part)
+    # While one replica is away each of these waits until its deadline.
+    with services.sends_to_all.place(queue.address.account_id):
+        return await _store_piece(services, queue, part)
+
+
+async def _store_piece(services: FrontendServices, queue: ResolvedQueue, part: PartitionBatch) -> SendReply:
     with services.storage_calls:
         try:
             return await services.storage.send(part.partition, part.bodies, part.is_plain, part.acks)

@@ -118,8 +118,9 @@ class CompareReply(Message, frozen=True):
 
 
 class AccountUse(Message, frozen=True):
-    """In a report: what one account asked a front end for, in parts of its quotas. In the answer: the front end's share
-    of them, and in `total` the largest part that the account asked all front ends for."""
+    """In a report: what one holder asked a front end for, in parts of its quotas. In the answer: the front end's share
+    of them, and in `total` the largest part that it asked all front ends for. A holder is an account, a key (by its id)
+    or a queue (`account/name`)."""
 
     account_id: str
     requests: float
@@ -129,7 +130,7 @@ class AccountUse(Message, frozen=True):
 
 
 class UseReport(Message, frozen=True):
-    """Sent by every front end once a second, with the accounts that ask for much; also with none."""
+    """Sent by every front end once a second, with the holders that ask for much; also with none."""
 
     accounts: list[AccountUse]
 

@@ -35,8 +35,7 @@ from frontend.messages.receive import Received
 from frontend.parameters import shortened
 from frontend.push.frames import CreditFrame, FilterFrame, FrameRefused
 from frontend.rest.message_form import MessageJson, message_json
-from frontend.rest.problems import problem_code
-from frontend.rest.words import in_members
+from frontend.rest.problems import in_members, problem_code
 from frontend.strict_json import RepeatedMember, TooManyValues, check_members, check_values
 from frontend.strict_msgpack import MsgpackRefused, check_msgpack
 

@@ -1,7 +1,7 @@
 """One websocket's connection, as uvicorn runs it; what it does not bound by itself is bounded here.
 
-    frame       must be whole within the time of a body, and arrive at its rate (`frontend/arriving.py`)
-    memory      of frames that are not whole, or wait for the application (`frontend/held_bytes.py`)
+    frame       must be whole within the time of a body, and arrive at its rate (`frontend/client_bytes.py`)
+    memory      of frames that are not whole, or wait for the application (`frontend/client_bytes.py`)
     pushed      the client must read it (`frontend/writing.py`)
     stop        the application ends the socket: what it still has to say goes out first
 
@@ -19,8 +19,7 @@ from typing import Any
 import structlog
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from frontend.arriving import lateness
-from frontend.held_bytes import held_frames
+from frontend.client_bytes import held_frames, lateness
 from frontend.http import network_of
 from frontend.limits import (
     BULK_BYTES_MAX,

@@ -26,8 +26,7 @@ import msgspec
 from frontend.errors import RequestError
 from frontend.limits import SOCKET_FRAME_BYTES_MAX
 from frontend.parameters import shortened
-from frontend.rest.problems import problem_code
-from frontend.rest.words import in_members
+from frontend.rest.problems import in_members, problem_code
 from frontend.strict_json import RepeatedMember, TooManyValues, check_members, check_values
 
 

@@ -71,11 +71,13 @@ async def poll_while_connected(
         if not poll.done():
             raise Disconnected
         return [] if poll.cancelled() else poll.result()
+    except (asyncio.CancelledError, Disconnected):
+        # Also where it is done: what it leased is nobody's. A task of its own, which no second cancel ends.
+        await asyncio.shield(_in_background(_cancel_and_release(storage, [poll])))
+        raise
     finally:
         parked.discard(poll)
         gone.cancel()
-        if not poll.done():
-            await _cancel_and_release(storage, [poll])
 
 
 async def has_left(receive: Callable[[], Awaitable[Any]]) -> bool:
@@ -190,7 +192,8 @@ class _Look:
 
 async def _park_at_all(storage: MessageStorage, partitions: Sequence[int], request: PollRequest) -> list[Lease]:
     """The first partition to have something answers, with what others leased in the same instant if there is room for
-    all of it; else that goes back, whole: half of an attempt could not be repeated."""
+    all of it; else that goes back, whole: half of an attempt could not be repeated. The answer does not wait for what
+    goes back, since its leases run."""
     polls = [asyncio.create_task(poll_partitions(storage, (partition,), request)) for partition in partitions]
     try:
         await _first_with_something(polls)
@@ -198,17 +201,28 @@ async def _park_at_all(storage: MessageStorage, partitions: Sequence[int], reque
         await _cancel_and_release(storage, polls)
         raise
     done = [poll for poll in polls if poll.done()]
-    await _cancel_and_release(storage, [poll for poll in polls if poll not in done])
+    _in_background(_cancel_and_release(storage, [poll for poll in polls if poll not in done]))
     answered = [poll.result() for poll in done if poll.exception() is None]
     if not answered:
         return done[0].result()  # raises
     given: list[Lease] = []
+    surplus: list[Lease] = []
     for leases in answered:  # in the order of the partitions: the highest level first
-        if len(given) + len(leases) <= request.messages_max:
-            given += leases
-        else:
-            await release(storage, leases, VisibilityMode.UNCOUNTED)
+        (given if len(given) + len(leases) <= request.messages_max else surplus).extend(leases)
+    if surplus:
+        _in_background(release(storage, surplus, VisibilityMode.UNCOUNTED))
     return given
+
+
+_background: set[asyncio.Task[None]] = set()
+
+
+def _in_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Runs to its end, also where the call that began it is cancelled."""
+    task = asyncio.get_running_loop().create_task(work, name="leases-back")
+    _background.add(task)
+    task.add_done_callback(_background.discard)
+    return task
 
 
 async def _first_with_something(polls: Sequence[asyncio.Task[list[Lease]]]) -> None:
@@ -221,6 +235,7 @@ async def _first_with_something(polls: Sequence[asyncio.Task[list[Lease]]]) -> N
 
 
 async def _cancel_and_release(storage: MessageStorage, polls: Sequence[asyncio.Task[list[Lease]]]) -> None:
+    """Messages that were leased in the moment of the cancel go back."""
     for poll in polls:
         poll.cancel()
     for outcome in await asyncio.gather(*polls, return_exceptions=True):

@@ -26,7 +26,21 @@ from storage_nodes.client.suspensions import SUSPENDED_S_MAX
 from storage_nodes.limits import CORRELATION_ID_MAX, PRODUCER_CALL_MS_MAX, PRODUCER_MEMORY_MS
 from storage_nodes.model import Acks, NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.group_messages import (
+from storage_nodes.protocol.messages import (
+    AcquireReply,
+    AcquireRequest,
+    CancelMoveRequest,
+    ChangeVisibilityRequest,
+    CloseUsageReply,
+    CloseUsageRequest,
+    ClusterInfo,
+    CodesReply,
+    ConfigureReply,
+    ConfigureRequest,
+    CreatePartitionRequest,
+    DeletePartitionRequest,
+    DeleteRequest,
+    Empty,
     GroupCommitReply,
     GroupCommitRequest,
     GroupCommittedReply,
@@ -39,20 +53,6 @@ from storage_nodes.protocol.group_messages import (
     GroupLeaveRequest,
     GroupMembership,
     GroupReadRequest,
-)
-from storage_nodes.protocol.messages import (
-    AcquireReply,
-    AcquireRequest,
-    CancelMoveRequest,
-    ChangeVisibilityRequest,
-    ClusterInfo,
-    CodesReply,
-    ConfigureReply,
-    ConfigureRequest,
-    CreatePartitionRequest,
-    DeletePartitionRequest,
-    DeleteRequest,
-    Empty,
     MessageState,
     MoveReplicaRequest,
     Opcode,
@@ -81,7 +81,6 @@ from storage_nodes.protocol.messages import (
     VisibilityMode,
     encode_message,
 )
-from storage_nodes.protocol.usage_messages import CloseUsageReply, CloseUsageRequest
 
 CALL_TIMEOUT_S = 15.0
 ALL_STATES = sum(MessageState)

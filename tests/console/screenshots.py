@@ -30,6 +30,7 @@ ACCOUNT_PAGES = {
     "queue-edit": "queues/orders/edit",
     "queue-tags": "queues/orders/tags",
     "queue-access": "queues/orders/access",
+    "queue-quotas": "queues/orders/quotas",
     "queue-purge": "queues/orders/purge",
     "queue-delete": "queues/orders-dead/delete",
     "messages": "queues/orders/messages",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import re
 import time
@@ -163,7 +164,8 @@ async def test_503_makes_it_look_at_once_and_decides_nothing_itself(behind: Behi
         await asyncio.sleep(0.005)
     assert not behind.watch.troubles()
     behind.alive = 503
-    assert await behind.ask() == 503
+    with contextlib.suppress(RequestError):  # the look may be quicker than the call
+        assert await behind.ask() == 503
     while not behind.watch.troubles():
         await asyncio.sleep(0.005)
 

@@ -16,7 +16,7 @@ import msgspec
 from storage_nodes.log.node_log import NodeLog
 from storage_nodes.log.recovery import WalWalk
 from storage_nodes.machines.cluster.mover import Finish, next_step
-from storage_nodes.machines.queue.effects import Answer
+from storage_nodes.machines.queue.effects import CommandAnswer
 from storage_nodes.machines.queue.leader.leader import Leader
 from storage_nodes.machines.queue.state.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.state.shared_empty import EMPTY_IDS
@@ -209,7 +209,7 @@ def answers_deletes_before_commit() -> Iterator[None]:
     real = Leader.delete
 
     def delete(self: Leader, token: Any, receipts: Any) -> Any:
-        return [Answer(token, [ErrorCode.OK] * len(receipts)), *real(self, None, receipts)]
+        return [CommandAnswer(token, [ErrorCode.OK] * len(receipts)), *real(self, None, receipts)]
 
     with mock.patch.object(Leader, "delete", delete):
         yield

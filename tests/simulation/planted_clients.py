@@ -11,7 +11,7 @@ from unittest import mock
 
 import msgspec
 
-from storage_nodes.client.connection import Connection
+from storage_nodes.client.connection import ClientConnection
 from storage_nodes.client.storage_client import StorageClient
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import SendRequest, encode_message
@@ -74,7 +74,7 @@ def cuts_for_its_own_burst() -> Iterator[None]:
     def pause_writing(self: Any) -> None:
         self._transport.abort()
 
-    with mock.patch.object(Connection, "pause_writing", pause_writing):
+    with mock.patch.object(ClientConnection, "pause_writing", pause_writing):
         yield
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from storage_nodes.machines.queue.delivery.groups import Group, GroupWindow
+from storage_nodes.machines.queue.delivery.groups import GroupWindow, MessageGroup
 from storage_nodes.machines.queue.leader.letters import Letters
 from storage_nodes.machines.queue.state.queue_state import QueueState
 
@@ -36,7 +36,7 @@ def passes_messages_in_flight() -> Iterator[None]:
     """B45: of a group whose first message is in flight those are handed out that nobody received yet."""
     real = GroupWindow.run
 
-    def run(self: GroupWindow, group: Group, room: int) -> tuple[int, int]:
+    def run(self: GroupWindow, group: MessageGroup, room: int) -> tuple[int, int]:
         found = real(self, group, room)
         return found if any(found) else (0, min(len(group.fresh) - group.head, room))
 

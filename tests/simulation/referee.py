@@ -15,12 +15,12 @@ from storage_nodes.log.record_batch import read_header
 from storage_nodes.model import CLUSTER_PARTITION, Acks
 from storage_nodes.node.transport.inter_partition_client import USAGE_TAG
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.group_messages import GroupReadRequest
 from storage_nodes.protocol.messages import (
     CodesReply,
     ConfigureRequest,
     DeleteRequest,
     ErrorReply,
+    GroupReadRequest,
     Opcode,
     RescheduleRequest,
     SendReply,

@@ -24,7 +24,8 @@ from unittest.mock import patch
 import pytest
 
 from deploy.commands.status import status_of
-from deploy.installation import Installation, choose_port
+from deploy.installation import Installation
+from deploy.state import choose_port
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-P", "-m", "deploy"]

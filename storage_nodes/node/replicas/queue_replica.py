@@ -351,7 +351,7 @@ class QueueReplica(PartitionReplica):
         if token is not None:
             token.connection.refuse(token, StorageError(effect.code, effect.text))
 
-    def _answer(self, effect: queue_effects.Answer) -> None:
+    def _answer(self, effect: queue_effects.CommandAnswer) -> None:
         token: Token | None = effect.token
         if token is None:
             return
@@ -496,7 +496,7 @@ class QueueReplica(PartitionReplica):
         queue_effects.DeadLetter: _dead_letters_due,
         queue_effects.ExportUsage: _export_usage,
         queue_effects.Release: _release_due,
-        queue_effects.Answer: _answer,
+        queue_effects.CommandAnswer: _answer,
         queue_effects.Fetch: _fetch,
         queue_effects.Refuse: _refuse,
     }

@@ -15,8 +15,7 @@ from api.billing.actions.invoices import BILLING, issue_invoice
 from api.billing.management.commands import billing_report
 from api.billing.management.commands.billing_report import usage_report
 from api.billing.models import AccountPlan, BillingCredit, HourlyUsage, Invoice, MeterReading
-from api.billing.pipeline import answer_now
-from api.billing.provisional import note_reading
+from api.billing.provisional import answer_now, note_reading
 from tests.api.billing.test_invoices import document, plan
 from tests.api.billing.usage import (
     MONTH_HOURS,

@@ -28,7 +28,7 @@ from storage_nodes.node.memory.room import NodeRoom
 from storage_nodes.node.replicas.appends import Appends
 from storage_nodes.node.transport import connection_table as table_module
 from storage_nodes.node.transport.connection_table import ConnectionTable
-from storage_nodes.node.transport.connections import Connection, Token
+from storage_nodes.node.transport.connections import NodeConnection, Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ERROR, encode_frame
 from storage_nodes.protocol.messages import Cancel, ErrorReply, Hello, Opcode, SendRequest, encode_message
@@ -67,7 +67,7 @@ class Node:
     def cancelled(self, token: Token, partition: int) -> None:
         self.cancelled_ids.append(token.request_id)
 
-    def connect(self, reads: bool = True, greets: bool = True) -> tuple[Connection, SlowPipe]:
+    def connect(self, reads: bool = True, greets: bool = True) -> tuple[NodeConnection, SlowPipe]:
         connection = self.table.accept()
         pipe = SlowPipe(connection, reads)
         if greets:

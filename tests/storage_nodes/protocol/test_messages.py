@@ -9,10 +9,8 @@ import msgspec
 import pytest
 
 from storage_nodes.model import Acks, PartitionKind
-from storage_nodes.protocol import group_messages as g
 from storage_nodes.protocol import messages as m
 from storage_nodes.protocol import peer_messages as p
-from storage_nodes.protocol import usage_messages as u
 from storage_nodes.protocol.errors import TRAITS, ErrorCode, StorageError
 
 GOLDEN: list[tuple[msgspec.Struct, str]] = [
@@ -67,18 +65,18 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.QueueBrowseReply([m.BrowsedMessage(5, 1, 0, 0, 6, b"b")], 6, 9), "9391970501000006c40162000609"),
     (m.StreamReadRequest(9, 100, 65_536, 500), "940964ce00010000cd01f4"),
     (m.StreamReadReply(200, 50, [b"batch"], 201), "94ccc83291c4056261746368ccc9"),
-    (g.GroupJoinRequest(7, b"g", b"m", 10_000, [7, 8], 2), "9607c40167c4016dcd271092070802"),
-    (g.GroupMembership(5, 6, [(7, 3)], [(8, 4)], 1), "950506919207039192080401"),
-    (g.GroupHeartbeatRequest(7, b"g", 5, 6, [(7, 3)]), "9507c40167050691920703"),
-    (g.GroupLeaveRequest(7, b"g", 5), "9307c4016705"),
-    (g.GroupFenceRequest(8, b"g", 6, 5), "9408c401670605"),
-    (g.GroupReadRequest(8, 100, 65_536, 500, b"g", 6, 5), "970864ce00010000cd01f4c401670605"),
-    (g.GroupCommitRequest(8, b"g", 6, 5, 120), "9508c40167060578"),
-    (g.GroupCommitReply(120), "9178"),
-    (g.GroupCommittedRequest(8, b"g", 6, 5), "9408c401670605"),
-    (g.GroupCommittedReply(120, 6, 5, 50, 200), "9578060532ccc8"),
-    (g.GroupDeleteRequest(8, b"g", 6), "9308c4016706"),
-    (g.GroupDeleteReply(6), "9106"),
+    (m.GroupJoinRequest(7, b"g", b"m", 10_000, [7, 8], 2), "9607c40167c4016dcd271092070802"),
+    (m.GroupMembership(5, 6, [(7, 3)], [(8, 4)], 1), "950506919207039192080401"),
+    (m.GroupHeartbeatRequest(7, b"g", 5, 6, [(7, 3)]), "9507c40167050691920703"),
+    (m.GroupLeaveRequest(7, b"g", 5), "9307c4016705"),
+    (m.GroupFenceRequest(8, b"g", 6, 5), "9408c401670605"),
+    (m.GroupReadRequest(8, 100, 65_536, 500, b"g", 6, 5), "970864ce00010000cd01f4c401670605"),
+    (m.GroupCommitRequest(8, b"g", 6, 5, 120), "9508c40167060578"),
+    (m.GroupCommitReply(120), "9178"),
+    (m.GroupCommittedRequest(8, b"g", 6, 5), "9408c401670605"),
+    (m.GroupCommittedReply(120, 6, 5, 50, 200), "9578060532ccc8"),
+    (m.GroupDeleteRequest(8, b"g", 6), "9308c4016706"),
+    (m.GroupDeleteReply(6), "9106"),
     (
         m.NodeInfo(1, "127.0.0.1", 7101, "zone-a", False, 1_000, "went", 9, 1, 12, -5, True),
         "9c01a93132372e302e302e31cd1bbda67a6f6e652d61c2cd03e8a477656e7409010cfbc3",
@@ -102,8 +100,8 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.CancelMoveRequest(7, 3), "920703"),
     (m.RegisterNodeRequest(4, "127.0.0.1", 7104, "zone-d"), "9404a93132372e302e302e31cd1bc0a67a6f6e652d64"),
     (m.SetNodeStateRequest(2, 2, True), "930202c3"),
-    (u.CloseUsageRequest(True), "91c3"),
-    (u.CloseUsageReply(3), "9103"),
+    (m.CloseUsageRequest(True), "91c3"),
+    (m.CloseUsageReply(3), "9103"),
     (m.ScrubRequest(True), "91c3"),
     (m.ScrubReply(True, 5, 4, 1, 2, 99, 1, 1, ["x"]), "99c30504010263010191a178"),
     (m.ScheduledRequest(7, 100, 1_000, 5, 2_000), "950764cd03e805cd07d0"),
@@ -144,7 +142,7 @@ def test_message_is_encoded_as_its_golden_bytes_and_back(message: msgspec.Struct
 def test_every_message_has_golden_bytes() -> None:
     declared = {
         name
-        for name, value in (vars(m) | vars(g) | vars(p) | vars(u)).items()
+        for name, value in (vars(m) | vars(p)).items()
         if isinstance(value, type) and issubclass(value, msgspec.Struct) and value is not m.Message
     }
     assert declared == set(NAMES)

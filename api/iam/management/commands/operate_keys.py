@@ -14,12 +14,12 @@ from django.core.serializers.json import DjangoJSONEncoder
 from api.accounts import selectors
 from api.accounts.actions import AccountError, delete_key
 from api.accounts.models import AccessKey
+from api.accounts.selectors import account_named
 from api.accounts.serializers import KeySerializer
 from api.audit.actions import OPERATOR
 from api.iam import limits
 from api.iam.actions.keys import rotate_key
 from api.iam.errors import IamError
-from api.iam.naming import account_named
 from api.limits import KEYS_PER_ACCOUNT_MAX
 from api.settings.environment import environment
 

@@ -36,7 +36,7 @@ _IN_PLACE: _Standing = (-1, 0)
 _NOTHING = (0, 0)
 
 
-class Group:
+class MessageGroup:
     __slots__ = ("back", "behind", "fresh", "head", "key", "leases_under_way", "offered")
 
     def __init__(self, key: bytes) -> None:
@@ -77,7 +77,7 @@ class GroupWindow:
     def __init__(self, state: FifoState, leases: Leases) -> None:
         self._state = state
         self._leases = leases
-        self.groups: dict[bytes, Group] = {}
+        self.groups: dict[bytes, MessageGroup] = {}
         self.count = 0  # fresh messages known
         self.end = state.cursor
         self._offers: list[tuple[_Standing, bytes]] = []
@@ -140,7 +140,7 @@ class GroupWindow:
 
     def left_live(self, gone: Iterable[tuple[bytes, int]]) -> None:
         """Messages left `live`, each with its group: that goes on. Those of one group mostly follow each other."""
-        group: Group | None = None
+        group: MessageGroup | None = None
         for key, offset in gone:
             if group is None or group.key != key:
                 if group is not None:
@@ -201,7 +201,7 @@ class GroupWindow:
             self._withdraw_first()
         return False
 
-    def take_offer(self, room: int) -> tuple[Group, int, int] | None:
+    def take_offer(self, room: int) -> tuple[MessageGroup, int, int] | None:
         """The group whose turn it is, out of the heap, with its `run`; None when no group has anything to give."""
         offers, groups = self._offers, self.groups
         while offers:
@@ -216,7 +216,7 @@ class GroupWindow:
                 return group, again, fresh
         return None
 
-    def run(self, group: Group, room: int) -> tuple[int, int]:
+    def run(self, group: MessageGroup, room: int) -> tuple[int, int]:
         """How many messages may be leased now, from the front of the group: (of `back`, of `fresh`).
 
         None from one on that is in flight (R26), dead or delayed; none while the group is parked.
@@ -244,7 +244,7 @@ class GroupWindow:
             return min(before, room), 0
         return 0, min(bisect_left(group.fresh, group.back[0], group.head) - group.head, room)
 
-    def offer(self, group: Group) -> None:
+    def offer(self, group: MessageGroup) -> None:
         """Something of the group changed: it may have messages to hand out."""
         if group.is_empty:
             self.groups.pop(group.key, None)
@@ -288,10 +288,10 @@ class GroupWindow:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _group(self, key: bytes) -> Group:
+    def _group(self, key: bytes) -> MessageGroup:
         group = self.groups.get(key)
         if group is None:
-            group = self.groups[key] = Group(key)
+            group = self.groups[key] = MessageGroup(key)
         return group
 
     def _add_fresh(self, messages: Iterable[tuple[int, bytes]]) -> None:

@@ -20,6 +20,7 @@ from storage_nodes.limits import (
     PARKED_GROUPS_MAX,
     READ_AHEAD_MESSAGES_MAX,
 )
+from storage_nodes.machines.common import Refuse, Token
 from storage_nodes.machines.queue.commands import (
     DEAD_LETTERED,
     EXPIRED,
@@ -30,17 +31,8 @@ from storage_nodes.machines.queue.commands import (
     UNPARKED,
     Command,
 )
-from storage_nodes.machines.queue.delivery.groups import Group, GroupWindow
-from storage_nodes.machines.queue.effects import (
-    Answer,
-    Deliver,
-    Effect,
-    FreshRange,
-    Refuse,
-    Token,
-    answers_of,
-    overloaded,
-)
+from storage_nodes.machines.queue.delivery.groups import GroupWindow, MessageGroup
+from storage_nodes.machines.queue.effects import CommandAnswer, Deliver, Effect, FreshRange, answers_of, overloaded
 from storage_nodes.machines.queue.leader.leader import Leader
 from storage_nodes.machines.queue.leader.pending_commands import InFlightCommand, StagedLease
 from storage_nodes.machines.queue.state.fifo_state import FifoState
@@ -119,7 +111,7 @@ class FifoLeader(Leader):
         window, staging = self._window, self._staging
         room = min(messages_max, self._state.config.in_flight_max - self.in_flight_count, staging.leased_room)
         parts: list[bytes | Sequence[int]] = []
-        groups: list[Group] = []
+        groups: list[MessageGroup] = []
         again_count = fresh_count = 0
         while 0 < room <= staging.expired_room and (offer := window.take_offer(room)) is not None:
             group = offer[0]
@@ -142,7 +134,9 @@ class FifoLeader(Leader):
         staging.leased(lease, StagedLease(token, attempt, groups), fresh_count, again_count)
         return True
 
-    def _take_run(self, group: Group, again_count: int, fresh_count: int, time_ms: int) -> tuple[list[int], list[int]]:
+    def _take_run(
+        self, group: MessageGroup, again_count: int, fresh_count: int, time_ms: int
+    ) -> tuple[list[int], list[int]]:
         """Take messages off the front of a group: offsets of those in `live`, flat (offset, sent_ms) of fresh ones."""
         window = self._window
         again = group.back[:again_count]
@@ -196,7 +190,7 @@ class FifoLeader(Leader):
             parked = list(self._state.parked)
             codes = self._state.fold_unparked(command)
             self._window.unparked(parked)
-            effects += [Answer(asker.token, codes) for asker in taken.askers]
+            effects += [CommandAnswer(asker.token, codes) for asker in taken.askers]
         else:
             parked = list(self._state.parked)
             super()._fold_rare(command, offset, taken, effects)

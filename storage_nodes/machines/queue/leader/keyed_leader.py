@@ -18,11 +18,12 @@ from typing import Any
 import msgspec
 
 from storage_nodes.limits import READ_AHEAD_MESSAGES_MAX, TAKEN_AHEAD_RANGES_MAX
+from storage_nodes.machines.common import Refuse, Token
 from storage_nodes.machines.queue.commands import DEAD_LETTERED, EXPIRED, FIRST_FIELD, KIND, PURGED, REMOVED, Command
 from storage_nodes.machines.queue.delivery.backlog import Backlog
 from storage_nodes.machines.queue.delivery.fairness import GroupsInFlight
 from storage_nodes.machines.queue.delivery.tag_queues import TagQueue
-from storage_nodes.machines.queue.effects import NO_KEY, Deliver, Effect, FreshRange, Pick, Refuse, Tags, Token
+from storage_nodes.machines.queue.effects import NO_KEY, Deliver, Effect, FreshRange, Pick, Tags
 from storage_nodes.machines.queue.leader.leader import Leader
 from storage_nodes.machines.queue.leader.pending_commands import InFlightCommand
 from storage_nodes.machines.queue.leader.settling import Settling

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from storage_nodes.machines.common import Refuse, Token
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
     CONFIGURED,
@@ -24,14 +25,12 @@ from storage_nodes.machines.queue.commands import (
     Command,
 )
 from storage_nodes.machines.queue.effects import (
-    Answer,
+    CommandAnswer,
     Deliver,
     Effect,
     FreshRange,
     Groups,
     Keys,
-    Refuse,
-    Token,
     answers_of,
     overloaded,
 )
@@ -87,7 +86,7 @@ class Leader(Settling):
             return [overloaded(token)]
         count = len(receipts)
         if not receipts or max(receipts) < (self._window.head,):
-            self._staging.deleted(receipts, Answer(token, [ErrorCode.OK] * count))
+            self._staging.deleted(receipts, CommandAnswer(token, [ErrorCode.OK] * count))
         else:
             self._probes.add(token, receipts, self._window, self._state)
             self._stage_probed()
@@ -268,19 +267,19 @@ class Leader(Settling):
             if result[0] == ErrorCode.OK and not is_repeat:
                 self._leases.clear()
                 self._window.clear(offset)
-            effects += [Answer(asker.token, result) for asker in taken.askers]
+            effects += [CommandAnswer(asker.token, result) for asker in taken.askers]
         elif kind == DEAD_LETTERED:
             state.fold_dead_lettered(command)
             self._leases.forget(command[FIRST_FIELD])
             self._letters.under_way = []
         elif kind == RESCHEDULED:
             codes = state.fold_rescheduled(command)
-            effects += [Answer(asker.token, codes) for asker in taken.askers]
+            effects += [CommandAnswer(asker.token, codes) for asker in taken.askers]
         elif kind == REMOVED:
             groups = self._removals.end(command[FIRST_FIELD], self._leases)
             codes = state.fold_removed(command)
             self._window_removed(command[FIRST_FIELD], groups)
-            effects += [Answer(asker.token, codes) for asker in taken.askers]
+            effects += [CommandAnswer(asker.token, codes) for asker in taken.askers]
         elif kind in USAGE_COMMANDS:
             fold_usage(state, command)
         else:
@@ -288,7 +287,7 @@ class Leader(Settling):
             state.fold_configured(command)
             self._pauses_staged -= state.config.paused
             self._became_ready(self._leases.configure(state.receives_max, state.retry))
-            effects += [Answer(asker.token, (ErrorCode.OK, state.held_count)) for asker in taken.askers]
+            effects += [CommandAnswer(asker.token, (ErrorCode.OK, state.held_count)) for asker in taken.askers]
 
     def commands_arrived(self, before: int, effects: list[Effect], now_ms: int) -> None:
         """A control batch was folded when the log ended at `before`."""

@@ -19,19 +19,10 @@ from storage_nodes.limits import (
     READ_AHEAD_MESSAGES_MAX,
     WAITERS_PER_PARTITION_MAX,
 )
+from storage_nodes.machines.common import Propose, Refuse, Token
 from storage_nodes.machines.queue.delivery.leases import Leases, Removals
 from storage_nodes.machines.queue.delivery.window import Window
-from storage_nodes.machines.queue.effects import (
-    Deliver,
-    Effect,
-    Fetch,
-    FreshRange,
-    Pick,
-    Propose,
-    Refuse,
-    Tags,
-    Token,
-)
+from storage_nodes.machines.queue.effects import Deliver, Effect, Fetch, FreshRange, Pick, Tags
 from storage_nodes.machines.queue.leader.letters import Letters
 from storage_nodes.machines.queue.leader.pending_commands import PendingCommands
 from storage_nodes.machines.queue.leader.probes import Probes

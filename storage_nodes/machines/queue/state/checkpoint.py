@@ -36,6 +36,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT
+from storage_nodes.machines.common import CheckpointError
 from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.state.schedule import Schedule
 
@@ -55,10 +56,6 @@ Live = dict[int, Entry]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Any]).decode
-
-
-class CheckpointError(ValueError):
-    """Bytes that are no checkpoint of a version this code reads."""
 
 
 class Checkpoint(NamedTuple):

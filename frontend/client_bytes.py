@@ -1,4 +1,5 @@
-"""How many bytes this process holds of one kind, by who sent them.
+"""What clients send is bounded twice: in the bytes that this process holds of one kind, by who sent them, and in the
+time for which a body or a frame may arrive (`lateness`).
 
 No holder may have more than is still free for the others: one alone gets half, two get a third each.
 
@@ -9,7 +10,12 @@ No holder may have more than is still free for the others: one alone gets half, 
 
 from __future__ import annotations
 
-from frontend.limits import FRAMES_HELD_BYTES_MAX
+from frontend.limits import (
+    BODY_BYTES_PER_S_MIN,
+    BODY_GRACE_S,
+    FRAMES_HELD_BYTES_MAX,
+    REQUEST_READ_S_MAX,
+)
 
 
 class HeldBytes:
@@ -38,3 +44,12 @@ class HeldBytes:
 
 
 held_frames = HeldBytes(FRAMES_HELD_BYTES_MAX)
+
+
+def lateness(what: str, age_s: float, arrived_bytes: int) -> str:
+    """The reason in words; empty while there is none."""
+    if age_s >= REQUEST_READ_S_MAX:
+        return f"no whole {what} within {REQUEST_READ_S_MAX:g} s"
+    if age_s >= BODY_GRACE_S and arrived_bytes < BODY_BYTES_PER_S_MIN * age_s:
+        return f"{arrived_bytes} bytes in {age_s:.0f} s"
+    return ""

@@ -1,7 +1,4 @@
-"""Message schemas: what the payload of each opcode holds. msgpack arrays, fields by position.
-
-A field may be added at the end with a default; none may be removed, reordered or given another meaning.
-"""
+"""Messages of queue partitions: what clients ask of a queue, its settings, and what its operators look at."""
 
 from __future__ import annotations
 
@@ -9,78 +6,7 @@ import enum
 
 import msgspec
 
-
-class Opcode(enum.IntEnum):
-    HELLO = 1
-    CANCEL = 2
-    PING = 3  # is the node there? The connection itself answers, whatever else waits; both payloads are `Empty`
-    SEND = 10
-    ACQUIRE = 11
-    DELETE = 12
-    CHANGE_VISIBILITY = 13
-    PURGE = 14
-    QUEUE_STATS = 15
-    CONFIGURE = 16
-    QUEUE_BROWSE = 17
-    QUEUE_REMOVE = 19
-    STREAM_APPEND = 20
-    STREAM_READ = 21
-    GROUP_JOIN = 22
-    GROUP_HEARTBEAT = 23
-    GROUP_LEAVE = 24
-    GROUP_FENCE = 25
-    GROUP_READ = 26
-    GROUP_COMMIT = 27
-    GROUP_COMMITTED = 28
-    GROUP_DELETE = 29
-    CREATE_PARTITION = 30
-    DELETE_PARTITION = 31
-    DESCRIBE_CLUSTER = 32
-    MOVE_REPLICA = 33
-    CANCEL_MOVE = 34
-    REGISTER_NODE = 35
-    SET_NODE_STATE = 36
-    PEER_HELLO = 40
-    RAFT = 41
-    HEARTBEAT = 42
-    MANAGE = 43
-    SCRUB = 50
-    CLOSE_USAGE = 51
-    # 60..79 belong to the metadata service (frontend/metadata), which speaks the same frames.
-    PARKED_GROUPS = 80
-    UNPARK = 81
-    SCHEDULED = 82
-    RESCHEDULE = 83
-
-
-class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Base of all messages."""
-
-
-class ErrorReply(Message, frozen=True):
-    code: int
-    message: str = ""
-    leader: int = 0
-    # A refusal for want of room: when the node expects to have some again; 0 = nothing is known.
-    retry_after_ms: int = 0
-
-
-class Hello(Message, frozen=True):
-    """First frame of a client connection; the answer is a Hello too. A wrong cluster id is refused."""
-
-    cluster_id: str
-    name: str
-    node_id: int = 0
-
-
-class Cancel(Message, frozen=True):
-    """Give up a parked ACQUIRE, STREAM_READ or GROUP_READ; it is answered with CANCELLED if it was still parked. Or a
-    send that waits for all voters: its wait ends with OUTCOME_UNKNOWN, what it sent stays in the log."""
-
-    correlation_id: int
-
-
-# --- queue partitions ---------------------------------------------------------------------------------------
+from storage_nodes.protocol.messages.core import Message
 
 
 class SendRequest(Message, frozen=True):
@@ -116,8 +42,8 @@ class SendReply(Message, frozen=True):
 
     first_offset: int
     timestamp_ms: int
-    duplicates: list[tuple[int, int]] = []
-    stretches: list[tuple[int, int]] = []
+    duplicates: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    stretches: list[tuple[int, int]] = msgspec.field(default_factory=list)
 
     def offset_of(self, index: int) -> int:
         for first, offset in reversed(self.stretches):
@@ -139,7 +65,7 @@ class AcquireRequest(Message, frozen=True):
     visibility_ms: int
     wait_ms: int = 0
     attempt: bytes = b""
-    tags: list[bytes] = []
+    tags: list[bytes] = msgspec.field(default_factory=list)
 
 
 class AcquiredMessage(Message, frozen=True):
@@ -427,179 +353,3 @@ class DeadSource(Message, frozen=True):
     term: int = 0
     move: int = 0
     kept: int = 0
-
-
-# --- stream partitions --------------------------------------------------------------------------------------
-
-
-class StreamReadRequest(Message, frozen=True):
-    """Read whole batches from `offset` on, below the high watermark; wait up to wait_ms for the first."""
-
-    partition: int
-    offset: int
-    bytes_max: int
-    wait_ms: int = 0
-
-
-class StreamReadReply(Message, frozen=True):
-    """Read on at `next_offset`, which may lie beyond the last batch: control batches are left out."""
-
-    high_watermark: int
-    log_start: int
-    batches: list[bytes]
-    next_offset: int
-
-
-# --- cluster ------------------------------------------------------------------------------------------------
-
-
-class NodeInfo(Message, frozen=True):
-    node_id: int
-    host: str
-    port: int
-    zone: str
-    alive: bool = True
-    # Up or down since then (ms since the epoch), as the answering node saw it, and in what way it went down.
-    since_ms: int = 0
-    why: str = ""
-    # Of the answering node only: what is left of the file system that holds its directory.
-    disk_free_bytes: int = 0
-    # A `NodeState` of the cluster machine, and how many replicas the node holds or is about to take.
-    state: int = 0
-    replicas: int = 0
-    # How far its clock is ahead of what most nodes' clocks say, as the answering node knows it; and whether the node
-    # itself finds that its clock is off.
-    clock_offset_ms: int | None = None
-    clock_off: bool = False
-
-
-class MoveInfo(Message, frozen=True):
-    """A replica on its way from node `source` (0 = the partition grows) to node `target`.
-
-    `match` and `log_end`: up to which offset the target holds the leader's log; known to the leader alone (else 0).
-    """
-
-    number: int
-    source: int
-    target: int
-    undo: bool = False
-    match: int = 0
-    log_end: int = 0
-
-
-class PartitionInfo(Message, frozen=True):
-    """`leader` and `epoch` are what the answering node knows; 0 = no leader known.
-
-    `leader_since_ms` (ms since the epoch): since when it leads, or since when none is known; 0 = the answering node
-    has no replica. `leader_reason`: how the leader before was lost and this one came, whose voters only itself knows.
-    """
-
-    partition: int
-    kind: int
-    replicas: list[int]
-    tag: str
-    leader: int = 0
-    epoch: int = 0
-    leader_since_ms: int = 0
-    leader_reason: str = ""
-    move: MoveInfo | None = None
-
-
-class CreatePartitionRequest(Message, frozen=True):
-    """Create a partition; the same (kind, tag) again answers with the one that exists (safe to retry).
-
-    `tag` names the owner, for example `queue:<uuid>:0`; config is used for queues, retention_ms for streams.
-    """
-
-    kind: int
-    tag: str
-    config: QueueConfig = QueueConfig()
-    replication_factor: int = 3
-
-
-class DeletePartitionRequest(Message, frozen=True):
-    """Delete by id and tag; the tag must match, so that a mistaken id deletes nothing."""
-
-    partition: int
-    tag: str
-
-
-class DescribeClusterRequest(Message, frozen=True):
-    """Only the named partitions; None = all from `first` on, a page of them. `moving`: also those with a move under
-    way."""
-
-    partitions: list[int] | None = None
-    first: int = 0
-    moving: bool = False
-
-
-class ClusterInfo(Message, frozen=True):
-    cluster_id: str
-    manager: int
-    nodes: list[NodeInfo]
-    partitions: list[PartitionInfo]
-    # Ask again from this partition on; 0 = that was all.
-    next: int = 0
-
-
-class MoveReplicaRequest(Message, frozen=True):
-    """Begin to put `target` in the place of `source`; the answer, a PartitionInfo, names the move."""
-
-    partition: int
-    source: int
-    target: int
-
-
-class CancelMoveRequest(Message, frozen=True):
-    """Undo move `number` of a partition, if its group can still do without the target."""
-
-    partition: int
-    number: int
-
-
-class RegisterNodeRequest(Message, frozen=True):
-    """Make a node known to the cluster: from then on the others let it in."""
-
-    node_id: int
-    host: str
-    port: int
-    zone: str
-
-
-class SetNodeStateRequest(Message, frozen=True):
-    """`state` is a `NodeState`. `dead`: a node that is to leave died for good; refused while it is up, and without it
-    where it is not."""
-
-    node_id: int
-    state: int
-    dead: bool = False
-
-
-class ScrubRequest(Message, frozen=True):
-    """How does the scrub of this node go? With `start`, begin a pass unless one is under way."""
-
-    start: bool = False
-
-
-class ScrubReply(Message, frozen=True):
-    """Times are ms since the epoch: when the pass under way began (0 = none is), when the last one ended. Counts are of
-    the pass under way or, without one, of the last; `unrepaired` counts findings that are not made good yet, and
-    `waiting` names those that the group cannot help with now."""
-
-    running: bool
-    started_ms: int
-    ended_ms: int
-    files_done: int
-    files_total: int
-    bytes_done: int
-    found: int
-    unrepaired: int
-    waiting: list[str] = []
-
-
-class Empty(Message, frozen=True):
-    pass
-
-
-_encoder = msgspec.msgpack.Encoder()
-encode_message = _encoder.encode

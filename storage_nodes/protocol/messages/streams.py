@@ -1,12 +1,45 @@
-"""Message schemas of consumer groups; the rules are those of `messages.py`.
-
-`group` names a group of one stream. Its coordinator is the stream's first partition. `epoch` names one session of one
-member; a grant of a partition is (generation, epoch).
-"""
+"""Messages of stream partitions, of their consumer groups, and of the usage stream that queues fill."""
 
 from __future__ import annotations
 
-from storage_nodes.protocol.messages import Message
+from storage_nodes.protocol.messages.core import Message
+
+
+class StreamReadRequest(Message, frozen=True):
+    """Read whole batches from `offset` on, below the high watermark; wait up to wait_ms for the first."""
+
+    partition: int
+    offset: int
+    bytes_max: int
+    wait_ms: int = 0
+
+
+class StreamReadReply(Message, frozen=True):
+    """Read on at `next_offset`, which may lie beyond the last batch: control batches are left out."""
+
+    high_watermark: int
+    log_start: int
+    batches: list[bytes]
+    next_offset: int
+
+
+class CloseUsageRequest(Message, frozen=True):
+    """Close and export what the queue partitions led by this node metered up to now. `begin`: of all of them, from now
+    on; without it the call asks how far the node is."""
+
+    begin: bool
+
+
+class CloseUsageReply(Message, frozen=True):
+    """So many of the partitions are not exported yet."""
+
+    partitions: int
+
+
+# --- consumer groups ---
+#
+# `group` names a group of one stream. Its coordinator is the stream's first partition. `epoch` names one session of one
+# member; a grant of a partition is (generation, epoch).
 
 
 class GroupJoinRequest(Message, frozen=True):
