@@ -42,7 +42,7 @@ _UNCOUNTED = 2**20 - 1  # to the number of a delivery that is given back without
 _TRIMMED, _FIRST_OF_GROUPS = 1, 3  # commands of a stream's log
 
 
-class Change(NamedTuple):
+class LeaseChange(NamedTuple):
     """A change of visibility that took effect: 0 and more = visible then, -1 = a nack, less = given back uncounted."""
 
     offset: int
@@ -80,7 +80,7 @@ class QueueBook:
         self.delivery: dict[int, int] = {}
         self.gone: dict[int, Gone] = {}
         self.purged: set[int] = set()
-        self.changes: list[Change] = []  # not looked at yet
+        self.changes: list[LeaseChange] = []  # not looked at yet
         self.changed: set[tuple[int, int]] = set()  # (offset, delivery) of leases that were changed
         self.scheduled: dict[int, int] = {}  # offset -> due_ms
         self.origin: dict[int, int] = {}  # offset -> where the message was scheduled
@@ -207,7 +207,7 @@ class QueueBook:
             return
         if visibility_ms <= -(2**30):
             visibility_ms = -(2**30) - visibility_ms
-        self.changes.append(Change(offset, delivery, visibility_ms, self.delivery[offset]))
+        self.changes.append(LeaseChange(offset, delivery, visibility_ms, self.delivery[offset]))
         self.changed.add((offset, self.delivery[offset]))
         if visibility_ms < -1:
             self.delivery[offset] += _UNCOUNTED
