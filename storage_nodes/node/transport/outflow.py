@@ -5,8 +5,8 @@
     pause    the transport holds enough (asyncio's pause_writing): the rest waits here, where it can be counted
     resume   it drained: go on
 
-What the transport holds counts against the budget, too: from `pause` to `resume` and otherwise as it was found at the
-last look. A frame larger than what the transport takes is in it as a whole.
+What the transports of clients hold counts against the budget, too, as it is found at `pause`, at `resume` and at every
+look. A frame larger than what a transport takes is in it as a whole. Links to peers are few: theirs are not counted.
 
 Nothing is cut because much waits: whoever fills the queue is told to stop (`bytes`). A connection is cut only when
 nothing at all left its transport for WRITE_STALL_MS_MAX although there was something to write. Time in which this node
@@ -98,7 +98,7 @@ class Outflow:
         self.flush()
 
     def _account_passed(self, size_bytes: int) -> None:
-        if size_bytes != self.passed_bytes:
+        if size_bytes != self.passed_bytes and self._kind is Kind.ANSWERS:
             self._budget.take(self._kind, size_bytes - self.passed_bytes)
             self.passed_bytes = size_bytes
 
