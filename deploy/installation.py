@@ -25,10 +25,12 @@ from deploy.errors import EXIT_USAGE, CommandError
 from deploy.state import (
     LOOPBACK,
     State,
+    check_numbers,
     choose_port,
     endpoint,
     internal_endpoint,
     node_port_names,
+    other_number_of_nodes,
     require_free,
     settle_ports,
 )
@@ -137,26 +139,17 @@ class Installation:
         tls: TlsWish = UNCHANGED,
     ) -> State:
         """The state to run with: the remembered one where there is one, with what the caller asked for checked."""
+        check_numbers(port, node_count, front_ends, tls.redirect_port)
         if self.exists():
             state = self.load_state()
             state.port, state.host = port or state.port, host or state.host
-            present = len(state.node_ids())
-            if node_count not in (None, present):
-                raise CommandError(
-                    f"this installation has {present} storage nodes; leave --nodes out, and use ./penstock node add "
-                    "and ./penstock node decommission to change their number",
-                    EXIT_USAGE,
-                )
+            if node_count not in (None, len(state.node_ids())):
+                raise CommandError(other_number_of_nodes(state), EXIT_USAGE)
         else:
-            wanted = limits.DEFAULT_NODES if node_count is None else node_count
-            if not 1 <= wanted <= limits.NODES_MAX:
-                raise CommandError(f"--nodes must lie between 1 and {limits.NODES_MAX}", EXIT_USAGE)
+            wanted = node_count or limits.DEFAULT_NODES
             state = State(f"pk-{secrets.token_hex(8)}", host or LOOPBACK, port or limits.DEFAULT_PORT, wanted)
             state.front_ends = default_front_ends(len(os.sched_getaffinity(0)))
-        if front_ends is not None:
-            if not 1 <= front_ends <= limits.FRONT_ENDS_MAX:
-                raise CommandError(f"--front-ends must lie between 1 and {limits.FRONT_ENDS_MAX}", EXIT_USAGE)
-            state.front_ends = front_ends
+        state.front_ends = front_ends or state.front_ends
         settle_tls(state, tls)
         require_free(state.host, state.port)
         if state.redirect_port:
@@ -254,9 +247,13 @@ def default_front_ends(cores: int) -> int:
 
 
 def write_private_once(path: Path, text: str) -> None:
-    """Write a file only its owner may read, unless it is there. It is complete under its name or not there at all."""
-    if path.exists():
-        return
+    """Write a file only its owner may read, unless it is there."""
+    if not path.exists():
+        write_private(path, text)
+
+
+def write_private(path: Path, text: str) -> None:
+    """The file, which only its owner may read, is complete under its name, or what it was before."""
     temporary = path.with_name(path.name + ".new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:

@@ -5,6 +5,7 @@ Chooses ports and tells endpoints; `deploy/installation.py` reads and writes the
 
 from __future__ import annotations
 
+import errno
 import socket
 from dataclasses import dataclass, field
 from random import SystemRandom
@@ -54,6 +55,28 @@ def front_end_name(number: int) -> str:
     return "frontend" if number == 1 else f"frontend-{number}"
 
 
+# --- what `up` was asked for ---------------------------------------------------------------------------------
+
+
+def other_number_of_nodes(state: State) -> str:
+    return (
+        f"this installation has {len(state.node_ids())} storage nodes; leave --nodes out, and use ./penstock node add "
+        "and ./penstock node decommission to change their number"
+    )
+
+
+def check_numbers(port: int | None, nodes: int | None, front_ends: int | None, redirect_port: int | None) -> None:
+    """Of `up`, whatever runs already; None was not given. Raises CommandError."""
+    for option, value, least, most in (
+        ("--port", port, 1, limits.PORT_MAX),
+        ("--nodes", nodes, 1, limits.NODES_MAX),
+        ("--front-ends", front_ends, 1, limits.FRONT_ENDS_MAX),
+        ("--redirect-port", redirect_port, 0, limits.PORT_MAX),
+    ):
+        if value is not None and not least <= value <= most:
+            raise CommandError(f"{option} must lie between {least} and {most}; it is {value}", EXIT_USAGE)
+
+
 # --- ports --------------------------------------------------------------------------------------------------
 
 
@@ -96,19 +119,29 @@ def choose_port(taken: set[int]) -> int:
 
 
 def is_free(host: str, port: int) -> bool:
+    return bind_failure(host, port) is None
+
+
+def bind_failure(host: str, port: int) -> OSError | None:
+    """Why nothing can listen there; None where it can."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError:
-            return False
-        return True
+        except OSError as error:
+            return error
+        return None
 
 
 def require_free(host: str, port: int, option: str = "--port") -> None:
-    if not is_free(host, port):
-        raise CommandError(
-            f"{host}:{port} is taken by another program (or may not be used). Choose another port: "
-            f"./penstock up {option} {port + 1}",
-            EXIT_USAGE,
-        )
+    failure = bind_failure(host, port)
+    if failure is None:
+        return
+    if isinstance(failure, socket.gaierror) or failure.errno == errno.EADDRNOTAVAIL:
+        text = f"--host {host} is no address of this machine (127.0.0.1: itself only; 0.0.0.0: all addresses)"
+    elif failure.errno == errno.EACCES:
+        text = f"port {port} may not be used by this user. Choose one from 1024 on: ./penstock up {option} 9324"
+    else:
+        other = port + 1 if port < limits.PORT_MAX else port - 1
+        text = f"{host}:{port} is taken by another program. Choose another port: ./penstock up {option} {other}"
+    raise CommandError(text, EXIT_USAGE)

@@ -17,11 +17,11 @@ from hypothesis import settings
 from tests.support import garbage
 from tests.support.control_plane import VARIABLES
 from tests.support.failures import FailuresAtOnce
-from tests.support.installation import installation
+from tests.support.installation import installation, webhook_receiver
 from tests.support.load_groups import check_groups
 from tests.support.postgres import start_database
 
-__all__ = ["installation"]
+__all__ = ["installation", "webhook_receiver"]
 
 # The suite starts hundreds of interpreters, here and in its children: each would compile all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -1,4 +1,4 @@
-"""Keys of an account: made, shown once, rotated, restricted by policies, revoked."""
+"""Keys of an account: created, shown once, rotated, restricted by policies, revoked."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _tags(text: str) -> dict[str, str]:
         raise ValueError("A tag holds no NUL.")
     pairs = [line.partition("=") for line in text.splitlines() if line.strip()]
     if any(not equals for _, equals, _ in pairs):
-        raise ValueError("Tags are written key=value, one a line.")
+        raise ValueError("Tags are written key=value, one per line.")
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 

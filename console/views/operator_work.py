@@ -16,7 +16,7 @@ from console.visits import Visit
 
 _HERE = "/console/operators/background"
 IN_WORDS = {
-    "drafts": ("Drafts of the month", "made again after usage was settled, every minute"),
+    "drafts": ("Drafts of the month", "recalculated after usage was settled, every minute"),
     "invoices": ("Closing of months", "issued once a month is settled, every 5 minutes"),
     "budgets": ("Budgets", "stops of past months, and mails that wait, every minute"),
     "mails": ("Mails of budgets", "with the budgets"),

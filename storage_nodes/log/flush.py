@@ -392,7 +392,8 @@ class Flusher:
         old_checkpoint = log.checkpoint_source[2]
         if old_checkpoint and old_checkpoint != checkpoint_number:
             self._manifests.discard([self._store.checkpoints.path(log.partition, old_checkpoint)])
-        self._manifests.discard(self._store.segments.path(log.partition, ref.number) for ref in item.gone)
+        if item.gone:
+            self._manifests.discard([self._store.segments.path(log.partition, ref.number) for ref in item.gone])
         number = self._write_segments(item, segments, number)
         item.row = msgspec.structs.replace(item.row, checkpoint_number=checkpoint_number, segments=tuple(segments))
         return number

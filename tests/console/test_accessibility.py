@@ -29,7 +29,7 @@ _RUN = """async ([serious, rules]) => {
     .map((one) => `${one.id}: ${one.nodes.slice(0, 3).map((node) => node.html.slice(0, 120)).join(" | ")}`);
 }"""
 # A part of a page is asked for when the page is there; an answered one is marked.
-_MARK = """document.addEventListener("htmx:afterRequest", (event) => {
+MARK_ANSWERED = """document.addEventListener("htmx:afterRequest", (event) => {
   event.detail.requestConfig.elt.setAttribute("data-answered", "");
 });"""
 _IS_LOADED = """() => document.readyState === "complete" && !document.querySelector(
@@ -60,7 +60,7 @@ def sighted(installation: RunningInstallation) -> RunningInstallation:
 def window(browser: Any) -> Iterator[Any]:
     """Colours change at once, so that axe measures none on its way."""
     context = browser.new_context(viewport=DESKTOP, reduced_motion="reduce")
-    context.add_init_script(_MARK)
+    context.add_init_script(MARK_ANSWERED)
     yield context.new_page()
     context.close()
 
@@ -118,9 +118,9 @@ def test_axe_finds_what_is_wrong(browser: Any) -> None:
 
 
 def test_axe_finds_what_is_wrong_in_the_dark_alone(browser: Any) -> None:
-    style = "@media (prefers-color-scheme: dark) { body { color: #333; background: #222 } }"
+    style = "<style>@media (prefers-color-scheme: dark) { body { color: #333; background: #222 } }</style>"
     with window(browser) as page:
-        page.set_content(f"<!doctype html><html lang=en><title>Dark</title><style>{style}</style><main>Words</main></html>")
+        page.set_content(f"<!doctype html><html lang=en><title>Dark</title>{style}<main>Words</main></html>")
         assert [one.partition(":")[0] for one in wrong(page)] == ["dark"]
 
 

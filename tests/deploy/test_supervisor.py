@@ -68,6 +68,19 @@ async def test_supervisor_stop_over_the_socket_leaves_nothing(supervisor: Superv
     assert not (supervisor.installation.run / "control.sock").exists()
 
 
+async def test_metadata_service_waits_for_the_schema(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first question would otherwise be an error in PostgreSQL's log."""
+    started: list[str] = []
+    monkeypatch.setattr(
+        "deploy.management.migrate",
+        lambda installation, state: started.extend(c.spec.role for c in supervisor.children),
+    )
+    task, _ = await run_until_ready(supervisor)
+    assert "metadata" not in started
+    await supervisor.handle({"command": "stop"})
+    await asyncio.wait_for(task, 20)
+
+
 async def test_supervisor_node_stopped_and_started_by_id(supervisor: Supervisor) -> None:
     task, _ = await run_until_ready(supervisor)
     stopped = await supervisor.handle({"command": "node stop", "id": 1})

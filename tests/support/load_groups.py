@@ -72,6 +72,8 @@ GROUPS = (
             "tests/console/test_accessibility.py",
             "tests/console/test_browser.py",
             "tests/console/test_browser_passkeys.py",
+            "tests/console/test_browser_queues.py",
+            "tests/console/test_browser_webhooks.py",
         ),
         # They stand in the folder of the console, where every test has a database.
         ("tests.support.installation.installation", DATABASE),

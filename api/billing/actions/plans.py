@@ -71,7 +71,7 @@ def add_plan_version(
         if effective_from <= last.effective_from:
             raise invalid(f"version {last.number} begins then or later")
         if terms.currency != last.terms["currency"]:
-            raise invalid(f"the plan is in {last.terms['currency']}; make another plan for another currency")
+            raise invalid(f"the plan is in {last.terms['currency']}; create another plan for another currency")
     number = 1 if last is None else last.number + 1
     made = plan.versions.create(
         number=number, effective_from=effective_from, terms=terms_document(terms), created_at=now

@@ -109,7 +109,7 @@ def rotate_key(actor: Actor, account_id: str, access_key_id: str, grace_s: int) 
     old = locked_key(account_id, access_key_id)
     now = clock.now()
     if not old.active or (old.expires_at is not None and old.expires_at <= now):
-        raise IamError("invalid-request", "The key is not valid any more: make another one.")
+        raise IamError("invalid-request", "The key is not valid any more: create another one.")
     planned = old.planned_expires_at if old.rotated else old.expires_at
     expires_at = None if planned is None else now + (planned - old.created_at)
     new = create_key(actor, account_id, old.name, expires_at)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from storage_nodes.machines.common import Propose, Refuse, Token
+from storage_nodes.machines.driver_contract import Propose, Refuse, Token
 from storage_nodes.protocol.errors import ErrorCode
 
 

@@ -28,7 +28,7 @@ from storage_nodes.limits import (
     CONSUMER_SESSION_MS_MIN,
     PROPOSALS_PENDING_MAX,
 )
-from storage_nodes.machines.common import Refuse, Token
+from storage_nodes.machines.driver_contract import Refuse, Token
 from storage_nodes.machines.stream.consumers import (
     COMMITTED,
     DELETED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from storage_nodes.machines.common import Propose, Refuse, Token
+from storage_nodes.machines.driver_contract import Propose, Refuse, Token
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import Message
 

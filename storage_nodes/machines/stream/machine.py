@@ -34,7 +34,7 @@ from storage_nodes.limits import (
     STREAM_COMMANDS_LEFT_MAX,
     WAITERS_PER_PARTITION_MAX,
 )
-from storage_nodes.machines.common import CheckpointError, Propose, Refuse, Token
+from storage_nodes.machines.driver_contract import CheckpointError, Propose, Refuse, Token
 from storage_nodes.machines.producers import ProducerTable
 from storage_nodes.machines.stream.consumers import Consumers
 from storage_nodes.machines.stream.coordinator import GroupCoordinator, GroupRequest, View

@@ -12,7 +12,7 @@ from prometheus_client import Counter
 from storage_nodes.limits import ACQUIRE_WAIT_MS_MAX, READ_BYTES_MAX
 from storage_nodes.log.node_log import PartitionLog
 from storage_nodes.log.record_batch import BatchHeader, iterate_bodies, read_header
-from storage_nodes.machines.common import Propose, Refuse
+from storage_nodes.machines.driver_contract import Propose, Refuse
 from storage_nodes.machines.stream.effects import Evict, Fence, ReadNow, StreamAnswer
 from storage_nodes.machines.stream.machine import StreamMachine
 from storage_nodes.node.replicas.appends import Appends

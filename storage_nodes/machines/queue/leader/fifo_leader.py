@@ -11,8 +11,7 @@ changes are decided by the fold too: a receipt whose lease ran out, or whose mes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from storage_nodes.limits import (
     ATTEMPT_MS_MAX,
@@ -20,7 +19,7 @@ from storage_nodes.limits import (
     PARKED_GROUPS_MAX,
     READ_AHEAD_MESSAGES_MAX,
 )
-from storage_nodes.machines.common import Refuse, Token
+from storage_nodes.machines.driver_contract import Refuse, Token
 from storage_nodes.machines.queue.commands import (
     DEAD_LETTERED,
     EXPIRED,
@@ -32,11 +31,10 @@ from storage_nodes.machines.queue.commands import (
     Command,
 )
 from storage_nodes.machines.queue.delivery.groups import GroupWindow, MessageGroup
-from storage_nodes.machines.queue.effects import CommandAnswer, Deliver, Effect, FreshRange, answers_of, overloaded
+from storage_nodes.machines.queue.effects import CommandAnswer, Deliver, Effect, answers_of, overloaded
 from storage_nodes.machines.queue.leader.leader import Leader
 from storage_nodes.machines.queue.leader.pending_commands import InFlightCommand, StagedLease
 from storage_nodes.machines.queue.state.fifo_state import FifoState
-from storage_nodes.machines.queue.state.headers import FoldedHeaders
 from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
 from storage_nodes.protocol.errors import ErrorCode
 
@@ -253,22 +251,8 @@ class FifoLeader(Leader):
 
     # --- the window -------------------------------------------------------------------------------------------
 
-    def _became_ready(self, offsets: list[int]) -> None:
-        self._window.became_ready(offsets)
-
     def _hide(self, changes: Sequence[tuple[int, int, int]]) -> list[int]:
         return []  # a lease that ran out is not changed
-
-    def _window_arrived(
-        self, first: int, last: int, timestamp_ms: int, before: int, noted: FoldedHeaders | None
-    ) -> None:
-        if noted is None:
-            self._window.arrived(first, last, timestamp_ms, before, dict.fromkeys(range(first, last + 1), b""), ())
-        else:
-            self._window.arrived(first, last, timestamp_ms, before, noted.groups, noted.delayed)
-
-    def _window_fetched(self, ranges: Sequence[FreshRange], groups: Sequence[Any], end: int) -> None:
-        self._window.fetched(list(zip(ranges, groups, strict=True)), end)
 
     @property
     def _fetch_may_help(self) -> bool:
@@ -297,17 +281,3 @@ class FifoLeader(Leader):
             expired.add(offset, offset + 1)
         for first, end in expired.ranges():
             staging.expired_range(first, end - 1)
-
-    def _window_removed(self, offsets: list[int], groups: Mapping[int, bytes]) -> None:
-        for offset, key in groups.items():
-            self._window.remove_fresh(offset, key)
-
-    def _oldest_fresh_ms(self) -> int:
-        return self._window.oldest_ms
-
-    def _count_groups(self) -> tuple[int, int]:
-        state, leases = self._state, self._leases
-        locked = {
-            state.group_of[offset] for offset, entry in state.live.items() if entry[1] and not leases.is_ready(offset)
-        }
-        return len(self._window.groups), len(locked)

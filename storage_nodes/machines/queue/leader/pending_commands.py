@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from storage_nodes.limits import KEYS_PER_COMMAND_BYTES_MAX
-from storage_nodes.machines.common import Token
+from storage_nodes.machines.driver_contract import Token
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
     COMMAND_ITEMS_MAX,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from storage_nodes.machines.common import Token
+from storage_nodes.machines.driver_contract import Token
 from storage_nodes.machines.queue.delivery.window import Window
 from storage_nodes.machines.queue.effects import CommandAnswer, FreshRange
 from storage_nodes.machines.queue.state.queue_state import QueueState

@@ -17,7 +17,7 @@ from storage_nodes.log.record_batch import (
     read_header,
     records_to_fold,
 )
-from storage_nodes.machines.common import Propose, Refuse
+from storage_nodes.machines.driver_contract import Propose, Refuse
 from storage_nodes.machines.queue.effects import (
     CommandAnswer,
     DeadLetter,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from storage_nodes.machines.common import CheckpointError
+from storage_nodes.machines.driver_contract import CheckpointError
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.protocol.messages import QueueConfig
 

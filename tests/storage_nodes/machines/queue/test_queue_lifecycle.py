@@ -11,7 +11,7 @@ from storage_nodes.limits import (
     PURGE_INTERVAL_MS,
     RETENTION_MS_MIN,
 )
-from storage_nodes.machines.common import CheckpointError, Propose, Refuse
+from storage_nodes.machines.driver_contract import CheckpointError, Propose, Refuse
 from storage_nodes.machines.queue.commands import COMMAND_ITEMS_MAX
 from storage_nodes.machines.queue.effects import CommandAnswer, Deliver, Fetch, Pick
 from storage_nodes.machines.queue.machine import QueueMachine

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from storage_nodes.limits import RELEASE_PAUSE_MS, RETENTION_MS_MIN, SCHEDULE_MS_MAX
-from storage_nodes.machines.common import CheckpointError
+from storage_nodes.machines.driver_contract import CheckpointError
 from storage_nodes.machines.queue.effects import Release
 from storage_nodes.machines.queue.leader import releases
 from storage_nodes.machines.queue.machine import QueueMachine

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from storage_nodes.limits import RETENTION_MS_MIN, WAITERS_PER_PARTITION_MAX
 from storage_nodes.log.record_batch import BatchHeader, build_batch, iterate_bodies, read_header
-from storage_nodes.machines.common import CheckpointError, Propose, Refuse
+from storage_nodes.machines.driver_contract import CheckpointError, Propose, Refuse
 from storage_nodes.machines.stream.effects import ReadNow, StreamAnswer
 from storage_nodes.machines.stream.machine import StreamMachine
 from storage_nodes.machines.stream.retention import MARK_BYTES_MIN, MARKS_MAX, Marks

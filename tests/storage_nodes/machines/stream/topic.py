@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from storage_nodes.log.record_batch import build_batch, iterate_bodies, read_header
-from storage_nodes.machines.common import Propose, Refuse
+from storage_nodes.machines.driver_contract import Propose, Refuse
 from storage_nodes.machines.stream.effects import Effect, Evict, Fence, ReadNow, StreamAnswer
 from storage_nodes.machines.stream.machine import StreamMachine
 from storage_nodes.protocol import messages as m
