@@ -9,7 +9,6 @@ import asyncio
 import random
 import sys
 from collections.abc import Awaitable, Callable
-from functools import partialmethod
 from typing import Any
 
 import msgspec
@@ -19,7 +18,6 @@ import uvloop
 from storage_nodes.client import StorageClient, connection
 from storage_nodes.client.pauses import RETRY_PAUSE_S_MAX, Pauses
 from storage_nodes.client.sequences import Line, Sequences
-from storage_nodes.client.suspensions import Suspensions
 from storage_nodes.limits import PRODUCER_PARTITIONS_MAX, PRODUCER_SEQUENCE_MAX, PRODUCER_WINDOW_RECORDS
 from storage_nodes.model import Acks, NodeAddress
 from storage_nodes.protocol.errors import NOBODY_ASKED, ErrorCode, StorageError
@@ -561,49 +559,6 @@ def test_call_makes_no_more_attempts_than_it_may_and_learns_from_the_last(attemp
             node.server.close()
 
     asyncio.run(asyncio.wait_for(main(), 20))
-
-
-@pytest.mark.parametrize(("suspended_s", "is_repeated"), [(0.0, True), (1.0, True), (600.0, False)])
-def test_send_that_may_be_stored_is_not_repeated_once_its_machine_was_suspended(
-    monkeypatch: pytest.MonkeyPatch, suspended_s: float, is_repeated: bool
-) -> None:
-    asleep_s = 50.0
-    monkeypatch.setattr(Suspensions, "__init__", partialmethod(Suspensions.__init__, lambda: asleep_s))
-
-    def script(frame: Frame) -> bytes | StorageError:
-        nonlocal asleep_s
-        if asleep_s == 50.0 and suspended_s:
-            asleep_s += suspended_s
-            return StorageError(ErrorCode.OUTCOME_UNKNOWN)
-        if not suspended_s and not frames:
-            frames.append(frame)
-            return StorageError(ErrorCode.OUTCOME_UNKNOWN)
-        return encode_message(SendReply(7, 1))
-
-    frames: list[Frame] = []
-
-    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
-        if is_repeated:
-            assert (await client.send(1, [b"x"])).first_offset == 7
-            assert len(nodes[0].frames) == 2
-            return
-        with pytest.raises(StorageError) as error:
-            await client.send(1, [b"x"])
-        assert error.value.code is ErrorCode.OUTCOME_UNKNOWN and len(nodes[0].frames) == 1
-        assert (await client.send(1, [b"x"])).first_offset == 7, "what begins after it is sent"
-
-    run([script], scenario)
-
-
-def test_suspension_counts_for_calls_that_began_before_anybody_looked() -> None:
-    asleep_s = 0.0
-    suspensions = Suspensions(lambda: asleep_s)
-    assert not suspensions.any_since(1.0, 2.0)
-    asleep_s = 100.0
-    suspensions.look(3.0)
-    asleep_s = 101.0
-    suspensions.look(5.0)
-    assert suspensions.any_since(2.9, 6.0) and not suspensions.any_since(3.1, 6.0)
 
 
 # --- pauses -------------------------------------------------------------------------------------------------
