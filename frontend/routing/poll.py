@@ -96,15 +96,16 @@ async def has_left(receive: Callable[[], Awaitable[Any]]) -> bool:
     return left
 
 
-async def release(storage: MessageStorage, leases: Sequence[Lease], mode: VisibilityMode = VisibilityMode.SET) -> None:
-    """Make leased messages visible again, as well as that can be done: their leases run out in any case."""
-    by_partition: dict[int, list[tuple[int, int, int]]] = {}
+async def release(storage: MessageStorage, leases: Sequence[Lease], mode: VisibilityMode = VisibilityMode.HELD) -> None:
+    """Make leased messages visible again, as well as that can be done: their leases run out in any case. What another
+    consumer has by now stays with it."""
+    by_partition: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     for lease in leases:
-        changes = by_partition.setdefault(lease.partition, [])
+        changes = by_partition.setdefault((lease.partition, lease.epoch), [])
         changes.append((lease.message.offset, lease.message.delivery, 0))
-    for partition, changes in by_partition.items():
+    for (partition, epoch), changes in by_partition.items():
         try:
-            await storage.change_visibility(partition, changes, mode)
+            await storage.change_visibility(partition, changes, mode, epoch)
         except StorageError:
             continue
 
