@@ -50,7 +50,6 @@ class Oracle(LogOracle):
         self.books: dict[int, QueueBook | StreamBook] = {}
         self._leader_of: dict[tuple[int, int], int] = {}
         self._fold_states: dict[tuple[int, int], bytes] = {}
-        self._listening: dict[tuple[int, type[Replica]], type[Replica]] = {}
         self._checked_at = 0
         self._matching = LogMatching()
         self.in_the_dark: set[tuple[int, int]] = set()  # (partition, epoch) of leaders that could not know the time
@@ -63,14 +62,28 @@ class Oracle(LogOracle):
         node = process.node
         if node is None:
             return
+        if process.touched.replicas or self._world.check_all:
+            self._look_at_replicas(process, getattr(node, "replicas", {}))
+        if self._world.scheduler.steps >= self._checked_at + CHECK_EVERY_STEPS:
+            self._checked_at = self._world.scheduler.steps
+            self.check_everything()
+
+    def _look_at_replicas(self, process: SimProcess, replicas: dict[int, Replica]) -> None:
+        """At those in which something was written since, in the order in which the node has them."""
+        touched = process.touched.replicas
         node_id = process.process_id
-        ledger = self.ledgers.get(node_id)
         seen_here = self._seen.setdefault(node_id, {})
-        for partition, replica in list(getattr(node, "replicas", {}).items()):
+        if self._world.check_all:
+            self.check_marks(process, replicas)
+            looked_at = list(replicas.items())
+        else:
+            looked_at = [(partition, replicas[partition]) for partition in replicas if partition in touched]
+        touched.clear()
+        for partition, replica in looked_at:
             seen = seen_here.get(partition)
             if seen is None or seen.replica is not replica:
                 seen = seen_here[partition] = Seen(replica)
-                self._listen(process, replica)
+                process.touched.follow(replica)
             raft = replica.raft
             if replica.closed and not process.is_stopping:
                 self.fail("REPLICA STOPPED", f"node {node_id}, partition {partition}: {list(complaints)[-1:]}")
@@ -82,36 +95,30 @@ class Oracle(LogOracle):
                 seen.serving = replica.serving
                 if replica.serving:
                     self.check_served_is_complete(node_id, partition, replica)
-            mirror = ledger.staged.get(partition) if ledger is not None else None
-            voters = mirror.voters if mirror is not None else None
-            if voters is None:
-                tag = replica.log.tag
-                if tag is not seen.tag:
-                    seen.tag, seen.boot = tag, _boot_voters(tag, node_id)
-                voters = seen.boot
-            seen.voters = voters  # as `voters_of`
+            seen.voters = self.voters_of(node_id, partition, replica)
+        ledger = self.ledgers.get(node_id)
         if ledger is not None:
             if ledger.dropped:
                 self.check_drops(node_id)
             if ledger.configured:
                 self.check_configured(node_id)
-        if self._world.scheduler.steps >= self._checked_at + CHECK_EVERY_STEPS:
-            self._checked_at = self._world.scheduler.steps
-            self.check_everything()
 
-    def _listen(self, process: SimProcess, replica: Replica) -> None:
-        """Replicas have no place for a method of their own: this one's class becomes one that listens."""
-        kind = type(replica)
-        listening = self._listening.get((process.process_id, kind))
-        if listening is None:
-
-            def receive(self_: Replica, sender: int, message: RaftMessage) -> None:
-                self.check_incarnation(process, *process.hears)
-                kind.receive(self_, sender, message)
-
-            listening = type(kind.__name__, (kind,), {"__slots__": (), "receive": receive})
-            self._listening[process.process_id, kind] = listening
-        replica.__class__ = listening
+    def check_marks(self, process: SimProcess, replicas: dict[int, Replica]) -> None:
+        """NO MARK: nothing of what `_look_at_replicas` looks at changed where nothing was marked."""
+        node_id, ledger = process.process_id, self.ledgers.get(process.process_id)
+        for partition, replica in replicas.items():
+            seen = self._seen[node_id].get(partition)
+            raft = replica.raft
+            if partition not in process.touched.replicas and (
+                seen is None
+                or seen.replica is not replica
+                or (replica.closed and not process.is_stopping)
+                or (seen.commit, seen.epoch, seen.role) != (raft.commit, raft.epoch, raft.role)
+                or (seen.serving, seen.voters) != (replica.serving, self.voters_of(node_id, partition, replica))
+            ):
+                self.fail("NO MARK", f"node {node_id}, partition {partition} changed")
+        if ledger is not None and (ledger.dropped or ledger.configured) and not process.touched.replicas:
+            self.fail("NO MARK", f"node {node_id} dropped a replica or changed a group")
 
     def check_incarnation(self, process: SimProcess, sender: int, incarnation: int) -> None:
         """R4: what an older incarnation of a node sent has no effect once a newer one has greeted."""

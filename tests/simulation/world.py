@@ -90,9 +90,11 @@ class World:
         seed: int,
         trace: Callable[[str], None] | None = None,
         adjust: Callable[[Faults], None] | None = None,
+        check_all: bool = False,
     ) -> None:
-        """`adjust` changes the faults that the seed drew."""
+        """`adjust` changes the faults that the seed drew. `check_all`: look at what did not change, too."""
         self.seed = str(seed)
+        self.check_all = check_all
         chance = random.Random(f"{seed}-world")
         self.faults = draw_faults(random.Random(f"{seed}-swarm"))
         draw_times(self.faults, random.Random(f"{seed}-times"))
