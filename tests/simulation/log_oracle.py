@@ -41,7 +41,7 @@ class BrokenInvariant(AssertionError):
 class Seen:
     """What was last seen of a replica."""
 
-    __slots__ = ("applied", "commit", "counted", "epoch", "replica", "role", "serving", "voters")
+    __slots__ = ("applied", "commit", "counted", "epoch", "replica", "role", "serving", "state", "voters")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -50,6 +50,7 @@ class Seen:
         self.applied = replica.applied
         self.role = Role.FOLLOWER
         self.serving = False
+        self.state: tuple[tuple[int, int], bytes] | None = None  # (partition, folded up to), state: found to be well
         self.voters: tuple[int, ...] = ()  # in force at the end of its last turn
 
 

@@ -266,6 +266,8 @@ class Oracle(LogOracle):
         if found != book.live:
             self.fail("SAME FOLD", f"by the machine there are {found}, by the log {book.live}")
         self._fold_states[CLUSTER_PARTITION, truth.end] = book.machine.checkpoint()
+        for process in self._world.processes.values():
+            process.touched.states.add(CLUSTER_PARTITION)  # there is something else to compare with
         self.check_ended_moves()
 
     def check_change(self, partition: int, boot: tuple[int, ...], batch: bytes) -> None:
@@ -371,20 +373,36 @@ class Oracle(LogOracle):
 
     # --- now and then -------------------------------------------------------------------------------------------------
 
-    def check_everything(self) -> None:
+    def check_everything(self, at_end: bool = False) -> None:
         for process in self._world.processes.values():
             node = process.node
             if node is None or not process.is_up:
                 continue
             self.check_bounds(process)
-            for replica in getattr(node, "replicas", {}).values():
-                if isinstance(replica, QueueReplica):
-                    self.check_conservation(process.process_id, replica)
-                elif isinstance(replica, StreamReplica):
-                    self._world.group_referee.check_fold(process.process_id, replica)
-                self.check_same_fold(process.process_id, replica)
+            replicas = getattr(node, "replicas", {})
+            if at_end:
+                self.check_marks(process, replicas)
+            self.check_states(process, replicas, at_end or self._world.check_all)
         for partition in list(self.committed):
             self.check_log_matching(partition)
+
+    def check_states(self, process: SimProcess, replicas: dict[int, Replica], check_all: bool) -> None:
+        """What was well stays so while neither the state changes nor how far it is folded: what is committed grows."""
+        node_id, touched = process.process_id, process.touched.states
+        for partition, replica in replicas.items():
+            is_touched = partition in touched
+            if isinstance(replica, StreamReplica):
+                self._world.group_referee.check_fold(node_id, replica)
+            if is_touched or check_all:
+                if isinstance(replica, QueueReplica):
+                    self.check_conservation(node_id, replica)
+                state = self.check_same_fold(node_id, replica)
+                seen = self._seen[node_id].get(partition)
+                if seen is not None and seen.replica is replica:
+                    if seen.state != state and not is_touched:
+                        self.fail("NO MARK", f"node {node_id}, partition {partition}: the state changed")
+                    seen.state = state
+        touched.clear()
 
     def check_log_matching(self, partition: int) -> None:
         """I4: logs that share an entry (epoch, offset) share everything before it."""
@@ -427,27 +445,28 @@ class Oracle(LogOracle):
         if sorted(set(hours)) != hours:
             self.fail("METERING", f"node {node_id}: windows of {hours}")
 
-    def check_same_fold(self, node_id: int, replica: Any) -> None:
-        """Replicas that folded the same entries have the same state."""
+    def check_same_fold(self, node_id: int, replica: Any) -> tuple[tuple[int, int], bytes]:
+        """Replicas that folded the same entries have the same state. Returns what was folded, and the state."""
         key = (replica.partition, replica.machine.log_end if replica.partition else replica.applied)
         state = replica.machine.checkpoint()
         other = self._fold_states.setdefault(key, state)
         if other != state:
             self.fail("SAME FOLD", f"node {node_id}, partition {replica.partition}, folded up to {key[1]}")
+        return key, state
 
     def check_bounds(self, process: SimProcess) -> None:
         """I14: nothing grows without a bound."""
         node = process.node
         assert node is not None
-        log = process.log
-        sizes = {
-            "WAL files": (len(log._wal.files), WAL_FILES_MAX),
-            "groups under way": (len(log._wal.writing), 1),
-            "timers": (len(node.timers._heap), 500),
-            "held messages": (len(node.committer._held) + len(node.committer._held_writing), 5_000),
-            "proposers": (len(node.committer._proposers), len(node.replicas)),
-        }
-        for name, (size, most) in sizes.items():
+        wal, committer = process.log._wal, node.committer
+        sizes = (
+            (len(wal.files), WAL_FILES_MAX, "WAL files"),
+            (len(wal.writing), 1, "groups under way"),
+            (len(node.timers._heap), 500, "timers"),
+            (len(committer._held) + len(committer._held_writing), 5_000, "held messages"),
+            (len(committer._proposers), len(node.replicas), "proposers"),
+        )
+        for size, most, name in sizes:
             if size > most:
                 self.fail("I14 bounded", f"node {process.process_id}: {name} {size} > {most}")
         self._world.memory.check_node(process)

@@ -140,12 +140,11 @@ class World:
             stack.enter_context(guarded())
             stack.callback(self._end)
             self._start()
-            while self.scheduler.steps < steps:
-                self.scheduler.step()
+            self.scheduler.run(steps)
             self._heal()
             self._demand_liveness()
             self.oracle.check_kept()
-        self.oracle.check_everything()
+        self.oracle.check_everything(at_end=True)
         self.referee.check_outcomes()
         self.referee.check_promises()
         self.referee.check_calls()
@@ -276,8 +275,7 @@ class World:
         last_step = self.scheduler.steps + LIVENESS_STEPS_MAX
         look_us = healed_us
         while True:
-            while self.scheduler.now_us < look_us:
-                self.scheduler.step()
+            self.scheduler.run(until_us=look_us)
             if self.scheduler.steps > last_step:
                 self.oracle.fail("L4 settles", f"{LIVENESS_STEPS_MAX} steps were not enough")
             look_us += LOOK_EVERY_US
