@@ -166,15 +166,15 @@ def test_burst_survives_the_death_of_the_node_and_nothing_is_appended_twice() ->
 def test_what_the_client_holds_back_is_bounded_by_what_the_system_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The transport never holds more than one share and its own mark, whatever was asked for."""
     highest = 0
-    flush = connection.Connection._flush
+    flush = connection.ClientConnection._flush
 
-    def watch(self: connection.Connection) -> None:
+    def watch(self: connection.ClientConnection) -> None:
         nonlocal highest
         flush(self)
         if self._transport is not None:
             highest = max(highest, self._transport.get_write_buffer_size())
 
-    monkeypatch.setattr(connection.Connection, "_flush", watch)
+    monkeypatch.setattr(connection.ClientConnection, "_flush", watch)
 
     async def scenario(client: StorageClient, leader: Leader) -> None:
         await asyncio.gather(*(client.send(1, [bytes(MIB // 2)]) for _ in range(40)))
