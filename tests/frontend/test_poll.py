@@ -37,9 +37,9 @@ class FullAtOnce:
         return QueueStats(0, 0, 0, 0)
 
     async def change_visibility(
-        self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode
+        self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode, epoch: int
     ) -> list[ErrorCode]:
-        assert mode is VisibilityMode.UNCOUNTED
+        assert (mode, epoch) == (VisibilityMode.UNCOUNTED, 1), "of the leadership that gave the lease"
         await self.settled.wait()
         self.given_back += [(partition, offset) for offset, _, _ in changes]
         return []

@@ -10,5 +10,6 @@ OUTSIDE_NAMES = {
     "app": "an application of Celery, `app.control`",
     "pg_dump": "PostgreSQL's",
     "pg_snapshot_xmin": "PostgreSQL's",
+    "reserved_connections": "PostgreSQL's",
     "worker_enable_remote_control": "Celery's",
 }
