@@ -166,10 +166,11 @@ class MetadataClient:
     # --- lookups ---
 
     def cached_key(self, access_key_id: str) -> KeyRecord | Literal[Missing.MISS] | None:
-        return self._keys.get(access_key_id, _now_ms())
+        return self._keys.held(access_key_id) or self._keys.get(access_key_id, _now_ms())
 
     def cached_queue(self, account_id: str, name: str) -> QueueRecord | Literal[Missing.MISS] | None:
-        return self._queues.get((account_id, name), _now_ms())
+        key = (account_id, name)
+        return self._queues.held(key) or self._queues.get(key, _now_ms())
 
     def cached_account(self, account_id: str) -> AccountRecord | Literal[Missing.MISS] | None:
         return self._accounts.get(account_id, _now_ms())
