@@ -233,12 +233,15 @@ async def test_limit_of_a_role_is_the_same(database_url: str, crowd: Crowd) -> N
     def make() -> str:
         crowd._held[0].execute("DROP ROLE IF EXISTS crowded")
         crowd._held[0].execute("CREATE ROLE crowded LOGIN CONNECTION LIMIT 0")
-        return psycopg.conninfo.make_conninfo(database_url, user="crowded")
+        return str(psycopg.conninfo.make_conninfo(database_url, user="crowded"))
+
+    def drop() -> None:
+        crowd._held[0].execute("DROP ROLE crowded")
 
     url = await asyncio.to_thread(make)
     with pytest.raises(TooManyConnections, match="role"):
         await connect(url, "x")
-    await asyncio.to_thread(crowd._held[0].execute, "DROP ROLE crowded")
+    await asyncio.to_thread(drop)
 
 
 @pytest.mark.parametrize(
