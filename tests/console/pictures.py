@@ -47,7 +47,15 @@ def browsing() -> Iterator[Any]:
         browser.close()
 
 
+def new_account(installation: RunningInstallation, name: str) -> str:
+    """Its name. A first key creates an account."""
+    installation.command("keys", "create", "--account", name)
+    return name
+
+
 def link_of(installation: RunningInstallation, *who: str) -> str:
+    """The first key of the tests creates their account; other accounts are there before (`new_account`)."""
+    assert installation.key
     return str(json.loads(installation.command("console-link", *who, "--json").stdout)["url"])
 
 

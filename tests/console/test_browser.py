@@ -22,6 +22,7 @@ from tests.console.pictures import (
     fill,
     link_of,
     mail_token,
+    new_account,
     open_link,
     url_of,
 )
@@ -137,7 +138,7 @@ def test_key_of_a_page_opens_the_service_and_is_shown_once(browser: Any, install
 
     window = Window(browser, installation)
     page = window.page
-    open_link(page, link_of(installation, "--account", "keyed"))
+    open_link(page, link_of(installation, "--account", new_account(installation, "keyed")))
     page.goto(f"{page.url}keys")
     page.get_by_label("Name").fill("worker")
     page.get_by_role("button", name="Create a key").click()

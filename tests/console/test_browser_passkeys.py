@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.console.pictures import PASSWORD, browsing, by_name, link_of, open_link, with_device
+from tests.console.pictures import PASSWORD, browsing, by_name, link_of, new_account, open_link, with_device
 from tests.console.test_accessibility import MARK_ANSWERED, wrong
 from tests.console.test_browser import Window
 from tests.support.installation import RunningInstallation
@@ -36,7 +36,8 @@ def test_person_adds_a_passkey_and_signs_in_with_it_alone(browser: Any, installa
     page = window.page
     tools, device = with_device(page)
     page.on("dialog", lambda dialog: dialog.accept())
-    open_link(page, by_name(link_of(installation, "--account", f"passkeys-{uuid.uuid4().hex[:8]}")))
+    account = new_account(installation, f"passkeys-{uuid.uuid4().hex[:8]}")
+    open_link(page, by_name(link_of(installation, "--account", account)))
     page.goto(f"{window.endpoint}/console/me")
     page.get_by_label("Name", exact=True).fill("This computer")
     page.get_by_role("button", name="Add a passkey").click()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.console.pictures import PHONE, account_of, browsing, link_of, open_link, url_of
+from tests.console.pictures import PHONE, account_of, browsing, link_of, new_account, open_link, url_of
 from tests.console.test_accessibility import MARK_ANSWERED, wrong
 from tests.console.test_browser import Window
 from tests.support.installation import RunningInstallation
@@ -32,7 +32,7 @@ def test_person_creates_a_webhook_and_tests_it_against_a_receiver(
     window.context.add_init_script(MARK_ANSWERED)
     page, name = window.page, f"ops-{uuid.uuid4().hex[:8]}"
     page.on("dialog", lambda dialog: dialog.accept())
-    open_link(page, link_of(installation, "--account", "called"))
+    open_link(page, link_of(installation, "--account", new_account(installation, "called")))
     alarms = url_of(installation, f"/console/a/{account_of(page)}/alarms")
     secret = create(page, alarms, name, webhook_receiver.url)
     with webhook_receiver.serving():
