@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from api.iam.naming import account_named
+from api.accounts.selectors import account_named
 from api.people import limits
 from api.people.actions.console_links import make_operator_link, make_owner_link
 from api.settings.environment import environment
