@@ -181,6 +181,9 @@ HINT_PAUSE_MS_MIN = 500
 HINT_PAUSE_MS_MAX = 5_000
 METADATA_CONNECTIONS_MAX = 4
 METADATA_CONNECT_MS_MAX = 2_000
+# Where PostgreSQL takes no more connections, a read looks so often, about so long apart, for one of the service's own.
+METADATA_FULL_ATTEMPTS_MAX = 10
+METADATA_FULL_RETRY_MS = 50
 # Waiting for one of them, and the read itself.
 METADATA_READ_MS_MAX = 1_000
 # Rows of a full copy that are fetched at a time, and how long PostgreSQL may take for them.

@@ -3,6 +3,7 @@ time for which a body or a frame may arrive (`lateness`).
 
 No holder may have more than is still free for the others: one alone gets half, two get a third each.
 
+    held_headers   of requests whose header is not whole, from the first read on; by address
     held_frames    of websockets, that are not whole yet, or that wait to be worked on; by account, or by address while
                    the key is not known
     body_room      of request bodies, by address (frontend/body_room.py)
@@ -14,6 +15,7 @@ from frontend.limits import (
     BODY_BYTES_PER_S_MIN,
     BODY_GRACE_S,
     FRAMES_HELD_BYTES_MAX,
+    HEADERS_HELD_BYTES_MAX,
     REQUEST_READ_S_MAX,
 )
 
@@ -43,6 +45,7 @@ class HeldBytes:
         return self._by_holder.get(holder, 0) + self.held_bytes + 2 * count_bytes <= self._bytes_max
 
 
+held_headers = HeldBytes(HEADERS_HELD_BYTES_MAX)
 held_frames = HeldBytes(FRAMES_HELD_BYTES_MAX)
 
 

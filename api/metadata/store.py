@@ -7,6 +7,7 @@ away, and nothing has to recover when it is back. Whether it is there is the lis
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
@@ -15,6 +16,7 @@ import msgspec
 import psycopg
 
 from api import limits
+from api.database_probe import is_full
 from api.metadata.holding import EncodedRecord
 from api.metadata.rows import (
     ENCRYPTION_KEY,
@@ -79,6 +81,14 @@ _tags = msgspec.json.Decoder(dict[str, str]).decode
 
 class StoreUnavailable(Exception):
     """The database does not answer now."""
+
+
+class StoreFull(StoreUnavailable):
+    """The database is there, and takes no more connections: what it holds may change meanwhile."""
+
+
+class TooManyConnections(psycopg.OperationalError):
+    """PostgreSQL refused a connection because all are in use (SQLSTATE 53300)."""
 
 
 class FeedPosition(NamedTuple):
@@ -200,6 +210,8 @@ class MetadataStore:
             try:
                 async with self._connection() as connection:
                     return await (await connection.execute(statement, parameters)).fetchone()
+            except TooManyConnections:
+                raise
             except psycopg.OperationalError:
                 if last:
                     raise
@@ -219,6 +231,8 @@ class MetadataStore:
             raise StoreUnavailable("the connection to PostgreSQL was given up")
         try:
             return task.result()
+        except TooManyConnections as error:
+            raise StoreFull("PostgreSQL takes no more connections") from error
         except (psycopg.Error, OSError) as error:
             raise StoreUnavailable(f"PostgreSQL: {type(error).__name__}") from error
 
@@ -230,9 +244,7 @@ class MetadataStore:
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
         async with self._places:
-            connection = self._usable()
-            if connection is None:
-                connection = await connect(self._database_url, "penstock-metadata")
+            connection = await self._open()
             self._busy.add(connection)
             try:
                 yield connection
@@ -243,6 +255,20 @@ class MetadataStore:
                 self._busy.discard(connection)
                 if not connection.closed:
                     self._idle.append(connection)
+
+    async def _open(self) -> Connection:
+        """One that is idle, or a new one. Where PostgreSQL takes no more, one that is in use here is waited for."""
+        for _ in range(limits.METADATA_FULL_ATTEMPTS_MAX):
+            connection = self._usable()
+            if connection is not None:
+                return connection
+            try:
+                return await connect(self._database_url, "penstock-metadata")
+            except TooManyConnections:
+                if not self._busy and not self._idle:
+                    raise
+            await asyncio.sleep(random.uniform(0.5, 1.0) * limits.METADATA_FULL_RETRY_MS / 1000)
+        raise TooManyConnections("PostgreSQL takes no more connections")
 
     def _usable(self) -> Connection | None:
         while self._idle:
@@ -293,3 +319,7 @@ async def connect(database_url: str, name: str) -> Connection:
             )
     except TimeoutError:
         raise psycopg.OperationalError("PostgreSQL takes no connection") from None
+    except psycopg.OperationalError as error:
+        if is_full(error):
+            raise TooManyConnections(str(error)) from None
+        raise

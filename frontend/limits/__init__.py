@@ -118,6 +118,8 @@ FORM_NAME_BYTES_MAX = 256
 FORM_NAME_PARTS_MAX = 8
 # Bytes of an unfinished header that a connection may hold; one read of the event loop may come on top.
 PARTIAL_HEADER_BYTES_MAX = 64 * KIB
+# Held of all unfinished headers: 1,024 of the largest size, or 60,000 of 1 KiB. Addresses share it.
+HEADERS_HELD_BYTES_MAX = 64 * MIB
 # Requests of one connection that wait behind the one being answered; with more of them nothing further is read.
 PIPELINED_MAX = 4
 HEADER_READ_S_MAX = 10.0
@@ -128,6 +130,8 @@ CONNECTIONS_BACKLOG_MAX = 2_048
 CONNECTIONS_MAX = 60_000
 FILES_KEPT = 1_024
 REFUSALS_TOLD_EVERY_S = 10.0
+# Of each kind of warning that clients can cause at will.
+FLOOD_TOLD_EVERY_S = 1.0
 # TLS: handshakes that are under way, which stand under FILES_KEPT, and how often the certificate's files are looked at.
 TLS_HANDSHAKE_S_MAX = 10.0
 TLS_HANDSHAKES_MAX = 512
@@ -356,6 +360,7 @@ assert CONNECTION_HELD_BYTES_MAX > 6 * RECEIVE_MESSAGES_MAX * MESSAGE_BYTES_MAX,
 assert ANSWERS_HELD_BYTES_MAX >= 4 * CONNECTION_HELD_BYTES_MAX
 assert BODY_WAIT_S_MAX < BODY_GRACE_S
 assert BODIES_HELD_BYTES_MAX >= BULK_SENDS_MAX * REQUEST_BODY_BYTES_MAX, "bulk sends are bounded by their own number"
+assert HEADERS_HELD_BYTES_MAX >= 64 * PARTIAL_HEADER_BYTES_MAX, "addresses that share it have room for large headers"
 assert FRAMES_HELD_BYTES_MAX >= 16 * BULK_BYTES_MAX, "accounts that share it have room for frames of the largest size"
 assert CONTROL_ANSWER_BYTES_MAX < CONNECTION_HELD_BYTES_MAX
 assert SOCKET_RENEW_S * 2 < SOCKET_VISIBILITY_S, "one renewal may be lost"

@@ -100,8 +100,16 @@ COUNTS = (
 ACCOUNT_QUOTAS = {kind.name: kind for kind in (*ACCOUNT_RATES, *KEY_RATES, *QUEUE_RATES, *COUNTS)}
 # Of one key, or of one queue, that is named.
 SINGLE_QUOTAS = {
-    kind.name: kind._replace(text=kind.text.replace("the account", "it alone"))
-    for kind in _rates("the account", "", (None, None, None))
+    kind.name: kind._replace(default=None, text=text)
+    for kind, text in zip(
+        ACCOUNT_RATES,
+        (
+            "Requests and websocket frames.",
+            "Messages that are sent, given out, or settled.",
+            "Bytes of request bodies, and of messages given out.",
+        ),
+        strict=True,
+    )
 }
 INSTALLATION_QUOTAS = {
     kind.name: kind._replace(default=None, text=kind.text.replace("the account", "all accounts together"))

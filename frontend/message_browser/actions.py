@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from frontend.authn.principal import Principal
-from frontend.crypto.envelope import as_uuid, format_message_id, seal_as
+from frontend.crypto.envelope import as_uuids, format_message_id, seal_as
 from frontend.crypto.message_tokens import InvalidToken, MessageToken
 from frontend.errors import RequestError, invalid, queue_does_not_exist, unavailable
 from frontend.limits import BROWSER_DEDUP_PREFIX, BROWSER_REASON_CHARS_MAX, QUEUE_NAME_CHARS_MAX
@@ -113,7 +113,7 @@ async def resend_one(
     draft, change = _draft_again(request.services, held, target, edit)
     await _note(request, "message.resend", held, target=target.record.name)
     # The id is made of the change: who asks for the same again hears of the same message.
-    message_id = as_uuid(change)
+    message_id = as_uuids(change)
     sender = request.caller.access_key_id.encode()
     record_key = usage_key(Origin.DESK, draft.size_bytes)
     key = target.sealing_key(request.services.now_s())

@@ -92,6 +92,8 @@ class FeedState(Message, frozen=True):
     missed         at the start: changes were missed that the service cannot tell; compare
     loaded         the service holds a copy of the records: it can answer COMPARE
     database_lost_at_ms   since when PostgreSQL does not answer the service (Unix time), 0 while it does
+    refused        PostgreSQL is there, and takes no more connections: changes may be made that the service does not
+                   hear of
     never_reached  the service has looked for PostgreSQL since its start, and nobody was there
     """
 
@@ -101,6 +103,7 @@ class FeedState(Message, frozen=True):
     loaded: bool
     database_lost_at_ms: int
     never_reached: bool = False
+    refused: bool = False
 
 
 class Compare(Message, frozen=True):

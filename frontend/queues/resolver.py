@@ -238,7 +238,9 @@ class QueueResolver:
         if record is MISS:
             return None
         if record is None or not record.encryption_keys:
-            return self._resolve(address, record)
+            queue = self._resolved.get(address)
+            # The view that was made of this very record, which was active.
+            return queue if queue is not None and queue.record is record else self._resolve(address, record)
         keys: list[EncryptionKeyRecord | None] = []
         for key_id in record.encryption_keys:
             key = self._metadata.cached_encryption_key(key_id)

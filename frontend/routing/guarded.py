@@ -201,10 +201,14 @@ class GuardedStorage:
             return await self._storage.delete(partition, receipts)
 
     async def change_visibility(
-        self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode = VisibilityMode.SET
+        self,
+        partition: int,
+        changes: Sequence[tuple[int, int, int]],
+        mode: VisibilityMode = VisibilityMode.SET,
+        epoch: int = 0,
     ) -> list[ErrorCode]:
         with self._slot(partition):
-            return await self._storage.change_visibility(partition, changes, mode)
+            return await self._storage.change_visibility(partition, changes, mode, epoch)
 
     async def browse(
         self, partition: int, from_offset: int, messages_max: int, states: int = ALL_STATES

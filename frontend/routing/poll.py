@@ -19,6 +19,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from frontend.http import Disconnected
 from frontend.routing.partitioner import PriorityLevel, Routes
 from frontend.routing.storage import MessageStorage
@@ -26,7 +28,7 @@ from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, QueueStats, VisibilityMode
 
 
-class Lease(NamedTuple):
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """A message as its partition delivered it."""
 
     partition: int
@@ -83,23 +85,27 @@ async def poll_while_connected(
 async def has_left(receive: Callable[[], Awaitable[Any]]) -> bool:
     """Whether the client of a request is gone by now. Waits for nothing where `receive` gives a plain future, as the
     express lane's does."""
-    gone = asyncio.ensure_future(receive())
-    if isinstance(gone, asyncio.Task):
+    leaving = receive()
+    if isinstance(leaving, asyncio.Future):
+        gone = leaving
+    else:
+        gone = asyncio.ensure_future(leaving)
         await asyncio.sleep(0)  # its first step
     left = gone.done() and gone.result()["type"] == "http.disconnect"
     gone.cancel()
     return left
 
 
-async def release(storage: MessageStorage, leases: Sequence[Lease], mode: VisibilityMode = VisibilityMode.SET) -> None:
-    """Make leased messages visible again, as well as that can be done: their leases run out in any case."""
-    by_partition: dict[int, list[tuple[int, int, int]]] = {}
+async def release(storage: MessageStorage, leases: Sequence[Lease], mode: VisibilityMode = VisibilityMode.HELD) -> None:
+    """Make leased messages visible again, as well as that can be done: their leases run out in any case. What another
+    consumer has by now stays with it."""
+    by_partition: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     for lease in leases:
-        changes = by_partition.setdefault(lease.partition, [])
+        changes = by_partition.setdefault((lease.partition, lease.epoch), [])
         changes.append((lease.message.offset, lease.message.delivery, 0))
-    for partition, changes in by_partition.items():
+    for (partition, epoch), changes in by_partition.items():
         try:
-            await storage.change_visibility(partition, changes, mode)
+            await storage.change_visibility(partition, changes, mode, epoch)
         except StorageError:
             continue
 

@@ -18,7 +18,7 @@ from deploy.errors import EXIT_NOT_RUNNING
 from deploy.installation import ROOT, Installation
 from deploy.state import choose_port
 
-HUNG_S_MAX = COMMAND_CONNECT_TIMEOUT_S + 10  # on a crowded machine the start of Django is most of it
+HUNG_S_MAX = COMMAND_CONNECT_TIMEOUT_S + 25  # on a crowded machine the start of Django is most of it
 
 
 @pytest.fixture

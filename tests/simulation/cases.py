@@ -30,12 +30,14 @@ class Case(NamedTuple):
     plant: str = ""  # number of a planted bug, "" = none
     has_bug: bool = True  # False = only the faults that provoke it
     harsh: bool = False  # `Faults.harden`
+    check_all: bool = False  # the oracle looks at what did not change, too
 
     def command(self) -> str:
         words = [f"python -m tests.simulation {self.seed} --steps {self.steps}"]
         words += [f"--without {','.join(self.without)}"] if self.without else []
         words += [f"--plant {self.plant}"] if self.plant else []
         words += ["--harsh"] if self.harsh else []
+        words += ["--check-all"] if self.check_all else []
         return " ".join(words)
 
 
@@ -56,7 +58,7 @@ def make_world(case: Case, trace: Callable[[str], None] | None = None) -> World:
             planted_bug(case.plant).provoke(faults)
         faults.switch_off(case.without)
 
-    return World(case.seed, trace, adjust)
+    return World(case.seed, trace, adjust, case.check_all)
 
 
 def run_case(case: Case, trace: Callable[[str], None] | None = None) -> Outcome:

@@ -15,6 +15,7 @@ from asyncio.events import _get_running_loop, _set_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine
 from heapq import heappop, heappush
+from math import inf
 from typing import Any, Protocol
 
 # What a turn of the loop takes.
@@ -36,9 +37,8 @@ class Scheduler:
 
     def at(self, time_us: int, call: Callable[..., None], *args: Any) -> None:
         self._sequence = sequence = self._sequence + 1
-        if time_us < self.now_us:
-            time_us = self.now_us
-        heappush(self._heap, (time_us, self._tie(20), sequence, call, args))
+        now_us = self.now_us
+        heappush(self._heap, (time_us if time_us > now_us else now_us, self._tie(20), sequence, call, args))
 
     def after(self, delay_us: int, call: Callable[..., None], *args: Any) -> None:
         self.at(self.now_us + delay_us, call, *args)
@@ -48,14 +48,20 @@ class Scheduler:
         self.now_us += duration_us
 
     def step(self) -> None:
-        time_us, tie, _sequence, call, args = heappop(self._heap)
-        if time_us > self.now_us:
-            self.now_us = time_us
-        self.steps += 1
-        self.digest = (self.digest * 1_000_003 ^ time_us + tie) & _DIGEST_MASK  # as `note`
-        if self.trace is not None:
-            self.trace(f"step {self.steps} {time_us / 1e6:.6f}s {call.__qualname__}")
-        call(*args)
+        self.run(self.steps + 1)
+
+    def run(self, steps: float = inf, until_us: float = inf) -> None:
+        """Until there were so many steps, or it is so late."""
+        heap, trace = self._heap, self.trace
+        while self.steps < steps and self.now_us < until_us:
+            time_us, tie, _sequence, call, args = heappop(heap)
+            if time_us > self.now_us:
+                self.now_us = time_us
+            self.steps += 1
+            self.digest = (self.digest * 1_000_003 ^ time_us + tie) & _DIGEST_MASK  # as `note`
+            if trace is not None:
+                trace(f"step {self.steps} {time_us / 1e6:.6f}s {call.__qualname__}")
+            call(*args)
 
     def note(self, number: int) -> None:
         """Mix something that happened into the digest."""
@@ -96,8 +102,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.scheduler = scheduler
         self.dead = False
         self.paused_until_us = 0
-        self._owner = owner
-        self._ready: deque[SimHandle] = deque()
+        self._unhandled, self._entered, self._turned = owner.unhandled, owner.entered, owner.turned
+        self._ready: deque[SimHandle] = deque()  # empty, unless a turn is booked or runs
         self._booked = False
         self._running = False
 
@@ -108,13 +114,16 @@ class SimLoop(asyncio.AbstractEventLoop):
         happens in a turn of another process waits until that turn is over: no turn runs within another."""
         if self.dead:
             return
-        self._ready.append(SimHandle(callback, args))
         if self._booked or self._running:
-            return
-        if _get_running_loop() is None:
-            self._turn()
-        else:
+            self._ready.append(SimHandle(callback, args))
+        elif _get_running_loop() is not None:
+            self._ready.append(SimHandle(callback, args))
             self._book(self.scheduler.now_us)
+        elif self.paused_until_us > self.scheduler.now_us:
+            self._ready.append(SimHandle(callback, args))
+            self._book(self.paused_until_us)
+        else:
+            self._turn_of(callback, args)
 
     def resume(self) -> None:
         """A process that stands still goes on."""
@@ -123,6 +132,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._book(self.scheduler.now_us)
 
     def _turn(self) -> None:
+        """One that was booked."""
         self._booked = False
         if self.dead:
             return
@@ -130,7 +140,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._book(self.paused_until_us)
             return
         ready = self._ready
-        self._owner.entered()
+        self._entered()
         self._running = True
         _set_running_loop(self)
         try:
@@ -141,14 +151,32 @@ class SimLoop(asyncio.AbstractEventLoop):
                 try:
                     handle.callback(*handle.args)
                 except Exception as error:
-                    self._owner.unhandled(error)
+                    self._unhandled(error)
                 if self.dead:
                     return
         finally:
             _set_running_loop(None)
             self._running = False
-        self._owner.turned()
+        self._turned()
         if ready and not self._booked:
+            self._book(self.scheduler.now_us + TURN_US)
+
+    def _turn_of(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        """A turn of this alone: as `_turn`, without a handle."""
+        self._entered()
+        self._running = True
+        _set_running_loop(self)
+        try:
+            callback(*args)
+        except Exception as error:
+            self._unhandled(error)
+        finally:
+            _set_running_loop(None)
+            self._running = False
+        if self.dead:
+            return
+        self._turned()
+        if self._ready and not self._booked:
             self._book(self.scheduler.now_us + TURN_US)
 
     def _book(self, time_us: int) -> None:
@@ -158,9 +186,13 @@ class SimLoop(asyncio.AbstractEventLoop):
     def _on_timer(self, handle: SimHandle) -> None:
         if handle.cancelled or self.dead:
             return
-        self._ready.append(handle)
-        if not self._booked and not self._running:
-            self._turn()
+        if self._booked or self._running:
+            self._ready.append(handle)
+        elif self.paused_until_us > self.scheduler.now_us:
+            self._ready.append(handle)
+            self._book(self.paused_until_us)
+        else:
+            self._turn_of(handle.callback, handle.args)
 
     # Signatures are narrower than asyncio's: only what the node and the asyncio module itself pass.
     # --- asyncio ----------------------------------------------------------------------------------------------
@@ -214,7 +246,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         if not self.dead and not task.cancelled() and (error := task.exception()) is not None:
-            self._owner.unhandled(error)
+            self._unhandled(error)
 
     def get_debug(self) -> bool:
         return False
@@ -225,4 +257,4 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not self.dead and isinstance(error, BaseException):
-            self._owner.unhandled(error)
+            self._unhandled(error)

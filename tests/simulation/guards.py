@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import random
@@ -17,7 +18,9 @@ from typing import Any, NoReturn
 from unittest import mock
 
 import structlog
+from prometheus_client import Counter, Gauge
 from prometheus_client import metrics as prometheus_metrics
+from prometheus_client.metrics import MetricWrapperBase
 
 FORBIDDEN: list[tuple[Any, str]] = [
     (time, "time"), (time, "time_ns"), (time, "monotonic"), (time, "monotonic_ns"), (time, "perf_counter"),
@@ -35,8 +38,14 @@ def guarded() -> Iterator[None]:
     with ExitStack() as stack:
         for module, name in FORBIDDEN:
             stack.enter_context(mock.patch.object(module, name, _refusal(name)))
-        # A metric notes when a label of it was first used; nothing of the run reads that.
+        # A metric notes when a label of it was first used; nothing of the run reads that, nor what was counted.
         stack.enter_context(mock.patch.object(prometheus_metrics, "time", SimpleNamespace(time=lambda: 0.0)))
+        stack.enter_context(mock.patch.object(MetricWrapperBase, "labels", _labels))
+        stack.enter_context(mock.patch.object(Gauge, "set", _set))
+        stack.enter_context(mock.patch.object(Counter, "inc", _inc))
+        # asyncio keeps all tasks in a set whose order is that of their addresses: nobody may ask for it, so none is kept.
+        stack.enter_context(mock.patch.object(asyncio.tasks._all_tasks, "add", lambda task: None))  # type: ignore[attr-defined]
+        stack.enter_context(mock.patch.object(asyncio, "all_tasks", _refusal("all_tasks")))
         before = structlog.get_config()
         quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
         structlog.configure(processors=[_drop], wrapper_class=quiet, cache_logger_on_first_use=False)
@@ -51,6 +60,31 @@ complaints: deque[str] = deque(maxlen=10)
 def _drop(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> NoReturn:
     complaints.append(f"{event.get('event')} {sys.exc_info()[1]!r}")
     raise structlog.DropEvent
+
+
+_real_labels = MetricWrapperBase.labels
+_labelled: dict[tuple[MetricWrapperBase, tuple[object, ...]], MetricWrapperBase] = {}
+
+
+def _labels(self: MetricWrapperBase, *values: object) -> MetricWrapperBase:
+    """Nothing is counted: a metric refuses what the real one refuses, and that is all."""
+    found = _labelled.get((self, values))
+    if found is None:
+        found = _labelled[self, values] = _real_labels(self, *values)
+    return found
+
+
+def _set(self: Gauge, value: float) -> None:
+    if self._labelnames and not self._labelvalues:
+        self._raise_if_not_observable()
+    float(value)
+
+
+def _inc(self: Counter, amount: float = 1) -> None:
+    if self._labelnames and not self._labelvalues:
+        self._raise_if_not_observable()
+    if amount < 0:
+        raise ValueError("a counter only grows")
 
 
 def _refusal(name: str) -> Any:

@@ -41,17 +41,16 @@ class BrokenInvariant(AssertionError):
 class Seen:
     """What was last seen of a replica."""
 
-    __slots__ = ("applied", "boot", "commit", "counted", "epoch", "replica", "role", "serving", "tag", "voters")
+    __slots__ = ("applied", "commit", "counted", "epoch", "replica", "role", "serving", "state", "voters")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
-        self.tag: str | None = None  # of its log, and the voters of the configuration that it says
-        self.boot: tuple[int, ...] = ()
         self.commit = self.counted = 0
         self.epoch = 0
         self.applied = replica.applied
         self.role = Role.FOLLOWER
         self.serving = False
+        self.state: tuple[tuple[int, int], bytes] | None = None  # (partition, folded up to), state: found to be well
         self.voters: tuple[int, ...] = ()  # in force at the end of its last turn
 
 
@@ -98,7 +97,7 @@ class LogOracle(ABC):
         renewed.staged = {partition: mirror.copy() for partition, mirror in renewed.synced.items()}
         self.ledgers[node_id] = renewed
         self._seen.pop(node_id, None)
-        self._follow(node_id, log, renewed)
+        self._follow(process, log, renewed)
 
     def wiped(self, node_id: int) -> None:
         """The node's disk is another one: nothing of what it held is expected any more, but that it is newer."""
@@ -201,8 +200,9 @@ class LogOracle(ABC):
         if kept:
             self.fail("I7 needed entries lost", f"node {node_id}, partition {partition}, offsets {sorted(kept)}")
 
-    def _follow(self, node_id: int, log: NodeLog, ledger: NodeLedger) -> None:
-        """Hear of everything that is staged, taken and confirmed."""
+    def _follow(self, process: SimProcess, log: NodeLog, ledger: NodeLedger) -> None:
+        """Hear of everything that is staged, taken and confirmed, and mark replicas whose voters may be others now."""
+        node_id, mark = process.process_id, process.touched.replicas.add
         real_append, real_truncate, real_vote = log.append, log.truncate, log.save_vote
         real_take, real_written, real_create = log.take_group, log.group_written, log.create
 
@@ -213,6 +213,7 @@ class LogOracle(ABC):
             if header.attributes & ATTRIBUTE_CONFIGURATION:
                 before = ledger.staged[partition].configured_at
                 ledger.configured.append((partition, before, header.epoch))
+                mark(partition)
             ledger.change(Change("append", partition, batch, header=header))
 
         def truncate(partition: int, offset: int) -> None:
@@ -220,6 +221,7 @@ class LogOracle(ABC):
             ledger.remember_cut(partition)
             real_truncate(partition, offset)
             ledger.change(Change("truncate", partition, a=offset))
+            mark(partition)
 
         def save_vote(partition: int, epoch: int, voted_for: int) -> None:
             real_vote(partition, epoch, voted_for)
@@ -228,6 +230,7 @@ class LogOracle(ABC):
         def create(partition: int, kind: int, tag: str) -> Any:
             created = real_create(partition, kind, tag)
             ledger.change(Change("create", partition))
+            mark(partition)
             return created
 
         def take_group() -> WriteGroup | None:
@@ -247,10 +250,11 @@ class LogOracle(ABC):
         }  # fmt: skip
         for name, call in followed.items():
             setattr(log, name, call)
-        self._follow_rare(node_id, log, ledger)
+        self._follow_rare(process, log, ledger)
 
-    def _follow_rare(self, node_id: int, log: NodeLog, ledger: NodeLedger) -> None:
+    def _follow_rare(self, process: SimProcess, log: NodeLog, ledger: NodeLedger) -> None:
         """And of what replaces or ends a whole log."""
+        node_id, mark = process.process_id, process.touched.replicas.add
         real_done, real_plan, real_installed = log.flush_done, log.plan_install, log.install_done
         real_drop, real_suspect, real_close, real_reset = log.drop, log.set_suspect, log.close, log.plan_reset
 
@@ -262,6 +266,7 @@ class LogOracle(ABC):
             if partition in ledger.synced:
                 ledger.lost[partition] = ledger.synced[partition]  # what it acknowledged may be under way
             ledger.change(Change("drop", partition))
+            mark(partition)
 
         def set_suspect(partition: int, suspect: bool) -> None:
             real_suspect(partition, suspect)
@@ -296,6 +301,7 @@ class LogOracle(ABC):
             real_installed(plan)
             partition = plan.log.partition
             ledger.installed(partition)
+            mark(partition)
             if partition in ledger.staged:
                 self.check_readable(node_id, log, partition, ledger.staged[partition])
 

@@ -42,15 +42,19 @@ class MemoryOracle:
         """I14: no budget is outgrown by more than what a turn brings; nor are uncommitted bytes of a partition."""
         budget = _budget(process)
         if budget is not None:
-            self.most_bytes = max(self.most_bytes, budget.total)
-            if budget.total > budget.bytes_max + self._slack_bytes:
-                self._fail(f"node {process.process_id} holds {budget.total} bytes of {budget.bytes_max}")
+            total = budget.total
+            self.most_bytes = max(self.most_bytes, total)
+            if total > budget.bytes_max + self._slack_bytes:
+                self._fail(f"node {process.process_id} holds {total} bytes of {budget.bytes_max}")
         bound = self._world.faults.tight_uncommitted_bytes or getattr(limits, "UNCOMMITTED_BYTES_MAX", 0)
         ledger = self._world.oracle.ledgers[process.process_id]
         for partition, replica in getattr(process.node, "replicas", {}).items():
-            if bound and partition != CLUSTER_PARTITION and replica.raft.role is Role.LEADER:
+            raft = replica.raft
+            if bound and raft.role is Role.LEADER and partition != CLUSTER_PARTITION:
                 mirror = ledger.staged[partition]
-                count = min(len(mirror.ends) - bisect_right(mirror.ends, replica.raft.commit), 200)
+                if mirror.end <= raft.commit:
+                    continue  # all is committed
+                count = min(len(mirror.ends) - bisect_right(mirror.ends, raft.commit), 200)
                 size = sum(map(len, mirror.batches[-count:])) if count else 0
                 if size > bound + self._slack_bytes:
                     self._fail(f"node {process.process_id}, partition {partition}: {size} bytes are not committed")

@@ -9,10 +9,10 @@ connections; whoever dials a process that is down is refused.
 from __future__ import annotations
 
 import random
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+from zlib import crc32
 
 from storage_nodes.node.transport.peer_link import PeerLink
 from tests.simulation.clockwork import Scheduler
@@ -129,35 +129,36 @@ class Network:
         here.own.post(connected)
 
     def carry(self, sender: SimTransport, to: End, data: bytes) -> None:
-        self._scheduler.note(zlib.crc32(data))
-        chance, faults = self._random, self.faults
-        between_nodes = type(sender.protocol) is PeerLink or type(sender.peer.protocol) is PeerLink
-        if faults.cut and self._is_cut(sender.own.process_id, to.process_id):
+        scheduler, chance, faults, receiver = self._scheduler, self._random, self.faults, sender.peer
+        scheduler.note(crc32(data))
+        size = len(data)
+        between_nodes = type(sender.protocol) is PeerLink or type(receiver.protocol) is PeerLink
+        if faults.cut and (sender.own.process_id, to.process_id) in faults.cut:
             if faults.stall:
                 self._stalled.append((sender, data))
             else:
-                sender.was_lost(len(data))
+                sender.was_lost(size)
             return
         if chance.random() < (faults.loss if between_nodes else faults.client_loss):
-            sender.was_lost(len(data))
+            sender.was_lost(size)
             return
         delay_us = between(chance, *faults.delay_us)
-        now_us = self._scheduler.now_us
+        now_us = scheduler.now_us
         if faults.late and chance.random() < faults.late:
             delay_us += chance.randrange(faults.late_us)
             sender.hindered_us = now_us + delay_us
         if faults.bytes_per_s:
-            delay_us += self._busy_us(sender.own.process_id, to.process_id, len(data))
+            delay_us += self._busy_us(sender.own.process_id, to.process_id, size)
         in_order = not between_nodes or not (faults.reorder or faults.duplicate)
-        if in_order and (len(data) > faults.piece_bytes or (faults.split and chance.random() < faults.split)):
+        if in_order and (size > faults.piece_bytes or (faults.split and chance.random() < faults.split)):
             self._carry_pieces(sender, data, delay_us)
         elif between_nodes and faults.reorder and chance.random() < faults.reorder:
-            self._scheduler.at(now_us + delay_us, sender.peer.arrive, data, len(data))
+            scheduler.at(now_us + delay_us, receiver.arrive, data, size)
         else:
-            sender.last_us = max(sender.last_us + 1, now_us + delay_us)
-            self._scheduler.at(sender.last_us, sender.peer.arrive, data, len(data))
+            sender.last_us = last_us = max(sender.last_us + 1, now_us + delay_us)
+            scheduler.at(last_us, receiver.arrive, data, size)
         if between_nodes and faults.duplicate and chance.random() < faults.duplicate:
-            self._scheduler.at(now_us + delay_us + chance.randrange(faults.late_us), sender.peer.arrive, data, 0)
+            scheduler.at(now_us + delay_us + chance.randrange(faults.late_us), receiver.arrive, data, 0)
 
     def _busy_us(self, sender: int, receiver: int, count: int) -> int:
         """How long the link needs for so many bytes, and for what is before them."""

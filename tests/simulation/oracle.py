@@ -50,7 +50,6 @@ class Oracle(LogOracle):
         self.books: dict[int, QueueBook | StreamBook] = {}
         self._leader_of: dict[tuple[int, int], int] = {}
         self._fold_states: dict[tuple[int, int], bytes] = {}
-        self._listening: dict[tuple[int, type[Replica]], type[Replica]] = {}
         self._checked_at = 0
         self._matching = LogMatching()
         self.in_the_dark: set[tuple[int, int]] = set()  # (partition, epoch) of leaders that could not know the time
@@ -63,14 +62,28 @@ class Oracle(LogOracle):
         node = process.node
         if node is None:
             return
+        if process.touched.replicas or self._world.check_all:
+            self._look_at_replicas(process, getattr(node, "replicas", {}))
+        if self._world.scheduler.steps >= self._checked_at + CHECK_EVERY_STEPS:
+            self._checked_at = self._world.scheduler.steps
+            self.check_everything()
+
+    def _look_at_replicas(self, process: SimProcess, replicas: dict[int, Replica]) -> None:
+        """At those in which something was written since, in the order in which the node has them."""
+        touched = process.touched.replicas
         node_id = process.process_id
-        ledger = self.ledgers.get(node_id)
         seen_here = self._seen.setdefault(node_id, {})
-        for partition, replica in list(getattr(node, "replicas", {}).items()):
+        if self._world.check_all:
+            self.check_marks(process, replicas)
+            looked_at = list(replicas.items())
+        else:
+            looked_at = [(partition, replicas[partition]) for partition in replicas if partition in touched]
+        touched.clear()
+        for partition, replica in looked_at:
             seen = seen_here.get(partition)
             if seen is None or seen.replica is not replica:
                 seen = seen_here[partition] = Seen(replica)
-                self._listen(process, replica)
+                process.touched.follow(replica)
             raft = replica.raft
             if replica.closed and not process.is_stopping:
                 self.fail("REPLICA STOPPED", f"node {node_id}, partition {partition}: {list(complaints)[-1:]}")
@@ -82,36 +95,30 @@ class Oracle(LogOracle):
                 seen.serving = replica.serving
                 if replica.serving:
                     self.check_served_is_complete(node_id, partition, replica)
-            mirror = ledger.staged.get(partition) if ledger is not None else None
-            voters = mirror.voters if mirror is not None else None
-            if voters is None:
-                tag = replica.log.tag
-                if tag is not seen.tag:
-                    seen.tag, seen.boot = tag, _boot_voters(tag, node_id)
-                voters = seen.boot
-            seen.voters = voters  # as `voters_of`
+            seen.voters = self.voters_of(node_id, partition, replica)
+        ledger = self.ledgers.get(node_id)
         if ledger is not None:
             if ledger.dropped:
                 self.check_drops(node_id)
             if ledger.configured:
                 self.check_configured(node_id)
-        if self._world.scheduler.steps >= self._checked_at + CHECK_EVERY_STEPS:
-            self._checked_at = self._world.scheduler.steps
-            self.check_everything()
 
-    def _listen(self, process: SimProcess, replica: Replica) -> None:
-        """Replicas have no place for a method of their own: this one's class becomes one that listens."""
-        kind = type(replica)
-        listening = self._listening.get((process.process_id, kind))
-        if listening is None:
-
-            def receive(self_: Replica, sender: int, message: RaftMessage) -> None:
-                self.check_incarnation(process, *process.hears)
-                kind.receive(self_, sender, message)
-
-            listening = type(kind.__name__, (kind,), {"__slots__": (), "receive": receive})
-            self._listening[process.process_id, kind] = listening
-        replica.__class__ = listening
+    def check_marks(self, process: SimProcess, replicas: dict[int, Replica]) -> None:
+        """NO MARK: nothing of what `_look_at_replicas` looks at changed where nothing was marked."""
+        node_id, ledger = process.process_id, self.ledgers.get(process.process_id)
+        for partition, replica in replicas.items():
+            seen = self._seen[node_id].get(partition)
+            raft = replica.raft
+            if partition not in process.touched.replicas and (
+                seen is None
+                or seen.replica is not replica
+                or (replica.closed and not process.is_stopping)
+                or (seen.commit, seen.epoch, seen.role) != (raft.commit, raft.epoch, raft.role)
+                or (seen.serving, seen.voters) != (replica.serving, self.voters_of(node_id, partition, replica))
+            ):
+                self.fail("NO MARK", f"node {node_id}, partition {partition} changed")
+        if ledger is not None and (ledger.dropped or ledger.configured) and not process.touched.replicas:
+            self.fail("NO MARK", f"node {node_id} dropped a replica or changed a group")
 
     def check_incarnation(self, process: SimProcess, sender: int, incarnation: int) -> None:
         """R4: what an older incarnation of a node sent has no effect once a newer one has greeted."""
@@ -235,6 +242,7 @@ class Oracle(LogOracle):
                 self.fail("PARKED groups are held", f"partition {partition}: {book.leased_though_parked}")
             if isinstance(book, QueueBook):
                 self.check_dead_letters(partition, book)
+                self._world.referee.folded(partition, book)
             elif isinstance(book, StreamBook):
                 self._world.group_referee.folded(partition, book)
             if partition == CLUSTER_PARTITION:
@@ -259,6 +267,8 @@ class Oracle(LogOracle):
         if found != book.live:
             self.fail("SAME FOLD", f"by the machine there are {found}, by the log {book.live}")
         self._fold_states[CLUSTER_PARTITION, truth.end] = book.machine.checkpoint()
+        for process in self._world.processes.values():
+            process.touched.states.add(CLUSTER_PARTITION)  # there is something else to compare with
         self.check_ended_moves()
 
     def check_change(self, partition: int, boot: tuple[int, ...], batch: bytes) -> None:
@@ -364,20 +374,36 @@ class Oracle(LogOracle):
 
     # --- now and then -------------------------------------------------------------------------------------------------
 
-    def check_everything(self) -> None:
+    def check_everything(self, at_end: bool = False) -> None:
         for process in self._world.processes.values():
             node = process.node
             if node is None or not process.is_up:
                 continue
             self.check_bounds(process)
-            for replica in getattr(node, "replicas", {}).values():
-                if isinstance(replica, QueueReplica):
-                    self.check_conservation(process.process_id, replica)
-                elif isinstance(replica, StreamReplica):
-                    self._world.group_referee.check_fold(process.process_id, replica)
-                self.check_same_fold(process.process_id, replica)
+            replicas = getattr(node, "replicas", {})
+            if at_end:
+                self.check_marks(process, replicas)
+            self.check_states(process, replicas, at_end or self._world.check_all)
         for partition in list(self.committed):
             self.check_log_matching(partition)
+
+    def check_states(self, process: SimProcess, replicas: dict[int, Replica], check_all: bool) -> None:
+        """What was well stays so while neither the state changes nor how far it is folded: what is committed grows."""
+        node_id, touched = process.process_id, process.touched.states
+        for partition, replica in replicas.items():
+            is_touched = partition in touched
+            if isinstance(replica, StreamReplica):
+                self._world.group_referee.check_fold(node_id, replica)
+            if is_touched or check_all:
+                if isinstance(replica, QueueReplica):
+                    self.check_conservation(node_id, replica)
+                state = self.check_same_fold(node_id, replica)
+                seen = self._seen[node_id].get(partition)
+                if seen is not None and seen.replica is replica:
+                    if seen.state != state and not is_touched:
+                        self.fail("NO MARK", f"node {node_id}, partition {partition}: the state changed")
+                    seen.state = state
+        touched.clear()
 
     def check_log_matching(self, partition: int) -> None:
         """I4: logs that share an entry (epoch, offset) share everything before it."""
@@ -420,27 +446,28 @@ class Oracle(LogOracle):
         if sorted(set(hours)) != hours:
             self.fail("METERING", f"node {node_id}: windows of {hours}")
 
-    def check_same_fold(self, node_id: int, replica: Any) -> None:
-        """Replicas that folded the same entries have the same state."""
+    def check_same_fold(self, node_id: int, replica: Any) -> tuple[tuple[int, int], bytes]:
+        """Replicas that folded the same entries have the same state. Returns what was folded, and the state."""
         key = (replica.partition, replica.machine.log_end if replica.partition else replica.applied)
         state = replica.machine.checkpoint()
         other = self._fold_states.setdefault(key, state)
         if other != state:
             self.fail("SAME FOLD", f"node {node_id}, partition {replica.partition}, folded up to {key[1]}")
+        return key, state
 
     def check_bounds(self, process: SimProcess) -> None:
         """I14: nothing grows without a bound."""
         node = process.node
         assert node is not None
-        log = process.log
-        sizes = {
-            "WAL files": (len(log._wal.files), WAL_FILES_MAX),
-            "groups under way": (len(log._wal.writing), 1),
-            "timers": (len(node.timers._heap), 500),
-            "held messages": (len(node.committer._held) + len(node.committer._held_writing), 5_000),
-            "proposers": (len(node.committer._proposers), len(node.replicas)),
-        }
-        for name, (size, most) in sizes.items():
+        wal, committer = process.log._wal, node.committer
+        sizes = (
+            (len(wal.files), WAL_FILES_MAX, "WAL files"),
+            (len(wal.writing), 1, "groups under way"),
+            (len(node.timers._heap), 500, "timers"),
+            (len(committer._held) + len(committer._held_writing), 5_000, "held messages"),
+            (len(committer._proposers), len(node.replicas), "proposers"),
+        )
+        for size, most, name in sizes:
             if size > most:
                 self.fail("I14 bounded", f"node {process.process_id}: {name} {size} > {most}")
         self._world.memory.check_node(process)

@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 from storage_nodes.machines.queue.delivery.groups import GroupWindow, MessageGroup
+from storage_nodes.machines.queue.leader.letters import Letters
 from storage_nodes.machines.queue.state.queue_state import QueueState
 
 
@@ -40,4 +41,17 @@ def passes_messages_in_flight() -> Iterator[None]:
         return found if any(found) else (0, min(len(group.fresh) - group.head, room))
 
     with mock.patch.object(GroupWindow, "run", run):
+        yield
+
+
+@contextmanager
+def forgets_letters_under_way() -> Iterator[None]:
+    """B46: a leader says that its moves are done when the next one begins, whatever lies there."""
+    real = Letters.next_move
+
+    def next_move(self: Letters, state: Any, leases: Any, time_ms: int) -> Any:
+        move = real(self, state, leases, time_ms)
+        return None if move is None else move._replace(term=0, move=state.log_end, kept=state.log_end)
+
+    with mock.patch.object(Letters, "next_move", next_move):
         yield

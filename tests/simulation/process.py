@@ -36,6 +36,7 @@ from tests.simulation.network import Network, between
 from tests.simulation.oracle import BrokenInvariant
 from tests.simulation.process_loop import ProcessLoop
 from tests.simulation.sim_disk import DiskFull, PowerLost, SimDisk, SyncFailed
+from tests.simulation.touched import Touched
 from tests.simulation.transport import SimTransport
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ class SimProcess:
         self.confirmed_groups: list[tuple[int, int, int]] = []  # (WAL file, position, length) of the last ones
         self.loop: NodeLoop
         self.node: StorageNode | None = None
+        self.touched = Touched(lambda: world.oracle.check_incarnation(self, *self.hears))
         self.log: NodeLog
         self._bounds = bounds
         self._jobs: dict[int, Callable[[], object]] = {}
@@ -251,6 +253,7 @@ class SimProcess:
 
     async def _boot(self) -> None:
         node = StorageNode(self._config())
+        self.touched.follow_all(node.replicas)
         self.node = node
         oracle, real_send = self.world.oracle, node.links.send
 

@@ -90,9 +90,11 @@ class World:
         seed: int,
         trace: Callable[[str], None] | None = None,
         adjust: Callable[[Faults], None] | None = None,
+        check_all: bool = False,
     ) -> None:
-        """`adjust` changes the faults that the seed drew."""
+        """`adjust` changes the faults that the seed drew. `check_all`: look at what did not change, too."""
         self.seed = str(seed)
+        self.check_all = check_all
         chance = random.Random(f"{seed}-world")
         self.faults = draw_faults(random.Random(f"{seed}-swarm"))
         draw_times(self.faults, random.Random(f"{seed}-times"))
@@ -138,12 +140,11 @@ class World:
             stack.enter_context(guarded())
             stack.callback(self._end)
             self._start()
-            while self.scheduler.steps < steps:
-                self.scheduler.step()
+            self.scheduler.run(steps)
             self._heal()
             self._demand_liveness()
             self.oracle.check_kept()
-        self.oracle.check_everything()
+        self.oracle.check_everything(at_end=True)
         self.referee.check_outcomes()
         self.referee.check_promises()
         self.referee.check_calls()
@@ -274,8 +275,7 @@ class World:
         last_step = self.scheduler.steps + LIVENESS_STEPS_MAX
         look_us = healed_us
         while True:
-            while self.scheduler.now_us < look_us:
-                self.scheduler.step()
+            self.scheduler.run(until_us=look_us)
             if self.scheduler.steps > last_step:
                 self.oracle.fail("L4 settles", f"{LIVENESS_STEPS_MAX} steps were not enough")
             look_us += LOOK_EVERY_US

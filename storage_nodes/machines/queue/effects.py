@@ -95,10 +95,16 @@ class DeadLetterInfo(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """Send copies of these to `partition` and call `moved` or `move_failed`. One such move is under way at a time."""
+    """Send copies of these to `partition` and call `moved` or `move_failed`. One such move is under way at a time.
+
+    term, move, kept: what `DeadSource` says of it.
+    """
 
     partition: int
     letters: list[DeadLetterInfo]
+    term: int
+    move: int
+    kept: int
 
 
 class CommandAnswer(NamedTuple):

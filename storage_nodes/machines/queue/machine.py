@@ -73,11 +73,12 @@ _NOT_LEADING = -1
 
 
 class QueueMachine:
-    __slots__ = ("_export", "_leader", "_term", "ahead_ms", "state")
+    __slots__ = ("_export", "_leader", "_led_ms", "_term", "ahead_ms", "state")
 
     def __init__(self, config: QueueConfig | None = None) -> None:
         self.state = _new_state(config or QueueConfig())
         self._term = _NOT_LEADING
+        self._led_ms = 0
         self._leader: Leader | None = None  # made when needed: an idle queue stays small
         self.ahead_ms = 0
         self._export: UsageExport | None = None  # made when needed
@@ -154,6 +155,7 @@ class QueueMachine:
         assert self._term == _NOT_LEADING, "leads already"
         # No two leaderships have the same: each begins with an entry of its own below this position.
         self._term = self.state.log_end
+        self._led_ms = self.state.last_ms  # what earlier leaders leased, they leased before
         if self.state.live or self.state.fresh_count or self.state.scheduled:
             return self._leader_state().start(now_ms)
         return []
@@ -209,6 +211,17 @@ class QueueMachine:
         if self._term < 0:
             return [_not_leader(token)]
         return self._leader_state().change_visibility(token, changes, now_ms)
+
+    def of_earlier_leaders(self, changes: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        """The same changes, but with no delivery where the lease may be one of this leadership: of a standard queue
+        only the time of a first receive tells, and no later delivery."""
+        if self.is_fifo:
+            return list(changes)
+        live, led_ms = self.state.live, self._led_ms
+        return [
+            (offset, delivery if delivery == 1 and offset in live and live[offset][2] < led_ms else 0, visibility_ms)
+            for offset, delivery, visibility_ms in changes
+        ]
 
     def release(self, picks: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
         """Hand back (offset, delivery) that were delivered to nobody: an answer that did not fit, a lost connection."""

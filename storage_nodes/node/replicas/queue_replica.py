@@ -157,6 +157,8 @@ class QueueReplica(PartitionReplica):
         for _, _, visibility_ms in request.changes:
             check_visibility(visibility_ms)
         changes = request.changes if request.mode == VisibilityMode.SET else give_backs(request)
+        if 0 < request.epoch < self.raft.epoch:
+            changes = self.machine.of_earlier_leaders(changes)
         self._do(self.machine.change_visibility(token, changes, self.now_ms()))
         self.propose_soon()
 

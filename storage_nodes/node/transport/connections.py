@@ -159,7 +159,7 @@ class NodeConnection(asyncio.Protocol):
             return False
         held_bytes = out.bytes
         return held_bytes >= 2 * CONNECTION_ANSWERS_BYTES_MAX or (
-            out.is_paused and not self._room.budget.may_hold(Kind.ANSWERS, held_bytes)
+            out.is_paused and not self._room.budget.may_hold(Kind.ANSWERS, held_bytes + out.passed_bytes)
         )
 
     def answer(self, token: Token, payload: bytes, undelivered: Callable[[], None] | None = None) -> None:

@@ -103,14 +103,20 @@ class VisibilityMode(enum.IntEnum):
     SET = 0  # visible when it says, 0 = at once
     NACK = 1  # the receive failed: as if its lease had run out now; visibility_ms is 0, the retry policy says when
     UNCOUNTED = 2  # as SET, and the receive does not count
+    HELD = 3  # as SET, but only while the lease holds: of an attempt that may repeat one, of who gives back unasked
 
 
 class ChangeVisibilityRequest(Message, frozen=True):
-    """Changes are (offset, delivery, visibility_ms from now; 0 makes the message available at once)."""
+    """Changes are (offset, delivery, visibility_ms from now; 0 makes the message available at once).
+
+    `epoch` of the leadership that gave the leases, 0 = not named. A standard queue's lease may be lost with its leader
+    and be given by the next one under the same numbers: that one is not meant.
+    """
 
     partition: int
     changes: list[tuple[int, int, int]]
     mode: int = 0
+    epoch: int = 0
 
 
 class PurgeRequest(Message, frozen=True):
@@ -330,7 +336,8 @@ class DeadSource(Message, frozen=True):
     """Content of HEADER_DEAD_SOURCE: where a dead letter stood, and its life there (ms since the epoch).
 
     It died when its last lease ended, at died_ms, for a `DeathReason`, in a queue that allowed receives_max receives.
-    `note` is of who moved it there by hand.
+    `note` is of who moved it there by hand. `offset` is where it was sent to, `place` where it lay at last; the others
+    say what the queue it goes to may forget (machines/queue/state/taken_letters.py), and are 0 where a hand moved it.
     """
 
     partition: int
@@ -342,3 +349,7 @@ class DeadSource(Message, frozen=True):
     died_ms: int = 0
     receives_max: int = 0
     note: str = ""
+    place: int = -1
+    term: int = 0
+    move: int = 0
+    kept: int = 0

@@ -33,7 +33,7 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.AcquireReply(3, [m.AcquiredMessage(5, 1, 6, 7, b"b")]), "9203919505010607c40162"),
     (m.DeleteRequest(7, [(5, 1), (2**33, 300)]), "92079292050192cf0000000200000000cd012c"),
     (m.CodesReply([0, 10, 19]), "9193000a13"),
-    (m.ChangeVisibilityRequest(7, [(5, 1, 0), (6, 2, 43_200_000)], 2), "93079293050100930602ce02932e0002"),
+    (m.ChangeVisibilityRequest(7, [(5, 1, 0), (6, 2, 43_200_000)], 2, 9), "94079293050100930602ce02932e000209"),
     (m.PurgeRequest(7, b"attempt"), "9207c407617474656d7074"),
     (m.PurgeReply(12_345), "91cd3039"),
     (m.QueueConfig(), "9fce14997000ce0001d4c0c2ce000493e00000c200000000c2c290a0"),
@@ -51,8 +51,10 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.ParkedGroupsReply([m.ParkedGroup(b"g", 1_000, 5, 3)], 4), "929194c40167cd03e8050304"),
     (m.UnparkRequest(7, [b"g", b"h"]), "920792c40167c40168"),
     (
-        m.DeadSource(3, 2**33, 1_700_000_000_000, 1_700_000_000_100, 5, 1, 1_700_000_030_000, 5, "bad"),
-        "9903cf0000000200000000cf0000018bcfe56800cf0000018bcfe568640501cf0000018bcfe5dd3005a3626164",
+        m.DeadSource(
+            3, 2**33, 1_700_000_000_000, 1_700_000_000_100, 5, 1, 1_700_000_030_000, 5, "bad", 300, 20, 400, 30
+        ),
+        "9d03cf0000000200000000cf0000018bcfe56800cf0000018bcfe568640501cf0000018bcfe5dd3005a3626164cd012c14cd01901e",
     ),
     (m.QueueRemoveRequest(7, [5, 300], True), "93079205cd012cc3"),
     (m.QueueBrowseRequest(7, 100, 10, 5), "9407640a05"),
@@ -259,7 +261,7 @@ def test_numbers_of_kinds_and_acks_are_frozen() -> None:
     assert {kind.name: int(kind) for kind in PartitionKind} == {"CLUSTER": 0, "QUEUE": 1, "STREAM": 2}
     assert {acks.name: int(acks) for acks in Acks} == {"NONE": 0, "LEADER": 1, "QUORUM": 2, "ALL": 3}
     assert {kind.name: int(kind) for kind in m.RetryKind} == {"FIXED": 1, "LINEAR": 2, "EXPONENTIAL": 3}
-    assert {mode.name: int(mode) for mode in m.VisibilityMode} == {"SET": 0, "NACK": 1, "UNCOUNTED": 2}
+    assert {mode.name: int(mode) for mode in m.VisibilityMode} == {"SET": 0, "NACK": 1, "UNCOUNTED": 2, "HELD": 3}
     assert {reason.name: int(reason) for reason in m.DeathReason} == {"MAX_RECEIVES": 1, "MOVED": 2}
 
 

@@ -58,7 +58,7 @@ class Settling:
         self._fetching = -1  # the offset that the outstanding Fetch named, -1 = none
         self._fetch_again_ms = 0  # the last Fetch found nothing to go by: not before this time; 0 = at once
         self._retention_check_ms = 0  # 0 = nothing to look after
-        self._letters = Letters()
+        self._letters = Letters(term)
         self.releases = Releases(state.scheduled)
         self._pauses_staged = 0  # configurations on their way that pause the queue
         self._removals = Removals()
