@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
@@ -28,6 +29,7 @@ def main() -> int:
     except SettingsError as error:
         print(f"python -m api: {error}", file=sys.stderr)
         return 2
+    gc.disable()  # what is imported stays
     from api.asgi import application  # reads the settings: only now it is known that they are whole
 
     importlib.import_module("api.urls")  # now, and not with the first request
@@ -35,6 +37,8 @@ def main() -> int:
 
     if env.metrics_listen:
         serve_operators_port_in_thread(*split_listen(env.metrics_listen), always_healthy)
+    gc.freeze()
+    gc.enable()
     config = uvicorn.Config(
         application,
         host=host,

@@ -1,6 +1,7 @@
 """The control plane as an ASGI application: Django, and beside it
 
-    GET /internal/alive    for the front ends (frontend/control_watch.py): 200, or 503 while PostgreSQL does not answer
+    GET /internal/alive    for the front ends (frontend/control_watch.py): 200, or 503 while PostgreSQL does not answer;
+                           200 says where it takes no more connections
 
 The latter is answered on the event loop: Django's threads may all hang in a database that has fallen silent.
 """
@@ -12,10 +13,10 @@ from typing import Any
 
 from django.core.asgi import get_asgi_application
 
-from api.database_probe import DatabaseProbe
+from api.database_probe import DatabaseProbe, DatabaseState
 from api.queues.readiness import connection_parameters
 from frontend.http import Receive, Scope, Send, answer
-from frontend.readiness import ALIVE_PATH
+from frontend.readiness import ALIVE_FULL, ALIVE_PATH
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "api.settings.project")
 _django = get_asgi_application()
@@ -33,7 +34,8 @@ async def application(scope: Scope, receive: Receive, send: Send) -> Any:
 async def _serve_alive(send: Send) -> None:
     if not _probe:
         _probe.append(DatabaseProbe(connection_parameters()))
-    if await _probe[0].answers():
-        await answer(send, 200, _TEXT, b"ok\n")
+    state = await _probe[0].look()
+    if state is not DatabaseState.AWAY:
+        await answer(send, 200, _TEXT, b"ok\n" if state is DatabaseState.ANSWERS else ALIVE_FULL)
     else:
         await answer(send, 503, _TEXT, b"the database does not answer\n")

@@ -1,16 +1,21 @@
 """The time that stands in rows: the clock of the database, one for all processes.
 
 Claims, retries and ticks of schedules compare times that different processes wrote. A process whose own clock is wrong
-would take work that is not due, or put it off for days; so none of them asks its own.
+would take work that is not due, or put it off for days; so none of them asks its own. Rows that carry
+`next_attempt_at` are due by it, too (`due_rows`).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import connection
+from django.db.models import Min, QuerySet
+
+from api import limits
 
 
 def now() -> datetime:
@@ -26,3 +31,11 @@ def ticking_ms() -> Callable[[], int]:
     began_ms = round(now().timestamp() * 1000)
     began_s = time.monotonic()
     return lambda: began_ms + int((time.monotonic() - began_s) * 1000)
+
+
+def due_rows(pending: QuerySet[Any], age_ms: int) -> tuple[list[int], datetime | None]:
+    """(rows that have been due for longer than age_ms, oldest first; when the next of the others is due)."""
+    due = now() - timedelta(milliseconds=age_ms)
+    found = pending.filter(next_attempt_at__lte=due).order_by("next_attempt_at").values_list("pk", flat=True)
+    coming = pending.filter(next_attempt_at__gt=due).aggregate(at=Min("next_attempt_at"))
+    return list(found[: limits.RESYNC_HINTS_MAX]), coming["at"]

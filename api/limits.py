@@ -162,6 +162,8 @@ CRON_RETRY_MS = 5_000
 DATABASE_POOL_MIN = 1
 DATABASE_POOL_MAX = 12
 DATABASE_CONNECT_TIMEOUT_S = 5
+# Of a command of operators: somebody waits at a terminal, and hears within some 5 s that the database is away.
+COMMAND_CONNECT_TIMEOUT_S = 3
 # A call waits this long for a connection while the others are busy. While the database is away nobody waits so long:
 # the front end hears of it from the probe below.
 DATABASE_POOL_WAIT_MS_MAX = 5_000
@@ -179,6 +181,9 @@ HINT_PAUSE_MS_MIN = 500
 HINT_PAUSE_MS_MAX = 5_000
 METADATA_CONNECTIONS_MAX = 4
 METADATA_CONNECT_MS_MAX = 2_000
+# Where PostgreSQL takes no more connections, a read looks so often, about so long apart, for one of the service's own.
+METADATA_FULL_ATTEMPTS_MAX = 10
+METADATA_FULL_RETRY_MS = 50
 # Waiting for one of them, and the read itself.
 METADATA_READ_MS_MAX = 1_000
 # Rows of a full copy that are fetched at a time, and how long PostgreSQL may take for them.

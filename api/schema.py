@@ -1,4 +1,5 @@
-"""The OpenAPI description of the REST interface: generated from the views, committed as docs/openapi.json.
+"""The OpenAPI description of the REST interface: generated from the views, committed as docs/openapi.json. The data
+routes, which front ends answer, come from data_paths.json (tests/support/data_routes.py).
 
 Write it again with: python manage.py spectacular --format openapi-json --file docs/openapi.json
 """
@@ -6,6 +7,7 @@ Write it again with: python manage.py spectacular --format openapi-json --file d
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -34,6 +36,15 @@ _PROBLEM_SCHEMA: dict[str, Any] = {
         },
     },
 }
+
+
+def add_data_paths(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
+    """Postprocessing hook: the calls that front ends answer themselves."""
+    described = msgspec.json.decode((Path(__file__).with_name("data_paths.json")).read_bytes())
+    for part, added in ((result["paths"], "paths"), (result["components"].setdefault("schemas", {}), "schemas")):
+        assert not part.keys() & described[added].keys(), "the management interface has one of that name"
+        part.update(described[added])
+    return result
 
 
 def add_problems(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from deploy import allocator
-from deploy.installation import choose_port
+from deploy.state import choose_port
 from storage_nodes.client import StorageClient
 from storage_nodes.model import NodeAddress, format_node_list
 from storage_nodes.protocol.errors import StorageError

@@ -8,7 +8,7 @@ import tempfile
 import time
 from typing import cast
 
-from storage_nodes.client.connection import Connection
+from storage_nodes.client.connection import ClientConnection
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.frames import FLAG_ANSWER, FrameDecoder, encode_frame
 
@@ -51,7 +51,7 @@ async def echo_rate(in_flight: int = 256) -> float:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(_Echo, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    _, connection = await loop.create_connection(lambda: Connection(loop), "127.0.0.1", port)
+    _, connection = await loop.create_connection(lambda: ClientConnection(loop), "127.0.0.1", port)
     payload = os.urandom(BODY_BYTES)
     count = 0
     started = time.perf_counter()

@@ -193,7 +193,7 @@ def changed(form: dict[str, str], stored: dict[str, str], name: str) -> dict[str
 
 
 def not_default(attributes: dict[str, str], name: str) -> dict[str, str]:
-    """What differs from the defaults, for the texts that make the same queue."""
+    """What differs from the defaults, for the texts that create the same queue."""
     defaults = defaults_of(name)
     return {key: value for key, value in attributes.items() if defaults.get(key) != value or key == "FifoQueue"}
 

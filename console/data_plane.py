@@ -27,7 +27,7 @@ CONNECT_S_MAX = 1.0
 # A search looks for about two seconds; storage that is about to elect a leader takes longer.
 ANSWER_S_MAX = 15.0
 COUNTED_AT_ONCE_MAX = 50
-_TRY_AGAIN = "The message service does not answer at the moment. Queues and settings can be looked at."
+_TRY_AGAIN = "The message service does not answer at the moment. Queues and settings can still be viewed."
 
 
 class DataPlaneError(Exception):

@@ -40,9 +40,9 @@ class ErrorNotice(NamedTuple):
 
 # By code, in the form of REST.
 _STEPS = {
-    "queue-does-not-exist": "It may have been deleted. Look at the list of queues.",
+    "queue-does-not-exist": "It may have been deleted. Check the list of queues.",
     "resource-not-found": "It may have ended or been deleted. Load the page again.",
-    "message-does-not-exist": "It was received and deleted, or moved, after you loaded the page. Look again.",
+    "message-does-not-exist": "It was received and deleted, or moved, after you loaded the page. Load the page again.",
     "queue-name-exists": "Choose another name, or open the queue that has it.",
     "queue-deleted-recently": "Wait a minute and send the form again, or choose another name.",
     "precondition-failed": "Another person or program changed the queue. Load the page again, then repeat your change.",

@@ -22,6 +22,7 @@ from api.people.roles import Act, MemberRole, gives, roles_that_may
 from api.people.selectors import membership_of
 from console import notices
 from console.error_notices import REFUSED, ErrorNotice, notice_of
+from console.page_time import one_page
 from console.sessions import session_of
 from console.visits import AccountVisit, Visit, note_visit
 from frontend.authz.actions import MANAGEMENT_OPERATIONS
@@ -38,7 +39,7 @@ _ACTS_IN_WORDS = {
     Act.MUTE_ALARMS: "mute alarms",
     Act.DELETE_ALARMS: "delete alarms",
     Act.READ_KEYS: "see keys",
-    Act.MANAGE_KEYS: "make or revoke keys",
+    Act.MANAGE_KEYS: "create or revoke keys",
     Act.READ_MEMBERS: "see members",
     Act.MANAGE_MEMBERS: "change members",
     Act.READ_AUDIT: "see the audit log",
@@ -64,10 +65,11 @@ def open_page(*methods: str) -> Callable[[View], View]:
         def page(request: HttpRequest, **named: Any) -> HttpResponse:
             if request.method not in methods and not (request.method == "HEAD" and "GET" in methods):
                 return HttpResponseNotAllowed(methods)
-            try:
-                return view(request, **named)
-            except REFUSED as error:
-                return show_refusal(request, error)
+            with one_page():
+                try:
+                    return view(request, **named)
+                except REFUSED as error:
+                    return show_refusal(request, error)
 
         return csrf_protect(page)
 

@@ -57,7 +57,7 @@ def form_of(text: str, kind: PolicyKind) -> PolicyForm:
     try:
         compile_policy(text, kind, "form")
     except PolicyError as error:
-        raise NotForForm(f"{error.path}: {error.text}. Mend it in the JSON first.") from None
+        raise NotForForm(f"{error.path}: {error.text}. Correct it in the JSON first.") from None
     document = json.loads(text, parse_int=str, parse_float=str)
     given = _listed(document["Statement"])
     if len(given) > STATEMENTS_MAX:
@@ -153,7 +153,7 @@ def _line(value: Any) -> str:
     """Raises NotForForm for what would not come back from a line as it is."""
     text = json.dumps(value) if not isinstance(value, str) else value
     if not text or text != text.strip() or len(text.splitlines()) != 1:
-        raise NotForForm("A value is empty, or has blanks at its ends or several lines: it stands in the JSON alone.")
+        raise NotForForm("A value is empty, or has blanks at its ends or several lines: edit it as JSON.")
     return text
 
 

@@ -40,11 +40,11 @@ STARTS = (
         ),
     ),
     _start(
-        "watch", "Look only", "Counts and settings, no bodies of messages.",
+        "watch", "Read only", "Counts and settings, no bodies of messages.",
         StatementForm("watch", actions="sqs:GetQueue*\nsqs:List*\npenstock:Get*\npenstock:List*"),
     ),
     _start(
-        "keep", "Keep from deleting", "A Deny for members: queues stay, messages are not purged.",
+        "keep", "Prevent deletion", "A Deny for members: queues stay, messages are not purged.",
         StatementForm("keep", "Deny", actions="sqs:DeleteQueue\nsqs:PurgeQueue", resources="arn:aws:sqs:*:*:*"),
     ),
 )  # fmt: skip

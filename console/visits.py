@@ -117,6 +117,10 @@ class AccountVisit(Visit):
         """May a management operation be done with `item`, the name or id of a key, policy or group?"""
         return self.refusal(operation, item) is None
 
+    def allows_on_queue(self, operation: str, queue: str) -> bool:
+        """May a management operation be done with this queue, on a page that is of no queue?"""
+        return self.rights.refusal(MANAGEMENT_OPERATIONS[operation], Targets(queue)) is None
+
     def refusal(self, operation: str, item: str = "") -> AccessDenied | None:
         return self.rights.refusal(MANAGEMENT_OPERATIONS[operation], Targets(self._queue or "", item=item))
 

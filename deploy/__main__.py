@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import tomllib
+from pathlib import Path
 
 from deploy import limits, output
 from deploy.errors import EXIT_FAILED, CommandError
@@ -30,8 +32,15 @@ def main(arguments: list[str]) -> int:
         return EXIT_FAILED
 
 
+def version() -> str:
+    """As the project's file says: the code runs from where it stands, and is installed nowhere."""
+    project = tomllib.loads((Path(__file__).resolve().parent.parent / "pyproject.toml").read_text())["project"]
+    return str(project["version"])
+
+
 def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(prog="penstock", description="A managed message queue, compatible with Amazon SQS.")
+    root.add_argument("--version", action="version", version=f"penstock {version()}")
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_lifecycle(commands)
     add_keys(commands)
@@ -113,7 +122,7 @@ def add_node(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     keys = commands.add_parser("keys", help="API keys").add_subparsers(dest="verb", required=True)
-    create = add_command(keys, "create", "keys", "make a key, and its account where it is not there yet")
+    create = add_command(keys, "create", "keys", "create a key, and its account if it does not exist yet")
     create.add_argument("--account", required=True, metavar="NAME")
     create.add_argument("--policy", metavar="FILE", help="an identity policy: what the key may do (- reads stdin)")
     scope = "instead of a policy: send, receive, look or redrive (may be repeated)"
@@ -193,7 +202,7 @@ def add_policies(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def add_console(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     link = add_command(commands, "console-link", "console_link", "print a one-time sign-in link to the console")
-    link.add_argument("--account", metavar="NAME", help="as its owner; it is made if it is not there")
+    link.add_argument("--account", metavar="NAME", help="as its owner; name or id of the account")
     link.add_argument("--operator", action="store_true", help="as the operator of the installation")
     link.add_argument("--json", action="store_true")
 
@@ -214,6 +223,8 @@ def add_quotas(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             command.add_argument("--account", required=True, metavar="NAME")
         else:
             command.add_argument("--account", metavar="NAME", help="name or id (default: the installation as a whole)")
+            command.add_argument("--queue", metavar="NAME", help="one queue of the account")
+            command.add_argument("--key", metavar="ID", help="one key of the account")
         if verb == "set":
             command.add_argument("values", nargs="+", metavar="NAME=VALUE")
         if verb == "stop":
@@ -251,7 +262,7 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def add_transfer(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    send = add_command(commands, "send", "send", "send each line of stdin as a message; makes the queue if need be")
+    send = add_command(commands, "send", "send", "send each line of stdin as a message; creates a missing queue")
     send.add_argument("queue", metavar="QUEUE")
     receive = add_command(commands, "receive", "receive", "write each message of a queue as a line, and delete it")
     receive.add_argument("queue", metavar="QUEUE")

@@ -86,11 +86,14 @@ class Child:
         self._crashes = 0  # short lives, one after the other
         self._born_s = 0.0
         self.last_end = ""  # how its last life ended
+        self._log_marks = (0, 0)  # where in its log the life before this one began, and this one
         self.not_up_since: float | None = None
 
     def start(self) -> None:
         if not self.wanted:
             self.wanted = True
+            end = self.log_path.stat().st_size if self.log_path.exists() else 0
+            self._log_marks = (end, end)
             self._crashes = self._deaths_before_ready = 0
             self._stop_asked.clear()
             self._keeper = asyncio.create_task(self._keep_alive())
@@ -148,11 +151,16 @@ class Child:
         self.spec = spec
         self._environment = {**environment, **spec.environment}
 
+    def own_words_from(self) -> int:
+        """Where in the log begins what it said itself: of the life before this one, where that ended by itself."""
+        return self._log_marks[0]
+
     def bound_log(self) -> None:
         """Keep the log file within its bound: the older half moves aside, the child goes on appending."""
         with contextlib.suppress(FileNotFoundError):
             if self.log_path.stat().st_size > limits.LOG_FILE_BYTES_MAX:
                 rotate(self.log_path)
+                self._log_marks = (0, 0)
 
     # --- the keeper -------------------------------------------------------------------------------------
 
@@ -190,6 +198,7 @@ class Child:
             follow_in_death(death_signal, supervisor)
 
         log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+        self._log_marks = (self._log_marks[1], os.fstat(log).st_size)
         try:
             process = subprocess.Popen(
                 spec.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment, cwd=spec.cwd,

@@ -77,10 +77,14 @@ def ask(run: Path, request: dict[str, Any], timeout_s: float = limits.CONTROL_TI
     """Ask the supervisor; a CommandError says when none runs or it refuses."""
     connection = connect(run, timeout_s)
     if connection is None:
-        start = f"./penstock up --data-dir {shlex.quote(str(run.parent))}"
-        raise CommandError(f"nothing is running in {run.parent}. Start it with: {start}", EXIT_NOT_RUNNING)
+        raise not_running(run)
     with connection:
         return exchange(connection, request)
+
+
+def not_running(run: Path) -> CommandError:
+    start = f"./penstock up --data-dir {shlex.quote(str(run.parent))}"
+    return CommandError(f"nothing is running in {run.parent}. Start it with: {start}", EXIT_NOT_RUNNING)
 
 
 def exchange(connection: socket.socket, request: dict[str, Any]) -> dict[str, Any]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+import urllib.error
+import urllib.request
+from http import HTTPStatus
 from typing import Any
 
-from deploy import management
-from deploy.installation import Installation, State, endpoint, write_private_once
+from deploy import limits, management
+from deploy.installation import Installation, write_private, write_private_once
+from deploy.state import State, endpoint, internal_endpoint
 
 DEMO_ACCOUNT = "demo"
 
@@ -33,8 +37,52 @@ def ensure_demo_key(installation: Installation, state: State) -> dict[str, Any]:
     return {**key, "endpoint": endpoint(state)}
 
 
+def is_demo_key(installation: Installation, access_key_id: str) -> bool:
+    try:
+        return bool(json.loads(installation.demo_key_file.read_text())["access_key_id"] == access_key_id)
+    except FileNotFoundError:
+        return False
+
+
+def replace_demo_key(installation: Installation, key: dict[str, Any]) -> None:
+    """It was rotated: from now on `up` prints the new one, and `send` and `receive` use it."""
+    write_private(installation.demo_key_file, json.dumps(key))
+
+
+def is_refused(state: State, key: dict[str, Any]) -> bool:
+    """Whether the front end refuses the key. An endpoint that does not answer refuses nothing."""
+    request = urllib.request.Request(
+        f"{internal_endpoint(state)}/v1/queues?limit=1", headers={"Authorization": f"Bearer {key['bearer_token']}"}
+    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        opener.open(request, timeout=limits.HEALTH_TIMEOUT_S).close()
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code == HTTPStatus.UNAUTHORIZED
+    except OSError:
+        return False
+    return False
+
+
+def refused_text(installation: Installation, access_key_id: str) -> str:
+    """Why the demo account's commands do not work any more, and the way back."""
+    return (
+        f"the demo account's key {access_key_id} opens nothing: it was revoked, rotated or has expired, or the account "
+        f"is suspended. For another key: rm {shlex.quote(str(installation.demo_key_file))}, then "
+        f"./penstock up{data_dir_flag(installation)}"
+    )
+
+
 def boto3_lines(key: dict[str, Any]) -> str:
     return BOTO3_LINES.format(**key)
+
+
+def curl_queue_line(key: dict[str, Any]) -> str:
+    return (
+        f"curl -sS -H 'Authorization: Bearer {key['bearer_token']}' -H 'Content-Type: application/json' "
+        f'-d \'{{"name": "hello"}}\' {key["endpoint"]}/v1/queues'
+    )
 
 
 def curl_line(key: dict[str, Any]) -> str:
@@ -45,12 +93,21 @@ def curl_line(key: dict[str, Any]) -> str:
 
 
 def introduction(installation: Installation, state: State, key: dict[str, Any], seconds: float) -> str:
-    lines = "\n".join(f"    {line}" for line in boto3_lines(key).splitlines())
-    return f"""
+    flag = data_dir_flag(installation)
+    head = f"""
 Penstock is up after {seconds:.1f} s.
 
   endpoint   {endpoint(state)}          (SQS on /, REST on /v1, health on /healthz)
-  console    {endpoint(state)}/console
+  console    {endpoint(state)}/console          (sign in: ./penstock console-link --account {DEMO_ACCOUNT}{flag})"""
+    if is_refused(state, key):
+        return f"""{head}
+  data       {installation.data}
+
+Of the examples: {refused_text(installation, key["access_key_id"])}
+
+Stop with: ./penstock down{flag}"""
+    lines = "\n".join(f"    {line}" for line in boto3_lines(key).splitlines())
+    return f"""{head}
   account    {key["account_id"]} ({DEMO_ACCOUNT}), region {key["region"]}
   key        {key["access_key_id"]} / {key["secret_access_key"]}
   bearer     {key["bearer_token"]}
@@ -60,11 +117,12 @@ First message, with boto3 (.venv/bin/python has it):
 
 {lines}
 
-The same queue by REST:
+The same queue by REST; the first line makes it where it is not there:
 
+    {curl_queue_line(key)}
     {curl_line(key)}
 
-Stop with: ./penstock down{data_dir_flag(installation)}"""
+Stop with: ./penstock down{flag}"""
 
 
 def data_dir_flag(installation: Installation) -> str:

@@ -16,22 +16,29 @@ import json
 import os
 import secrets
 import shlex
-import socket
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from random import SystemRandom
 
 from deploy import allocator, limits
 from deploy.errors import EXIT_USAGE, CommandError
+from deploy.state import (
+    LOOPBACK,
+    State,
+    check_numbers,
+    choose_port,
+    endpoint,
+    internal_endpoint,
+    node_port_names,
+    other_number_of_nodes,
+    require_free,
+    settle_ports,
+)
 from deploy.tls import CERTIFICATE_SETTINGS, KEY_SETTINGS, TlsWish, settle_tls
 from storage_nodes.model import NodeAddress, format_node_list
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON_CLIENT = ROOT / "clients" / "python" / "src"
-LOOPBACK = "127.0.0.1"
-# Of the front ends' port for the installation's own processes.
-INTERNAL_PORT = "frontend-internal"
 UNCHANGED = TlsWish()
 SECRET_NAMES = ("master.key", "internal.key", "receipt.key", "django.key", "pepper.key")
 # Passwords of the embedded servers; not part of the processes' contract, so kept under names of their own.
@@ -42,7 +49,6 @@ ADMIN_SECRET_NAMES = ("postgres-admin.password",)
 MARK = "PENSTOCK_INSTALLATION"
 
 _RPC = ("PENSTOCK_CLUSTER_ID", "PENSTOCK_STORAGE_NODES")
-ROLES_WITH_METRICS = ("metadata", "control", "worker", "usage-worker", "schedule")
 _CONTROL = (
     *_RPC, "PENSTOCK_REGION", "PENSTOCK_SECRETS_DIR", "PENSTOCK_ENDPOINT", "PENSTOCK_FRONTEND_URL", "DATABASE_URL",
     "CELERY_BROKER_URL",
@@ -64,27 +70,6 @@ SETTINGS_OF_ROLE: dict[str, tuple[str, ...]] = {
 # They are the operator's, if there are any, and hold a password.
 MAIL_SETTINGS = ("PENSTOCK_MAIL_URL", "PENSTOCK_MAIL_URL_FILE", "PENSTOCK_MAIL_DIR", "PENSTOCK_MAIL_FROM")
 SENDS_MAIL = ("control-plane", "worker", "manage")
-
-
-@dataclass
-class State:
-    """What must stay the same from one `up` to the next."""
-
-    cluster_id: str
-    host: str
-    port: int
-    node_count: int  # storage nodes that there ever were: their ids are 1 to node_count
-    ports: dict[str, int] = field(default_factory=dict)
-    gone: list[int] = field(default_factory=list)  # those that were decommissioned
-    joining: list[int] = field(default_factory=list)  # those that were added and are not known to be members yet
-    front_ends: int = 1  # they share the public port
-    tls_certificate: str = ""  # paths of PEM files; "" = the public port speaks plain HTTP
-    tls_key: str = ""
-    public_name: str = ""  # of the endpoint, where the certificate is not for the address
-    redirect_port: int = 0  # plain HTTP that sends to https; 0 = none
-
-    def node_ids(self) -> list[int]:
-        return [node_id for node_id in range(1, self.node_count + 1) if node_id not in self.gone]
 
 
 class Installation:
@@ -154,26 +139,17 @@ class Installation:
         tls: TlsWish = UNCHANGED,
     ) -> State:
         """The state to run with: the remembered one where there is one, with what the caller asked for checked."""
+        check_numbers(port, node_count, front_ends, tls.redirect_port)
         if self.exists():
             state = self.load_state()
             state.port, state.host = port or state.port, host or state.host
-            present = len(state.node_ids())
-            if node_count not in (None, present):
-                raise CommandError(
-                    f"this installation has {present} storage nodes; leave --nodes out, and use ./penstock node add "
-                    "and ./penstock node decommission to change their number",
-                    EXIT_USAGE,
-                )
+            if node_count not in (None, len(state.node_ids())):
+                raise CommandError(other_number_of_nodes(state), EXIT_USAGE)
         else:
-            wanted = limits.DEFAULT_NODES if node_count is None else node_count
-            if not 1 <= wanted <= limits.NODES_MAX:
-                raise CommandError(f"--nodes must lie between 1 and {limits.NODES_MAX}", EXIT_USAGE)
+            wanted = node_count or limits.DEFAULT_NODES
             state = State(f"pk-{secrets.token_hex(8)}", host or LOOPBACK, port or limits.DEFAULT_PORT, wanted)
             state.front_ends = default_front_ends(len(os.sched_getaffinity(0)))
-        if front_ends is not None:
-            if not 1 <= front_ends <= limits.FRONT_ENDS_MAX:
-                raise CommandError(f"--front-ends must lie between 1 and {limits.FRONT_ENDS_MAX}", EXIT_USAGE)
-            state.front_ends = front_ends
+        state.front_ends = front_ends or state.front_ends
         settle_tls(state, tls)
         require_free(state.host, state.port)
         if state.redirect_port:
@@ -266,29 +242,18 @@ class Installation:
         return f"redis://:{self.secret('valkey.password')}@{LOOPBACK}:{state.ports['valkey']}/0"
 
 
-def endpoint(state: State) -> str:
-    host = state.public_name or (LOOPBACK if state.host in ("0.0.0.0", "::") else state.host)
-    return f"{'https' if state.tls_certificate else 'http'}://{host}:{state.port}"
-
-
-def internal_endpoint(state: State) -> str:
-    """Where the installation's own processes and commands reach the front ends: no name and no certificate between."""
-    return f"http://{LOOPBACK}:{state.ports[INTERNAL_PORT]}" if state.tls_certificate else endpoint(state)
-
-
 def default_front_ends(cores: int) -> int:
     return min(max(1, cores // limits.CORES_PER_FRONT_END), limits.FRONT_ENDS_MAX)
 
 
-def front_end_name(number: int) -> str:
-    """Of its log and, with `-metrics`, of its operators' port."""
-    return "frontend" if number == 1 else f"frontend-{number}"
-
-
 def write_private_once(path: Path, text: str) -> None:
-    """Write a file only its owner may read, unless it is there. It is complete under its name or not there at all."""
-    if path.exists():
-        return
+    """Write a file only its owner may read, unless it is there."""
+    if not path.exists():
+        write_private(path, text)
+
+
+def write_private(path: Path, text: str) -> None:
+    """The file, which only its owner may read, is complete under its name, or what it was before."""
     temporary = path.with_name(path.name + ".new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
@@ -296,63 +261,3 @@ def write_private_once(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
-
-
-# --- ports --------------------------------------------------------------------------------------------------
-
-
-def internal_roles(state: State) -> list[str]:
-    """Names of the ports that are chosen, not given: one a listening process, one a metrics page."""
-    nodes = [name for node_id in state.node_ids() for name in node_port_names(node_id)]
-    front_ends = [front_end_name(number) for number in range(1, state.front_ends + 1)]
-    metrics = [f"{name}-metrics" for name in (*ROLES_WITH_METRICS, *front_ends)]
-    internal = [INTERNAL_PORT] if state.tls_certificate else []
-    return [*nodes, *metrics, *internal, "metadata", "control", "postgres", "valkey"]
-
-
-def node_port_names(node_id: int) -> list[str]:
-    return [f"node-{node_id}", f"node-{node_id}-metrics"]
-
-
-def settle_ports(state: State) -> None:
-    """Choose a free port for every name that has none, or whose port somebody else took meanwhile."""
-    wanted = internal_roles(state)
-    for name in [name for name in state.ports if name.startswith("frontend-") and name not in wanted]:
-        del state.ports[name]
-    taken = {state.port, state.redirect_port, *state.ports.values()}
-    for name in wanted:
-        if name in state.ports and is_free(LOOPBACK, state.ports[name]):
-            continue
-        state.ports[name] = choose_port(taken)
-        taken.add(state.ports[name])
-
-
-def choose_port(taken: set[int]) -> int:
-    generator = SystemRandom()
-    for _ in range(limits.PORT_ATTEMPTS_MAX):
-        port = generator.randint(limits.INTERNAL_PORT_MIN, limits.INTERNAL_PORT_MAX)
-        if port not in taken and is_free(LOOPBACK, port):
-            return port
-    raise CommandError(
-        f"no free port was found between {limits.INTERNAL_PORT_MIN} and {limits.INTERNAL_PORT_MAX}; "
-        "stop what occupies them"
-    )
-
-
-def is_free(host: str, port: int) -> bool:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-        return True
-
-
-def require_free(host: str, port: int, option: str = "--port") -> None:
-    if not is_free(host, port):
-        raise CommandError(
-            f"{host}:{port} is taken by another program (or may not be used). Choose another port: "
-            f"./penstock up {option} {port + 1}",
-            EXIT_USAGE,
-        )

@@ -16,16 +16,27 @@ _NAMED = re.compile(
 )
 
 
-def last_words(log: Path, secrets: Iterable[str], lines_max: int = limits.LOG_TAIL_LINES) -> list[str]:
-    """The last lines of a log. `secrets`: texts that must not be shown, wherever they stand."""
+def last_words(
+    log: Path, secrets: Iterable[str], lines_max: int = limits.LOG_TAIL_LINES, since_bytes: int = 0
+) -> list[str]:
+    """The last lines of a log, of those from `since_bytes` on. `secrets`: texts that must not be shown, wherever they
+    stand."""
     try:
         with open(log, "rb") as file:
-            file.seek(max(0, log.stat().st_size - limits.LOG_TAIL_BYTES))
+            file.seek(max(since_bytes, log.stat().st_size - limits.LOG_TAIL_BYTES))
             lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
     except OSError:
         return []
     hidden = sorted(filter(None, secrets), key=len, reverse=True)
     return [_shown(line, hidden) for line in lines[-lines_max:]]
+
+
+def written_at(log: Path) -> float | None:
+    """When the log was last written to."""
+    try:
+        return log.stat().st_mtime
+    except OSError:
+        return None
 
 
 def secrets_in(directory: Path) -> list[str]:

@@ -59,8 +59,11 @@ WATCH_STALL_S = 20.0
 
 # --- addresses ----------------------------------------------------------------------------------------------
 DEFAULT_PORT = 9324
+PORT_MAX = 65_535
 DEFAULT_NODES = 3
 NODES_MAX = 9
+# With fewer there is no majority without one of them.
+NODES_TO_LOSE_ONE_MIN = 3
 # By default a front end for each second core: the other half goes to storage nodes and the rest (docs/processes.md).
 CORES_PER_FRONT_END = 2
 FRONT_ENDS_MAX = 16

@@ -12,25 +12,30 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from deploy import limits
+from deploy import control, limits
 from deploy.errors import CommandError
-from deploy.installation import ROOT, Installation, State
+from deploy.installation import ROOT, Installation
 from deploy.postgres import APPLICATION, administrator_url
+from deploy.state import State
 
 # Distributions whose migrations are ours to run too.
 MIGRATING_DISTRIBUTIONS = ("django", "django-celery-beat")
+# Django writes this before what a command refuses.
+REFUSAL = "CommandError: "
 _running: set[subprocess.Popen[str]] = set()
 
 
 def run_manage(
     installation: Installation, state: State, arguments: list[str], deadline_s: float, database_url: str = ""
 ) -> str:
-    """Run one management command and return what it printed; its error's last lines go into the sentence.
+    """Run one management command and return what it printed. Raises CommandError: the sentence of a refusal, that the
+    database is away, or the last lines of what went wrong otherwise.
     `database_url`: to connect as somebody else than the application."""
     environment = installation.environment(state, "manage")
     if database_url:
         environment["DATABASE_URL"] = database_url
-    command = [sys.executable, str(ROOT / "manage.py"), *arguments]
+    # Django's checks import every page and every view: nearly half of the time of a command. The suite runs them.
+    command = [sys.executable, str(ROOT / "manage.py"), arguments[0], "--skip-checks", *arguments[1:]]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT
     ) as process:
@@ -43,9 +48,25 @@ def run_manage(
         finally:
             _running.discard(process)
     if process.returncode != 0:
-        tail = "\n".join(errors.strip().splitlines()[-limits.LOG_TAIL_LINES :])
-        raise CommandError(f"manage.py {arguments[0]} failed:\n{tail}")
+        raise failure_of(installation, arguments[0], process.returncode, errors.strip())
     return output
+
+
+def failure_of(installation: Installation, command: str, status: int, errors: str) -> CommandError:
+    """What to tell of a management command that ended with this status and these words."""
+    lines = errors.splitlines() or ["(it said nothing)"]
+    if status == os.EX_UNAVAILABLE:
+        supervisor = control.connect(installation.run)
+        if supervisor is None and not os.environ.get("DATABASE_URL"):
+            return control.not_running(installation.run)
+        if supervisor is not None:
+            supervisor.close()
+        return CommandError(f"{lines[-1]}. See ./penstock status")
+    refusals = [number for number, line in enumerate(lines) if line.startswith(REFUSAL)]
+    if refusals:
+        return CommandError("\n".join(lines[refusals[-1] :]).removeprefix(REFUSAL))
+    tail = "\n".join(lines[-limits.LOG_TAIL_LINES :])
+    return CommandError(f"manage.py {command} failed:\n{tail}")
 
 
 def stop_running() -> None:
@@ -62,9 +83,11 @@ def migrate(installation: Installation, state: State) -> bool:
         return False
     # A server of the operator's own has one role, who is named in DATABASE_URL, or others made ready by the operator.
     owner_url = "" if os.environ.get("DATABASE_URL") else administrator_url(installation, state)
-    run_manage(installation, state, ["migrate", "--no-input", "-v", "0"], limits.MIGRATE_DEADLINE_S, owner_url)
     if owner_url:
-        run_manage(installation, state, ["grant_application", APPLICATION], limits.MIGRATE_DEADLINE_S, owner_url)
+        grant = ["grant_application", APPLICATION, "--migrate"]
+        run_manage(installation, state, grant, limits.MIGRATE_DEADLINE_S, owner_url)
+    else:
+        run_manage(installation, state, ["migrate", "--no-input", "-v", "0"], limits.MIGRATE_DEADLINE_S)
     stamp.write_text(wanted)
     return True
 

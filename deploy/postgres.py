@@ -24,8 +24,9 @@ from deploy.binaries import (
 from deploy.child import ChildSpec, become
 from deploy.errors import CommandError
 from deploy.identity import Identity, make_reachable, own_directory, server_identity
-from deploy.installation import LOOPBACK, Installation, State
+from deploy.installation import Installation
 from deploy.leftovers import is_alive_in
+from deploy.state import LOOPBACK, State
 
 ADMINISTRATOR = "penstock_admin"
 ADMINISTRATOR_SECRET = "postgres-admin.password"
@@ -178,15 +179,16 @@ def administrator_url(installation: Installation, state: State) -> str:
 
 
 def create_database(installation: Installation, state: State) -> None:
-    """Make database and application role once the server answers; they are there already on every later start."""
+    """Make database and application role once the server answers. On later starts they are there, and the role is given
+    the password that stands in the secrets now."""
     import psycopg
     from psycopg import sql
 
     url = administrator_url(installation, state).rsplit("/", 1)[0] + "/postgres"
     password = sql.Literal(installation.secret(APPLICATION_SECRET))
     with psycopg.connect(url, autocommit=True) as connection:
-        if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (APPLICATION,)).fetchone() is None:
-            role = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(APPLICATION), password)
-            connection.execute(role)
+        found = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (APPLICATION,)).fetchone()
+        statement = "CREATE ROLE {} LOGIN PASSWORD {}" if found is None else "ALTER ROLE {} PASSWORD {}"
+        connection.execute(sql.SQL(statement).format(sql.Identifier(APPLICATION), password))
         if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone() is None:
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from deploy.demo import ensure_demo_key
 from deploy.errors import EXIT_NOT_RUNNING, CommandError
-from deploy.installation import PYTHON_CLIENT, Installation, internal_endpoint
+from deploy.installation import PYTHON_CLIENT, Installation
+from deploy.state import internal_endpoint
 
 if TYPE_CHECKING:
     from penstock_client import Queue

@@ -15,7 +15,8 @@ import sys
 
 from deploy import probes
 from deploy.child import ChildSpec
-from deploy.installation import INTERNAL_PORT, LOOPBACK, Installation, State, front_end_name
+from deploy.installation import Installation
+from deploy.state import INTERNAL_PORT, LOOPBACK, State, front_end_name
 from storage_nodes.model import NodeAddress, format_node_list
 
 PYTHON = sys.executable

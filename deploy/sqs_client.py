@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from deploy import limits
-from deploy.demo import ensure_demo_key
+from deploy.demo import ensure_demo_key, refused_text
 from deploy.errors import EXIT_NOT_RUNNING, CommandError
-from deploy.installation import Installation, internal_endpoint
+from deploy.installation import Installation
+from deploy.state import internal_endpoint
+
+# Of a key that is not there, switched off, or expired.
+KEY_REFUSED = "InvalidClientTokenId"
 
 
 def connect(installation: Installation) -> Any:
@@ -32,7 +36,7 @@ def connect(installation: Installation) -> Any:
     )
 
 
-def queue_url(client: Any, name: str, create: bool) -> str:
+def queue_url(installation: Installation, client: Any, name: str, create: bool) -> str:
     """The queue's address; made when it is not there and `create` says so."""
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -40,12 +44,15 @@ def queue_url(client: Any, name: str, create: bool) -> str:
         return str(client.get_queue_url(QueueName=name)["QueueUrl"])
     except client.exceptions.QueueDoesNotExist:
         if not create:
-            raise CommandError(f"there is no queue {name!r}; `./penstock send {name}` makes it") from None
+            raise CommandError(f"there is no queue {name!r}; `./penstock send {name}` creates it") from None
     except ClientError as error:
+        if error.response["Error"]["Code"] == KEY_REFUSED:
+            key = ensure_demo_key(installation, installation.load_state())
+            raise CommandError(refused_text(installation, key["access_key_id"])) from None
         raise CommandError(f"the service refused: {error}") from None
     except BotoCoreError as error:
         raise CommandError(f"the endpoint does not answer ({error}); see ./penstock status", EXIT_NOT_RUNNING) from None
     try:
         return str(client.create_queue(QueueName=name)["QueueUrl"])
     except ClientError as error:
-        raise CommandError(f"queue {name!r} could not be made: {error}") from None
+        raise CommandError(f"queue {name!r} could not be created: {error}") from None

@@ -18,8 +18,9 @@ from deploy import control, last_words, limits, management, output, postgres, ro
 from deploy.child import Child, ChildSpec, StartFailed
 from deploy.demo import ensure_demo_key
 from deploy.errors import CommandError
-from deploy.installation import Installation, State, endpoint
+from deploy.installation import Installation
 from deploy.leftovers import stop_leftovers
+from deploy.state import State, endpoint
 
 Say = Callable[[str], None]
 # Stopped first to last: what takes work in, what does it, what it stands on.
@@ -105,7 +106,7 @@ class Supervisor:
                 nodes = group.create_task(self._start_nodes())
                 database = group.create_task(self._start_database())
                 schema = group.create_task(self._after([database], self._migrate))
-                group.create_task(self._after([database], self._start_metadata))
+                group.create_task(self._after([schema], self._start_metadata))
                 group.create_task(self._after([nodes], self._start_frontend))
                 group.create_task(self._after([schema, broker], self._start_worker))
                 group.create_task(self._after([schema, broker], self._start_control_plane))
@@ -204,7 +205,8 @@ class Supervisor:
         return "\n".join([f"The end of {child.log_path}:", *(f"    {line}" for line in words)])
 
     def _last_words(self, child: Child, lines_max: int) -> list[str]:
-        return last_words.last_words(child.log_path, last_words.secrets_in(self.installation.secrets), lines_max)
+        secrets = last_words.secrets_in(self.installation.secrets)
+        return last_words.last_words(child.log_path, secrets, lines_max, child.own_words_from())
 
     def children_of(self, role: str) -> list[Child]:
         return [child for child in self.children if child.spec.role == role]
@@ -260,7 +262,7 @@ class Supervisor:
         if health not in ("healthy", "stopped"):
             words = self._last_words(child, limits.LAST_WORDS_LINES)
             not_up = {"since": child.not_up_since, "last_end": child.last_end, "log": str(child.log_path)}
-            not_up["last_words"] = words
+            not_up |= {"last_words": words, "last_words_at": last_words.written_at(child.log_path)}
         return {**describe(child, health), "not_up": not_up}
 
     async def _turn_node(self, on: bool, number: object) -> dict[str, Any]:

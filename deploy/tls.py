@@ -7,19 +7,16 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from deploy import limits
 from deploy.errors import EXIT_USAGE, CommandError
+from deploy.state import State
 from frontend.tls.certificate import (
     CertificateRefused,
     ServerCertificate,
     is_readable_by_others,
     load_certificate,
 )
-
-if TYPE_CHECKING:
-    from deploy.installation import State
 
 LOOPBACK_NAME = "localhost"
 CERTIFICATE_SETTINGS = ("PENSTOCK_TLS_CERTIFICATE", "PENSTOCK_TLS_CERTIFICATE_FILE")

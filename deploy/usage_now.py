@@ -11,7 +11,8 @@ from typing import IO, Any
 
 from deploy import limits
 from deploy.errors import CommandError
-from deploy.installation import ROOT, Installation, State
+from deploy.installation import ROOT, Installation
+from deploy.state import State
 
 _WIPE = "\r\033[K"
 

@@ -19,7 +19,8 @@ from deploy.binaries import (
 from deploy.child import ChildSpec
 from deploy.errors import CommandError
 from deploy.identity import make_reachable, own_directory, server_identity
-from deploy.installation import LOOPBACK, Installation, State
+from deploy.installation import Installation
+from deploy.state import LOOPBACK, State
 
 WRITER_FILE = "written-by"
 

@@ -25,6 +25,7 @@ from pydantic_core import ErrorDetails
 from frontend import VERSION
 from frontend.asgi import Application
 from frontend.body_room import body_room
+from frontend.client_bytes import held_frames, held_headers
 from frontend.config import FrontendConfig, split_address
 from frontend.control import ControlPlane
 from frontend.crypto.keyring import (
@@ -36,7 +37,6 @@ from frontend.crypto.keyring import (
     read_key_file,
 )
 from frontend.express.protocol import express_config
-from frontend.held_bytes import held_frames
 from frontend.http import Receive, Scope, Send, answer
 from frontend.key_uses import tell_key_uses, tell_key_uses_forever
 from frontend.limits import COLLECTOR_GENERATIONS, KEY_USES_TOLD_AT_STOP_S, REQUEST_REPORT_AT_STOP_S
@@ -86,6 +86,7 @@ async def run(config: FrontendConfig) -> int:
     storage = StorageClient(config.cluster_id, config.nodes, name)
     services = build_services(config, storage, metadata)
     services.meters.gauge("answers_held_bytes", lambda: paused_clients.held_bytes)
+    services.meters.gauge("headers_held_bytes", lambda: held_headers.held_bytes)
     services.meters.gauge("bodies_held_bytes", lambda: body_room.held.held_bytes)
     services.meters.gauge("bodies_waiting_bytes", lambda: body_room.waiting.held_bytes)
     services.meters.gauge("frames_held_bytes", lambda: held_frames.held_bytes)

@@ -14,7 +14,7 @@ import asyncio
 from collections import deque
 from typing import NamedTuple
 
-from frontend.held_bytes import HeldBytes
+from frontend.client_bytes import HeldBytes
 from frontend.limits import BODIES_HELD_BYTES_MAX, BODIES_WAITING_BYTES_MAX, BODY_WAIT_S_MAX, BODY_WAITING_BYTES
 
 

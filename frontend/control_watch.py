@@ -2,6 +2,7 @@
 
 works    calls pass. One that takes longer than CONTROL_PATIENCE_MS has the control plane asked whether it and its
          database are there, again and again until no call is under way
+full     it said that PostgreSQL takes no more connections: calls pass, over those that it has. It is asked on
 away     it said that PostgreSQL does not answer, or took no connection, or was silent to CONTROL_SILENT_MAX
          questions: the calls under way are refused, and so is every other one at once. It is asked on, with
          pauses that differ, and one good answer ends this: no call has to be the probe
@@ -27,9 +28,10 @@ from frontend.limits import (
     CONTROL_RETRY_AFTER_S,
     CONTROL_SILENT_MAX,
 )
-from frontend.readiness import ALIVE_PATH, Trouble
+from frontend.readiness import ALIVE_FULL, ALIVE_PATH, Trouble
 
 DATABASE_AWAY = "PostgreSQL does not answer the control plane."
+DATABASE_FULL = "PostgreSQL takes no more connections: calls may be refused."
 UNREACHABLE = "The control plane takes no connection."
 SILENT = "The control plane does not answer."
 T = TypeVar("T")
@@ -45,6 +47,7 @@ class ControlWatch:
         self._silences = 0
         self._away: str | None = None
         self._away_since_ms = 0
+        self._full_since_ms = 0  # 0: it is not
         self._fallen = asyncio.Event()  # set while the control plane is away
         self._suspicion = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -80,7 +83,9 @@ class ControlWatch:
         self._suspicion.set()
 
     def troubles(self) -> list[Trouble]:
-        return [] if self._away is None else [Trouble("control plane", self._away, self._away_since_ms)]
+        if self._away is not None:
+            return [Trouble("control plane", self._away, self._away_since_ms)]
+        return [Trouble("control plane", DATABASE_FULL, self._full_since_ms)] if self._full_since_ms else []
 
     async def close(self) -> None:
         if self._task is not None:
@@ -91,7 +96,7 @@ class ControlWatch:
         pause_ms = CONTROL_PATIENCE_MS
         while True:
             await self._pause(pause_ms)
-            if not (self._calls or self._away or self._suspicion.is_set()):
+            if not (self._calls or self._away or self._full_since_ms or self._suspicion.is_set()):
                 return
             self._suspicion.clear()
             self._note(await self._look())
@@ -115,7 +120,15 @@ class ControlWatch:
         except httpx2.HTTPError:
             return UNREACHABLE
         self._silences = 0
+        self._note_full(response.status_code == 200 and response.content == ALIVE_FULL)
         return DATABASE_AWAY if response.status_code == 503 else None
+
+    def _note_full(self, is_full: bool) -> None:
+        if is_full and not self._full_since_ms:
+            self._full_since_ms = int(time.time() * 1000)
+            _log.warning("database_full", reason=DATABASE_FULL)
+        elif not is_full:
+            self._full_since_ms = 0
 
     def _note(self, away: str | None) -> None:
         if away == self._away:

@@ -19,6 +19,8 @@ import msgspec
 
 # Where front ends ask the control plane whether it and its database are there: 200, or 503 without PostgreSQL.
 ALIVE_PATH = "/internal/alive"
+# The answer where PostgreSQL is there, and takes no more connections.
+ALIVE_FULL = b"the database takes no more connections\n"
 
 
 class Trouble(NamedTuple):

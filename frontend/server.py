@@ -1,7 +1,8 @@
 """uvicorn as this process runs it: what it does not bound by itself is bounded here.
 
     connections            at most CONNECTIONS_MAX, and what the limit of open files allows; the next one gets 503
-    unfinished header      at most PARTIAL_HEADER_BYTES_MAX, else 431 and close
+    unfinished header      at most PARTIAL_HEADER_BYTES_MAX, else 431 and close; all of them HEADERS_HELD_BYTES_MAX, of
+                           which an address has its share, else 503 and close
     header and body        each must be whole within its deadline, and a body must arrive at BODY_BYTES_PER_S_MIN, else
                            408 and close
     answers and frames     the client must read them (frontend/writing.py), else the connection is cut
@@ -25,8 +26,9 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from frontend.arriving import lateness
-from frontend.http import new_request_id
+from frontend.client_bytes import held_headers, lateness
+from frontend.flood_log import FloodLog
+from frontend.http import network_of, new_request_id
 from frontend.limits import (
     CONNECTIONS_BACKLOG_MAX,
     CONNECTIONS_MAX,
@@ -47,6 +49,8 @@ from frontend.writing import ClientTransport
 
 CRLF = "\r\n"
 _log = structlog.get_logger("frontend.server")
+_slow_requests = FloodLog(_log, "slow_request_cut")
+_refused_headers = FloodLog(_log, "header_refused")
 
 
 def allow_open_files() -> int:
@@ -82,6 +86,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _began_s = 0.0  # when the request that is arriving began; 0 = none is
     _in_header = True
     _arrived_bytes = 0  # of that request, as long as it is not whole
+    _header_held_bytes = 0  # of them, counted in `held_headers` for `_header_holder`
+    _header_holder = ""
     _watch: asyncio.TimerHandle | None = None
     _is_refused = False  # what arrives was answered by this class
     _is_lingering = False
@@ -110,6 +116,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._watch is not None:
             self._watch.cancel()
         self.transport.ended()
+        self._give_back_header()
         super().connection_lost(exc)
         running = self._running
         if running is not None and not running.response_complete:
@@ -129,8 +136,37 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._began_s and not self._is_lingering:
             self._arrived_bytes += len(data)
-            if self._in_header and self._arrived_bytes > PARTIAL_HEADER_BYTES_MAX and not self.transport.is_closing():
-                self._answer(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The header of the request is too large.")
+            if self._in_header and not self.transport.is_closing():
+                self._hold_header(len(data))
+                return
+        if self._header_held_bytes:
+            self._give_back_header()
+
+    def _hold_header(self, count_bytes: int) -> None:
+        if self._arrived_bytes > PARTIAL_HEADER_BYTES_MAX:
+            self._answer(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The header of the request is too large.")
+            return
+        holder = self._header_holder = network_of(self.client[0] if self.client else "")
+        self._header_held_bytes += count_bytes
+        held_headers.change(holder, count_bytes)
+        if held_headers.is_over(holder):
+            _refused_headers.warn(self.loop.time(), client=str(self.client), held_bytes=held_headers.held_bytes)
+            if self._may_answer():
+                reason = "Too many bytes of headers are being read. Try again."
+                self._answer(HTTPStatus.SERVICE_UNAVAILABLE, reason, "retry-after: 1")
+            else:
+                self.transport.close()
+            self._forget_header()
+
+    def _give_back_header(self) -> None:
+        held_headers.change(self._header_holder, -self._header_held_bytes)
+        self._header_held_bytes = 0
+
+    def _forget_header(self) -> None:
+        """Nothing that arrives on this connection is read any more: what it holds goes now, not with its last byte."""
+        self.url, self.headers = b"", []
+        self.parser = cast(Any, None)
+        self._give_back_header()
 
     def send_400_response(self, msg: str) -> None:
         if self._may_answer():
@@ -192,7 +228,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def _cut(self, reason: str) -> None:
         # Nothing arrived: a client that keeps a connection in reserve, which is told nothing.
         if self._arrived_bytes:
-            _log.warning("slow_request_cut", reason=reason, client=str(self.client))
+            _slow_requests.warn(self.loop.time(), reason=reason, client=str(self.client))
             if self._may_answer():
                 self._answer(HTTPStatus.REQUEST_TIMEOUT, f"The request did not arrive in time: {reason}.")
                 return

@@ -20,6 +20,7 @@ from frontend.limits import (
     BROWSER_CALLS_MAX,
     BULK_SENDS_MAX,
     POLLS_PARKED_MAX,
+    SENDS_TO_ALL_MAX,
     SOCKETS_MAX,
     SOCKETS_WITHOUT_KEY_MAX,
     STORAGE_CALLS_IN_FLIGHT_MAX,
@@ -78,7 +79,7 @@ class FrontendServices:
         self.message_tokens = MessageTokens(receipt_key)
         known = AccountQuotas(metadata)
         self.account_limits = known.limits_of
-        self.quotas = quotas if quotas is not None else QuotaTree(known.limits_of, known.installation)
+        self.quotas = quotas if quotas is not None else _quota_tree(known)
         self.addresses = addresses if addresses is not None else LeakyBuckets(ADDRESS_REQUESTS_PER_S)
         control.limit_calls(lambda caller: self.quotas.limits(caller.account_id, caller.access_key_id).control_calls)
         self.meters = Meters()
@@ -93,6 +94,7 @@ class FrontendServices:
         self._metadata_troubles = metadata_troubles
         self._metadata_look = metadata_look
         self.storage_calls = Bulkhead("storage", STORAGE_CALLS_IN_FLIGHT_MAX)
+        self.sends_to_all = Bulkhead("send with acks all", SENDS_TO_ALL_MAX)
         self.browser_calls = Bulkhead("message browser", BROWSER_CALLS_MAX)
         self.bulk_sends = Bulkhead("bulk send", BULK_SENDS_MAX)
         # By account: which of its sockets may look for a place among them. Gone with the last one that waits.
@@ -130,3 +132,9 @@ class FrontendServices:
         self.meters.gauge("storage_calls_in_flight", lambda: self.storage_calls.calls)
         self.meters.gauge("polls_parked", lambda: self.polls.calls)
         self.meters.gauge("websockets_open", lambda: self.sockets.calls)
+
+
+def _quota_tree(known: AccountQuotas) -> QuotaTree:
+    return QuotaTree(
+        known.limits_of, known.installation, key_rates_of=known.key_rates_of, queue_rates_of=known.queue_rates_of
+    )

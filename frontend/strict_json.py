@@ -70,6 +70,8 @@ class RepeatedMember(Exception):
 
 
 def _check_pairs(pairs: list[tuple[str, Any]]) -> None:
+    if len(dict(pairs)) == len(pairs):
+        return
     names = set()
     for name, _ in pairs:
         if name in names:

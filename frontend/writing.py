@@ -18,11 +18,13 @@ import contextlib
 import fcntl
 import sys
 import termios
+import time
 from collections.abc import Callable
 from typing import Any
 
 import structlog
 
+from frontend.flood_log import FloodLog
 from frontend.limits import (
     ANSWERS_HELD_BYTES_MAX,
     CONNECTION_HELD_BYTES_MAX,
@@ -30,7 +32,7 @@ from frontend.limits import (
     WRITE_WINDOW_S,
 )
 
-_log = structlog.get_logger("frontend.writing")
+_slow_readers = FloodLog(structlog.get_logger("frontend.writing"), "slow_reader_cut")
 
 
 class PausedClients:
@@ -159,5 +161,5 @@ class ClientTransport:
         held_bytes = self._transport.get_write_buffer_size()
         self.ended()
         paused_clients.cut += 1
-        _log.warning("slow_reader_cut", reason=reason, client=str(peer), held_bytes=held_bytes)
+        _slow_readers.warn(time.monotonic(), reason=reason, client=str(peer), held_bytes=held_bytes)
         self._transport.abort()

@@ -203,6 +203,8 @@ FEED_WINDOW_MS = 1_000
 # of the partition's log, which is longer than any call tries on. A client has no more than that window outstanding.
 PRODUCER_WINDOW_RECORDS = 65_536
 PRODUCER_MEMORY_MS = 60_000
+# Beyond this no call that sends is tried on, a short suspension of its machine included.
+PRODUCER_CALL_MS_MAX = 30_000
 # A producer that was silent for so long is forgotten; so is the one that was silent longest, where there are too many.
 PRODUCER_FORGET_MS = 900_000
 PRODUCERS_PER_PARTITION_MAX = 128
@@ -287,6 +289,10 @@ PARKED_GROUPS_PER_PAGE_MAX = 1_000
 # Dead letters (with leased and delayed messages) that a standard queue holds by their first send time, for retention;
 # what arrives beyond counts as sent when it arrived. About 250 bytes each.
 DEAD_LETTERS_BY_AGE_MAX = 200_000
+# Letters that a queue remembers to have taken of one partition, and of all together, so that none comes twice: beyond,
+# the oldest are forgotten, or those of the partition that sent none for longest. About 200 bytes each.
+LETTERS_TAKEN_PER_SOURCE_MAX = 1_000
+LETTERS_TAKEN_MAX = 100_000
 # Partitions of a FIFO dead-letter queue among which a source tells its groups apart.
 DEAD_LETTER_GROUPS_MAX = 64
 DEAD_LETTER_PAUSE_MS_MIN = 200
@@ -383,6 +389,7 @@ assert FIFO_PARSED_BYTES_MAX + READ_AHEAD_BYTES_MAX < BODY_CACHE_BYTES_MAX
 assert READ_AHEAD_MESSAGES_MAX < FIFO_READ_AHEAD_MESSAGES_MAX
 assert READ_AHEAD_MESSAGES_MAX < SIGHT_RUNS_NEAR < LOOKAHEAD_RUNS_MAX
 assert DEAD_LETTERS_PER_MOVE_MAX <= RECORDS_PER_SEND_MAX
+assert DEAD_LETTERS_PER_MOVE_MAX < LETTERS_TAKEN_PER_SOURCE_MAX < LETTERS_TAKEN_MAX, "a move under way is not forgotten"
 assert DEAD_LETTERS_PER_MOVE_BYTES_MAX + RECORD_BYTES_MAX + KIB * DEAD_LETTERS_PER_MOVE_MAX < FRAME_BYTES_MAX
 assert HEARTBEAT_INTERVAL_MS * 3 < PEER_TIMEOUT_MS
 assert PEER_TIMEOUT_MS < CLOCK_OFFSET_MS_MAX, "no delay of a beat that counts makes a right clock look wrong"
@@ -396,7 +403,7 @@ assert PEER_TIMEOUT_MS < RETIRE_MS_MAX, "a stopping node may try a second target
 assert TIMERS_HELD_MS_MAX <= PEER_TIMEOUT_MS, "a leader without a majority steps down soon, however busy its node is"
 assert PRODUCERS_PER_PARTITION_MAX * PRODUCER_WINDOW_RECORDS * PRODUCER_ROW_BYTES < SNAPSHOT_CHECKPOINT_BYTES_MAX // 2
 assert RECORDS_PER_SEND_MAX < PRODUCER_WINDOW_RECORDS < PRODUCER_SEQUENCE_MAX
-assert PRODUCER_JUMP_MS_MAX < PRODUCER_MEMORY_MS < PRODUCER_FORGET_MS
+assert PRODUCER_JUMP_MS_MAX < PRODUCER_CALL_MS_MAX < PRODUCER_MEMORY_MS < PRODUCER_FORGET_MS
 assert WAL_GROUP_BYTES_MAX < UNCOMMITTED_BYTES_MAX < WAL_FILE_BYTES
 assert FRAME_BYTES_MAX < SENDS_UNDER_WAY_BYTES_MAX <= UNCOMMITTED_BYTES_MAX // 4, "a few front ends fill no leader"
 assert FEED_SHARE > 1, "a peer that is behind must gain on what is written"

@@ -14,17 +14,20 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.support import garbage
 from tests.support.control_plane import VARIABLES
 from tests.support.failures import FailuresAtOnce
-from tests.support.installation import installation
+from tests.support.installation import installation, webhook_receiver
 from tests.support.load_groups import check_groups
 from tests.support.postgres import start_database
 
-__all__ = ["installation"]
+__all__ = ["installation", "webhook_receiver"]
 
 # The suite starts hundreds of interpreters, here and in its children: each would compile all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+garbage.leave_off()
 
 GIVEN = {name: os.environ[name] for name in VARIABLES if name in os.environ}
 
@@ -47,6 +50,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         check_groups(items)
     except pytest.UsageError as error:
         config.issue_config_time_warning(pytest.PytestWarning(str(error)), 2)
+
+
+def pytest_collection_finish() -> None:
+    garbage.keep_what_is_there()
 
 
 @pytest.hookimpl(optionalhook=True)

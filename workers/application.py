@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 
@@ -151,9 +152,12 @@ def _start_worker(**_: object) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "api.settings.project")
     import django
 
+    gc.disable()  # what is imported stays
     django.setup()
     from api.settings.environment import environment
 
+    gc.freeze()
+    gc.enable()
     if os.environ["PENSTOCK_PROCESS"] != USAGE_PROCESS:
         _start_watching()
     _serve_operators_port(environment().metrics_listen)

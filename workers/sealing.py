@@ -1,5 +1,5 @@
 """Messages that this worker sealed under data keys of queues, for all of its threads: told to the rows of the keys from
-as many on as front ends tell theirs (frontend/queues/data_key_uses.py)."""
+as many on as front ends tell theirs (frontend/queues/key_uses.py)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import uuid
 
 from api.queues.data_keys import DataKeyUse, note_data_key_uses
-from frontend.queues.data_key_uses import DataKeyUses
+from frontend.queues.key_uses import DataKeyUses
 from workers.limits import DATA_KEYS_TOLD_MAX
 
 

@@ -1,6 +1,8 @@
-"""Reading accounts and keys, always as one account."""
+"""Reading accounts and keys, always as one account; operators name an account by its id or its name."""
 
 from __future__ import annotations
+
+from django.core.management.base import CommandError
 
 from api.accounts.models import AccessKey, Account
 
@@ -18,3 +20,11 @@ def keys_of(account_id: str, after: str, limit: int) -> list[AccessKey]:
     """In the order of their ids, from the first one behind `after` on."""
     rows = AccessKey.objects.select_related("access").filter(account_id=account_id, access_key_id__gt=after)
     return list(rows.order_by("access_key_id")[:limit])
+
+
+def account_named(text: str) -> Account:
+    """The account that an operator named, by id, else by name. Raises CommandError."""
+    account = Account.objects.filter(id=text).first() or Account.objects.filter(name=text).first()
+    if account is None:
+        raise CommandError(f"there is no account {text!r}")
+    return account

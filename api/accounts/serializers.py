@@ -18,7 +18,7 @@ class AccountSerializer(serializers.Serializer):
     name = serializers.CharField()
     active = serializers.BooleanField()
     created_at = serializers.DateTimeField()
-    auto_create_queues = serializers.BooleanField(help_text="A send to a queue that does not exist makes it.")
+    auto_create_queues = serializers.BooleanField(help_text="A send to a queue that does not exist creates it.")
     deletion_protection = serializers.BooleanField(help_text="No queue can be deleted.")
     deletion_grace_days = serializers.IntegerField(help_text="So long a deleted queue can be restored.")
 

@@ -1,4 +1,4 @@
-"""The only writer of alarms: made and changed by customers, judged by workers.
+"""The only writer of alarms: created and changed by customers, judged by workers.
 
 A judgement is one transaction with its event: a worker that dies leaves the period to the next one, and a period is
 judged once.
@@ -19,7 +19,7 @@ from api.alarms import limits
 from api.alarms.errors import AlarmError, invalid, not_found
 from api.alarms.judging import AlarmState, Comparison, MissingData, judge
 from api.alarms.models import AlarmEvent, MetricAlarm
-from api.alarms.telling import alarm_content
+from api.alarms.notifications import alarm_content
 from api.audit.actions import Actor, record
 from api.people.email import normal_email
 from api.people.errors import PeopleError
@@ -38,7 +38,7 @@ TOO_MANY_CALLS = "too many calls"
 
 
 class AlarmSpec(NamedTuple):
-    """What an alarm is made from, or changed to."""
+    """What an alarm is created from, or changed to."""
 
     queue_name: str
     metric: str
@@ -55,7 +55,7 @@ class AlarmSpec(NamedTuple):
 
 @transaction.atomic
 def put_alarm(actor: Actor, account_id: str, name: str, spec: AlarmSpec) -> tuple[MetricAlarm, bool]:
-    """Makes or replaces it; True where it is new. It is judged again from the beginning. Raises AlarmError."""
+    """Creates or replaces it; True where it is new. It is judged again from the beginning. Raises AlarmError."""
     account = Account.objects.select_for_update().filter(pk=account_id).first()
     if account is None:
         raise not_found()

@@ -13,7 +13,7 @@ from api.queues.models import GONE, Queue
 from api.series.metrics import METRICS, Statistic
 from api.series.reading import MetricQuery, MetricSpan, SeriesReader, collected_up_to
 
-# A period from before the queue was made has no value that is not 0.
+# A period from before the queue was created has no value that is not 0.
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 

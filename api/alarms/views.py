@@ -64,7 +64,7 @@ class AlarmView(AlarmingView):
         responses={200: MetricAlarmSerializer, 201: MetricAlarmSerializer},
     )
     def put(self, request: Request, name: str) -> Response:
-        """Makes or replaces an alarm: a threshold for a metric of a queue, over some periods."""
+        """Creates or replaces an alarm: a threshold for a metric of a queue, over some periods."""
         asked = AlarmRequestSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who = caller(request)

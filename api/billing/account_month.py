@@ -31,8 +31,7 @@ from api.billing.pricing.priced_month import (
     TaxRate,
     price_month,
 )
-from api.billing.pricing.standard_plan import STANDARD_CODE
-from api.billing.pricing.terms import parse_terms
+from api.billing.pricing.terms import STANDARD_CODE, parse_terms
 from api.billing.provisional import quantities_so_far
 from api.billing.selectors import account_plans, closed_at, credits_left, quantities_of, versions_of
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from api.accounts.models import Account
 from api.billing.actions.plans import ensure_standard_plan
-from api.billing.pricing.standard_plan import STANDARD_CODE
+from api.billing.pricing.terms import STANDARD_CODE
 from api.billing.selectors import account_plans, versions_of
 
 

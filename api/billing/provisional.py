@@ -25,6 +25,8 @@ from api.billing.pricing.priced_month import QueueQuantities
 from api.billing.selectors import quantities_in, queue_sums, settled_sums
 
 FULL = "More usage is not settled than the meter holds: settle it (docs/usage.md)."
+NEVER_READ = "The open windows were not read yet: no worker runs, or the storage nodes do not answer."
+STALE = "The open windows were last read at `as_of`; what was counted since is missing."
 
 
 class ProvisionalRow(NamedTuple):
@@ -155,3 +157,25 @@ def note_reading(as_of: datetime | None, took_ms: int, ended_at: datetime, missi
     reading.took_ms, reading.ended_at = took_ms, ended_at
     reading.missing = missing[: limits.DETAIL_CHARACTERS_MAX]
     reading.save()
+
+
+class NowAnswer(NamedTuple):
+    """`complete`: everything acknowledged before the question is in. Else `missing_from` to the end is not, and why."""
+
+    complete: bool
+    as_of: datetime | None
+    missing_from: datetime | None
+    reason: str
+
+
+def answer_now(interval: Interval, settled: datetime | None, reading: MeterReading, asked: datetime) -> NowAnswer:
+    """`asked`: when the question came. A period that is settled whole, or has not begun, is complete in any case."""
+    begins = interval.start if settled is None else max(interval.start, settled)
+    wanted = min(asked, interval.end)
+    if begins >= wanted:
+        return NowAnswer(True, reading.as_of, None, "")
+    if reading.as_of is not None and reading.as_of >= wanted:
+        return NowAnswer(True, reading.as_of, None, "")
+    if reading.as_of is None:
+        return NowAnswer(False, None, begins, reading.missing or NEVER_READ)
+    return NowAnswer(False, reading.as_of, max(begins, reading.as_of), reading.missing or STALE)

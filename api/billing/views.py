@@ -170,7 +170,7 @@ class BudgetView(BillingView):
         responses={200: BudgetSerializer, 201: BudgetSerializer},
     )
     def put(self, request: Request, name: str) -> Response:
-        """Makes or replaces a budget of each month's charges. Its alerts come again after a change."""
+        """Creates or replaces a budget of each month's charges. Its alerts come again after a change."""
         asked = BudgetRequestSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who = caller(request)

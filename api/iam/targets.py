@@ -19,9 +19,13 @@ from api.iam import limits
 from api.iam.authorisation import Targets
 from api.queues import moves
 from api.queues.attributes import parse_arn, redrive_target
-from api.queues.deleted_serializers import RestorationSerializer
 from api.queues.selectors import dead_letter_sources_of, queue_of_id
-from api.queues.serializers import MoveRequestSerializer, QueueRequestSerializer, QueueSettingsSerializer
+from api.queues.serializers import (
+    MoveRequestSerializer,
+    QueueRequestSerializer,
+    QueueSettingsSerializer,
+    RestorationSerializer,
+)
 from api.settings.environment import environment
 from frontend.queues.encryption import KMS_KEY, names_customer_key
 

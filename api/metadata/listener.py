@@ -7,6 +7,7 @@ changes now and then all the same: a database that has stopped without closing i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from typing import Protocol
 
@@ -15,7 +16,7 @@ import psycopg
 import structlog
 
 from api import limits
-from api.metadata.store import Connection, StoreUnavailable, connect
+from api.metadata.store import Connection, StoreFull, StoreUnavailable, TooManyConnections, connect
 from frontend.metadata.messages import Change
 
 CHANNEL = "penstock_changes"
@@ -44,7 +45,10 @@ class Follower(Protocol):
         """A connection stands: changes may be made."""
 
     def unreachable(self) -> None:
-        """No connection could be made."""
+        """No connection could be made: nobody is there."""
+
+    def refused(self) -> None:
+        """PostgreSQL is there, and takes no more connections: changes may be made that nobody here hears of."""
 
 
 async def follow_forever(database_url: str, follower: Follower) -> None:
@@ -55,6 +59,8 @@ async def follow_forever(database_url: str, follower: Follower) -> None:
         try:
             try:
                 connection = await connect(database_url, "penstock-metadata-listen")
+            except TooManyConnections:
+                raise
             except Exception:
                 follower.unreachable()
                 raise
@@ -69,6 +75,8 @@ async def follow_forever(database_url: str, follower: Follower) -> None:
                 await connection.close()
                 await follower.lost()
         except (psycopg.Error, StoreUnavailable, OSError) as error:
+            if isinstance(error, TooManyConnections | StoreFull):
+                follower.refused()
             if not away:
                 _log.warning("feed_lost", error=type(error).__name__, reason=str(error))
             away = True
@@ -98,7 +106,8 @@ async def _hear(connection: Connection, follower: Follower) -> None:
             payload = _decode(notify.payload)
             follower.heard(Change(payload.kind, payload.key, payload.version))
         if loop.time() >= look_at_s:
-            await follower.catch_up()
+            with contextlib.suppress(StoreFull):  # LISTEN stands: changes are heard all the same
+                await follower.catch_up()
             look_at_s = loop.time() + limits.METADATA_POLL_MS / 1000
         readable.clear()
         loop.add_reader(descriptor, readable.set)

@@ -70,6 +70,9 @@ class MetadataProcess:
         """A copy answers, also while PostgreSQL is away."""
         if self.lookups.live:
             return True, "ok"
+        why = "takes no more connections" if self.lookups.is_refused else "does not answer"
+        if self.lookups.is_outdated:
+            return False, f"PostgreSQL {why}, and the copy of the records is too old"
         if self.lookups.loaded:
-            return True, "degraded: PostgreSQL does not answer, records are served from the copy"
-        return False, "PostgreSQL does not answer, and there is no copy of the records yet"
+            return True, f"degraded: PostgreSQL {why}, records are served from the copy"
+        return False, f"PostgreSQL {why}, and there is no copy of the records yet"

@@ -25,9 +25,10 @@ SELECT q.account_id, q.name, uuid_send(q.uuid), q.partitions::text, q.state, q.a
        a.account_key_wrapped, d.versions, d.wrapped, floor(extract(epoch FROM q.created_at) * 1000)::bigint,
        floor(extract(epoch FROM q.modified_at) * 1000)::bigint, q.version,
        q.layout::text, b.versions, b.wrapped, b.owners, b.names, q.tags::text,
-       q.encryption_key, q.encryption_keys::text
+       q.encryption_key, q.encryption_keys::text, s.given::text
   FROM queue q
   JOIN account a ON a.id = q.account_id
+  LEFT JOIN quota_queue s ON s.queue_id = q.id
   CROSS JOIN LATERAL (
        SELECT array_agg(k.version ORDER BY k.version) AS versions, array_agg(k.wrapped ORDER BY k.version) AS wrapped
          FROM queue_data_key k WHERE k.queue_id = q.id) d
@@ -56,6 +57,7 @@ _layout = msgspec.json.Decoder(list[list[Any]]).decode
 _texts = msgspec.json.Decoder(list[str]).decode
 _partitions = msgspec.json.Decoder(list[int]).decode
 _attributes = _tags = msgspec.json.Decoder(dict[str, str]).decode
+_quotas = msgspec.json.Decoder(dict[str, int]).decode
 
 
 def queue_record(row: Sequence[Any]) -> QueueRecord:
@@ -63,8 +65,12 @@ def queue_record(row: Sequence[Any]) -> QueueRecord:
     grants = [DataKeyGrantRecord(*key) for key in zip(*(column or () for column in row[14:18]), strict=True)]
     partitions, attributes = _partitions(row[3]), _attributes(row[5])
     fields: list[Any] = [*row[:3], partitions, row[4], attributes, *row[6:8], keys, *row[10:13], grants]
-    fields += (records_of(_layout(row[13])), _tags(row[18]), row[19], _texts(row[20]))
+    fields += (records_of(_layout(row[13])), _tags(row[18]), row[19], _texts(row[20]), quotas_in(row[21]))
     return QueueRecord(*fields)
+
+
+def quotas_in(text: str | None) -> dict[str, int]:
+    return {} if text is None else _quotas(text)
 
 
 def encryption_key_record(row: Sequence[Any]) -> EncryptionKeyRecord:

@@ -6,6 +6,10 @@
     reachable  LISTEN stands. What was missed is read from the log of changes (`feed_change`), or, where that does not
                reach back far enough, everything is loaded anew and compared. Until there is a copy, and for records
                that the copy does not hold, lookups read the database.
+    refused    PostgreSQL takes no more connections, or did so last: changes may be made that are not heard of here. The
+               copy answers for METADATA_STALENESS_MS_MAX from the first refusal on, then nothing does, until what was
+               missed has been read. While LISTEN stands, this is not the case: changes are heard, and connections that
+               are there serve
     live       reachable, and nothing is missing
 
 A service that was started while PostgreSQL is away holds nothing, and says so to its subscribers: they go on from what
@@ -28,9 +32,9 @@ from prometheus_client import Counter, Gauge
 from api import limits
 from api.metadata.demands import DemandTable
 from api.metadata.holding import Holding
-from api.metadata.store import FeedPosition, MetadataStore, Missed, StoreUnavailable
+from api.metadata.store import FeedPosition, MetadataStore, Missed, StoreFull, StoreUnavailable
 from frontend.metadata.interface import MISS, Missing
-from frontend.metadata.limits import METADATA_FILL_ATTEMPTS_MAX
+from frontend.metadata.limits import METADATA_FILL_ATTEMPTS_MAX, METADATA_STALENESS_MS_MAX
 from frontend.metadata.messages import Change, FeedState
 from frontend.metadata.records import RecordKind
 
@@ -41,6 +45,9 @@ _SUBSCRIBERS = Gauge("penstock_metadata_subscribers", "Front ends that follow th
 _HELD = Gauge("penstock_metadata_records_held", "Records in the copy.", ["kind"])
 _BYTES = Gauge("penstock_metadata_bytes_held", "What the copy takes, by its own count.", ["kind"])
 _COMPLETE = Gauge("penstock_metadata_copy_complete", "1 while the copy holds every record.", ["kind"])
+# Where an absence refuses a caller for good ("there is no such queue"): said only while changes are heard. One that was
+# made just before PostgreSQL was lost, or just after it came back, is not in the copy.
+_DENIED_WHEN_ABSENT = frozenset((RecordKind.KEY, RecordKind.QUEUE))
 _log = structlog.get_logger(__name__)
 
 
@@ -84,11 +91,24 @@ class MetadataLookups:
         # Nobody was there, at every look since the start. False before the first one.
         self._never_reached = False
         self._was_reached = False
+        # When PostgreSQL refused a connection first since changes were heard last (steady clock); None: it did not.
+        self._refused_at_s: float | None = None
         self.live = False
 
     @property
     def loaded(self) -> bool:
         return self._position is not None
+
+    @property
+    def is_refused(self) -> bool:
+        """PostgreSQL has refused a connection since changes were heard last."""
+        return self._refused_at_s is not None
+
+    @property
+    def is_outdated(self) -> bool:
+        """The copy may not be used any more."""
+        at_s = self._refused_at_s
+        return at_s is not None and (time.monotonic() - at_s) * 1000 >= METADATA_STALENESS_MS_MAX
 
     def start(self) -> None:
         for kind, holding in self._holdings.items():
@@ -114,19 +134,23 @@ class MetadataLookups:
 
         `fresh` asks for what the database says now; while it is away that is what the copy holds.
         """
-        if fresh and self._reachable:
+        if (fresh and self._reachable) or self.is_outdated:
             return MISS
         held = self._holdings[kind].get(key)
         # An absence is looked into first: the record may have been made a moment ago, and its announcement be on the
         # way, while its owner uses it already.
-        return MISS if held is None and self.live else held
+        return MISS if held is None and (self.live or kind in _DENIED_WHEN_ABSENT) else held
 
     async def read(self, kind: RecordKind, key: str, fresh: bool) -> bytes | None:
         """The encoded reply from the database, or an absence that it confirms. Raises StoreUnavailable."""
-        if not fresh and self._holdings[kind].get(key) is None:
+        if self.is_outdated:
+            raise StoreFull("PostgreSQL takes no more connections, and the copy of the records is too old")
+        if not fresh and self.live and self._holdings[kind].get(key) is None:
             await self.confirm()
-            if self._holdings[kind].get(key) is None:
+            if self.live and self._holdings[kind].get(key) is None:
                 return None
+        if self.is_refused:
+            raise StoreFull("PostgreSQL takes no more connections, and this record is not held here")
         if not self._reachable:
             raise StoreUnavailable("PostgreSQL is away, and this record is not held here")
         if fresh:
@@ -204,7 +228,9 @@ class MetadataLookups:
         _SUBSCRIBERS.set(len(self._subscribers))
 
     def state(self, missed: bool = False) -> FeedState:
-        return FeedState(self._epoch, self._sequence, missed, self.loaded, self._lost_at_ms, self._never_reached)
+        is_loaded = self.loaded and not self.is_outdated
+        lost = (self._lost_at_ms, self._never_reached, self.is_refused)
+        return FeedState(self._epoch, self._sequence, missed, is_loaded, *lost)
 
     def _tell_state(self) -> None:
         _LIVE.set(self.live)
@@ -226,7 +252,7 @@ class MetadataLookups:
             else:
                 self._apply(missed)
         if not was_live or missed is None:
-            self.live, self._lost_at_ms = True, 0
+            self.live, self._lost_at_ms, self._refused_at_s = True, 0, None
             self._ask_for_due()
             self._tell_state()
 
@@ -241,6 +267,13 @@ class MetadataLookups:
         """No connection could be made."""
         if not self._was_reached and not self._never_reached:
             self._never_reached = True
+            self._tell_state()
+
+    def refused(self) -> None:
+        """PostgreSQL is there, and takes no more connections."""
+        self._was_reached, self._never_reached = True, False
+        if self._refused_at_s is None:
+            self._refused_at_s = time.monotonic()
             self._tell_state()
 
     async def lost(self) -> None:

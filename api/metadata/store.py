@@ -7,6 +7,7 @@ away, and nothing has to recover when it is back. Whether it is there is the lis
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
@@ -15,8 +16,17 @@ import msgspec
 import psycopg
 
 from api import limits
+from api.database_probe import is_full
 from api.metadata.holding import EncodedRecord
-from api.metadata.rows import ENCRYPTION_KEY, ENCRYPTION_KEYS, QUEUE, QUEUES, encryption_key_record, queue_record
+from api.metadata.rows import (
+    ENCRYPTION_KEY,
+    ENCRYPTION_KEYS,
+    QUEUE,
+    QUEUES,
+    encryption_key_record,
+    queue_record,
+    quotas_in,
+)
 from frontend.metadata.messages import AccountReply, Change, EncryptionKeyReply, KeyReply, QueueReply
 from frontend.metadata.records import (
     OWN_POLICY,
@@ -32,13 +42,13 @@ from storage_nodes.protocol.messages import encode_message
 T = TypeVar("T")
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
-_quotas = msgspec.json.Decoder(dict[str, int]).decode
 _KEYS = """
 SELECT k.access_key_id, k.account_id, k.name, k.secret_sealed, k.bearer_hash, k.active AND a.active,
        floor(extract(epoch FROM k.expires_at) * 1000)::bigint, k.version,
-       r.key_id IS NOT NULL, r.policy, r.tags::text, p.names, p.texts
+       r.key_id IS NOT NULL, r.policy, r.tags::text, p.names, p.texts, s.given::text
   FROM access_key k JOIN account a ON a.id = k.account_id
   LEFT JOIN iam_key_access r ON r.key_id = k.access_key_id
+  LEFT JOIN quota_key s ON s.key_id = k.access_key_id
   CROSS JOIN LATERAL (
        SELECT array_agg(named.name ORDER BY named.name) AS names, array_agg(named.text ORDER BY named.name) AS texts
          FROM iam_policy_attachment t JOIN iam_policy named ON named.id = t.policy_id
@@ -47,10 +57,12 @@ SELECT k.access_key_id, k.account_id, k.name, k.secret_sealed, k.bearer_hash, k.
 # The installation's own quotas come as a record of their own.
 _ACCOUNTS = """
 SELECT * FROM (
-       SELECT a.id, a.name, a.active, a.version, a.auto_create_queues, q.given::text, q.sending_stopped
+       SELECT a.id, a.name, a.active, a.version, a.auto_create_queues, q.given::text, q.sending_stopped,
+              EXISTS (SELECT 1 FROM quota_queue s JOIN queue ON queue.id = s.queue_id
+                       WHERE s.account_id = a.id AND queue.state <> 'deleted')
          FROM account a LEFT JOIN quota_holder q ON q.holder = a.id
        UNION ALL
-       SELECT q.holder, '', true, q.version, false, q.given::text, '' FROM quota_holder q
+       SELECT q.holder, '', true, q.version, false, q.given::text, '', false FROM quota_holder q
         WHERE q.holder = 'installation') records
 """
 # The source is another after a restore, and after a standby took over: what was read before says nothing about it.
@@ -71,6 +83,14 @@ class StoreUnavailable(Exception):
     """The database does not answer now."""
 
 
+class StoreFull(StoreUnavailable):
+    """The database is there, and takes no more connections: what it holds may change meanwhile."""
+
+
+class TooManyConnections(psycopg.OperationalError):
+    """PostgreSQL refused a connection because all are in use (SQLSTATE 53300)."""
+
+
 class FeedPosition(NamedTuple):
     """How far the log of changes was read: every transaction below `horizon` had ended, and was seen."""
 
@@ -87,18 +107,18 @@ class Missed(NamedTuple):
 
 
 def _key_row(row: Sequence[Any]) -> EncodedRecord:
-    is_restricted, own, tags, names, texts = row[8:]
+    is_restricted, own, tags, names, texts, quotas = row[8:]
     policies = None
     if is_restricted:
         attached = (PolicyRecord(*one) for one in zip(names or (), texts or (), strict=True))
         policies = [*((PolicyRecord(OWN_POLICY, own),) if own else ()), *attached]
-    fields: list[Any] = [*row[:8], policies, _tags(tags) if tags else {}]
+    fields: list[Any] = [*row[:8], policies, _tags(tags) if tags else {}, quotas_in(quotas)]
     record = KeyRecord(*fields)
     return EncodedRecord(row[0], row[7], encode_message(KeyReply(record)))
 
 
 def _account_row(row: Sequence[Any]) -> EncodedRecord:
-    fields: list[Any] = [*row[:5], {} if row[5] is None else _quotas(row[5]), row[6] or ""]
+    fields: list[Any] = [*row[:5], quotas_in(row[5]), row[6] or "", row[7]]
     return EncodedRecord(row[0], row[3], encode_message(AccountReply(AccountRecord(*fields))))
 
 
@@ -190,6 +210,8 @@ class MetadataStore:
             try:
                 async with self._connection() as connection:
                     return await (await connection.execute(statement, parameters)).fetchone()
+            except TooManyConnections:
+                raise
             except psycopg.OperationalError:
                 if last:
                     raise
@@ -209,6 +231,8 @@ class MetadataStore:
             raise StoreUnavailable("the connection to PostgreSQL was given up")
         try:
             return task.result()
+        except TooManyConnections as error:
+            raise StoreFull("PostgreSQL takes no more connections") from error
         except (psycopg.Error, OSError) as error:
             raise StoreUnavailable(f"PostgreSQL: {type(error).__name__}") from error
 
@@ -220,9 +244,7 @@ class MetadataStore:
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
         async with self._places:
-            connection = self._usable()
-            if connection is None:
-                connection = await connect(self._database_url, "penstock-metadata")
+            connection = await self._open()
             self._busy.add(connection)
             try:
                 yield connection
@@ -233,6 +255,20 @@ class MetadataStore:
                 self._busy.discard(connection)
                 if not connection.closed:
                     self._idle.append(connection)
+
+    async def _open(self) -> Connection:
+        """One that is idle, or a new one. Where PostgreSQL takes no more, one that is in use here is waited for."""
+        for _ in range(limits.METADATA_FULL_ATTEMPTS_MAX):
+            connection = self._usable()
+            if connection is not None:
+                return connection
+            try:
+                return await connect(self._database_url, "penstock-metadata")
+            except TooManyConnections:
+                if not self._busy and not self._idle:
+                    raise
+            await asyncio.sleep(random.uniform(0.5, 1.0) * limits.METADATA_FULL_RETRY_MS / 1000)
+        raise TooManyConnections("PostgreSQL takes no more connections")
 
     def _usable(self) -> Connection | None:
         while self._idle:
@@ -283,3 +319,7 @@ async def connect(database_url: str, name: str) -> Connection:
             )
     except TimeoutError:
         raise psycopg.OperationalError("PostgreSQL takes no connection") from None
+    except psycopg.OperationalError as error:
+        if is_full(error):
+            raise TooManyConnections(str(error)) from None
+        raise

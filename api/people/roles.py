@@ -77,6 +77,7 @@ _OF_ADMINS: list[str] = [
     "penstock:*Key",
     "penstock:*EncryptionKeyDeletion",
     "penstock:*KeyPolicy",
+    "penstock:*KeyQuotas",
     "penstock:*Policy",
     "penstock:*Group",
     "penstock:UpdateAccount",

@@ -66,7 +66,7 @@ def create_queue(
     """`name`, `asked` and `tags` have passed `attributes.check_*`. Raises QueueProblem."""
     account = Account.objects.select_for_update().get(id=account_id)
     if not account.active:  # since the call was allowed; one that is closed for good would keep the queue
-        raise QueueProblem("AccessDeniedException", "The account is not active: no queue can be made in it.")
+        raise QueueProblem("AccessDeniedException", "The account is not active: no queue can be created in it.")
     of_this_name = Queue.objects.filter(account=account, name=name)
     found = of_this_name.filter(state__in=LIVE).first()
     if found is not None:
@@ -251,7 +251,7 @@ def _use_key(queue: Queue, key_id: str) -> None:
 def _refuse_generations(rows: Sequence[layout.LayoutRow]) -> None:
     """Sequence numbers have room for so many sets of partitions."""
     if any(row.generation >= limits.FIFO_GENERATIONS_MAX for row in rows):
-        raise QueueProblem("OverLimit", "The partitions of this queue were changed too often: make another queue.")
+        raise QueueProblem("OverLimit", "The partitions of this queue were changed too often: create another queue.")
 
 
 def _save_tags(actor: Actor, queue: Queue, tags: dict[str, str]) -> None:

@@ -47,7 +47,7 @@ def _auto_create(actor: Actor, account_id: str, name: str) -> CreateOutcome:
     if account.auto_created >= limits.AUTO_CREATED_PER_HOUR_MAX:
         # Raised through the transaction: the queue of this moment is not made.
         raise QueueProblem(
-            "OverLimit", f"At most {limits.AUTO_CREATED_PER_HOUR_MAX} queues an hour are made by sends to them."
+            "OverLimit", f"At most {limits.AUTO_CREATED_PER_HOUR_MAX} queues an hour are created by sends to them."
         )
     account.auto_created += 1
     account.save(update_fields=["auto_created_since", "auto_created"])

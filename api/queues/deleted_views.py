@@ -16,8 +16,12 @@ from api.internal.rest import caller
 from api.pages import make_page_token, page_asked
 from api.queues import attributes as rules
 from api.queues import keeping, selectors
-from api.queues.deleted_serializers import DeletedQueuePageSerializer, DeletedQueueSerializer, RestorationSerializer
-from api.queues.serializers import QueueSerializer
+from api.queues.serializers import (
+    DeletedQueuePageSerializer,
+    DeletedQueueSerializer,
+    QueueSerializer,
+    RestorationSerializer,
+)
 
 
 class DeletedQueuesView(APIView):

@@ -22,9 +22,9 @@ from django.db.models import F
 
 from api import clock, limits
 from api.accounts.models import Account
-from api.audit.actions import LIFECYCLE, record
+from api.audit.actions import LIFECYCLE, Actor, record
 from api.changes import next_version
-from api.due import due_rows
+from api.clock import due_rows
 from api.hints import Hint
 from api.queues import layout
 from api.queues.attributes import redrive_of
@@ -210,3 +210,16 @@ def due_queues(age_ms: int) -> tuple[list[int], datetime | None]:
 
 
 _HINTS: dict[str, Hint] = {QueueStatus.CREATING: Hint.PROVISION_QUEUE, QueueStatus.DELETING: Hint.DELETE_QUEUE}
+
+
+@transaction.atomic
+def retry_queue(actor: Actor, account_id: str, name: str) -> bool:
+    """Workers find the row by themselves within seconds. False: nothing is pending, or a worker is at it. A queue
+    that is deleted and kept may have had the name, too: its work is asked for as well."""
+    pending = Queue.objects.select_for_update().exclude(generation=F("observed_generation"))
+    waiting = [queue.pk for queue in pending.filter(account_id=account_id, name=name, claim=None).order_by("pk")]
+    if not waiting:
+        return False
+    Queue.objects.filter(pk__in=waiting).update(next_attempt_at=clock.now())
+    record(actor, account_id, "queue.retry", f"queue:{name}")
+    return True

@@ -21,13 +21,13 @@ from django.db.models import Q
 
 from api import clock, limits
 from api.audit.actions import LIFECYCLE, record
-from api.due import due_rows
+from api.clock import due_rows
 from api.encryption.selectors import records_of
 from api.metadata.rows import QUEUE, queue_record
 from api.queues.models import ACTIVE_MOVES, MessageMoveTask, MoveStatus, Queue, QueueStatus
 from api.secrets import keyring
 from frontend.metadata.records import QueueRecord
-from frontend.queues.data_key_uses import DataKeyUses
+from frontend.queues.key_uses import DataKeyUses
 from frontend.queues.resolver import ResolvedQueue
 
 # Tasks that may be worked on: paused ones do nothing until they are resumed or cancelled.

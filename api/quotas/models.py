@@ -5,7 +5,8 @@ from __future__ import annotations
 from django.db import models
 
 from api import limits
-from api.accounts.models import Account
+from api.accounts.models import AccessKey, Account
+from api.queues.models import Queue
 
 HOLDER_CHARACTERS_MAX = 12
 
@@ -28,6 +29,35 @@ class QuotaHolder(models.Model):
 
     def __str__(self) -> str:
         return self.holder
+
+
+class QueueQuotas(models.Model):
+    """A queue that has quotas of its own (`quotas.SINGLE_QUOTAS`): names and values. One without has no row. It stays
+    with a queue that is deleted and kept, and is there again when that is restored."""
+
+    queue = models.OneToOneField(Queue, on_delete=models.CASCADE, primary_key=True, related_name="own_quotas")
+    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="queue_quotas")
+    given = models.JSONField()
+
+    class Meta:
+        db_table = "quota_queue"
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+
+class KeyQuotas(models.Model):
+    """The same of an access key."""
+
+    key = models.OneToOneField(AccessKey, on_delete=models.CASCADE, primary_key=True, related_name="own_quotas")
+    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="key_quotas")
+    given = models.JSONField()
+
+    class Meta:
+        db_table = "quota_key"
+
+    def __str__(self) -> str:
+        return str(self.pk)
 
 
 class RequestState(models.TextChoices):

@@ -6,9 +6,19 @@ from typing import NamedTuple
 
 from django.db.models import QuerySet
 
+from api.accounts.models import AccessKey
 from api.queues.models import Queue, QueueStatus
-from api.quotas.models import QuotaHolder, QuotaNotice, QuotaRequest, RequestState
-from frontend.limits.quotas import INSTALLATION, QuotaKind, quotas_of
+from api.queues.redrive import LIVE
+from api.quotas.models import KeyQuotas, QueueQuotas, QuotaHolder, QuotaNotice, QuotaRequest, RequestState
+from frontend.limits.quotas import (
+    INSTALLATION,
+    QuotaKind,
+    Rates,
+    account_limits,
+    given_rates,
+    lowest,
+    quotas_of,
+)
 
 
 class Quota(NamedTuple):
@@ -17,6 +27,13 @@ class Quota(NamedTuple):
     kind: QuotaKind
     value: int | None
     in_use: int | None
+
+
+class OwnQuotas(NamedTuple):
+    """Of one queue or key: what it was given, and what holds for it with what its account has."""
+
+    given: Rates
+    in_force: Rates
 
 
 def holder_of(holder: str) -> QuotaHolder | None:
@@ -79,6 +96,52 @@ def notices_of(account_id: str) -> dict[str, QuotaNotice]:
     """By the name of the quota, what was told last of its use."""
     rows = QuotaNotice.objects.filter(account_id=account_id).order_by("told_at")
     return {notice.name: notice for notice in rows}
+
+
+def queue_quotas(account_id: str, name: str) -> OwnQuotas | None:
+    """None: there is no such queue."""
+    queue = Queue.objects.filter(account_id=account_id, name=name, state__in=LIVE).select_related("own_quotas").first()
+    if queue is None:
+        return None
+    row = getattr(queue, "own_quotas", None)
+    given = given_rates({} if row is None else row.given)
+    limits = account_limits(_given_to(account_id))
+    return OwnQuotas(given, lowest(lowest(limits.queue, given), limits.account))
+
+
+def key_quotas(account_id: str, access_key_id: str) -> OwnQuotas | None:
+    """None: there is no such key."""
+    rows = AccessKey.objects.filter(account_id=account_id, access_key_id=access_key_id).select_related("own_quotas")
+    key = rows.first()
+    if key is None:
+        return None
+    row = getattr(key, "own_quotas", None)
+    given = given_rates({} if row is None else row.given)
+    limits = account_limits(_given_to(account_id))
+    return OwnQuotas(given, lowest(lowest(limits.key, given), limits.account))
+
+
+def queues_with_quotas(account_id: str, limit: int) -> list[QueueQuotas]:
+    """By name."""
+    rows = QueueQuotas.objects.filter(account_id=account_id, queue__state__in=LIVE).select_related("queue")
+    return list(rows.order_by("queue__name")[:limit])
+
+
+def keys_with_quotas(account_id: str, limit: int) -> list[KeyQuotas]:
+    """By name."""
+    rows = KeyQuotas.objects.filter(account_id=account_id).select_related("key")
+    return list(rows.order_by("key__name", "key_id")[:limit])
+
+
+def some_queue_differs(account_id: str) -> bool:
+    """As the account's record says it (`api/metadata/store.py`)."""
+    rows = QueueQuotas.objects.filter(account_id=account_id)
+    return rows.exclude(queue__state=QueueStatus.DELETED).exists()
+
+
+def _given_to(account_id: str) -> dict[str, int]:
+    row = holder_of(account_id)
+    return {} if row is None else row.given
 
 
 def _counts(account_id: str) -> dict[str, int]:

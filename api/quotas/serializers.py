@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 from api import limits
 from api.people.strict import StrictCharField, StrictIntegerField, StrictSerializer
-from frontend.limits.quotas import SOFT_LEVEL_PERCENT
+from frontend.limits.quotas import SINGLE_QUOTAS, SOFT_LEVEL_PERCENT
 
 
 class QuotaSerializer(serializers.Serializer):
@@ -35,6 +35,36 @@ class AskQuotaSerializer(StrictSerializer):
     name = StrictCharField(max_length=64)
     value = StrictIntegerField()
     reason = StrictCharField(max_length=limits.QUOTA_REASON_CHARACTERS_MAX, default="", allow_blank=True)
+
+
+class RatesSerializer(serializers.Serializer):
+    requests_per_s = serializers.IntegerField(allow_null=True)
+    messages_per_s = serializers.IntegerField(allow_null=True)
+    bytes_per_s = serializers.IntegerField(allow_null=True)
+
+
+class OwnQuotasSerializer(serializers.Serializer):
+    quotas = RatesSerializer(source="given", help_text="What it was given itself. Null: nothing.")
+    in_force = RatesSerializer(help_text="With what its account has: the lowest holds.")
+
+
+def _rate(name: str) -> StrictIntegerField:
+    kind = SINGLE_QUOTAS[name]
+    return StrictIntegerField(
+        min_value=kind.least, max_value=kind.most, default=None, allow_null=True, help_text=kind.text
+    )
+
+
+class SetOwnQuotasSerializer(StrictSerializer):
+    requests_per_s = _rate("requests_per_s")
+    messages_per_s = _rate("messages_per_s")
+    bytes_per_s = _rate("bytes_per_s")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """A body that says nothing is a mistake, and takes no quota away."""
+        if not self.initial_data:
+            raise serializers.ValidationError("Name at least one of the quotas; null takes one away.")
+        return attrs
 
 
 class QuotaRequestSerializer(serializers.Serializer):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 from urllib.parse import urlsplit
 
 from api import limits
 from api.observability import configure_logging
+from api.settings.connections import connection_settings
 from api.settings.environment import environment
 from api.settings.mail import mail_settings
 from api.settings.server_urls import parse_database_url
@@ -85,14 +87,7 @@ DATABASES: dict[str, dict[str, Any]] = {
         # One round trip per request, so that connections that died with a restart of PostgreSQL fail no call.
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
-            "pool": {
-                "min_size": limits.DATABASE_POOL_MIN,
-                "max_size": limits.DATABASE_POOL_MAX,
-                "num_workers": 1,
-                "timeout": limits.DATABASE_POOL_WAIT_MS_MAX / 1000,
-                "reconnect_timeout": limits.DATABASE_RECONNECT_S_MAX,
-            },
-            "connect_timeout": limits.DATABASE_CONNECT_TIMEOUT_S,
+            **connection_settings(os.environ.get("PENSTOCK_PROCESS") == "manage"),
             "application_name": "penstock",
             **_database.options,
         },
@@ -128,11 +123,11 @@ REST_FRAMEWORK = {
     "UNAUTHENTICATED_TOKEN": None,
 }
 SPECTACULAR_SETTINGS = {
-    "TITLE": "Penstock management API",
-    "DESCRIPTION": "Queues, keys, the account, people, billing. Errors are RFC 9457 problems.",
+    "TITLE": "Penstock REST API",
+    "DESCRIPTION": "Messages, queues, keys, the account, people, billing. Errors are RFC 9457 problems.",
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
-    "POSTPROCESSING_HOOKS": ["api.schema.add_problems"],
+    "POSTPROCESSING_HOOKS": ["api.schema.add_data_paths", "api.schema.add_problems"],
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
 }

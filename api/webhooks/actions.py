@@ -1,6 +1,6 @@
-"""The only writer of webhooks: made, changed, rotated, tested and deleted by customers.
+"""The only writer of webhooks: created, changed, rotated, tested and deleted by customers.
 
-Secrets leave in the answer that makes or rotates them, and are sealed under the account and the webhook's id.
+Secrets leave in the answer that creates or rotates them, and are sealed under the account and the webhook's id.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PutWebhook(NamedTuple):
 
 @transaction.atomic
 def put_webhook(actor: Actor, account_id: str, name: str, url: str) -> PutWebhook:
-    """Makes it, or changes its URL. Raises WebhookError."""
+    """Creates it, or changes its URL. Raises WebhookError."""
     account = _locked_account(account_id)
     if len(name) > limits.WEBHOOK_NAME_CHARACTERS_MAX or not _NAME.fullmatch(name):
         length = f"1 to {limits.WEBHOOK_NAME_CHARACTERS_MAX}"

@@ -58,7 +58,7 @@ class WebhookView(CallingView):
         responses={200: WebhookWithSecretSerializer, 201: WebhookWithSecretSerializer},
     )
     def put(self, request: Request, name: str) -> Response:
-        """Makes a webhook, and shows its secret, or changes the URL of one that is there."""
+        """Creates a webhook, and shows its secret, or changes the URL of one that is there."""
         asked = WebhookRequestSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who = caller(request)
@@ -78,7 +78,7 @@ class WebhookRotationView(CallingView):
         operation_id="webhooks.rotate", request=WebhookRotationSerializer, responses=WebhookWithSecretSerializer
     )
     def post(self, request: Request, name: str) -> Response:
-        """Makes another secret, which this answer shows. The old one signs beside it for the grace."""
+        """Creates a new secret, which this answer shows. The old one signs beside it for the grace."""
         asked = WebhookRotationSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who = caller(request)

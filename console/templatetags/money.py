@@ -7,7 +7,14 @@ from typing import Any
 from django import template
 
 from api.billing.pricing.meters import SHOWN, UsageMeter, shown_quantity
-from api.billing.pricing.money import CURRENCIES, NANOS_PER_WHOLE, format_minor, format_nanos, round_half_up
+from api.billing.pricing.money import (
+    CURRENCIES,
+    NANOS_PER_WHOLE,
+    format_minor,
+    format_nanos,
+    format_percent,
+    round_half_up,
+)
 
 register = template.Library()
 _MICRO = 1_000
@@ -31,6 +38,12 @@ def nanos(amount: Any, currency: str) -> str:
     if 0 < exact < _MICRO:
         return f"under 0.000001 {currency}"
     return f"{format_nanos(exact // _MICRO * _MICRO)} {currency}"
+
+
+@register.filter
+def percent(rate_ppm: Any) -> str:
+    """Of a tax, which is stored in parts per million: 190000 -> 19 %."""
+    return f"{format_percent(int(rate_ppm))} %"
 
 
 @register.filter

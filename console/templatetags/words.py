@@ -10,8 +10,9 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from api import clock
 from console.assets import assets
+from console.browser_names import browser_name
+from console.page_time import page_now
 
 register = template.Library()
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -57,12 +58,17 @@ def size(value: Any) -> str:
 
 
 @register.filter
+def browser(user_agent: str) -> str:
+    return browser_name(user_agent)
+
+
+@register.filter
 def when(value: Any) -> SafeString | str:
     """A time, as how long ago; the exact one is shown on hover. Takes a datetime, or ms since the epoch."""
     moment = _moment(value)
     if moment is None:
         return "–"
-    seconds = (clock.now() - moment).total_seconds()
+    seconds = (page_now() - moment).total_seconds()
     exact = moment.strftime("%Y-%m-%d %H:%M:%S UTC")
     return format_html('<time datetime="{}" title="{}">{}</time>', moment.isoformat(), exact, _ago(seconds, moment))
 
@@ -73,7 +79,7 @@ def age(value: Any) -> str:
     moment = _moment(value)
     if moment is None:
         return "–"
-    seconds = max((clock.now() - moment).total_seconds(), 0)
+    seconds = max((page_now() - moment).total_seconds(), 0)
     size_s, unit = next((one for one in _UNITS if seconds >= one[0]), (1, "s"))
     return f"{int(seconds // size_s)} {unit}"
 

@@ -1,4 +1,4 @@
-"""Alarms of an account: the list, one of them with its history, made, changed, muted, deleted."""
+"""Alarms of an account: the list, one of them with its history, created, changed, muted, deleted."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def new_alarm(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
         name = request.POST.get("name", "").replace("\0", "").strip()
         try:
             if selectors.alarm_of(visit.account_id, name) is not None:
-                raise invalid(f"There is an alarm {name}: choose another name, or change that one.")
+                raise invalid(f"An alarm {name} exists already: choose another name, or change that alarm.")
             actions.put_alarm(visit.actor, visit.account_id, name, _spec(form))
-            return told(alarm_url(visit, name), "The alarm is set. It is judged within a minute.")
+            return told(alarm_url(visit, name), "The alarm is created. It is evaluated within a minute.")
         except AlarmError as error:
             refusal = notice_of(error)
-    shown = {**_form(form, f"{_base(visit)}/alarms/new", "Set the alarm"), "name_asked": True, "refusal": refusal}
+    shown = {**_form(form, f"{_base(visit)}/alarms/new", "Create the alarm"), "name_asked": True, "refusal": refusal}
     return render(request, "console/alarms/new.html", shown, status=refusal.status if refusal else 200)
 
 
@@ -85,7 +85,7 @@ def one_alarm(request: HttpRequest, visit: AccountVisit, alarm: str) -> HttpResp
         form = request.POST.dict()
         try:
             actions.put_alarm(visit.actor, visit.account_id, alarm, _spec(form))
-            return told(alarm_url(visit, alarm), "The alarm is changed. It is judged within a minute.")
+            return told(alarm_url(visit, alarm), "The alarm is changed. It is evaluated within a minute.")
         except AlarmError as error:
             refusal = notice_of(error)
     now = clock.now()
@@ -111,8 +111,10 @@ def mute(request: HttpRequest, visit: AccountVisit, alarm: str) -> HttpResponse:
     hours = request.POST.get("hours", "")
     until = clock.now() + timedelta(hours=int(hours)) if hours in map(str, MUTES_HOURS) else None
     actions.mute_alarm(visit.actor, visit.account_id, alarm, until)
-    text = "Nobody is told until then. Changes still stand in the history." if until else "Changes are told again."
-    return told(alarm_url(visit, alarm), text, "warn" if until else "good")
+    if until is None:
+        return told(alarm_url(visit, alarm), "Notifications are sent again.")
+    text = "No notifications are sent until then. Changes are still in the history."
+    return told(alarm_url(visit, alarm), text, "warn")
 
 
 @account_page(Act.DELETE_ALARMS, "POST")

@@ -1,4 +1,4 @@
-"""Budgets and the spend cap: made, changed, deleted, and what they did."""
+"""Budgets and the spend cap: created, changed, deleted, and what they did."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def budgets(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
 
 @account_page(Act.MANAGE_BUDGETS, "GET", "POST")
 def edit_budget(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
-    """`?name=` is the budget to be changed; without it another one is made."""
+    """`?name=` is the budget to be changed; without it a new one is created."""
     name = request.GET.get("name", "")
     budget = selectors.budget_named(visit.account_id, name) if name and "\0" not in name else None
     if name and budget is None:
@@ -71,17 +71,17 @@ def remove_budget(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     name = request.POST.get("name", "").replace("\0", "")
     if not delete_budget(visit.actor, visit.account_id, name):
         raise Http404
-    return told(_url(visit), f"The budget {name} is deleted. A stop that it made has ended.")
+    return told(_url(visit), f"The budget {name} is deleted. A stop that it caused has ended.")
 
 
 def _put(visit: AccountVisit, given: dict[str, str], currency: str, is_new: bool) -> HttpResponse:
     """Raises BillingError."""
     if is_new and selectors.budget_named(visit.account_id, given["name"]) is not None:
         raise BillingError(
-            "already-there", f"There is a budget {given['name']}; change that one or choose another name."
+            "already-there", f"A budget {given['name']} exists already; change that budget or choose another name."
         )
     put_budget(visit.actor, visit.account_id, given["name"], _spec(given, currency))
-    done = "made" if is_new else "changed: its alerts come again"
+    done = "created" if is_new else "changed: its alerts are sent again"
     return told(_url(visit), f"The budget {given['name']} is {done}.")
 
 

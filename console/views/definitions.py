@@ -42,7 +42,7 @@ def definitions(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
             result = import_definitions(visit.actor, who, found, request.POST.get("digest", ""))
             return _page(request, {"result": result, "text": text if result.left else ""})
     except DefinitionsProblem as error:
-        refusal = ErrorNotice(400, str(error), "Mend the document, or look at the changes again.")
+        refusal = ErrorNotice(400, str(error), "Correct the document, or review the changes again.")
         return _page(request, {"text": text}, refusal)
     return _changes(request, visit, found, text)
 

@@ -1,4 +1,4 @@
-"""Encryption keys of an account: made, rotated, disabled, deleted after a waiting period; who uses them."""
+"""Encryption keys of an account: created, rotated, disabled, deleted after a waiting period; who uses them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DONE = {
     "enable": ("The queues of the key take and give messages again.", "good"),
     "disable": ("The queues of the key neither take nor give messages.", "warn"),
     "delete": ("The deletion is scheduled. Its queues neither take nor give messages.", "warn"),
-    "keep": ("The key stays. It is disabled: enable it to use it again.", "good"),
+    "keep": ("The deletion is cancelled. The key is disabled: enable it to use it again.", "good"),
 }
 
 
@@ -48,7 +48,8 @@ def encryption_keys(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
         try:
             name, description = (request.POST.get(field, "").strip() for field in ("name", "description"))
             made = actions.create_encryption_key(visit.actor, visit.account_id, name, description)
-            return told(encryption_key_url(visit, str(made.pk)), f"The key {made.name} is made. Choose it for a queue.")
+            text = f"The key {made.name} is created. Choose it for a queue."
+            return told(encryption_key_url(visit, str(made.pk)), text)
         except EncryptionKeyProblem as error:
             refusal = notice_of(error)
     shown = {

@@ -43,7 +43,7 @@ def groups(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
         name = request.POST.get("name", "").strip()
         try:
             actions.create_group(visit.actor, visit.account_id, name)
-            return told(group_url(visit, name), f"The group {name} is made.")
+            return told(group_url(visit, name), f"The group {name} is created.")
         except IamError as error:
             refusal = notice_of(error)
     shown = {

@@ -1,4 +1,4 @@
-"""Keys of an account: made, shown once, rotated, restricted by policies, revoked."""
+"""Keys of an account: created, shown once, rotated, restricted by policies, revoked."""
 
 from __future__ import annotations
 
@@ -21,9 +21,13 @@ from api.iam.errors import IamError
 from api.iam.holders import keys_with_policies
 from api.limits import KEYS_PER_ACCOUNT_MAX
 from api.people.roles import Act
+from api.quotas.errors import QuotaProblem
+from api.quotas.selectors import key_quotas
+from api.quotas.single import set_key_quotas
 from console.error_notices import ErrorNotice, notice_of
 from console.pages import account_page, operation_page, told
 from console.policy_editor import Editor, editor, editor_given, policy_given
+from console.views.own_quotas import CHANGED, quotas_given, rate_fields
 from console.views.policies import attachable_names
 from console.visits import AccountVisit
 from frontend.authz.request_context import key_caller
@@ -41,6 +45,7 @@ _OPERATIONS = {
     "tag": "keys.update",
     "free": "keys.update",
     "restrict": "keys.update",
+    "quotas": "keys.put_quotas",
 }
 _DONE = {
     "attach": "The policy counts from now on. The key may do what its policies allow, and nothing else.",
@@ -50,6 +55,7 @@ _DONE = {
     "tag": "The tags are changed.",
     "free": "The key may do everything in the account.",
     "restrict": "The key may do nothing until it gets a policy.",
+    "quotas": CHANGED,
 }
 
 
@@ -84,8 +90,8 @@ def one_key(request: HttpRequest, visit: AccountVisit, access_key_id: str) -> Ht
     fields = {name: str(value) for name, value in request.POST.items()}
     try:
         _change(visit, access_key_id, what, fields)
-    except (IamError, ValueError) as error:
-        refusal = notice_of(error) if isinstance(error, IamError) else ErrorNotice(400, str(error))
+    except (IamError, QuotaProblem, ValueError) as error:
+        refusal = notice_of(error) if isinstance(error, IamError | QuotaProblem) else ErrorNotice(400, str(error))
         given = editor_given(visit.account_id, {**fields, "do": fields.get("as", "")}) if what == "put" else None
         return _page(request, visit, key, refusal, given)
     return told(key_url(visit, access_key_id), _DONE[what])
@@ -116,7 +122,7 @@ def key_url(visit: AccountVisit, access_key_id: str) -> str:
 
 
 def _change(visit: AccountVisit, access_key_id: str, what: str, fields: dict[str, str]) -> None:
-    """Raises IamError, ValueError."""
+    """Raises IamError, QuotaProblem, ValueError."""
     who = (visit.actor, visit.account_id, access_key_id)
     name = fields.get("policy_name", "").replace("\0", "")
     if what == "attach":
@@ -129,6 +135,8 @@ def _change(visit: AccountVisit, access_key_id: str, what: str, fields: dict[str
         key_rights.delete_key_policy(*who)
     elif what == "tag":
         key_rights.set_key_tags(*who, _tags(fields.get("tags", "")))
+    elif what == "quotas":
+        set_key_quotas(*who, quotas_given(fields))
     else:
         key_rights.set_restricted(*who, what == "restrict")
 
@@ -139,7 +147,7 @@ def _tags(text: str) -> dict[str, str]:
         raise ValueError("A tag holds no NUL.")
     pairs = [line.partition("=") for line in text.splitlines() if line.strip()]
     if any(not equals for _, equals, _ in pairs):
-        raise ValueError("Tags are written key=value, one a line.")
+        raise ValueError("Tags are written key=value, one per line.")
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
@@ -190,6 +198,8 @@ def _page(
     sees = visit.allows("keys.get_policy", key_id)
     attached = iam_selectors.attached_to_key(visit.account_id, key_id) if sees else []
     own = access.policy if access is not None and sees else ""
+    sees_quotas = visit.allows("keys.get_quotas", key_id)
+    own_quotas = key_quotas(visit.account_id, key_id) if sees_quotas else None
     shown = {
         "key": key,
         "now": clock.now(),
@@ -209,6 +219,8 @@ def _page(
         "puts": visit.may_change_with("keys.put_policy", key_id),
         "removes": visit.may_change_with("keys.delete_policy", key_id),
         "updates": visit.may_change_with("keys.update", key_id),
+        "rates": rate_fields(own_quotas, request.POST if request.POST.get("what") == "quotas" else None),
+        "sets": visit.may_change_with("keys.put_quotas", key_id),
         "rotates": visit.may_change_with("keys.rotate", key_id) and _is_valid(key),
         "revokes": visit.may_change_with("keys.delete", key_id),
         "refusal": refusal,

@@ -100,7 +100,7 @@ def _act(visit: AccountVisit, name: str, what: str, places: list[str]) -> tuple[
     reason = {"reason": "moved by hand"} if what == "dead-letter" else {}
     for place in places:
         if time.monotonic() > ends_s:
-            return done, "The time was over: choose the rest again."
+            return done, "The time limit was reached: choose the rest again."
         try:
             visit.data_plane.ask(name, f"messages/{what}", {"message": place, **reason})
             done += 1

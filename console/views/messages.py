@@ -109,7 +109,7 @@ def resend(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse
             asked = {"message": token, **change, **({"destination": destination} if destination else {})}
             visit.data_plane.ask(name, "messages/resend", asked)
             return told(
-                queue_url(visit, name, "/messages"), f"Sent again to {destination or name}, the old one is gone."
+                queue_url(visit, name, "/messages"), f"Sent again to {destination or name}; the old message is deleted."
             )
         except ValueError as error:
             refusal = ErrorNotice(400, str(error))

@@ -66,7 +66,7 @@ def change_move(request: HttpRequest, visit: AccountVisit, name: str, move_id: u
     text = {
         "cancel": "The redrive is being cancelled.",
         "pause": "The redrive is paused.",
-        "resume": "The redrive goes on.",
+        "resume": "The redrive continues.",
     }
     return told(queue_url(visit, name, "/moves"), text[verb])
 

@@ -18,9 +18,9 @@ from api.billing.actions.plans import add_plan_version, assign_plan, ensure_stan
 from api.billing.errors import BillingError, invalid
 from api.billing.plan_reads import plans_of
 from api.billing.preview import MonthPreview, preview_month, terms_given
+from api.billing.pricing.money import parse_percent
 from api.billing.pricing.periods import BillingPeriod, Interval
-from api.billing.pricing.standard_plan import STANDARD_TERMS
-from api.billing.pricing.terms import terms_document
+from api.billing.pricing.terms import STANDARD_TERMS, terms_document
 from api.billing.provisional import meter_reading
 from api.people.operator_selectors import account_row
 from console.error_notices import notice_of
@@ -166,13 +166,11 @@ def _add_version(visit: Visit, found: operator_selectors.PlanRow | None, given: 
     require_recent_sign_in(visit)
     code, name = (found.plan.pk, found.plan.name) if found else (given["code"], given["name"])
     if found is None and operator_selectors.price_plan(code) is not None:
-        raise BillingError("already-there", f"There is a plan {code}.")
+        raise BillingError("already-there", f"A plan {code} exists already.")
     since = None if found is None else _hour(given["since"])
     made = add_plan_version(visit.actor, code, name, _document(given["terms"]), since)
-    return told(
-        f"{_BASE}/plans/{code}",
-        f"{made} holds from {made.effective_from:%Y-%m-%d %H:%M} UTC on." if found else f"The plan {code} is made.",
-    )
+    added = f"{made} applies from {made.effective_from:%Y-%m-%d %H:%M} UTC on."
+    return told(f"{_BASE}/plans/{code}", added if found else f"The plan {code} is created.")
 
 
 def _previews(given: dict[str, str]) -> list[MonthPreview]:
@@ -194,10 +192,17 @@ def _assign(request: HttpRequest, visit: Visit, account_id: str) -> str:
     for line in request.POST.get("taxes", "").splitlines():
         name, _, rate = line.strip().rpartition("=")
         if line.strip():
-            taxes.append({"name": name.strip(), "rate_ppm": _whole(rate.strip(), "a tax is written like VAT=190000")})
+            taxes.append({"name": name.strip(), "rate_ppm": _rate_ppm(rate)})
     since = request.POST.get("since", "").strip()
     made = assign_plan(visit.actor, account_id, request.POST.get("code", ""), _hour(since) if since else None, taxes)
     return f"The account has the plan {made.plan_id} from {made.effective_from:%Y-%m-%d %H:%M} UTC on."
+
+
+def _rate_ppm(text: str) -> int:
+    try:
+        return parse_percent(text)
+    except ValueError:
+        raise invalid("a tax is written in percent, like VAT=19") from None
 
 
 def _credit(request: HttpRequest, visit: Visit, account_id: str) -> str:
@@ -211,7 +216,7 @@ def _credit(request: HttpRequest, visit: Visit, account_id: str) -> str:
 def _correct(request: HttpRequest, visit: Visit, account_id: str) -> str:
     reason = request.POST.get("reason", "").strip()
     if not reason or not reason.isprintable() or len(reason) > 200:
-        raise invalid("say why, in up to 200 printable characters: the reason stands on the note")
+        raise invalid("give a reason in up to 200 printable characters: it is printed on the note")
     note = correct_invoice(visit.actor, account_id, _invoice_id(request), reason)
     if note is None:
         return "There is nothing to correct: the usage says what was billed."

@@ -85,7 +85,7 @@ def _change(request: HttpRequest, visit: Visit, account_id: str) -> str:
     what = request.POST.get("what", "")
     if what == "stop":
         actions.stop_sending(visit.actor, account_id, request.POST.get("reason", "").strip())
-        return "Sending is stopped. Receiving and deleting go on."
+        return "Sending is stopped. Receiving and deleting continue."
     if what == "resume":
         actions.resume_sending(visit.actor, account_id)
         return "The account may send again."

@@ -8,7 +8,7 @@ from django.shortcuts import render
 from api.billing.errors import BillingError
 from api.billing.retrying import retry_work
 from api.billing.work_notes import work_failures, work_rounds
-from api.queues.retrying import retry_queue
+from api.queues.lifecycle import retry_queue
 from api.queues.selectors import backlog_of_lifecycle
 from console.error_notices import notice_of
 from console.pages import operator_page, told
@@ -16,7 +16,7 @@ from console.visits import Visit
 
 _HERE = "/console/operators/background"
 IN_WORDS = {
-    "drafts": ("Drafts of the month", "made again after usage was settled, every minute"),
+    "drafts": ("Drafts of the month", "recalculated after usage was settled, every minute"),
     "invoices": ("Closing of months", "issued once a month is settled, every 5 minutes"),
     "budgets": ("Budgets", "stops of past months, and mails that wait, every minute"),
     "mails": ("Mails of budgets", "with the budgets"),

@@ -81,6 +81,6 @@ def _change(request: HttpRequest, visit: Visit, account_id: str) -> HttpResponse
         return told(here, "The account is active again.")
     reason = request.POST.get("reason", "").strip()
     if not reason:
-        raise PeopleError("invalid-request", "Say why: the reason is kept with the account.")
+        raise PeopleError("invalid-request", "Give a reason: it is kept with the account.")
     account_life.suspend_account(visit.actor, account_id, reason)
     return told(here, "The account is suspended: its keys open nothing.", "warn")

@@ -1,4 +1,4 @@
-"""Passkeys: made and removed on the person's page, and asked for where a password or a code is.
+"""Passkeys: created and removed on the person's page, and asked for where a password or a code is.
 
 A script asks for options (JSON) and hands them to the browser; the form goes off with what the browser has signed.
 """

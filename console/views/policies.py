@@ -1,4 +1,4 @@
-"""Named policies of an account: made, edited as form or JSON, given to holders on their pages."""
+"""Named policies of an account: created, edited as form or JSON, given to holders on their pages."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def new_policy(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
         actions.create_policy(visit.actor, visit.account_id, name, stored_text(policy_given(fields)))
     except IamError as error:
         return _form(request, visit, None, _as_given(visit, fields), error, name=name)
-    return told(policies_url(visit, name), f"The policy {name} is made. Attach it to a key, a person or a group.")
+    return told(policies_url(visit, name), f"The policy {name} is created. Attach it to a key, a person or a group.")
 
 
 @operation_page("policies.get", "GET", "POST")

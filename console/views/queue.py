@@ -52,7 +52,7 @@ def queue_counts(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRe
     except DataPlaneError as error:
         return render(request, "console/parts/refusal.html", {"refusal": notice_of(error)})
     if "error" in counts:
-        refusal = ErrorNotice(503, counts["error"]["detail"], "This is asked again by itself.")
+        refusal = ErrorNotice(503, counts["error"]["detail"], "The page retries automatically.")
         return render(request, "console/parts/refusal.html", {"refusal": refusal})
     return render(request, "console/queues/numbers.html", {"queue": queue, "counts": counts})
 
@@ -86,7 +86,7 @@ def pause(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
 @account_page(Act.MANAGE_QUEUES, "POST", does="penstock:ResumeQueue")
 def resume(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     async_to_sync(set_paused_and_wait)(visit.actor, visit.account_id, name, False)
-    return told(queue_url(visit, name), "Delivery goes on.")
+    return told(queue_url(visit, name), "Delivery is resumed.")
 
 
 @account_page(Act.MANAGE_QUEUES, "GET", "POST", does="sqs:DeleteQueue")

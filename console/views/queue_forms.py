@@ -1,4 +1,4 @@
-"""Forms that make and change a queue."""
+"""Forms that create and change a queue."""
 
 from __future__ import annotations
 

@@ -14,9 +14,20 @@ from api.quotas.selectors import Quota
 from console.error_notices import notice_of
 from console.pages import operation_page, told
 from console.visits import AccountVisit
-from frontend.limits.quotas import ACCOUNT_RATES, COUNTS, KEY_RATES, QUEUE_RATES, SOFT_LEVEL_PERCENT, QuotaUnit
+from frontend.limits.quotas import (
+    ACCOUNT_RATES,
+    COUNTS,
+    KEY_RATES,
+    QUEUE_RATES,
+    SOFT_LEVEL_PERCENT,
+    QuotaUnit,
+    Rates,
+    given_rates,
+)
 
 REQUESTS_SHOWN = 20
+# Of queues, and of keys.
+SINGLE_SHOWN_MAX = 200
 _DIGITS_MAX = 18
 _SECTIONS = (
     ("Of the account", ACCOUNT_RATES),
@@ -49,6 +60,15 @@ class QuotaRow(NamedTuple):
         return "bad" if self.percent >= 100 else "warn"
 
 
+class SingleRow(NamedTuple):
+    """A queue or key that has quotas of its own."""
+
+    what: str
+    name: str
+    address: str
+    rates: Rates
+
+
 @operation_page("quotas.list", "GET", "POST")
 def quotas(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     refusal = None
@@ -65,6 +85,7 @@ def quotas(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     shown = {
         "sections": sections_of(visit.account_id),
         "stopped": "" if holder is None else holder.sending_stopped,
+        "single": _single_rows(visit),
         "asks": visit.may_change_with("quotas.ask"),
         "requests": selectors.requests_of(visit.account_id, None, REQUESTS_SHOWN),
         "form": request.POST or request.GET,
@@ -78,6 +99,21 @@ def sections_of(account_id: str) -> list[tuple[str, list[QuotaRow]]]:
     found = {quota.kind.name: quota for quota in selectors.quotas_in_use(account_id)}
     notices = selectors.notices_of(account_id)
     return [(title, [_row(found[kind.name], notices.get(kind.name)) for kind in kinds]) for title, kinds in _SECTIONS]
+
+
+def _single_rows(visit: AccountVisit) -> list[SingleRow]:
+    """Queues and keys with quotas of their own that the visitor may see: not those that a policy hides."""
+    base = f"/console/a/{visit.account_id}"
+    rows = []
+    for of_queue in selectors.queues_with_quotas(visit.account_id, SINGLE_SHOWN_MAX):
+        name = of_queue.queue.name
+        if visit.allows_on_queue("queues.get_quotas", name):
+            rows.append(SingleRow("queue", name, f"{base}/queues/{name}/quotas", given_rates(of_queue.given)))
+    for of_key in selectors.keys_with_quotas(visit.account_id, SINGLE_SHOWN_MAX):
+        if visit.allows("keys.get_quotas", of_key.key_id):
+            address = f"{base}/keys/{of_key.key_id}"
+            rows.append(SingleRow("key", of_key.key.name, address, given_rates(of_key.given)))
+    return rows
 
 
 def whole_number(text: str) -> int | None:

@@ -36,7 +36,7 @@ def schedules(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRespo
         )  # fmt: skip
         try:
             made = actions.create_schedule(visit.actor, visit.account_id, name, spec)
-            return told(queue_url(visit, name, "/schedules"), f"The schedule {made.name} is set.")
+            return told(queue_url(visit, name, "/schedules"), f"The schedule {made.name} is created.")
         except QueueProblem as error:
             refusal = notice_of(error)
     shown = {

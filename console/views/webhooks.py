@@ -1,4 +1,4 @@
-"""Webhooks of an account: the list, one of them with its last deliveries, made, tested, rotated, deleted."""
+"""Webhooks of an account: the list, one of them with its last deliveries, created, tested, rotated, deleted."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from console.visits import AccountVisit
 GRACES_H = (0, 1, 24, limits.WEBHOOK_GRACE_S_MAX // 3_600)
 RESULTS = {
     CallResult.NONE: "not called yet",
-    CallResult.DELIVERED: "taken",
+    CallResult.DELIVERED: "answered",
     CallResult.STATUS: "answered",
     CallResult.NO_ADDRESS: "the name has no address that may be called",
-    CallResult.NO_CONNECTION: "nothing listens there",
+    CallResult.NO_CONNECTION: "the connection failed",
     CallResult.NO_TLS: "the certificate is not valid for the name, or there is no TLS",
-    CallResult.NO_ANSWER: "no answer of HTTP",
+    CallResult.NO_ANSWER: "no valid HTTP answer",
     CallResult.TIMEOUT: "no answer in time",
 }
 
 
 @operation_page("webhooks.list", "GET", "POST")
 def webhooks(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
-    """A secret that is made is in this answer and nowhere else: no redirect."""
+    """A secret that is created is in this answer and nowhere else: no redirect."""
     if request.method == "GET":
         return _list(request, visit)
     visit.require("webhooks.put")
     name, url = (request.POST.get(field, "").replace("\0", "").strip() for field in ("name", "url"))
     try:
         if selectors.webhook_of(visit.account_id, name) is not None:
-            text = f"There is a webhook {name}: choose another name, or delete that one."
+            text = f"A webhook {name} exists already: choose another name, or delete that webhook."
             raise WebhookError("invalid-request", text)
         made = actions.put_webhook(visit.actor, visit.account_id, name, url)
     except WebhookError as error:
@@ -63,7 +63,7 @@ def webhook_deliveries(request: HttpRequest, visit: AccountVisit, webhook: str) 
 def check(request: HttpRequest, visit: AccountVisit, webhook: str) -> HttpResponse:
     _webhook_or_404(visit, webhook)
     actions.check_webhook(visit.actor, visit.account_id, webhook)
-    return told(webhook_url(visit, webhook), "It is called within seconds. The outcome stands below.")
+    return told(webhook_url(visit, webhook), "A test is sent within seconds. Its outcome is shown below.")
 
 
 @operation_page("webhooks.rotate", "POST")

@@ -12,7 +12,8 @@ from collections import Counter
 from typing import Any
 
 from deploy import limits
-from deploy.installation import Installation, State
+from deploy.installation import Installation
+from deploy.state import State
 
 PARTITION_FIELDS = ("partition", "tag", "leader", "epoch", "replicas")
 # Leader changes of this last while are shown, so many of them.

@@ -15,10 +15,11 @@ from deploy.binaries import find_postgres
 from deploy.commands.status import not_up_lines
 from deploy.errors import EXIT_FAILED, EXIT_NOT_RUNNING, CommandError
 from deploy.identity import describe_identity
-from deploy.installation import LOOPBACK, Installation, is_free
+from deploy.installation import Installation
 from deploy.java import look_for_spark
 from deploy.limits import DEFAULT_PORT
 from deploy.postgres import major_of, postgres_directory
+from deploy.state import LOOPBACK, is_free
 from deploy.valkey import choose_valkey
 
 DISK_FREE_BYTES_MIN = 2 * 1024**3

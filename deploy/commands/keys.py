@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from deploy import management, output
+from deploy import demo, management, output
 from deploy.errors import EXIT_USAGE, CommandError
-from deploy.installation import Installation, endpoint
+from deploy.installation import Installation
 from deploy.limits import POLICY_FILE_BYTES_MAX
+from deploy.state import endpoint
 
-COLUMNS = ["ACCESS KEY ID", "NAME", "ACTIVE", "RESTRICTED", "CREATED", "EXPIRES", "LAST USED"]
-FIELDS = ("access_key_id", "name", "active", "restricted", "created_at", "expires_at", "last_used_at")
+COLUMNS = ["ACCESS KEY ID", "NAME", "STATE", "RESTRICTED", "CREATED", "EXPIRES", "LAST USED"]
+FIELDS = ("access_key_id", "name", "state", "restricted", "created_at", "expires_at", "last_used_at")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -44,7 +45,10 @@ def show(options: argparse.Namespace) -> int:
 def revoke(options: argparse.Namespace) -> int:
     installation = Installation(options.data_dir)
     management.operate(installation, installation.load_state(), "operate_keys", "revoke", options.key)
-    output.say(f"{options.key} opens nothing any more.")
+    if demo.is_demo_key(installation, options.key):
+        output.say(demo.refused_text(installation, options.key))
+    else:
+        output.say(f"{options.key} opens nothing any more.")
     return 0
 
 
@@ -53,6 +57,9 @@ def rotate(options: argparse.Namespace) -> int:
     state = installation.load_state()
     grace = [] if options.grace is None else ["--grace", str(options.grace)]
     key = management.operate(installation, state, "operate_keys", "rotate", options.key, *grace)
+    if demo.is_demo_key(installation, options.key):
+        demo.replace_demo_key(installation, key)
+        output.say("The new key is the demo account's: `up` prints it, `send` and `receive` use it.")
     return show_secrets({**key, "endpoint": endpoint(state)}, options.json)
 
 

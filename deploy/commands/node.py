@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from deploy import control, limits, output
 from deploy.commands.cluster_view import clock
 from deploy.errors import EXIT_USAGE, CommandError
-from deploy.installation import Installation, State
+from deploy.installation import Installation
+from deploy.state import State
 from deploy.watching import Watch, count_of
 from storage_nodes.client import StorageClient
 from storage_nodes.model import NodeState
@@ -97,9 +99,9 @@ def find(info: ClusterInfo, node_id: int) -> NodeInfo | None:
 
 async def show(cluster: Cluster, options: argparse.Namespace) -> int:
     info = await cluster.client.describe()
-    leads: dict[int, int] = {}
-    for partition in info.partitions:
-        leads[partition.leader] = leads.get(partition.leader, 0) + 1
+    leads = Counter(partition.leader for partition in info.partitions)
+    # As `status` counts: with the cluster's own partition, which stays where it is when a node is drained.
+    replicas = Counter(node_id for partition in info.partitions for node_id in partition.replicas)
     moves = [partition for partition in info.partitions if partition.move is not None]
     for node_id in cluster.state.joining:
         if find(info, node_id) is not None:  # an `add` that was interrupted
@@ -108,7 +110,7 @@ async def show(cluster: Cluster, options: argparse.Namespace) -> int:
         output.data_json(
             {
                 "manager": info.manager,
-                "nodes": [described(node, leads) for node in info.nodes],
+                "nodes": [described(node, replicas, leads) for node in info.nodes],
                 "moves": [
                     {"partition": row.partition, "from": row.move.source, "to": row.move.target}
                     for row in moves
@@ -117,7 +119,7 @@ async def show(cluster: Cluster, options: argparse.Namespace) -> int:
             }
         )
         return 0
-    rows = [described(node, leads) for node in info.nodes]
+    rows = [described(node, replicas, leads) for node in info.nodes]
     output.table(COLUMNS, [[str(value) for value in row.values()] for row in rows])
     for row in moves:
         assert row.move is not None
@@ -126,15 +128,15 @@ async def show(cluster: Cluster, options: argparse.Namespace) -> int:
     return 0
 
 
-def described(node: NodeInfo, leads: dict[int, int]) -> dict[str, Any]:
+def described(node: NodeInfo, replicas: Counter[int], leads: Counter[int]) -> dict[str, Any]:
     return {
         "node": node.node_id,
         "address": f"{node.host}:{node.port}",
         "zone": node.zone,
         "health": "up" if node.alive else "down",
         "state": NodeState(node.state).name.lower(),
-        "replicas": node.replicas,
-        "leads": leads.get(node.node_id, 0),
+        "replicas": replicas[node.node_id],
+        "leads": leads[node.node_id],
         "clock": clock(
             node.alive, node.clock_off, None if node.clock_offset_ms is None else node.clock_offset_ms / 1000
         ),

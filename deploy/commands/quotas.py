@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
 def arguments_of(options: argparse.Namespace) -> list[str]:
     """Of the management command. Options carry their value with them: a value may begin with a dash."""
     arguments = [options.verb]
-    for name in ("account", "reason", "answer"):
+    for name in ("account", "queue", "key", "reason", "answer"):
         if getattr(options, name, None):
             arguments.append(f"--{name}={getattr(options, name)}")
     if options.verb == "set":

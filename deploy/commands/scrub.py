@@ -7,7 +7,8 @@ import asyncio
 
 from deploy import limits, output
 from deploy.errors import CommandError
-from deploy.installation import Installation, State
+from deploy.installation import Installation
+from deploy.state import State
 
 COLUMNS = ["NODE", "STATE", "FILES", "BYTES", "DAMAGED", "NOT REPAIRED"]
 

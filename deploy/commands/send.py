@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def run(options: argparse.Namespace) -> int:
     installation = Installation(options.data_dir)
-    sqs_client.queue_url(sqs_client.connect(installation), options.queue, create=True)
+    sqs_client.queue_url(installation, sqs_client.connect(installation), options.queue, create=True)
     began = time.monotonic()
     with output.progress_bar() as bar:
         task = bar.add_task(f"sending to {options.queue}", total=None)

@@ -10,8 +10,9 @@ from deploy import control, output
 from deploy.commands import cluster_view
 from deploy.commands.cluster_view import when
 from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
-from deploy.installation import Installation, State
+from deploy.installation import Installation
 from deploy.java import look_for_spark
+from deploy.state import State
 
 COLUMNS = ["ROLE", "ID", "PID", "ADDRESS", "HEALTH", "RESTARTS", "UP SINCE"]
 HEALTHS = {"failing": "dies again and again", "unhealthy": "does not answer"}
@@ -102,9 +103,16 @@ def not_up_lines(processes: list[dict[str, Any]]) -> list[str]:
         ]
         if not_up["last_end"]:
             parts.append(not_up["last_end"])
-        lines += ["", output.red(", ".join(parts)), f"  its last words, of {not_up['log']}:"]
-        lines += [f"    {line}" for line in not_up["last_words"] or ["(none)"]]
+        lines += ["", output.red(", ".join(parts)), *last_words_lines(not_up)]
     return lines
+
+
+def last_words_lines(not_up: dict[str, Any]) -> list[str]:
+    """What it said since it was started. It may have said that long before it was not up any more."""
+    if not not_up["last_words"]:
+        return [f"  it has said nothing since it was started, in {not_up['log']}"]
+    written = f"written {when(not_up['last_words_at'])}, in {not_up['log']}"
+    return [f"  its last words, {written}:", *(f"    {line}" for line in not_up["last_words"])]
 
 
 def process_row(process: dict[str, Any]) -> list[str]:

@@ -11,17 +11,19 @@ import sys
 import time
 from typing import Any
 
-from deploy import control, output
+from deploy import control, limits, output
 from deploy.commands.status import not_up_lines
-from deploy.demo import ensure_demo_key, introduction
-from deploy.errors import EXIT_FAILED, CommandError
-from deploy.installation import ROOT, Installation, State
+from deploy.demo import data_dir_flag, ensure_demo_key, introduction
+from deploy.errors import EXIT_FAILED, EXIT_USAGE, CommandError
+from deploy.installation import ROOT, Installation
+from deploy.state import State, check_numbers, other_number_of_nodes
 from deploy.supervisor import Say, Supervisor, take_lock
 from deploy.tls import TlsWish
 
 
 def run(options: argparse.Namespace) -> int:
     began = time.monotonic()
+    check_numbers(options.port, options.nodes, options.front_ends, options.redirect_port)
     installation = Installation(options.data_dir)
     installation.prepare()
     lock = take_lock(installation)
@@ -29,6 +31,8 @@ def run(options: argparse.Namespace) -> int:
         return already_running(installation, options)
     tls = TlsWish(options.tls_certificate, options.tls_key, options.no_tls, options.redirect_port)
     state = installation.settle_state(options.host, options.port, options.nodes, options.front_ends, tls)
+    if options.report_to is None and len(state.node_ids()) < limits.NODES_TO_LOSE_ONE_MIN:
+        output.say(few_nodes(len(state.node_ids())))
     if options.detach:
         lock.close()
         return detach(installation, options.no_tls)
@@ -43,18 +47,27 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def few_nodes(count: int) -> str:
+    nodes = "one storage node" if count == 1 else f"{count} storage nodes"
+    return (
+        f"penstock: with {nodes} none may be away: while one is, nothing is taken or delivered. "
+        f"{limits.NODES_TO_LOSE_ONE_MIN} nodes go on without one."
+    )
+
+
 def already_running(installation: Installation, options: argparse.Namespace) -> int:
     """A second `up` finds the first one's work: say where it is. It may still be starting; then that is said."""
     status = control.ask(installation.run, {"command": "status"})
     state = installation.load_state()
-    if options.port not in (None, state.port):
+    if options.nodes not in (None, len(state.node_ids())):
+        raise CommandError(other_number_of_nodes(state), EXIT_USAGE)
+    given = {"--host": options.host, "--port": options.port, "--front-ends": options.front_ends}
+    present = {"--host": state.host, "--port": state.port, "--front-ends": state.front_ends}
+    others = [f"{option} {present[option]}" for option, value in given.items() if value not in (None, present[option])]
+    if others:
         raise CommandError(
-            f"{installation.data} already runs, on port {state.port}. Stop it first to move it: ./penstock down"
-        )
-    if options.front_ends not in (None, state.front_ends):
-        raise CommandError(
-            f"{installation.data} already runs, with {state.front_ends} front ends. Stop it first to change their "
-            "number: ./penstock down"
+            f"{installation.data} already runs, with {', '.join(others)}. Stop it first to change that: "
+            f"./penstock down{data_dir_flag(installation)}"
         )
     if options.tls_certificate or options.tls_key or options.no_tls or options.redirect_port is not None:
         raise CommandError(

@@ -29,6 +29,7 @@ from frontend.authn.sigv4 import (
 )
 from frontend.authn.tokens import bearer_token_matches, is_access_key_id, parse_bearer_token
 from frontend.crypto.keyring import Keyring, KeyringError
+from frontend.crypto.macs import MacKey
 from frontend.errors import RequestError, unavailable
 from frontend.http import Request, network_of
 from frontend.limits import (
@@ -70,7 +71,7 @@ class Authenticator:
         self._pepper = pepper
         self._regions = frozenset(regions)
         self._now_s = now_s
-        self._signing_keys: dict[tuple[str, str, int, str, str], bytes] = {}
+        self._signing_keys: dict[tuple[str, str, int, str, str], MacKey] = {}
         self._credentials: dict[bytes, Credential] = {}
         self._unknown_by_address = LookupGate(UNKNOWN_KEYS_PER_ADDRESS_PER_S, steady_s)
         self._unknown = LookupGate(UNKNOWN_KEYS_PER_S, steady_s)
@@ -111,10 +112,9 @@ class Authenticator:
         if record is MISS:
             record = await self._find_new(access_key_id, request.client_host)
         if record is None or not _is_usable(record, now_s):
-            signature_matches(signed, signing_key(self._nobody_secret, "19700101", region))
+            signature_matches(signed, self._key_of_nobody(region))
             raise RequestError("InvalidClientTokenId", "The security token included in the request is invalid.")
-        key = self._signing_key(record, signed) or signing_key(self._nobody_secret, "19700101", region)
-        if not signature_matches(signed, key):
+        if not signature_matches(signed, self._signing_key(record, signed) or self._key_of_nobody(region)):
             raise signature_does_not_match()
         if signed.read_from not in self._credentials:
             self._keep(signed)
@@ -186,7 +186,10 @@ class Authenticator:
                 del self._credentials[next(iter(self._credentials))]
             self._credentials[signed.read_from] = signed.credential
 
-    def _signing_key(self, record: KeyRecord, signed: Signed) -> bytes | None:
+    def _key_of_nobody(self, region: str) -> MacKey:
+        return MacKey(signing_key(self._nobody_secret, "19700101", region))
+
+    def _signing_key(self, record: KeyRecord, signed: Signed) -> MacKey | None:
         """None: the stored secret is not this key's of this account, so no signature fits it."""
         date, region = signed.credential.date, signed.credential.region
         name = (record.account_id, record.access_key_id, record.version, date, region)
@@ -197,7 +200,7 @@ class Authenticator:
             except KeyringError:
                 _log.error("stored secret does not open", access_key_id=record.access_key_id, account=record.account_id)
                 return None
-            key = signing_key(secret, date, region)
+            key = MacKey(signing_key(secret, date, region))
             if len(self._signing_keys) >= SIGNING_KEYS_CACHED_MAX:
                 del self._signing_keys[next(iter(self._signing_keys))]
             self._signing_keys[name] = key

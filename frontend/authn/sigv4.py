@@ -23,6 +23,7 @@ from operator import itemgetter
 from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
+from frontend.crypto.macs import MacKey
 from frontend.errors import RequestError
 from frontend.http import Request
 from frontend.limits import (
@@ -106,10 +107,10 @@ def signing_key(secret_access_key: str, date: str, region: str) -> bytes:
     return key
 
 
-def signature_matches(signed: Signed, key: bytes) -> bool:
+def signature_matches(signed: Signed, key: MacKey) -> bool:
     """Constant time; a scope of another service fails like any other difference. `key` is of the region in the scope,
     which the caller has looked at."""
-    computed = hmac.digest(key, signed.string_to_sign, "sha256").hex()
+    computed = key.digest(signed.string_to_sign).hex()
     equal = hmac.compare_digest(computed, signed.signature)
     return equal and signed.credential.service == SERVICE
 

@@ -33,7 +33,9 @@ from __future__ import annotations
 
 import os
 import struct
+from binascii import hexlify
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -45,14 +47,20 @@ DERIVED_LAYOUT = 2
 NONCE_BYTES = 12
 MESSAGE_ID_BYTES = 16
 SENDER_CHARS_MAX = 255
-_HEAD = struct.Struct(">B16sIB")
-_HEAD_BYTES = _HEAD.size
-_DERIVED_HEAD = struct.Struct(">B16sIIIB")
-_DERIVED_HEAD_BYTES = _DERIVED_HEAD.size
+# What the two layouts have behind the message id, up to the length of the sender.
+_NAMES = struct.Struct(">IB")
+_DERIVED_NAMES = struct.Struct(">IIIB")
+_NAMES_AT = 1 + MESSAGE_ID_BYTES
+_HEAD_BYTES = _NAMES_AT + _NAMES.size
+_DERIVED_HEAD_BYTES = _NAMES_AT + _DERIVED_NAMES.size
 _RANDOM_BYTES = MESSAGE_ID_BYTES + NONCE_BYTES
 
-_UUID_MASK = ~(0xF << 76 | 0x3 << 62)
-_UUID_VERSION_4 = 0x4 << 76 | 0x2 << 62
+# The bits that are random in a UUID of version 4, and those that are set.
+_UUID_RANDOM = bytes.fromhex("ffffffffffff0fff3fffffffffffffff")
+_UUID_SET = bytes.fromhex("00000000000040008000000000000000")
+_UUID_MASKS_KEPT_MAX = 64
+# The hex digits of an id, in its five parts.
+_ID_PARTS = struct.Struct("8s4s4s4s12s")
 
 assert _HEAD_BYTES == 22 and _DERIVED_HEAD_BYTES == 30
 
@@ -115,7 +123,7 @@ class DataKey(NamedTuple):
     since_s: int = 0
 
 
-class Opened(NamedTuple):
+class Opened(msgspec.Struct, frozen=True, gc=False):
     message_id: str
     sender: str
     content: Content
@@ -147,28 +155,23 @@ def seal(key: DataKey, sender: bytes, content: Content, size: bytes = b"") -> tu
 
 def seal_all(key: DataKey, sender: bytes, messages: Sequence[tuple[Content, bytes]]) -> list[tuple[str, bytes]]:
     """The same of several, each with its size. What is random of all of them is asked for at once."""
-    random = os.urandom(_RANDOM_BYTES * len(messages))
-    sealed = []
-    at = 0
-    for content, size in messages:
-        nonce_at = at + MESSAGE_ID_BYTES
-        message_id = as_uuid(random[at:nonce_at])
-        at = nonce_at + NONCE_BYTES
-        envelope = _seal(key, message_id, sender, content, size, random[nonce_at:at])
-        sealed.append((format_message_id(message_id), envelope))
-    return sealed
+    count = len(messages)
+    random = os.urandom(_RANDOM_BYTES * count)
+    ids = as_uuids(random[NONCE_BYTES * count :])
+    texts = [(b"%b-%b-%b-%b-%b" % parts).decode() for parts in _ID_PARTS.iter_unpack(hexlify(ids))]
+    return list(zip(texts, _seal(key, ids, sender, messages, random), strict=True))
 
 
 def seal_as(key: DataKey, message_id: bytes, sender: bytes, content: Content, size: bytes = b"") -> bytes:
     """The envelope of a message whose id is decided by who calls. The nonce is random all the same."""
     assert len(message_id) == MESSAGE_ID_BYTES
-    return _seal(key, message_id, sender, content, size, os.urandom(NONCE_BYTES))
+    return _seal(key, message_id, sender, ((content, size),), os.urandom(NONCE_BYTES))[0]
 
 
-def as_uuid(raw: bytes) -> bytes:
-    """Sixteen random bytes with the bits that make them a UUID of version 4."""
-    number = int.from_bytes(raw, "big") & _UUID_MASK | _UUID_VERSION_4
-    return number.to_bytes(MESSAGE_ID_BYTES, "big")
+def as_uuids(raw: bytes) -> bytes:
+    """Random bytes, sixteen for each, with the bits that make them UUIDs of version 4."""
+    random_bits, set_bits = _uuid_masks(len(raw) // MESSAGE_ID_BYTES)
+    return (int.from_bytes(raw, "big") & random_bits | set_bits).to_bytes(len(raw), "big")
 
 
 def key_names(envelope: bytes) -> KeyNames:
@@ -176,37 +179,59 @@ def key_names(envelope: bytes) -> KeyNames:
     if len(envelope) >= _HEAD_BYTES and envelope[0] == LAYOUT:
         return KeyNames(int.from_bytes(envelope[17:21], "big"))
     if len(envelope) >= _DERIVED_HEAD_BYTES and envelope[0] == DERIVED_LAYOUT:
-        return KeyNames(*_DERIVED_HEAD.unpack_from(envelope)[2:5])
+        return KeyNames(*_DERIVED_NAMES.unpack_from(envelope, _NAMES_AT)[:3])
     raise EnvelopeError("not an envelope of a known layout")
 
 
 def open_envelope(key: DataKey, envelope: bytes, size: bytes = b"") -> Opened:
     """Raises EnvelopeError. `key` is the one `key_names` names, `size` as in `seal`."""
-    names = key_names(envelope)
-    if names != (key.version, key.encryption_version, key.since_s):
+    return open_named(key, key_names(envelope), envelope, size)
+
+
+def open_named(key: DataKey, names: KeyNames, envelope: bytes, size: bytes) -> Opened:
+    """The same of an envelope whose `key_names` are at hand."""
+    version, encryption_version, since_s = names
+    if version != key.version or encryption_version != key.encryption_version or since_s != key.since_s:
         raise EnvelopeError("an envelope does not open")
     fixed_bytes = _HEAD_BYTES if envelope[0] == LAYOUT else _DERIVED_HEAD_BYTES
-    message_id = envelope[1:17]
     head_end = fixed_bytes + envelope[fixed_bytes - 1]
     nonce_end = head_end + NONCE_BYTES
-    head = envelope[:head_end]
+    associated = b"%b%b%b" % (key.owner, envelope[:head_end], size)
     try:
-        plain = key.cipher.decrypt(envelope[head_end:nonce_end], envelope[nonce_end:], key.owner + head + size)
+        plain = key.cipher.decrypt(envelope[head_end:nonce_end], envelope[nonce_end:], associated)
         content = _decode_content(plain)
     except (InvalidTag, ValueError):
         raise EnvelopeError("an envelope does not open") from None
-    return Opened(format_message_id(message_id), head[fixed_bytes:].decode("ascii"), content)
+    return Opened(format_message_id(envelope[1:17]), envelope[fixed_bytes:head_end].decode("ascii"), content)
 
 
-def _seal(key: DataKey, message_id: bytes, sender: bytes, content: Content, size: bytes, nonce: bytes) -> bytes:
+def _seal(
+    key: DataKey, ids: bytes, sender: bytes, messages: Sequence[tuple[Content, bytes]], nonces: bytes
+) -> list[bytes]:
+    """The envelopes of messages with these ids. Of the nonces each takes one, from the beginning."""
     if key.encryption_version:
-        names = (key.version, key.encryption_version, key.since_s)
-        head = _DERIVED_HEAD.pack(DERIVED_LAYOUT, message_id, *names, len(sender)) + sender
+        start, names = b"%c" % DERIVED_LAYOUT, (key.encryption_version, key.since_s)
+        end = _DERIVED_NAMES.pack(key.version, *names, len(sender)) + sender
     else:
-        head = _HEAD.pack(LAYOUT, message_id, key.version, len(sender)) + sender
-    return b"%b%b%b" % (head, nonce, key.cipher.encrypt(nonce, _encode_content(content), key.owner + head + size))
+        start, end = b"%c" % LAYOUT, _NAMES.pack(key.version, len(sender)) + sender
+    encrypt, owner = key.cipher.encrypt, key.owner
+    envelopes = []
+    id_at = nonce_at = 0
+    for content, size in messages:
+        head = b"%b%b%b" % (start, ids[id_at : id_at + MESSAGE_ID_BYTES], end)
+        nonce = nonces[nonce_at : nonce_at + NONCE_BYTES]
+        sealed = encrypt(nonce, _encode_content(content), b"%b%b%b" % (owner, head, size))
+        envelopes.append(b"%b%b%b" % (head, nonce, sealed))
+        id_at += MESSAGE_ID_BYTES
+        nonce_at += NONCE_BYTES
+    return envelopes
 
 
 def format_message_id(raw: bytes) -> str:
-    text = raw.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    return (b"%b-%b-%b-%b-%b" % _ID_PARTS.unpack(hexlify(raw))).decode()
+
+
+@lru_cache(_UUID_MASKS_KEPT_MAX)
+def _uuid_masks(count: int) -> tuple[int, int]:
+    """(bits that stay as they are, bits that are set) of so many UUIDs side by side."""
+    return int.from_bytes(_UUID_RANDOM * count, "big"), int.from_bytes(_UUID_SET * count, "big")

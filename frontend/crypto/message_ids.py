@@ -17,7 +17,8 @@ from __future__ import annotations
 import hmac
 import struct
 
-from frontend.crypto.envelope import as_uuid, format_message_id
+from frontend.crypto.envelope import as_uuids, format_message_id
+from frontend.crypto.macs import MacKey
 
 _PLACE = struct.Struct(">IQ")
 
@@ -29,8 +30,8 @@ class MessageIds:
 
     def __init__(self, receipt_key: bytes) -> None:
         assert len(receipt_key) == 32
-        self._key = hmac.digest(receipt_key, b"message-id", "sha256")
-        self._moved_key = hmac.digest(receipt_key, b"moved-message-id", "sha256")
+        self._key = MacKey(hmac.digest(receipt_key, b"message-id", "sha256"))
+        self._moved_key = MacKey(hmac.digest(receipt_key, b"moved-message-id", "sha256"))
 
     def of(self, partition: int, offset: int) -> str:
         return format_message_id(_made(self._key, partition, offset))
@@ -40,5 +41,5 @@ class MessageIds:
         return _made(self._moved_key, partition, offset)
 
 
-def _made(key: bytes, partition: int, offset: int) -> bytes:
-    return as_uuid(hmac.digest(key, _PLACE.pack(partition, offset), "sha256")[:16])
+def _made(key: MacKey, partition: int, offset: int) -> bytes:
+    return as_uuids(key.digest(_PLACE.pack(partition, offset))[:16])

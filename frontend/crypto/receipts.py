@@ -17,12 +17,17 @@ handles, websockets, whose leases last as long as they do.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hmac
 import struct
-from typing import NamedTuple
+from binascii import a2b_base64, b2a_base64
 
+import msgspec
+
+from frontend.crypto.macs import MacKey
+
+# The two characters that base64url has others for.
+_TO_URL = bytes.maketrans(b"+/", b"-_")
+_FROM_URL = bytes.maketrans(b"-_", b"+/")
 _UNTIMED = 1
 _UNTIMED_HEAD = struct.Struct(">BIQII")
 _UNTIMED_MAC_BYTES = 15
@@ -39,7 +44,7 @@ _LAYOUTS = {
 assert all((head.size + mac_bytes) * 4 == chars * 3 for chars, (_, head, mac_bytes) in _LAYOUTS.items())
 
 
-class Receipt(NamedTuple):
+class Receipt(msgspec.Struct, frozen=True, gc=False):
     partition: int
     offset: int
     delivery: int
@@ -58,14 +63,20 @@ class ReceiptMaker:
 
     def __init__(self, key: bytes) -> None:
         assert len(key) == 32
-        self._key = key
+        self._key = MacKey(key)
 
     def make(self, owner: bytes, partition: int, offset: int, delivery: int, epoch: int, received_s: int = 0) -> str:
         if received_s:
             head = _TIMED_HEAD.pack(_TIMED, partition, offset, delivery, epoch, received_s)
-            return base64.urlsafe_b64encode(head + self._mac(head, owner, _TIMED_MAC_BYTES)).decode()
-        head = _UNTIMED_HEAD.pack(_UNTIMED, partition, offset, delivery, epoch)
-        return base64.urlsafe_b64encode(head + self._mac(head, owner, _UNTIMED_MAC_BYTES)).decode()
+            mac = self._key.digest(head + owner)[:_TIMED_MAC_BYTES]
+        else:
+            head = _UNTIMED_HEAD.pack(_UNTIMED, partition, offset, delivery, epoch)
+            mac = self._key.digest(head + owner)[:_UNTIMED_MAC_BYTES]
+        return b2a_base64(head + mac, newline=False).translate(_TO_URL).decode()
+
+    def make_again(self, owner: bytes, receipt: Receipt) -> str:
+        """The handle that it was read from."""
+        return self.make(owner, receipt.partition, receipt.offset, receipt.delivery, receipt.epoch, receipt.received_s)
 
     def read(self, owner: bytes, handle: str) -> Receipt:
         """Raises ReceiptError."""
@@ -74,18 +85,15 @@ class ReceiptMaker:
             raise ReceiptError
         layout, packed, mac_bytes = known
         try:
-            raw = base64.b64decode(handle, altchars=b"-_", validate=True)
-        except (binascii.Error, ValueError):
+            raw = a2b_base64(handle.encode("ascii").translate(_FROM_URL), strict_mode=True)
+        except ValueError:
             raise ReceiptError from None
-        head, mac = raw[: packed.size], raw[packed.size :]
-        if len(mac) != mac_bytes or not hmac.compare_digest(mac, self._mac(head, owner, mac_bytes)):
+        head, mac = raw[:-mac_bytes], raw[-mac_bytes:]
+        if len(head) != packed.size or not hmac.compare_digest(mac, self._key.digest(head + owner)[:mac_bytes]):
             raise ReceiptError
         if head[0] != layout:
             raise ReceiptError
         return Receipt(*packed.unpack(head)[1:])
-
-    def _mac(self, head: bytes, owner: bytes, mac_bytes: int) -> bytes:
-        return hmac.digest(self._key, head + owner, "sha256")[:mac_bytes]
 
 
 def make_schedule_id(receipts: ReceiptMaker, owner: bytes, partition: int, offset: int) -> str:

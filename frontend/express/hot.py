@@ -46,20 +46,14 @@ class HotRequests:
 
     def find(self, url: bytes, headers: list[tuple[bytes, bytes]]) -> AnswerRequest | None:
         """What answers a POST with this head; None where it is not hot. Names of headers are in lower case."""
-        if url == b"/":
-            answer, target = None, b"x-amz-target"
-        elif url.startswith(_REST_START) and _is_hot_route(url):
-            answer, target = self._answer_rest, b""
-        else:
+        named = dict(headers)  # of one that is repeated any: the wire refuses it
+        if not _MORE.isdisjoint(named):
             return None
-        for name, value in headers:
-            if name == target:
-                if value not in _SQS_TARGETS:
-                    return None
-                answer = self._answer_sqs
-            elif name in _MORE:
-                return None
-        return answer
+        if url == b"/":
+            return self._answer_sqs if named.get(b"x-amz-target") in _SQS_TARGETS else None
+        if url.startswith(_REST_START) and _is_hot_route(url):
+            return self._answer_rest
+        return None
 
 
 def _is_hot_route(url: bytes) -> bool:

@@ -118,6 +118,8 @@ FORM_NAME_BYTES_MAX = 256
 FORM_NAME_PARTS_MAX = 8
 # Bytes of an unfinished header that a connection may hold; one read of the event loop may come on top.
 PARTIAL_HEADER_BYTES_MAX = 64 * KIB
+# Held of all unfinished headers: 1,024 of the largest size, or 60,000 of 1 KiB. Addresses share it.
+HEADERS_HELD_BYTES_MAX = 64 * MIB
 # Requests of one connection that wait behind the one being answered; with more of them nothing further is read.
 PIPELINED_MAX = 4
 HEADER_READ_S_MAX = 10.0
@@ -128,6 +130,8 @@ CONNECTIONS_BACKLOG_MAX = 2_048
 CONNECTIONS_MAX = 60_000
 FILES_KEPT = 1_024
 REFUSALS_TOLD_EVERY_S = 10.0
+# Of each kind of warning that clients can cause at will.
+FLOOD_TOLD_EVERY_S = 1.0
 # TLS: handshakes that are under way, which stand under FILES_KEPT, and how often the certificate's files are looked at.
 TLS_HANDSHAKE_S_MAX = 10.0
 TLS_HANDSHAKES_MAX = 512
@@ -245,6 +249,8 @@ STORAGE_CALLS_IN_FLIGHT_MAX = 10_000
 # Of them for one node, and for one partition (frontend/routing/guarded.py).
 STORAGE_CALLS_PER_NODE_MAX = 5_000
 STORAGE_CALLS_PER_PARTITION_MAX = 2_500
+# Of them sends with acks `all`, which wait for their deadline while one replica is away. Accounts share them.
+SENDS_TO_ALL_MAX = 2_000
 # Calls in a row that found nobody to serve a partition, until it is given up; while it is, one a second probes.
 STORAGE_FAILURES_MAX = 5
 STORAGE_PROBE_INTERVAL_MS = 1_000
@@ -354,6 +360,7 @@ assert CONNECTION_HELD_BYTES_MAX > 6 * RECEIVE_MESSAGES_MAX * MESSAGE_BYTES_MAX,
 assert ANSWERS_HELD_BYTES_MAX >= 4 * CONNECTION_HELD_BYTES_MAX
 assert BODY_WAIT_S_MAX < BODY_GRACE_S
 assert BODIES_HELD_BYTES_MAX >= BULK_SENDS_MAX * REQUEST_BODY_BYTES_MAX, "bulk sends are bounded by their own number"
+assert HEADERS_HELD_BYTES_MAX >= 64 * PARTIAL_HEADER_BYTES_MAX, "addresses that share it have room for large headers"
 assert FRAMES_HELD_BYTES_MAX >= 16 * BULK_BYTES_MAX, "accounts that share it have room for frames of the largest size"
 assert CONTROL_ANSWER_BYTES_MAX < CONNECTION_HELD_BYTES_MAX
 assert SOCKET_RENEW_S * 2 < SOCKET_VISIBILITY_S, "one renewal may be lost"
@@ -365,5 +372,6 @@ assert TAIL_AHEAD < TAIL_BEHIND_MAX
 assert 2 * TAIL_CONFIRM_S < TAIL_CONFIRMED_S_MAX, "one answer may be late"
 assert SOCKET_RECHECK_S <= 60, "a revoked key is cut off within a minute"
 assert SHUTDOWN_GRACE_S < CONTROL_TIMEOUT_S
+assert SENDS_TO_ALL_MAX < STORAGE_CALLS_PER_PARTITION_MAX, "they leave room to others of the same partition"
 assert STORAGE_CALLS_PER_PARTITION_MAX < STORAGE_CALLS_PER_NODE_MAX < STORAGE_CALLS_IN_FLIGHT_MAX
 assert STORAGE_CALLS_IN_FLIGHT_MAX < STORAGE_TARGETS_MAX, "all that have calls under way fit"

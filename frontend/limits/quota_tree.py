@@ -9,10 +9,12 @@ burst or more ahead of now. So a single payment may go beyond the burst: whateve
 anything is left, and the next one waits until it is paid off. That is why what is known only afterwards (the messages
 of a receive) can be paid afterwards, and the rate holds all the same.
 
-A level without a limit of its own has no bucket: an account without special quotas costs one bucket a request.
+A level without a limit of its own has no bucket: an account without special quotas costs one bucket a request. Rates of
+a single key or queue (`KeyRatesOf`, `QueueRatesOf`) are looked at where its path is made, not by each request.
 
 A front end enforces its share of each rate (`AccountShare`), 1/n of it unless told otherwise (`sharing.py`). What was
-asked for, refused requests included, is counted for that purpose.
+asked for, refused requests included, is counted for that purpose, by holder: an account by its id, a key that has a
+bucket by its id, a queue that has one as `account/name`.
 """
 
 from __future__ import annotations
@@ -21,9 +23,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from frontend.limits import QUOTA_RECHECK_S, RATE_BUCKETS_MAX, RATE_BURST_S
-from frontend.limits.quotas import DEFAULT_LIMITS, AccountLimits, Rates
+from frontend.limits.quotas import DEFAULT_LIMITS, AccountLimits, Rates, lower_only, lowest
 
 LimitsOf = Callable[[str], AccountLimits]
+# What was given to one key (by its id), or to one queue (by account and name); None: not known now, or no such thing.
+KeyRatesOf = Callable[[str], Rates | None]
+QueueRatesOf = Callable[[str, str], Rates | None]
 
 PAYLOAD_QUOTA = "payload_bytes"
 _UNLIMITED = Rates()
@@ -51,13 +56,15 @@ class QuotaBucket:
     """One holder on one level. `*_at_s`: when it would be empty; `*_cost_s`: how far one unit moves that (0: free)."""
 
     __slots__ = (
-        "bytes_at_s", "bytes_cost_s", "messages_at_s", "messages_cost_s", "prefix", "rates", "requests_at_s",
+        "asked", "bytes_at_s", "bytes_cost_s", "messages_at_s", "messages_cost_s", "prefix", "rates", "requests_at_s",
         "requests_cost_s",
     )  # fmt: skip
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.rates = _UNLIMITED
+        # Of a queue. What an account or key was asked for stands in the path.
+        self.asked: AskedFor | None = None
         self.requests_at_s = self.messages_at_s = self.bytes_at_s = 0.0
         self.requests_cost_s = self.messages_cost_s = self.bytes_cost_s = 0.0
 
@@ -77,7 +84,7 @@ class QuotaBucket:
 
 
 class AccountShare(NamedTuple):
-    """Of the requests, messages and bytes of an account, as much is this front end's to grant."""
+    """Of the requests, messages and bytes of a holder, as much is this front end's to grant."""
 
     requests: float = 1.0
     messages: float = 1.0
@@ -85,25 +92,33 @@ class AccountShare(NamedTuple):
 
 
 class AskedFor:
-    """What one account asked for since it was last looked at."""
+    """What one holder was asked for since it was last looked at. `rates` None: an account, which has those of its
+    limits. `account_id`: of a key, whose requests are the account's, too."""
 
-    __slots__ = ("bytes", "messages", "requests")
+    __slots__ = ("account_id", "bytes", "messages", "rates", "requests")
 
-    def __init__(self) -> None:
+    def __init__(self, rates: Rates | None = None, account_id: str = "") -> None:
+        self.rates = rates
+        self.account_id = account_id
         self.requests = self.messages = self.bytes = 0
 
     def take(self) -> AskedFor:
         """What was counted; the count begins again."""
-        taken = AskedFor()
-        taken.requests, taken.messages, taken.bytes = self.requests, self.messages, self.bytes
+        taken = AskedFor(self.rates, self.account_id)
+        taken.add(self)
         self.requests = self.messages = self.bytes = 0
         return taken
+
+    def add(self, other: AskedFor) -> None:
+        self.requests += other.requests
+        self.messages += other.messages
+        self.bytes += other.bytes
 
 
 class QuotaPath:
     """The buckets that one key pays into; looked at again every QUOTA_RECHECK_S."""
 
-    __slots__ = ("account_id", "asked", "buckets", "by_queue", "limits", "recheck_s", "stopped")
+    __slots__ = ("account_id", "asked", "buckets", "by_queue", "key_rates", "limits", "recheck_s", "stopped")
 
     def __init__(self, account_id: str) -> None:
         self.account_id = account_id
@@ -111,6 +126,8 @@ class QuotaPath:
         self.buckets: tuple[QuotaBucket, ...] = ()
         # With that of a queue, by its name; None where queues have no limit of their own.
         self.by_queue: dict[str, tuple[QuotaBucket, ...]] | None = None
+        # Of this key alone, as they were known last.
+        self.key_rates = _UNLIMITED
         self.limits = DEFAULT_LIMITS
         self.stopped = ""
         self.recheck_s = 0.0
@@ -125,9 +142,13 @@ class QuotaTree:
         installation: Callable[[], Rates] = Rates,
         burst_s: float = RATE_BURST_S,
         buckets_max: int = RATE_BUCKETS_MAX,
+        key_rates_of: KeyRatesOf = lambda _: _UNLIMITED,
+        queue_rates_of: QueueRatesOf = lambda _, __: None,
     ) -> None:
         assert burst_s > 0 and buckets_max > 0
         self._limits_of = limits_of
+        self._key_rates_of = key_rates_of
+        self._queue_rates_of = queue_rates_of
         self._installation_rates = installation
         # A sum of steps may fall short of the burst by its rounding.
         self._burst_s = burst_s - _ROUNDING_S
@@ -173,6 +194,7 @@ class QuotaTree:
         buckets = path.buckets
         if path.by_queue is not None and queue_name:
             buckets = path.by_queue.get(queue_name) or self._with_queue(path, queue_name, now_s)
+            _count(buckets, 1, messages, size_bytes)
         latest_s = now_s + self._burst_s
         for bucket in buckets:
             if bucket.requests_at_s >= latest_s or bucket.messages_at_s >= latest_s or bucket.bytes_at_s >= latest_s:
@@ -201,6 +223,7 @@ class QuotaTree:
         buckets = path.buckets
         if path.by_queue is not None and queue_name:
             buckets = path.by_queue.get(queue_name) or self._with_queue(path, queue_name, now_s)
+            _count(buckets, 0, messages, size_bytes)
         for bucket in buckets:
             at_s = bucket.messages_at_s
             bucket.messages_at_s = (at_s if at_s > now_s else now_s) + messages * bucket.messages_cost_s
@@ -223,17 +246,20 @@ class QuotaTree:
         return Standing(limit, max(0, int(left_s / bucket.requests_cost_s)), used_s)
 
     def take_asked(self) -> dict[str, AskedFor]:
-        """What each account asked for since the last call, QUOTA_RECHECK_S ago or longer. An account that asked for
-        nothing is forgotten: its paths look again before they count."""
-        taken = {account_id: one.take() for account_id, one in self._asked.items()}
-        for account_id, one in taken.items():
+        """What each holder was asked for since the last call, QUOTA_RECHECK_S ago or longer. One that was asked for
+        nothing is forgotten: paths look again before they count."""
+        taken = {holder: one.take() for holder, one in self._asked.items()}
+        for holder, one in taken.items():
             if not one.requests:
-                del self._asked[account_id]
-        return {account_id: one for account_id, one in taken.items() if one.requests}
+                del self._asked[holder]
+        for one in list(taken.values()):
+            if one.account_id and one.requests:
+                taken.setdefault(one.account_id, AskedFor()).add(one)
+        return {holder: one for holder, one in taken.items() if one.requests}
 
     def share_out(self, front_ends: int, shares: dict[str, AccountShare]) -> None:
-        """So many front ends are there, and these are the shares of the accounts that ask for more than others. Paths
-        see them when they look again."""
+        """So many front ends are there, and these are the shares of the holders that are asked for more than others.
+        Paths see them when they look again."""
         self.front_ends, self.shares = max(1, front_ends), shares
 
     # --- paths ---
@@ -248,39 +274,58 @@ class QuotaTree:
             if len(self) >= self._buckets_max:
                 self._forget(now_s)
             path = self._paths[access_key_id] = QuotaPath(account_id)
-        path.asked = self._asked_of(account_id)
         path.limits = limits = self._limits_of(account_id)
         path.stopped = limits.stopped
         path.recheck_s = now_s + QUOTA_RECHECK_S
-        shares = self._shares_of(account_id)
-        buckets = [_made(self._accounts, account_id, "", limits.account, shares)]
-        if limits.key != _UNLIMITED:
-            buckets.append(_made(self._keys, access_key_id, "key_", limits.key, shares))
+        buckets = [_made(self._accounts, account_id, "", limits.account, self._shares_of(account_id))]
+        known = self._key_rates_of(access_key_id)
+        path.key_rates = path.key_rates if known is None else known
+        key_rates = limits.key
+        if path.key_rates != _UNLIMITED:
+            key_rates = lower_only(lowest(key_rates, path.key_rates), limits.account)
+        if key_rates == _UNLIMITED:
+            path.asked = self._asked_of(account_id)
+        else:
+            path.asked = self._asked_of(access_key_id, key_rates, account_id)
+            buckets.append(_made(self._keys, access_key_id, "key_", key_rates, self._shares_of(access_key_id)))
         rates = self._installation_rates()
         if rates != _UNLIMITED:
             self._installation.set_rates(rates, (1 / self.front_ends,) * 3)
             buckets.append(self._installation)
         path.buckets = tuple(buckets)
-        path.by_queue = None if limits.queue == _UNLIMITED else {}
+        path.by_queue = {} if limits.queues_differ or limits.queue != _UNLIMITED else None
         return path, now_s
 
     def _with_queue(self, path: QuotaPath, queue_name: str, now_s: float) -> tuple[QuotaBucket, ...]:
-        """The name may be that of no queue: it is paid for before it is looked up."""
-        name = f"{path.account_id}/{queue_name}"
-        if name not in self._queues and len(self._queues) >= self._buckets_max:
-            self._forget(now_s)
-        bucket = _made(self._queues, name, "queue_", path.limits.queue, self._shares_of(path.account_id))
+        """The name may be that of no queue: it is paid for before it is looked up. A queue that is not at hand has the
+        rates that it had, until it is."""
         assert path.by_queue is not None
-        path.by_queue[queue_name] = buckets = (*path.buckets, bucket)
+        name, limits = f"{path.account_id}/{queue_name}", path.limits
+        rates, bucket = limits.queue, self._queues.get(name)
+        own = self._queue_rates_of(path.account_id, queue_name) if limits.queues_differ else _UNLIMITED
+        if own is None and bucket is not None:
+            return (*path.buckets, bucket)
+        if own:
+            rates = lower_only(lowest(rates, own), limits.account)
+        buckets = path.buckets
+        if rates != _UNLIMITED:
+            if bucket is None and len(self) >= self._buckets_max:
+                self._forget(now_s)
+            bucket = _made(self._queues, name, "queue_", rates, self._shares_of(name))
+            bucket.asked = self._asked_of(name, rates)
+            buckets = (*buckets, bucket)
+        if own is not None:
+            path.by_queue[queue_name] = buckets
         return buckets
 
-    def _shares_of(self, account_id: str) -> AccountShare:
-        return self.shares.get(account_id) or AccountShare(*(1 / self.front_ends,) * 3)
+    def _shares_of(self, holder: str) -> AccountShare:
+        return self.shares.get(holder) or AccountShare(*(1 / self.front_ends,) * 3)
 
-    def _asked_of(self, account_id: str) -> AskedFor:
-        asked = self._asked.get(account_id)
+    def _asked_of(self, holder: str, rates: Rates | None = None, account_id: str = "") -> AskedFor:
+        asked = self._asked.get(holder)
         if asked is None:
-            asked = self._asked[account_id] = AskedFor()
+            asked = self._asked[holder] = AskedFor(rates, account_id)
+        asked.rates = rates
         return asked
 
     def _forget(self, now_s: float) -> None:
@@ -294,6 +339,15 @@ class QuotaTree:
                 kept = dict(fullest[-(self._buckets_max // 2) :])
             buckets.clear()
             buckets.update(kept)
+
+
+def _count(buckets: tuple[QuotaBucket, ...], requests: int, messages: int, size_bytes: int) -> None:
+    """For the queue, if it has a bucket: that is the last one."""
+    asked = buckets[-1].asked
+    if asked is not None:
+        asked.requests += requests
+        asked.messages += messages
+        asked.bytes += size_bytes
 
 
 def _made(

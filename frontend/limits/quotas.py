@@ -5,6 +5,9 @@
         key         rates of every key of the account; as much as the account has unless set
           queue     rates of every queue of the account; the same
 
+A single key or queue may have rates of its own besides (SINGLE_QUOTAS). They only lower: the lowest of what the levels
+say holds.
+
 A rate is per second and holds over all front ends together. `frontend/limits/quota_tree.py` enforces the rates.
 
 Surface: other planes may import this module.
@@ -95,6 +98,19 @@ COUNTS = (
     ),
 )  # fmt: skip
 ACCOUNT_QUOTAS = {kind.name: kind for kind in (*ACCOUNT_RATES, *KEY_RATES, *QUEUE_RATES, *COUNTS)}
+# Of one key, or of one queue, that is named.
+SINGLE_QUOTAS = {
+    kind.name: kind._replace(default=None, text=text)
+    for kind, text in zip(
+        ACCOUNT_RATES,
+        (
+            "Requests and websocket frames.",
+            "Messages that are sent, given out, or settled.",
+            "Bytes of request bodies, and of messages given out.",
+        ),
+        strict=True,
+    )
+}
 INSTALLATION_QUOTAS = {
     kind.name: kind._replace(default=None, text=kind.text.replace("the account", "all accounts together"))
     for kind in ACCOUNT_RATES
@@ -112,9 +128,18 @@ def quotas_of(holder: str) -> Mapping[str, QuotaKind]:
 
 def check_quota(holder: str, name: object, value: object) -> QuotaKind:
     """Raises QuotaError."""
-    kind = quotas_of(holder).get(name) if isinstance(name, str) else None
+    return _check(quotas_of(holder), name, value)
+
+
+def check_single_quota(name: object, value: object) -> QuotaKind:
+    """Of one key or queue. Raises QuotaError."""
+    return _check(SINGLE_QUOTAS, name, value)
+
+
+def _check(kinds: Mapping[str, QuotaKind], name: object, value: object) -> QuotaKind:
+    kind = kinds.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise QuotaError("There is no such quota. There are: " + ", ".join(quotas_of(holder)) + ".")
+        raise QuotaError("There is no such quota. There are: " + ", ".join(kinds) + ".")
     if not isinstance(value, int) or isinstance(value, bool) or not kind.least <= value <= kind.most:
         raise QuotaError(f"{kind.name} must be a whole number between {kind.least} and {kind.most} ({kind.unit}).")
     return kind
@@ -140,9 +165,11 @@ class AccountLimits(NamedTuple):
     control_calls: int = CONTROL_CALLS_IN_FLIGHT_MAX
     payload_bytes: int = REQUEST_BODY_BYTES_MAX
     stopped: str = ""
+    # Some queue of the account has rates of its own.
+    queues_differ: bool = False
 
 
-def account_limits(given: Mapping[str, int], stopped: str = "") -> AccountLimits:
+def account_limits(given: Mapping[str, int], stopped: str = "", queues_differ: bool = False) -> AccountLimits:
     """`given` holds the values that differ from the defaults. What is not known here is left out: a later release of
     the control plane may know more."""
     values = {kind.name: given.get(kind.name, kind.default) for kind in ACCOUNT_QUOTAS.values()}
@@ -150,11 +177,23 @@ def account_limits(given: Mapping[str, int], stopped: str = "") -> AccountLimits
         Rates(*(values[kind.name] for kind in kinds)) for kinds in (ACCOUNT_RATES, KEY_RATES, QUEUE_RATES)
     )
     counts = {name: int(values[name] or 0) for name in AccountLimits._fields if name in values}
-    return AccountLimits(account, lower_only(key, account), lower_only(queue, account), stopped=stopped, **counts)
+    key, queue = lower_only(key, account), lower_only(queue, account)
+    return AccountLimits(account, key, queue, stopped=stopped, queues_differ=queues_differ, **counts)
 
 
-def installation_rates(given: Mapping[str, int]) -> Rates:
-    return Rates(*(given.get(kind.name) for kind in ACCOUNT_RATES))
+def given_rates(given: Mapping[str, int]) -> Rates:
+    """Of the installation, of one key, or of one queue: what is not given has no limit."""
+    return Rates(*(given.get(name) for name in Rates._fields))
+
+
+def lowest(one: Rates, other: Rates) -> Rates:
+    """Where both have a limit the lower one."""
+    return Rates(
+        *(
+            theirs if mine is None else mine if theirs is None else min(mine, theirs)
+            for mine, theirs in zip(one, other, strict=True)
+        )
+    )
 
 
 def lower_only(rates: Rates, above: Rates) -> Rates:

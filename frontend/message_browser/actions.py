@@ -6,11 +6,12 @@
     remove  the message itself, whoever has leased it
 
 A crash between the last two leaves both; the same request again makes no second copy while the target remembers
-deduplication ids. What fails after it was noted is noted too, if it can be.
+deduplication ids. What fails after it was noted is noted too, if it can be. A purge is noted before it is done, too.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,11 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from frontend.authn.principal import Principal
-from frontend.crypto.envelope import as_uuid, format_message_id, seal_as
+from frontend.crypto.envelope import as_uuids, format_message_id, seal_as
 from frontend.crypto.message_tokens import InvalidToken, MessageToken
 from frontend.errors import RequestError, invalid, queue_does_not_exist, unavailable
 from frontend.limits import BROWSER_DEDUP_PREFIX, BROWSER_REASON_CHARS_MAX, QUEUE_NAME_CHARS_MAX
-from frontend.message_browser.audit import entry_of, note, note_failure
+from frontend.message_browser.audit import PURGE, entry_of, note, note_failure
 from frontend.message_browser.search import see_now
 from frontend.message_browser.view import BrowsedView, history_of
 from frontend.messages.admission import admit, also, require_sending
@@ -112,7 +113,7 @@ async def resend_one(
     draft, change = _draft_again(request.services, held, target, edit)
     await _note(request, "message.resend", held, target=target.record.name)
     # The id is made of the change: who asks for the same again hears of the same message.
-    message_id = as_uuid(change)
+    message_id = as_uuids(change)
     sender = request.caller.access_key_id.encode()
     record_key = usage_key(Origin.DESK, draft.size_bytes)
     key = target.sealing_key(request.services.now_s())
@@ -230,3 +231,17 @@ def _draft_again(
 
 def _gone() -> RequestError:
     return RequestError("MessageDoesNotExist", "The message does not stand there any more.")
+
+
+async def purge(request: BrowserRequest) -> None:
+    """Every message that the queue holds now is gone. Raises RequestError."""
+    services, caller = request.services, request.caller
+    queue = await admit(services, caller, "PurgeQueue", request.address)
+    entry: dict[str, object] = {"action": PURGE, "queue": queue.record.name}
+    await note(services, caller, request.request_id, entry)
+    with services.storage_calls:
+        try:
+            await asyncio.gather(*(services.storage.purge(partition) for partition in queue.partitions))
+        except StorageError as error:
+            refusal: RequestError = await explain_storage_error(services, queue, error)
+            raise await note_failure(services, caller, request.request_id, entry, refusal) from None

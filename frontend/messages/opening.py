@@ -11,11 +11,10 @@ Surface: other planes may import this module.
 from __future__ import annotations
 
 import contextlib
-from typing import NamedTuple
 
 import msgspec
 
-from frontend.crypto.envelope import EnvelopeError, KeyNames, Opened, key_names, open_envelope
+from frontend.crypto.envelope import EnvelopeError, KeyNames, Opened, key_names, open_envelope, open_named
 from frontend.crypto.message_ids import MessageIds
 from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.messages import DeadSource, DeathReason
@@ -23,18 +22,27 @@ from storage_nodes.protocol.records import (
     HEADER_DEAD_SOURCE,
     HEADER_GROUP,
     HEADER_RELEASED,
+    LENGTHS,
+    LENGTHS_MAX,
     RecordError,
     decode_body,
     origin_offset,
 )
-from storage_nodes.protocol.usage import size_field
+from storage_nodes.protocol.usage import Origin, size_field, usage_key
 
 _NOWHERE = -1
+# How a record begins that has a usage key, and what it has besides its value where that has a length of two bytes and
+# no headers follow.
+_KEY_BYTES = len(usage_key(Origin.CLIENT, 0))
+_KEY_LENGTH = LENGTHS[_KEY_BYTES][0]
+_KEY_END = 1 + _KEY_BYTES
+_VALUE_AT = _KEY_END + 2
+_AROUND_BYTES = _VALUE_AT + 1
 
 _decode_source = msgspec.msgpack.Decoder(DeadSource).decode
 
 
-class OpenedRecord(NamedTuple):
+class OpenedRecord(msgspec.Struct, frozen=True, gc=False):
     """`granted_by` is the queue whose key opened it, None where it was the queue's own."""
 
     opened: Opened
@@ -55,6 +63,10 @@ class KeyNotGranted(EnvelopeError):
 
 def open_record(queue: ResolvedQueue, body: bytes) -> OpenedRecord:
     """Raises EnvelopeError (KeyUnusable of an encryption key that may not be used now), RecordError."""
+    plain = _plain_parts(body)
+    if plain is not None:
+        key, value = plain
+        return OpenedRecord(_open_own(queue, value, size_field(key)), None, None, None)
     decoded = decode_body(body)
     if not decoded.headers:
         return OpenedRecord(_open_own(queue, decoded.value, size_field(decoded.key)), None, None, None)
@@ -110,12 +122,23 @@ def message_id_of(ids: MessageIds, queue: ResolvedQueue, partition: int, offset:
     return ids.of(partition, offset if record.origin is None else record.origin)
 
 
+def _plain_parts(body: bytes) -> tuple[bytes, bytes] | None:
+    """(key, value) of a record with a usage key and without headers, as nearly all are; None of any other. A short cut
+    to what `decode_body` says."""
+    value_bytes = len(body) - _AROUND_BYTES
+    if not 0 < value_bytes < LENGTHS_MAX or body[0] != _KEY_LENGTH or body[-1]:
+        return None
+    if body[_KEY_END:_VALUE_AT] != LENGTHS[value_bytes]:
+        return None
+    return body[1:_KEY_END], body[_VALUE_AT:-1]
+
+
 def _open_own(queue: ResolvedQueue, envelope: bytes, size: bytes) -> Opened:
     names = key_names(envelope)
     key = queue.opening_key(names)
     if key is None:
         raise _without_key(queue, names)
-    return _opened(queue, names, open_envelope(key, envelope, size))
+    return _opened(queue, names, open_named(key, names, envelope, size))
 
 
 def _open_dead(queue: ResolvedQueue, envelope: bytes, size: bytes) -> tuple[Opened, str | None]:

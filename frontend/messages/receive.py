@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import structlog
 
 from frontend.authn.principal import Principal
@@ -41,10 +43,11 @@ from storage_nodes.protocol.records import RecordError, read_headers, section_of
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
+_body = attrgetter("message.body")  # of a lease
 _log = structlog.get_logger("frontend.messages.receive")
 
 
-class Received(NamedTuple):
+class Received(msgspec.Struct, frozen=True, gc=False):
     """A message as a caller sees it. Times are ms since the epoch. No receipt: its lease is kept for the caller."""
 
     message_id: str
@@ -87,7 +90,7 @@ async def receive_messages(
     if not leases:
         count_request(services, caller, queue, EMPTY_RECEIVES)
     else:
-        pay_later(services, caller, address, len(leases), sum(len(found.message.body) for found in leases))
+        pay_later(services, caller, address, len(leases), sum(map(len, map(_body, leases))))
     services.meters.count("messages_received", len(messages))
     return messages
 
@@ -215,7 +218,7 @@ def open_lease(
     message = found.message
     record = open_record(queue, message.body)
     opened, dead = record.opened, record.dead
-    sequence, source = None, None
+    sequence = source = None
     sent_ms, first_received_ms, delivery = message.sent_ms, message.first_received_ms, receives_of(message.delivery)
     if dead is not None:
         # Its life goes on: what was counted where it failed is not forgotten.

@@ -24,7 +24,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from frontend.authn.principal import Principal
 from frontend.crypto.envelope import seal_all
@@ -42,6 +43,7 @@ from frontend.queues.fifo import FifoIdMissing
 from frontend.queues.names import Address
 from frontend.queues.priority import check_priority
 from frontend.queues.resolver import ResolvedQueue
+from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import NOT_TAKEN, SendReply
 from storage_nodes.protocol.records import encode_body
@@ -53,6 +55,14 @@ if TYPE_CHECKING:
 # A message in the form of its wire.
 T = TypeVar("T")
 _CLIENT = int(Origin.CLIENT)
+_ALL_SENT = {Sent}
+# Of each `Sent` of a batch, without a step of our own for each.
+_contents = attrgetter("draft.content")
+_sizes = attrgetter("draft.size_bytes")
+_headers = attrgetter("draft.headers")
+_scheduled = attrgetter("draft.is_scheduled")
+_acks = attrgetter("draft.acks")
+_refusals = attrgetter("refused")
 ReadMessage = Callable[[T], OutgoingMessage]
 
 
@@ -144,7 +154,7 @@ async def _deliver(
             outcomes = redraft(queue)
             sent = _passed(outcomes)
             continue
-        services.meters.count("messages_sent", sum(one.refused is None for one in sent))
+        services.meters.count("messages_sent", list(map(_refusals, sent)).count(None))
         return outcomes
     raise unavailable("The partitions of the queue change at the moment. Try again.")
 
@@ -174,9 +184,9 @@ def _told_apart(
 ) -> Sequence[Sent | RequestError]:
     """The outcomes, with the refusal of each message that was not stored. What the service failed to take is not paid
     for."""
-    refused = [one for one in outcomes if isinstance(one, Sent) and one.refused is not None]
-    if not refused:
+    if not any(map(_refusals, _passed(outcomes))):
         return outcomes
+    refused = [one for one in outcomes if isinstance(one, Sent) and one.refused is not None]
     failed = [one.draft.size_bytes for one in refused if one.refused is not None and one.refused.kind.status >= 500]
     pay_later(services, caller, address, -len(failed), -sum(failed))
     return [one.refused or one if isinstance(one, Sent) else one for one in outcomes]
@@ -209,12 +219,8 @@ def _attempt_drafts(
 
 def _check_batch_size(outcomes: Sequence[Sent | RequestError], bytes_max: int) -> None:
     """Raises RequestError if the messages of a batch are too large together."""
-    size_bytes = 0
-    for one in outcomes:
-        if isinstance(one, Sent):
-            size_bytes += one.draft.size_bytes
-        elif isinstance(one, MessageTooLong):
-            size_bytes += one.size_bytes
+    size_bytes = sum(map(_sizes, _passed(outcomes)))
+    size_bytes += sum(one.size_bytes for one in outcomes if isinstance(one, MessageTooLong))
     if size_bytes > bytes_max:
         raise RequestError(
             "BatchRequestTooLong",
@@ -223,6 +229,8 @@ def _check_batch_size(outcomes: Sequence[Sent | RequestError], bytes_max: int) -
 
 
 def _passed(outcomes: Sequence[Sent | RequestError]) -> list[Sent]:
+    if set(map(type, outcomes)) == _ALL_SENT:
+        return list(cast(Sequence[Sent], outcomes))
     return [one for one in outcomes if isinstance(one, Sent)]
 
 
@@ -245,20 +253,18 @@ async def _ask_former_partitions(services: FrontendServices, queue: ResolvedQueu
 
 
 def _seal(services: FrontendServices, caller: Principal, queue: ResolvedQueue, part: PartitionBatch) -> None:
-    keys = [usage_key(_CLIENT, one.draft.size_bytes) for one in part.messages]
-    contents = [(one.draft.content, size_field(key)) for one, key in zip(part.messages, keys, strict=True)]
+    messages = part.messages
+    keys = [usage_key(_CLIENT, size_bytes) for size_bytes in map(_sizes, messages)]
+    contents = list(zip(map(_contents, messages), map(size_field, keys), strict=True))
     sealing_key = queue.sealing_key(services.now_s(), len(contents))
+    headers = list(map(_headers, messages))
     sealed = seal_all(sealing_key, caller.access_key_id.encode(), contents)
-    for one, key, (message_id, envelope) in zip(part.messages, keys, sealed, strict=True):
-        draft = one.draft
+    for one, key, own_headers, (message_id, envelope) in zip(messages, keys, headers, sealed, strict=True):
         one.message_id = message_id
-        part.bodies.append(encode_body(envelope, key, draft.headers))
-        if draft.headers:
-            part.is_plain = False
-        if draft.is_scheduled:
-            part.has_scheduled = True
-        if draft.acks > part.acks:
-            part.acks = draft.acks
+        part.bodies.append(encode_body(envelope, key, own_headers))
+    part.is_plain = not any(headers)
+    part.has_scheduled = any(map(_scheduled, messages))
+    part.acks = max(map(_acks, messages))
 
 
 async def _store_all(
@@ -314,6 +320,14 @@ async def _store_line(
 
 
 async def _store(services: FrontendServices, queue: ResolvedQueue, part: PartitionBatch) -> SendReply:
+    if part.acks != Acks.ALL:
+        return await _store_piece(services, queue, part)
+    # While one replica is away each of these waits until its deadline.
+    with services.sends_to_all.place(queue.address.account_id):
+        return await _store_piece(services, queue, part)
+
+
+async def _store_piece(services: FrontendServices, queue: ResolvedQueue, part: PartitionBatch) -> SendReply:
     with services.storage_calls:
         try:
             return await services.storage.send(part.partition, part.bodies, part.is_plain, part.acks)

@@ -10,7 +10,8 @@ Each receipt has an outcome of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from frontend.authn.principal import Principal
@@ -27,17 +28,21 @@ from storage_nodes.protocol.messages import VisibilityMode
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
+# Of a receipt, what storage is told.
+_place: Callable[[object], tuple[int, int]] = attrgetter("offset", "delivery")
+
 
 async def delete_messages(
     services: FrontendServices, caller: Principal, address: Address, handles: Sequence[str | None]
 ) -> list[RequestError | None]:
     """One outcome per handle. Deleting what is gone is a success without effect."""
     queue = await admit(services, caller, "DeleteMessage", address, messages=len(handles))
-    receipts = [read_receipt(services, queue, handle) for handle in handles]
+    receipts = read_receipts(services, queue, handles)
     outcomes = await apply_receipts(services, queue, receipts, None)
-    settled = [None if _is_not_in_flight(outcome) else outcome for outcome in outcomes]
-    services.meters.count("messages_deleted", settled.count(None))
-    return settled
+    if any(outcomes):
+        outcomes = [None if _is_not_in_flight(outcome) else outcome for outcome in outcomes]
+    services.meters.count("messages_deleted", outcomes.count(None))
+    return outcomes
 
 
 async def change_visibility(
@@ -48,15 +53,15 @@ async def change_visibility(
 ) -> list[RequestError | None]:
     """(handle, seconds from now) each; a RequestError in the place of the seconds is passed through."""
     queue = await admit(services, caller, "ChangeMessageVisibility", address, messages=len(changes))
-    receipts: list[Receipt | RequestError] = []
+    receipts = read_receipts(services, queue, [handle for handle, _ in changes])
     seconds: list[int] = []
-    for handle, visibility_s in changes:
+    for index, (_, visibility_s) in enumerate(changes):
         if isinstance(visibility_s, RequestError):
-            receipts.append(visibility_s)
+            receipts[index] = visibility_s
             seconds.append(0)
         else:
-            receipt = read_receipt(services, queue, handle)
-            receipts.append(_held_too_long(services, receipt, visibility_s) or receipt)
+            receipt = receipts[index]
+            receipts[index] = _held_too_long(services, receipt, visibility_s) or receipt
             seconds.append(visibility_s)
     if queue.zero_releases and 0 in seconds:
         return await apply_by_mode(services, queue, receipts, seconds)
@@ -73,7 +78,7 @@ async def give_back(
 ) -> list[RequestError | None]:
     """Without a delay: a receive that counts is followed by the pause of the queue's retry policy."""
     queue = await admit(services, caller, "ChangeMessageVisibility", address, messages=len(handles))
-    receipts = [read_receipt(services, queue, handle) for handle in handles]
+    receipts = read_receipts(services, queue, handles)
     delays_ms = [1000 * (delay_s or 0)] * len(receipts)
     return await apply_receipts(services, queue, receipts, delays_ms, give_back_mode(delay_s, counts))
 
@@ -87,14 +92,18 @@ def give_back_mode(delay_s: int | None, counts: bool) -> VisibilityMode:
 # --- stages ---
 
 
-def read_receipt(services: FrontendServices, queue: ResolvedQueue, handle: str | None) -> Receipt | RequestError:
-    if not handle:
-        return receipt_is_invalid("")
-    try:
-        receipt = services.receipts.read(queue.owner, handle)
-    except ReceiptError:
-        return receipt_is_invalid(handle)
-    return receipt if receipt.partition in queue.partitions else receipt_is_invalid(handle)
+def read_receipts(
+    services: FrontendServices, queue: ResolvedQueue, handles: Sequence[str | None]
+) -> list[Receipt | RequestError]:
+    read, owner, partitions = services.receipts.read, queue.owner, queue.partitions
+    receipts: list[Receipt | RequestError] = []
+    for handle in handles:
+        try:
+            receipt = read(owner, handle or "")
+            receipts.append(receipt if receipt.partition in partitions else receipt_is_invalid(handle or ""))
+        except ReceiptError:
+            receipts.append(receipt_is_invalid(handle or ""))
+    return receipts
 
 
 def _held_too_long(
@@ -133,11 +142,15 @@ async def apply_receipts(
     mode: VisibilityMode = VisibilityMode.SET,
 ) -> list[RequestError | None]:
     """Delete (visibility_ms None) or change visibility; one call per partition, one outcome per receipt."""
-    outcomes: list[RequestError | None] = [None if isinstance(found, Receipt) else found for found in receipts]
+    outcomes: list[RequestError | None] = [None] * len(receipts)
     indexes: dict[int, list[int]] = {}
     for index, found in enumerate(receipts):
-        if isinstance(found, Receipt):
-            indexes.setdefault(found.partition, []).append(index)
+        if not isinstance(found, Receipt):
+            outcomes[index] = found
+        elif found.partition in indexes:
+            indexes[found.partition].append(index)
+        else:
+            indexes[found.partition] = [index]
     calls = [
         _apply_at(services, queue, partition, where, receipts, visibility_ms, outcomes, mode)
         for partition, where in indexes.items()
@@ -159,23 +172,24 @@ async def _apply_at(
     outcomes: list[RequestError | None],
     mode: VisibilityMode,
 ) -> None:
-    found = [receipt for index in indexes if isinstance(receipt := receipts[index], Receipt)]
+    places = list(map(_place, map(receipts.__getitem__, indexes)))
     with services.storage_calls:
         try:
             if visibility_ms is None:
-                codes = await services.storage.delete(partition, [(one.offset, one.delivery) for one in found])
+                codes = await services.storage.delete(partition, places)
             else:
-                changes = [
-                    (one.offset, one.delivery, visibility_ms[index]) for one, index in zip(found, indexes, strict=True)
-                ]
+                changes = [(*place, visibility_ms[index]) for place, index in zip(places, indexes, strict=True)]
                 codes = await services.storage.change_visibility(partition, changes, mode)
                 # Of FIFO queues storage tells a lease that ran out from none; SQS does so for deletes only.
-                codes = [ErrorCode.NOT_IN_FLIGHT if code == ErrorCode.RECEIPT_STALE else code for code in codes]
+                if ErrorCode.RECEIPT_STALE in codes:
+                    codes = [ErrorCode.NOT_IN_FLIGHT if code == ErrorCode.RECEIPT_STALE else code for code in codes]
         except StorageError as error:
             meant = await explain_storage_error(services, queue, error)
             for index in indexes:
                 outcomes[index] = meant
             return
+    if not any(codes) and len(codes) == len(indexes):
+        return
     for index, code in zip(indexes, codes, strict=True):
         if code != ErrorCode.OK:
             outcomes[index] = error_of_code(code, queue.record.name, _handle_of(services, queue, receipts[index]))
@@ -183,7 +197,7 @@ async def _apply_at(
 
 def _handle_of(services: FrontendServices, queue: ResolvedQueue, found: Receipt | RequestError) -> str:
     """The text of a receipt that was read, made again."""
-    return "" if isinstance(found, RequestError) else services.receipts.make(queue.owner, *found)
+    return "" if isinstance(found, RequestError) else services.receipts.make_again(queue.owner, found)
 
 
 def _is_not_in_flight(outcome: RequestError | None) -> bool:

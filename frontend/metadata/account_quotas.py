@@ -1,4 +1,4 @@
-"""The limits of accounts as the tree of quotas asks for them: from the cache, without waiting.
+"""The limits of accounts, keys and queues as the tree of quotas asks for them: from the cache, without waiting.
 
 An account that is not cached has the defaults until its record is there, which is asked for at once. So a front end
 that knows no account yet, or cannot reach the metadata service, serves under the defaults instead of not at all.
@@ -14,7 +14,7 @@ from frontend.limits.quotas import (
     AccountLimits,
     Rates,
     account_limits,
-    installation_rates,
+    given_rates,
 )
 from frontend.metadata.interface import MISS, MetadataService, MetadataUnavailable
 from frontend.metadata.limits import ACCOUNTS_CACHED_MAX
@@ -39,14 +39,24 @@ class AccountQuotas:
         if made is None or made[0] is not record:
             if made is None and len(self._made) >= ACCOUNTS_CACHED_MAX:
                 del self._made[next(iter(self._made))]
-            made = self._made[account_id] = (record, account_limits(record.quotas, record.sending_stopped))
+            made = self._made[account_id] = (record, _limits_in(record))
         return made[1]
 
     def installation(self) -> Rates:
         record = self._record(INSTALLATION)
         if record is not None:
-            self._installation = installation_rates(record.quotas)
+            self._installation = given_rates(record.quotas)
         return self._installation
+
+    def key_rates_of(self, access_key_id: str) -> Rates | None:
+        """Of this key alone. None: not known now, or no such key."""
+        record = self._metadata.cached_key(access_key_id)
+        return None if record is None or record is MISS else given_rates(record.quotas)
+
+    def queue_rates_of(self, account_id: str, name: str) -> Rates | None:
+        """Of this queue alone. None: not known now, or no such queue."""
+        record = self._metadata.cached_queue(account_id, name)
+        return None if record is None or record is MISS else given_rates(record.quotas)
 
     def _record(self, account_id: str) -> AccountRecord | None:
         record = self._metadata.cached_account(account_id)
@@ -63,3 +73,7 @@ class AccountQuotas:
             await self._metadata.get_account(account_id)
         except MetadataUnavailable:
             return  # asked again when the account is looked at next
+
+
+def _limits_in(record: AccountRecord) -> AccountLimits:
+    return account_limits(record.quotas, record.sending_stopped, record.queues_differ)

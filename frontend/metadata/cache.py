@@ -63,6 +63,10 @@ class VersionedCache(Generic[K, R]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def held(self, key: K) -> R | None:
+        """The record, if it is at hand."""
+        return self._entries.get(key)
+
     def get(self, key: K, now_ms: int) -> R | Literal[Missing.MISS] | None:
         """The record, None where it is known to be absent, or MISS."""
         record = self._entries.get(key)

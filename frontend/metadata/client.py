@@ -1,7 +1,8 @@
 """The front end's client of the metadata service: cached lookups, kept true by the change feed.
 
     connected       cache answers; misses ask the service, one lookup per key at a time. The service may have lost
-                    PostgreSQL: then nothing changes, and cache and service answer without a deadline
+                    PostgreSQL: then nothing changes, and cache and service answer without a deadline. If it is
+                    refused by a PostgreSQL that is there, both have the deadline
     disconnected    cache answers up to METADATA_STALENESS_MS_MAX, then it is dropped; misses are refused
     reconnected     the service tells what was missed, or this client asks which of its records are out of date. The
                     deadline runs until that is done, unless the service has no copy because PostgreSQL was away
@@ -137,6 +138,8 @@ class MetadataClient:
         if not lost_at_ms:
             return []
         reason = "PostgreSQL does not answer the metadata service: nothing can be changed."
+        if self._state is not None and self._state.refused:
+            reason = "PostgreSQL takes no more connections: the metadata service does not hear of changes."
         return [Trouble("PostgreSQL", reason, lost_at_ms)]
 
     async def start(self) -> None:
@@ -163,10 +166,11 @@ class MetadataClient:
     # --- lookups ---
 
     def cached_key(self, access_key_id: str) -> KeyRecord | Literal[Missing.MISS] | None:
-        return self._keys.get(access_key_id, _now_ms())
+        return self._keys.held(access_key_id) or self._keys.get(access_key_id, _now_ms())
 
     def cached_queue(self, account_id: str, name: str) -> QueueRecord | Literal[Missing.MISS] | None:
-        return self._queues.get((account_id, name), _now_ms())
+        key = (account_id, name)
+        return self._queues.held(key) or self._queues.get(key, _now_ms())
 
     def cached_account(self, account_id: str) -> AccountRecord | Literal[Missing.MISS] | None:
         return self._accounts.get(account_id, _now_ms())
@@ -363,7 +367,9 @@ class MetadataClient:
 
     def _follow(self, state: FeedState) -> None:
         """How long may the cache be used, and what has to be done for that?"""
-        if self._epoch == state.epoch:
+        if state.refused:
+            self._limit_caches()  # what is changed now is told when the service hears of it
+        elif self._epoch == state.epoch:
             self._trust_caches()
         elif state.loaded:
             self._limit_caches()
@@ -398,7 +404,7 @@ class MetadataClient:
                     await self._compare_some(kind, records[start : start + METADATA_COMPARE_RECORDS_MAX])
         except MetadataUnavailable:
             return
-        if self._state is not None and self._state.epoch == epoch:
+        if self._state is not None and self._state.epoch == epoch and not self._state.refused:
             self._epoch = epoch
             self._trust_caches()
 

@@ -92,6 +92,8 @@ class FeedState(Message, frozen=True):
     missed         at the start: changes were missed that the service cannot tell; compare
     loaded         the service holds a copy of the records: it can answer COMPARE
     database_lost_at_ms   since when PostgreSQL does not answer the service (Unix time), 0 while it does
+    refused        PostgreSQL is there, and takes no more connections: changes may be made that the service does not
+                   hear of
     never_reached  the service has looked for PostgreSQL since its start, and nobody was there
     """
 
@@ -101,6 +103,7 @@ class FeedState(Message, frozen=True):
     loaded: bool
     database_lost_at_ms: int
     never_reached: bool = False
+    refused: bool = False
 
 
 class Compare(Message, frozen=True):
@@ -118,8 +121,9 @@ class CompareReply(Message, frozen=True):
 
 
 class AccountUse(Message, frozen=True):
-    """In a report: what one account asked a front end for, in parts of its quotas. In the answer: the front end's share
-    of them, and in `total` the largest part that the account asked all front ends for."""
+    """In a report: what one holder asked a front end for, in parts of its quotas. In the answer: the front end's share
+    of them, and in `total` the largest part that it asked all front ends for. A holder is an account, a key (by its id)
+    or a queue (`account/name`)."""
 
     account_id: str
     requests: float
@@ -129,7 +133,7 @@ class AccountUse(Message, frozen=True):
 
 
 class UseReport(Message, frozen=True):
-    """Sent by every front end once a second, with the accounts that ask for much; also with none."""
+    """Sent by every front end once a second, with the holders that ask for much; also with none."""
 
     accounts: list[AccountUse]
 

@@ -1,4 +1,5 @@
 """What accounts asked this front end for goes to the metadata service once a second; shares of their rates come back.
+So it does for keys and queues with rates of their own.
 
 Without an answer the shares stay as they are. `note` tells of an account that comes near a
 quota, or over it, counting all front ends.
@@ -59,27 +60,29 @@ class QuotaReporter:
         self._reported_at_s = now_s
         used = self._busiest(elapsed_s)
         try:
-            answer = await self._report(UseReport(used))
+            answer = await self._report(UseReport([one for one, _ in used]))
         except MetadataUnavailable:
             return
         shares = {one.account_id: AccountShare(one.requests, one.messages, one.bytes) for one in answer.shares}
         self._tree.share_out(answer.front_ends, shares)
         near = [
             (one, share.total)
-            for one, share in zip(used, answer.shares, strict=True)
-            if share.total * 100 >= SOFT_LEVEL_PERCENT
+            for (one, is_account), share in zip(used, answer.shares, strict=True)
+            if is_account and share.total * 100 >= SOFT_LEVEL_PERCENT
         ]
         # Beside the reports: a front end whose reports wait for the audit trail would lose its shares.
         if near and (self._telling is None or self._telling.done()):
             self._telling = asyncio.create_task(self._tell_all(near, now_s), name="quota-notes")
 
-    def _busiest(self, elapsed_s: float) -> list[AccountUse]:
+    def _busiest(self, elapsed_s: float) -> list[tuple[AccountUse, bool]]:
+        """With each whether it is an account: a key or queue is not told of in the audit trail."""
         found = []
-        for account_id, asked in self._tree.take_asked().items():
-            use = use_of(account_id, asked, self._limits_of(account_id).account, elapsed_s)
+        for holder, asked in self._tree.take_asked().items():
+            rates = asked.rates or self._limits_of(holder).account
+            use = use_of(holder, asked, rates, elapsed_s)
             if use.total >= QUOTA_REPORTED_FROM:
-                found.append(use)
-        found.sort(key=lambda use: use.total, reverse=True)
+                found.append((use, asked.rates is None))
+        found.sort(key=lambda one: one[0].total, reverse=True)
         return found[:QUOTA_REPORTED_ACCOUNTS_MAX]
 
     async def _tell_all(self, near: Sequence[tuple[AccountUse, float]], now_s: float) -> None:
@@ -102,10 +105,10 @@ class QuotaReporter:
         await self._note(use.account_id, name, level, percent)
 
 
-def use_of(account_id: str, asked: AskedFor, rates: Rates, elapsed_s: float) -> AccountUse:
-    """What was asked for, in parts of the account's rates."""
+def use_of(holder: str, asked: AskedFor, rates: Rates, elapsed_s: float) -> AccountUse:
+    """What was asked for, in parts of the holder's rates."""
     counts = (asked.requests, asked.messages, asked.bytes)
     requests, messages, size = (
         0.0 if rate is None else count / elapsed_s / rate for count, rate in zip(counts, rates, strict=True)
     )
-    return AccountUse(account_id, requests, messages, size, max(requests, messages, size))
+    return AccountUse(holder, requests, messages, size, max(requests, messages, size))

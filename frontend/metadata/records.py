@@ -70,6 +70,8 @@ class KeyRecord(MetadataRecord, frozen=True):
     version: int
     policies: list[PolicyRecord] | None = None
     tags: dict[str, str] = {}
+    # Its own (quotas.SINGLE_QUOTAS); so are those of a queue.
+    quotas: dict[str, int] = {}
 
 
 class AccountRecord(MetadataRecord, frozen=True):
@@ -82,6 +84,8 @@ class AccountRecord(MetadataRecord, frozen=True):
     quotas: dict[str, int] = {}
     # Why messages cannot be sent; "" where they can.
     sending_stopped: str = ""
+    # Some queue of the account has quotas of its own: only then its requests look for them.
+    queues_differ: bool = False
 
 
 class EncryptionKeyState(enum.StrEnum):
@@ -155,6 +159,7 @@ class QueueRecord(MetadataRecord, frozen=True):
     tags: dict[str, str] = {}
     encryption_key: str = ""
     encryption_keys: list[str] = []
+    quotas: dict[str, int] = {}
 
 
 def queue_change_key(account_id: str, name: str) -> str:

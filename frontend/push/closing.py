@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from frontend.limits import SOCKET_CLOSE_REASON_BYTES_MAX
-from frontend.rest.words import in_members
+from frontend.rest.problems import in_members
 
 CLOSE_GOING_AWAY = 1001
 CLOSE_INTERNAL = 1011

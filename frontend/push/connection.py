@@ -1,7 +1,7 @@
 """One websocket's connection, as uvicorn runs it; what it does not bound by itself is bounded here.
 
-    frame       must be whole within the time of a body, and arrive at its rate (`frontend/arriving.py`)
-    memory      of frames that are not whole, or wait for the application (`frontend/held_bytes.py`)
+    frame       must be whole within the time of a body, and arrive at its rate (`frontend/client_bytes.py`)
+    memory      of frames that are not whole, or wait for the application (`frontend/client_bytes.py`)
     pushed      the client must read it (`frontend/writing.py`)
     stop        the application ends the socket: what it still has to say goes out first
 
@@ -19,8 +19,8 @@ from typing import Any
 import structlog
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from frontend.arriving import lateness
-from frontend.held_bytes import held_frames
+from frontend.client_bytes import held_frames, lateness
+from frontend.flood_log import FloodLog
 from frontend.http import network_of
 from frontend.limits import (
     BULK_BYTES_MAX,
@@ -37,7 +37,7 @@ _BULK_REQUEST = re.compile(rb"GET /v1/queues/[A-Za-z0-9_.-]{1,%d}/bulk[ ?]" % QU
 HOLDER = "frames_holder"
 # Of a frame to be sent: asked once the client can take it, up to the time of a ping after it was given.
 STILL = "still"
-_log = structlog.get_logger("frontend.push")
+_slow_frames = FloodLog(structlog.get_logger("frontend.push"), "slow_frame_cut")
 
 
 class FrameExpired(Exception):
@@ -123,7 +123,7 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
             self._began_s, self._arrived_bytes = now_s, 0
         late = lateness("frame", now_s - self._began_s, self._arrived_bytes)
         if late:
-            _log.warning("slow_frame_cut", reason=late, client=str(self.client))
+            _slow_frames.warn(now_s, reason=late, client=str(self.client))
             self._refuse(CLOSE_LATE, f"The frame did not arrive in time: {late}.")
         else:
             self._watch = self.loop.call_later(FRAME_LOOK_S, self._look)

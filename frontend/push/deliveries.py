@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("frontend.push")
 
+_body = attrgetter("message.body")  # of a lease
 # How a client names a delivery.
 Name = TypeVar("Name", str, int)
 # A delivery that is settled; its receipt, where it is at hand.
@@ -261,7 +263,7 @@ class Deliveries(ABC, Generic[Name]):
         for name, lease, _ in opened:
             # Held before it is sent: an ack may come back before the send is done.
             self._held[name] = _Held(lease, fetched.until_s)
-        size_bytes = sum(len(lease.message.body) for lease in leases)
+        size_bytes = sum(map(len, map(_body, leases)))
         pay_later(self._services, self._caller, self._address, len(leases), size_bytes)
         self._credit -= len(opened)
         self._services.meters.count("messages_pushed", len(opened))
@@ -304,6 +306,8 @@ class Deliveries(ABC, Generic[Name]):
             outcomes = await apply_receipts(self._services, queue, found, changes, mode)
         except RequestError as error:
             outcomes = [error] * len(receipts)
+        if not any(outcomes):
+            return set()
         by_code: dict[str, tuple[RequestError, list[Name]]] = {}
         for (name, _), outcome in zip(receipts, outcomes, strict=True):
             if outcome is not None and not (visibility_ms is None and outcome.code == "MessageNotInflight"):

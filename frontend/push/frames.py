@@ -25,9 +25,10 @@ import msgspec
 
 from frontend.errors import RequestError
 from frontend.limits import SOCKET_FRAME_BYTES_MAX
+from frontend.messages.receive import Received
 from frontend.parameters import shortened
-from frontend.rest.problems import problem_code
-from frontend.rest.words import in_members
+from frontend.rest.message_form import MessageRow, message_row
+from frontend.rest.problems import in_members, problem_code
 from frontend.strict_json import RepeatedMember, TooManyValues, check_members, check_values
 
 
@@ -98,8 +99,12 @@ class FrameRefused(Exception):
     """A frame that ends its subscription, and why."""
 
 
-def message_frame(message: dict[str, object]) -> str:
-    return _encode({"type": "message", **message}).decode()
+class _MessageFrame(MessageRow, tag_field="type", tag="message", gc=False):
+    """Of one message."""
+
+
+def message_frame(message: Received) -> str:
+    return _encode(message_row(message, _MessageFrame)).decode()
 
 
 def lost_frame(receipts: Sequence[str]) -> str:

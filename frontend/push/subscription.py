@@ -11,7 +11,7 @@ from frontend.crypto.receipts import Receipt
 from frontend.errors import RequestError, invalid
 from frontend.limits import SOCKET_IDS_PER_FRAME_MAX, VISIBILITY_S_MAX
 from frontend.messages.receive import Received, open_leases
-from frontend.messages.settle import read_receipt
+from frontend.messages.settle import read_receipts
 from frontend.push.deliveries import CloseSocket, Deliveries, check_nack_delay_s
 from frontend.push.frames import (
     AckFrame,
@@ -25,7 +25,6 @@ from frontend.push.frames import (
 )
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
-from frontend.rest.message_form import message_json
 from frontend.routing.poll import Lease
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class Subscription(Deliveries[str]):
                 held.until_s = until_s
 
     def _read(self, queue: ResolvedQueue, name: str) -> Receipt | RequestError:
-        return read_receipt(self._services, queue, name)
+        return read_receipts(self._services, queue, (name,))[0]
 
     async def _require_use(self) -> ResolvedQueue:
         return await self._queue()
@@ -86,7 +85,7 @@ class Subscription(Deliveries[str]):
 
     async def _send_messages(self, messages: Sequence[tuple[str, Lease, Received]]) -> None:
         for _, _, message in messages:
-            await self._send(message_frame(message_json(message)))
+            await self._send(message_frame(message))
 
     async def _tell_lost(self, names: Sequence[str]) -> None:
         await self._send(lost_frame(names))

@@ -26,7 +26,7 @@ from frontend.crypto.keyring import Keyring, derived_key
 from frontend.errors import RequestError
 from frontend.limits import DERIVED_KEYS_KEPT_MAX
 from frontend.metadata.records import EncryptionKeyRecord, EncryptionKeyState, QueueRecord
-from frontend.queues.encryption_key_uses import EncryptionKeyUses
+from frontend.queues.key_uses import EncryptionKeyUses
 
 KMS_KEY = "KmsMasterKeyId"
 REUSE_PERIOD = "KmsDataKeyReusePeriodSeconds"

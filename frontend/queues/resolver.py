@@ -19,11 +19,10 @@ from frontend.errors import queue_does_not_exist, unavailable
 from frontend.limits import LOST_KEYS_KEPT_MAX, MESSAGE_BYTES_MAX, QUEUES_RESOLVED_MAX
 from frontend.metadata.interface import MISS, MetadataService, MetadataUnavailable
 from frontend.metadata.records import EncryptionKeyRecord, QueueRecord
-from frontend.queues.data_key_uses import DataKeyUses
 from frontend.queues.encryption import encryption_of
-from frontend.queues.encryption_key_uses import EncryptionKeyUses
 from frontend.queues.extensions import ACKS, DEDUPLICATION_WINDOW, UNCOUNTED_RELEASE, acks_of
 from frontend.queues.fifo import FifoRules, sequence_number
+from frontend.queues.key_uses import DataKeyUses, EncryptionKeyUses
 from frontend.queues.names import Address
 from frontend.queues.priority import PRIORITY, level_of, levels_of
 from frontend.routing.partitioner import Routes, routes_of
@@ -239,7 +238,9 @@ class QueueResolver:
         if record is MISS:
             return None
         if record is None or not record.encryption_keys:
-            return self._resolve(address, record)
+            queue = self._resolved.get(address)
+            # The view that was made of this very record, which was active.
+            return queue if queue is not None and queue.record is record else self._resolve(address, record)
         keys: list[EncryptionKeyRecord | None] = []
         for key_id in record.encryption_keys:
             key = self._metadata.cached_encryption_key(key_id)

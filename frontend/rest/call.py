@@ -11,8 +11,7 @@ from frontend.authn.principal import Principal
 from frontend.errors import RequestError
 from frontend.http import Request
 from frontend.queues.names import Address
-from frontend.rest.problems import problem_code
-from frontend.rest.words import in_members
+from frontend.rest.problems import in_members, problem_code
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices

@@ -19,9 +19,8 @@ import msgspec
 from frontend.crypto.message_tokens import MessageToken
 from frontend.errors import invalid, missing
 from frontend.limits import BROWSER_MESSAGES_SHOWN_DEFAULT, BROWSER_MESSAGES_SHOWN_MAX, MESSAGE_BYTES_MAX
-from frontend.message_browser.actions import BrowserRequest, dead_letter_one, delete_one, resend_one
+from frontend.message_browser.actions import BrowserRequest, dead_letter_one, delete_one, purge, resend_one
 from frontend.message_browser.filters import STATE_WORDS, MessageFilter, check_filter
-from frontend.message_browser.purge import purge
 from frontend.message_browser.search import Search, SearchResult, look
 from frontend.message_browser.view import BrowsedView
 from frontend.messages.opening import death_json

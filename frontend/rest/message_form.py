@@ -12,14 +12,14 @@ from frontend.messages.receive import Received
 from frontend.messages.tags import TAG_ATTRIBUTE
 
 
-class AttributeJson(msgspec.Struct, forbid_unknown_fields=True):
+class AttributeJson(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """`value` is base64 for the type Binary."""
 
     value: str
     type: str = "String"
 
 
-class MessageJson(msgspec.Struct, forbid_unknown_fields=True):
+class MessageJson(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     body: str | None = None
     attributes: dict[str, AttributeJson] | None = None
     delay_seconds: int | None = None
@@ -60,37 +60,52 @@ def read_json_attribute(name: str, given: AttributeJson) -> tuple[str, bytes]:
     return read_attribute(name, given.type, given.value)
 
 
-def message_json(message: Received) -> dict[str, object]:
-    """A message as REST and push show it."""
-    answer: dict[str, object] = {
-        "id": message.message_id,
-        "receipt": message.receipt_handle,
-        "body": message.content.body,
-        "sender": message.sender,
-        "sent_ms": message.sent_ms,
-        "first_received_ms": message.first_received_ms,
-        "delivery_count": message.delivery,
-    }
-    if message.group is not None:
-        answer["group"] = message.group
-    tag = message.content.attributes.get(TAG_ATTRIBUTE)
-    if tag is not None:
-        answer["tag"] = tag[1].decode(errors="replace")
-    if message.sequence_number is not None:
-        answer["sequence_number"] = message.sequence_number
-    if message.content.dedup_id:
-        answer["deduplication_id"] = message.content.dedup_id
-    if message.dead_letter_source is not None:
-        answer["dead_letter_source"] = message.dead_letter_source
+class MessageRow(msgspec.Struct, omit_defaults=True, gc=False):
+    """A message as REST and push show it. What has its default is left out."""
+
+    id: str
+    body: str
+    sender: str
+    sent_ms: int
+    first_received_ms: int
+    delivery_count: int
+    receipt: str = ""
+    group: str | None = None
+    sequence_number: str | None = None
+    deduplication_id: str = ""
+    dead_letter_source: str | None = None
+    trace_header: str = ""
+    tag: str | None = None
+    attributes: dict[str, dict[str, str]] | None = None
+    death: dict[str, object] | None = None
+    history: dict[str, object] | None = None
+
+
+def message_row(message: Received, kind: type[MessageRow] = MessageRow) -> MessageRow:
+    content = message.content
+    row = kind(
+        message.message_id,
+        content.body,
+        message.sender,
+        message.sent_ms,
+        message.first_received_ms,
+        message.delivery,
+        message.receipt_handle,
+        message.group,
+        message.sequence_number,
+        content.dedup_id,
+        message.dead_letter_source,
+        content.trace_header,
+    )
+    if content.attributes:
+        tag = content.attributes.get(TAG_ATTRIBUTE)
+        row.tag = None if tag is None else tag[1].decode(errors="replace")
+        row.attributes = attributes_json(content.attributes)
     if message.death is not None and message.death.reason:
-        answer["death"] = death_json(message.death)
-    if message.content.history is not None:
-        answer["history"] = history_json(message.content.history)
-    if message.content.trace_header:
-        answer["trace_header"] = message.content.trace_header
-    if message.content.attributes:
-        answer["attributes"] = attributes_json(message.content.attributes)
-    return answer
+        row.death = death_json(message.death)
+    if content.history is not None:
+        row.history = history_json(content.history)
+    return row
 
 
 def attributes_json(attributes: Attributes) -> dict[str, dict[str, str]]:

@@ -33,7 +33,7 @@ from frontend.messages.receive_options import (
 from frontend.messages.send import send_message, send_messages
 from frontend.messages.settle import change_visibility, delete_messages, give_back
 from frontend.rest.call import RestCall, Route, error_json
-from frontend.rest.message_form import MessageJson, check_message, message_json, read_message
+from frontend.rest.message_form import MessageJson, check_message, message_row, read_message
 
 
 class SendJson(MessageJson):
@@ -95,7 +95,7 @@ async def _receive(call: RestCall, asked: ReceiveJson) -> bytes:
         asked.tags,
     )
     messages = await receive_messages(call.services, call.caller, call.address, bounds, call.request.receive)
-    return call.encode({"messages": [message_json(message) for message in messages]})
+    return call.encode({"messages": [message_row(message) for message in messages]})
 
 
 async def _ack(call: RestCall, asked: AckJson) -> bytes:

@@ -1,4 +1,5 @@
-"""Refusals as RFC 9457 problem details."""
+"""Refusals as RFC 9457 problem details, in the words of REST and push: what SQS calls a parameter is a member of the
+body here. The rules of messages are shared by all wires, and their refusals name the parameters of SQS."""
 
 from __future__ import annotations
 
@@ -11,10 +12,25 @@ from frontend.errors import MethodNotAllowed, RequestError, Throttled
 from frontend.http import CLOSE_CONNECTION, HttpResponse, Request, Send, new_request_id
 from frontend.limits import RATE_BURST_S
 from frontend.limits.quota_tree import Standing
-from frontend.rest.words import in_members
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _encode = msgspec.json.Encoder().encode
+_MEMBERS = {
+    "DelaySeconds": "delay_seconds",
+    "MaxNumberOfMessages": "max_messages",
+    "MessageAttributes": "attributes",
+    "MessageBody": "body",
+    "MessageDeduplicationId": "deduplication_id",
+    "MessageGroupId": "group",
+    "QueueName": "name",
+    "ReceiptHandle": "receipt",
+    "ReceiveRequestAttemptId": "attempt",
+    "VisibilityTimeout": "visibility_seconds",
+    "WaitTimeSeconds": "wait_seconds",
+}
+# What stands in quotation marks was sent by the caller, and so was a value that is told with its parameter.
+_PARAMETER = re.compile(rf"\"[^\"]*\"|'[^']*'|(?<![.\w])(?:{'|'.join(_MEMBERS)})\b")
+_VALUE = re.compile(r"Value .* for parameter (?=\w+ is invalid\. Reason: )", re.DOTALL)
 
 
 def problem_code(error: RequestError) -> str:
@@ -83,3 +99,10 @@ def _problem(request_id: str, error: RequestError) -> tuple[list[tuple[bytes, by
     if isinstance(error, Throttled):
         body |= {"quota": error.quota, "limit_per_s": error.limit_per_s}
     return headers, _encode(body)
+
+
+def in_members(message: str) -> str:
+    """The message of a request error, with the names of members."""
+    told = _VALUE.match(message)
+    start = told.end() if told else 0
+    return message[:start] + _PARAMETER.sub(lambda found: _MEMBERS.get(found[0], found[0]), message[start:])

@@ -10,6 +10,9 @@ Breaker: a call fails when the client has tried until its deadline and nobody se
     of a node        the same, of calls in which it could not be reached or fell silent. One that answers pings is
                      there, however long it lets the calls for a partition wait
 
+A send that asked for all replicas waits for one that is away: where its node is there, it tells nothing about the
+partition, which serves everybody else.
+
 While either is open, calls for the partition fail at once with UNAVAILABLE and a hint when to come again, but for one
 every STORAGE_PROBE_INTERVAL_MS, of each partition: partitions whose leader has moved are used again after their first
 probe, and need not wait for the sick node. The first success closes both. A refusal is an answer, and opens nothing.
@@ -67,14 +70,17 @@ class _Side:
 class _Slot:
     """`with slot:` around one call."""
 
-    __slots__ = ("_guards", "_node", "_partition", "_target", "_weight")
+    __slots__ = ("_for_all", "_guards", "_node", "_partition", "_target", "_weight")
 
-    def __init__(self, guards: Guards, partition: int, target: _Side, node: _Side, weight: int) -> None:
+    def __init__(
+        self, guards: Guards, partition: int, target: _Side, node: _Side, weight: int, for_all: bool = False
+    ) -> None:
         self._guards = guards
         self._partition = partition
         self._target = target
         self._node = node
         self._weight = weight
+        self._for_all = for_all
 
     def __enter__(self) -> None:
         self._target.calls += self._weight
@@ -88,7 +94,7 @@ class _Slot:
         if error is None:
             if self._target.failures or self._node.failures:
                 self._guards.succeeded(self._partition, self._target)
-        elif isinstance(error, StorageError):
+        elif isinstance(error, StorageError) and not (self._for_all and error.node_is_there):
             self._guards.failed(self._target, self._node, error)
 
 
@@ -102,8 +108,9 @@ class Guards:
         self._nodes: dict[int, _Side] = {}
         self.on_refused: Callable[[], None] = lambda: None
 
-    def slot(self, partition: int, weight: int = 1) -> _Slot:
-        """For one call, or one that is not counted. Raises StorageError (UNAVAILABLE)."""
+    def slot(self, partition: int, weight: int = 1, for_all: bool = False) -> _Slot:
+        """For one call, or one that is not counted; `for_all`: that waits for all replicas. Raises StorageError
+        (UNAVAILABLE)."""
         target = self._targets.get(partition) or self._new_target(partition)
         node_id = self._leader_of(partition)
         node = self._nodes.get(node_id) or self._nodes.setdefault(node_id, _Side())
@@ -111,7 +118,7 @@ class Guards:
             self._require_probe(target)
         if weight and (target.calls >= STORAGE_CALLS_PER_PARTITION_MAX or node.calls >= STORAGE_CALLS_PER_NODE_MAX):
             raise self._refusal("too many calls for one part of the message store are under way", 0)
-        return _Slot(self, partition, target, node, weight)
+        return _Slot(self, partition, target, node, weight, for_all)
 
     def succeeded(self, partition: int, target: _Side) -> None:
         """Whoever answered is the one that the client takes for the leader now."""
@@ -174,7 +181,7 @@ class GuardedStorage:
     async def send(
         self, partition: int, bodies: list[bytes], plain: bool = True, acks: Acks = Acks.QUORUM
     ) -> SendReply:
-        with self._slot(partition):
+        with self._slot(partition, 1, acks == Acks.ALL):
             return await self._storage.send(partition, bodies, plain, acks)
 
     async def acquire(
@@ -194,10 +201,14 @@ class GuardedStorage:
             return await self._storage.delete(partition, receipts)
 
     async def change_visibility(
-        self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode = VisibilityMode.SET
+        self,
+        partition: int,
+        changes: Sequence[tuple[int, int, int]],
+        mode: VisibilityMode = VisibilityMode.SET,
+        epoch: int = 0,
     ) -> list[ErrorCode]:
         with self._slot(partition):
-            return await self._storage.change_visibility(partition, changes, mode)
+            return await self._storage.change_visibility(partition, changes, mode, epoch)
 
     async def browse(
         self, partition: int, from_offset: int, messages_max: int, states: int = ALL_STATES

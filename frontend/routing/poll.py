@@ -19,6 +19,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from frontend.http import Disconnected
 from frontend.routing.partitioner import PriorityLevel, Routes
 from frontend.routing.storage import MessageStorage
@@ -26,7 +28,7 @@ from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, QueueStats, VisibilityMode
 
 
-class Lease(NamedTuple):
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """A message as its partition delivered it."""
 
     partition: int
@@ -71,33 +73,39 @@ async def poll_while_connected(
         if not poll.done():
             raise Disconnected
         return [] if poll.cancelled() else poll.result()
+    except (asyncio.CancelledError, Disconnected):
+        # Also where it is done: what it leased is nobody's. A task of its own, which no second cancel ends.
+        await asyncio.shield(_in_background(_cancel_and_release(storage, [poll])))
+        raise
     finally:
         parked.discard(poll)
         gone.cancel()
-        if not poll.done():
-            await _cancel_and_release(storage, [poll])
 
 
 async def has_left(receive: Callable[[], Awaitable[Any]]) -> bool:
     """Whether the client of a request is gone by now. Waits for nothing where `receive` gives a plain future, as the
     express lane's does."""
-    gone = asyncio.ensure_future(receive())
-    if isinstance(gone, asyncio.Task):
+    leaving = receive()
+    if isinstance(leaving, asyncio.Future):
+        gone = leaving
+    else:
+        gone = asyncio.ensure_future(leaving)
         await asyncio.sleep(0)  # its first step
     left = gone.done() and gone.result()["type"] == "http.disconnect"
     gone.cancel()
     return left
 
 
-async def release(storage: MessageStorage, leases: Sequence[Lease], mode: VisibilityMode = VisibilityMode.SET) -> None:
-    """Make leased messages visible again, as well as that can be done: their leases run out in any case."""
-    by_partition: dict[int, list[tuple[int, int, int]]] = {}
+async def release(storage: MessageStorage, leases: Sequence[Lease], mode: VisibilityMode = VisibilityMode.HELD) -> None:
+    """Make leased messages visible again, as well as that can be done: their leases run out in any case. What another
+    consumer has by now stays with it."""
+    by_partition: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     for lease in leases:
-        changes = by_partition.setdefault(lease.partition, [])
+        changes = by_partition.setdefault((lease.partition, lease.epoch), [])
         changes.append((lease.message.offset, lease.message.delivery, 0))
-    for partition, changes in by_partition.items():
+    for (partition, epoch), changes in by_partition.items():
         try:
-            await storage.change_visibility(partition, changes, mode)
+            await storage.change_visibility(partition, changes, mode, epoch)
         except StorageError:
             continue
 
@@ -189,7 +197,8 @@ class _Look:
 
 async def _park_at_all(storage: MessageStorage, partitions: Sequence[int], request: PollRequest) -> list[Lease]:
     """The first partition to have something answers, with what others leased in the same instant if there is room for
-    all of it; else that goes back, whole: half of an attempt could not be repeated."""
+    all of it; else that goes back, whole: half of an attempt could not be repeated. The answer does not wait for what
+    goes back, since its leases run."""
     polls = [asyncio.create_task(poll_partitions(storage, (partition,), request)) for partition in partitions]
     try:
         await _first_with_something(polls)
@@ -197,17 +206,28 @@ async def _park_at_all(storage: MessageStorage, partitions: Sequence[int], reque
         await _cancel_and_release(storage, polls)
         raise
     done = [poll for poll in polls if poll.done()]
-    await _cancel_and_release(storage, [poll for poll in polls if poll not in done])
+    _in_background(_cancel_and_release(storage, [poll for poll in polls if poll not in done]))
     answered = [poll.result() for poll in done if poll.exception() is None]
     if not answered:
         return done[0].result()  # raises
     given: list[Lease] = []
+    surplus: list[Lease] = []
     for leases in answered:  # in the order of the partitions: the highest level first
-        if len(given) + len(leases) <= request.messages_max:
-            given += leases
-        else:
-            await release(storage, leases, VisibilityMode.UNCOUNTED)
+        (given if len(given) + len(leases) <= request.messages_max else surplus).extend(leases)
+    if surplus:
+        _in_background(release(storage, surplus, VisibilityMode.UNCOUNTED))
     return given
+
+
+_background: set[asyncio.Task[None]] = set()
+
+
+def _in_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Runs to its end, also where the call that began it is cancelled."""
+    task = asyncio.get_running_loop().create_task(work, name="leases-back")
+    _background.add(task)
+    task.add_done_callback(_background.discard)
+    return task
 
 
 async def _first_with_something(polls: Sequence[asyncio.Task[list[Lease]]]) -> None:
@@ -220,6 +240,7 @@ async def _first_with_something(polls: Sequence[asyncio.Task[list[Lease]]]) -> N
 
 
 async def _cancel_and_release(storage: MessageStorage, polls: Sequence[asyncio.Task[list[Lease]]]) -> None:
+    """Messages that were leased in the moment of the cancel go back."""
     for poll in polls:
         poll.cancel()
     for outcome in await asyncio.gather(*polls, return_exceptions=True):

@@ -42,7 +42,7 @@ async def _send_message(call: SqsCall, request: requests.SendMessage) -> bytes:
     trace = call.request.headers.get(_TRACE_HEADER)
     read = read_message if trace is None else _message_reader(trace)
     sent = await send_message(call.services, call.caller, address, request, read, len(call.request.body))
-    return encode(_sent(sent, request)) if _has_more(sent, request) else b"{%b}" % _plain_members(sent)
+    return encode(_sent(sent, request)) if _has_more(sent, request) else f"{{{_plain_members(sent)}}}".encode()
 
 
 async def _send_message_batch(call: SqsCall, request: requests.SendMessageBatch) -> bytes:
@@ -53,9 +53,9 @@ async def _send_message_batch(call: SqsCall, request: requests.SendMessageBatch)
     read = read_message if trace is None else _message_reader(trace)
     outcomes = await send_messages(call.services, call.caller, address, entries, read, len(call.request.body))
     successful = [
-        {"Id": entry_id, **_sent(outcome, entry)}
+        encode({"Id": entry_id, **_sent(outcome, entry)}).decode()
         if _has_more(outcome, entry)
-        else msgspec.Raw(b'{"Id":"%b",%b}' % (entry_id.encode(), _plain_members(outcome)))
+        else f'{{"Id":"{entry_id}",{_plain_members(outcome)}}}'
         for entry_id, entry, outcome in zip(ids, entries, outcomes, strict=True)
         if not isinstance(outcome, RequestError)
     ]
@@ -124,9 +124,9 @@ def _has_more(sent: Sent, fields: requests.MessageFields) -> bool:
     return bool(sent.draft.content.attributes or fields.message_system_attributes or sent.sequence_number is not None)
 
 
-def _plain_members(sent: Sent) -> bytes:
+def _plain_members(sent: Sent) -> str:
     """The members of an answer without more, as JSON: digests and ids have nothing to escape."""
-    return f'"MD5OfMessageBody":"{sent.draft.body_md5}","MessageId":"{sent.message_id}"'.encode()
+    return f'"MD5OfMessageBody":"{sent.draft.body_md5}","MessageId":"{sent.message_id}"'
 
 
 def _sent(sent: Sent, fields: requests.MessageFields) -> dict[str, str]:

@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import msgspec
-
 from frontend.errors import RequestError
 from frontend.limits import BATCH_ENTRIES_MAX, BATCH_ENTRY_ID_CHARS_MAX
 from frontend.sqs.call import EMPTY, encode
 from frontend.sqs.requests import ReceiptEntry, SendEntry
 
 _ENTRY_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{BATCH_ENTRY_ID_CHARS_MAX}}}", re.ASCII)
+# Ids of which none holds what joins them.
+_ENTRY_IDS = re.compile(rf"{_ENTRY_ID.pattern}(?: {_ENTRY_ID.pattern})*", re.ASCII)
 
 T = TypeVar("T")
 
@@ -27,18 +27,24 @@ def check_batch(action: str, entries: Sequence[SendEntry | ReceiptEntry] | None)
             "TooManyEntriesInBatchRequest",
             f"Maximum number of entries per request are {BATCH_ENTRIES_MAX}. You have sent {len(entries)}.",
         )
-    ids: list[str] = []
-    for entry in entries:
-        if entry.id is None or _ENTRY_ID.fullmatch(entry.id) is None:
+    ids = [entry.id or "" for entry in entries]
+    joined = " ".join(ids)
+    if joined.count(" ") != len(ids) - 1 or _ENTRY_IDS.fullmatch(joined) is None or len(set(ids)) != len(ids):
+        _refuse_ids(ids)
+    return ids
+
+
+def _refuse_ids(ids: Sequence[str]) -> None:
+    """Raises RequestError for the first that is refused."""
+    for index, entry_id in enumerate(ids):
+        if _ENTRY_ID.fullmatch(entry_id) is None:
             raise RequestError(
                 "InvalidBatchEntryId",
                 "A batch entry id can only contain alphanumeric characters, hyphens and underscores. "
                 f"It can be at most {BATCH_ENTRY_ID_CHARS_MAX} letters long.",
             )
-        if entry.id in ids:
-            raise RequestError("BatchEntryIdsNotDistinct", f"Id {entry.id} repeated.")
-        ids.append(entry.id)
-    return ids
+        if entry_id in ids[:index]:
+            raise RequestError("BatchEntryIdsNotDistinct", f"Id {entry_id} repeated.")
 
 
 def attempt(check: Callable[[], T]) -> T | RequestError:
@@ -57,15 +63,15 @@ def single_answer(outcomes: Sequence[RequestError | None]) -> bytes:
 
 
 def receipts_answer(ids: Sequence[str], outcomes: Sequence[RequestError | None]) -> bytes:
-    successful: list[dict[str, str] | msgspec.Raw] = [
-        {"Id": entry_id} for entry_id, outcome in zip(ids, outcomes, strict=True) if outcome is None
-    ]
-    return batch_answer(successful, ids, outcomes)
+    done = [entry_id for entry_id, outcome in zip(ids, outcomes, strict=True) if outcome is None]
+    return batch_answer([f'{{"Id":"{entry_id}"}}' for entry_id in done], ids, outcomes)
 
 
-def batch_answer(
-    successful: Sequence[dict[str, str] | msgspec.Raw], ids: Sequence[str], outcomes: Sequence[RequestError | None]
-) -> bytes:
+def batch_answer(successful: Sequence[str], ids: Sequence[str], outcomes: Sequence[RequestError | None]) -> bytes:
+    """`successful` are the answers of the entries that succeeded, as JSON."""
+    told = f'"Successful":[{",".join(successful)}]'
+    if not any(outcomes):
+        return f"{{{told}}}".encode()
     failed = []
     for entry_id, error in zip(ids, outcomes, strict=True):
         if error is None:
@@ -73,4 +79,4 @@ def batch_answer(
         if error.kind.status >= 500:
             raise error  # SDKs repeat a whole request by themselves, but never the entries of one
         failed.append({"Id": entry_id, "SenderFault": True, "Code": error.kind.query_code, "Message": error.message})
-    return encode({"Successful": successful, "Failed": failed} if failed else {"Successful": successful})
+    return b'{%b,"Failed":%b}' % (told.encode(), encode(failed))

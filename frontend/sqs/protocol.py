@@ -96,8 +96,8 @@ def find_action(request: Request) -> SqsAction:
     action = ACTIONS.get(request.headers.get(b"x-amz-target", b""))
     if action is None:
         raise RequestError("UnknownOperationException", "There is no such action.")
-    content_type = request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if content_type not in _CONTENT_TYPES:
+    content_type = request.headers.get(b"content-type", b"")
+    if content_type not in _CONTENT_TYPES and content_type.partition(b";")[0].strip().lower() not in _CONTENT_TYPES:
         raise RequestError("UnsupportedMediaType", "The Content-Type must be application/x-amz-json-1.0.")
     return action
 

@@ -40,7 +40,7 @@ PING_ANSWER_S = PING_ANSWER_MS / 1000
 LATE_S = 0.25
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """Frames out, answers in. `ask` is for one answer; nothing here knows what a message means."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -255,13 +255,13 @@ def error_code(number: int) -> ErrorCode:
         return ErrorCode.INTERNAL
 
 
-async def connect(cluster_id: str, name: str, host: str, port: int, timeout_s: float) -> Connection:
+async def connect(cluster_id: str, name: str, host: str, port: int, timeout_s: float) -> ClientConnection:
     """Open a connection and greet. Raises StorageError (UNREACHABLE, or what the node refused us with)."""
     loop = asyncio.get_running_loop()
-    connection: Connection | None = None
+    connection: ClientConnection | None = None
     try:
         async with asyncio.timeout(timeout_s):
-            _, connection = await loop.create_connection(lambda: Connection(loop), host, port)
+            _, connection = await loop.create_connection(lambda: ClientConnection(loop), host, port)
             greeted: asyncio.Future[bytes] = loop.create_future()
 
             def answer(result: bytes | StorageError) -> None:

@@ -10,6 +10,8 @@ import asyncio
 from collections import deque
 from typing import Protocol
 
+from storage_nodes.client.suspensions import Suspensions
+
 # Calls that are over and may wait beside as many that are not.
 OVER_KEPT_MAX = 64
 
@@ -28,9 +30,10 @@ class Ending(Protocol):
 class Deadlines:
     """Calls `give_up` of each call that is not over at its deadline."""
 
-    __slots__ = ("_calls", "_calls_max", "_timer")
+    __slots__ = ("_calls", "_calls_max", "_suspensions", "_timer")
 
-    def __init__(self) -> None:
+    def __init__(self, suspensions: Suspensions) -> None:
+        self._suspensions = suspensions
         self._calls: deque[Ending] = deque()
         self._calls_max = OVER_KEPT_MAX
         self._timer: asyncio.TimerHandle | None = None
@@ -50,6 +53,7 @@ class Deadlines:
 
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
         now_s = loop.time()
+        self._suspensions.look(now_s)
         try:
             while self._calls and (self._calls[0].is_over or self._calls[0].deadline_s <= now_s):
                 call = self._calls.popleft()

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from storage_nodes.client.connection import Completion, Connection, connect
+from storage_nodes.client.connection import ClientConnection, Completion, connect
 from storage_nodes.model import NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
@@ -48,12 +48,12 @@ class Call:
 
     __slots__ = ("_connection", "_request_id", "cancelled")
 
-    def __init__(self, connection: Connection | None = None, request_id: int = 0) -> None:
+    def __init__(self, connection: ClientConnection | None = None, request_id: int = 0) -> None:
         self._connection = connection
         self._request_id = request_id
         self.cancelled = False
 
-    def asked(self, connection: Connection, request_id: int) -> None:
+    def asked(self, connection: ClientConnection, request_id: int) -> None:
         self._connection = connection
         self._request_id = request_id
 
@@ -82,7 +82,7 @@ class NodeLinks:
         self._name = name
         self._nodes = {node.node_id: node for node in nodes}
         self._order = [node.node_id for node in nodes]
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, ClientConnection] = {}
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._waiting: dict[int, list[tuple[int, bytes, Completion, Call]]] = {}
         self._refused_until: dict[int, float] = {}
@@ -125,7 +125,7 @@ class NodeLinks:
         return node_id
 
     def ask_node(self, node_id: int, opcode: int, payload: bytes, done: Completion, at_once: bool = False) -> Call:
-        """Ask one node, over a connection that is opened where there is none. `at_once`: see `Connection.ask`."""
+        """Ask one node, over a connection that is opened where there is none. `at_once`: see `ClientConnection.ask`."""
         connection = self._connections.get(node_id)
         if connection is not None and connection.is_open:
             return Call(connection, connection.ask(opcode, payload, done, at_once))

@@ -10,7 +10,6 @@ tried again once it may have arrived.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import msgspec
 
@@ -19,6 +18,7 @@ from storage_nodes.client.leaders import Call, NodeLinks
 from storage_nodes.client.pauses import Chance, Pauses
 from storage_nodes.client.send_window import SendWindow
 from storage_nodes.client.sequences import Line, Sequences
+from storage_nodes.client.suspensions import Suspensions
 from storage_nodes.limits import APPEND_BYTES_MAX, PRODUCER_WINDOW_RECORDS, RECORDS_PER_SEND_MAX
 from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import NOBODY_ASKED, ErrorCode, StorageError
@@ -43,7 +43,8 @@ class Sends:
         self._timeout_s = timeout_s
         self._attempts_max = attempts_max
         self._sequences = Sequences(chance)
-        self._deadlines = Deadlines()
+        self._suspensions = Suspensions()
+        self._deadlines = Deadlines(self._suspensions)
         self._gathering: dict[Key, list[_Send]] = {}
         # By partition, sends for all voters apart: they wait for as long as one is away. When there are many, those
         # through which nothing goes are dropped.
@@ -68,11 +69,15 @@ class Sends:
         sends = self._gathering.pop(key)
         while sends:
             share, sends = _take_share(sends) if len(sends) > 1 else (sends, [])
-            frame = _Frame(loop, self._links, self._window(key), key, share, self._pauses)
+            frame = _Frame(loop, self._links, self._window(key), key, share, self)
             frame.begin(self._sequences, self._deadlines, self._timeout_s)
 
-    def _pauses(self) -> Pauses:
+    def pauses(self) -> Pauses:
         return Pauses(self._chance, self._attempts_max)
+
+    def was_suspended(self, deadline_s: float, now_s: float) -> bool:
+        """Since the call with this deadline began, long enough for nodes to forget it?"""
+        return self._suspensions.any_since(deadline_s - self._timeout_s, now_s)
 
     def _window(self, key: Key) -> SendWindow:
         name = (key[1], key[3] == Acks.ALL)
@@ -108,7 +113,7 @@ class _Frame:
         "_line",
         "_links",
         "_loop",
-        "_make_pauses",
+        "_owner",
         "_pauses",
         "_payload",
         "_retry",
@@ -128,11 +133,11 @@ class _Frame:
         window: SendWindow,
         key: Key,
         sends: list[_Send],
-        make_pauses: Callable[[], Pauses],
+        owner: Sends,
     ) -> None:
         self._loop = loop
         self._links = links
-        self._make_pauses = make_pauses
+        self._owner = owner
         # From the first attempt on that failed.
         self._pauses: Pauses | None = None
         self._window = window
@@ -224,13 +229,21 @@ class _Frame:
         if traits.retriable:
             self._links.forget_leader(self._key[1], result)
         if self._pauses is None:
-            self._pauses = self._make_pauses()
+            self._pauses = self._owner.pauses()
         pause_s = self._pauses.after(result)
         is_last = not traits.retriable or (self._key[3] == Acks.NONE and traits.outcome_unknown)
         if is_last or self._loop.time() + pause_s > self.deadline_s:
             self._fail(result)
             return
-        self._retry = self._loop.call_later(pause_s, self._ask)
+        self._retry = self._loop.call_later(pause_s, self._ask_again, result)
+
+    def _ask_again(self, error: StorageError) -> None:
+        """Another attempt, unless the machine was suspended and one before may stand where nobody knows it any more."""
+        if self._unsure and self._owner.was_suspended(self.deadline_s, self._loop.time()):
+            self._retry = None
+            self._fail(error)
+        else:
+            self._ask()
 
     def give_up(self) -> None:
         """Its time is over."""

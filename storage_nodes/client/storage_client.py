@@ -22,10 +22,25 @@ import msgspec
 from storage_nodes.client.leaders import Call, NodeLinks
 from storage_nodes.client.pauses import Chance, Pauses
 from storage_nodes.client.sends import Sends, outcome_of
-from storage_nodes.limits import CORRELATION_ID_MAX, PRODUCER_MEMORY_MS
+from storage_nodes.client.suspensions import SUSPENDED_S_MAX
+from storage_nodes.limits import CORRELATION_ID_MAX, PRODUCER_CALL_MS_MAX, PRODUCER_MEMORY_MS
 from storage_nodes.model import Acks, NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.group_messages import (
+from storage_nodes.protocol.messages import (
+    AcquireReply,
+    AcquireRequest,
+    CancelMoveRequest,
+    ChangeVisibilityRequest,
+    CloseUsageReply,
+    CloseUsageRequest,
+    ClusterInfo,
+    CodesReply,
+    ConfigureReply,
+    ConfigureRequest,
+    CreatePartitionRequest,
+    DeletePartitionRequest,
+    DeleteRequest,
+    Empty,
     GroupCommitReply,
     GroupCommitRequest,
     GroupCommittedReply,
@@ -38,20 +53,6 @@ from storage_nodes.protocol.group_messages import (
     GroupLeaveRequest,
     GroupMembership,
     GroupReadRequest,
-)
-from storage_nodes.protocol.messages import (
-    AcquireReply,
-    AcquireRequest,
-    CancelMoveRequest,
-    ChangeVisibilityRequest,
-    ClusterInfo,
-    CodesReply,
-    ConfigureReply,
-    ConfigureRequest,
-    CreatePartitionRequest,
-    DeletePartitionRequest,
-    DeleteRequest,
-    Empty,
     MessageState,
     MoveReplicaRequest,
     Opcode,
@@ -80,12 +81,13 @@ from storage_nodes.protocol.messages import (
     VisibilityMode,
     encode_message,
 )
-from storage_nodes.protocol.usage_messages import CloseUsageReply, CloseUsageRequest
 
 CALL_TIMEOUT_S = 15.0
 ALL_STATES = sum(MessageState)
 ATTEMPT_PREFIX_BITS = 96
-assert CALL_TIMEOUT_S * 1000 < PRODUCER_MEMORY_MS // 2, "a partition remembers a send for longer than it is tried"
+assert (CALL_TIMEOUT_S + SUSPENDED_S_MAX) * 1000 < PRODUCER_CALL_MS_MAX <= PRODUCER_MEMORY_MS // 2, (
+    "a partition remembers a send for longer than it is tried"
+)
 
 _acquire_reply = msgspec.msgpack.Decoder(AcquireReply)
 _browse_reply = msgspec.msgpack.Decoder(QueueBrowseReply)
@@ -101,9 +103,13 @@ _group_delete_reply = msgspec.msgpack.Decoder(GroupDeleteReply)
 _group_membership = msgspec.msgpack.Decoder(GroupMembership)
 _partition_info = msgspec.msgpack.Decoder(PartitionInfo)
 _purge_reply = msgspec.msgpack.Decoder(PurgeReply)
+_change_request = msgspec.msgpack.Decoder(ChangeVisibilityRequest)
 _configure_reply = msgspec.msgpack.Decoder(ConfigureReply)
 _queue_stats = msgspec.msgpack.Decoder(QueueStats)
 _stream_read_reply = msgspec.msgpack.Decoder(StreamReadReply)
+
+
+_SETS = (VisibilityMode.SET, VisibilityMode.HELD)
 
 
 class StorageClient:
@@ -190,17 +196,25 @@ class StorageClient:
         return _codes(await self._call(Opcode.DELETE, partition, payload))
 
     async def change_visibility(
-        self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode = VisibilityMode.SET
+        self,
+        partition: int,
+        changes: Sequence[tuple[int, int, int]],
+        mode: VisibilityMode = VisibilityMode.SET,
+        epoch: int = 0,
     ) -> list[ErrorCode]:
         """Set the lease of (offset, delivery) to `visibility_ms` from now; 0 gives the message back. `mode`: as a
-        receive that failed, or one that does not count."""
-        payload = encode_message(ChangeVisibilityRequest(partition, list(changes), mode))
+        receive that failed, one that does not count, or only while the lease holds. `epoch`: of the answer that brought
+        the leases, where they are given back because nobody has them.
+
+        The receipt of a lease that is over may change a message, too; an attempt that may be the second one may not:
+        the message may be another consumer's by then."""
+        payload = encode_message(ChangeVisibilityRequest(partition, list(changes), mode, epoch))
         reply, unsure = await self._ask(Opcode.CHANGE_VISIBILITY, partition, payload)
         codes = _codes(reply)
         if unsure and ErrorCode.NOT_IN_FLIGHT in codes:
             # An earlier attempt ended the lease: that is what was asked for.
             gone = (ErrorCode.NOT_IN_FLIGHT, ErrorCode.RECEIPT_STALE)
-            ends = [mode != VisibilityMode.SET or visibility_ms == 0 for _, _, visibility_ms in changes]
+            ends = [mode not in _SETS or visibility_ms == 0 for _, _, visibility_ms in changes]
             return [ErrorCode.OK if end and code in gone else code for end, code in zip(ends, codes, strict=True)]
         return codes
 
@@ -408,7 +422,9 @@ class StorageClient:
                 answer.give_up()
                 raise
             except StorageError as error:
-                unsure = unsure or error.traits.outcome_unknown
+                if error.traits.outcome_unknown and not unsure:
+                    unsure = True
+                    payload = _if_held(payload) if opcode == Opcode.CHANGE_VISIBILITY else payload
                 pause_s = pauses.after(error)
                 if error.traits.retriable:
                     self._links.forget_leader(partition, error)
@@ -421,17 +437,17 @@ class StorageClient:
         return self._attempt_prefix + self._attempts.to_bytes(4)
 
     def _hand_back(self, partition: int, payload: bytes) -> None:
-        messages = _acquire_reply.decode(payload).messages
-        if not messages:
+        reply = _acquire_reply.decode(payload)
+        if not reply.messages:
             return
-        changes = [(message.offset, message.delivery, 0) for message in messages]
-        task = asyncio.get_running_loop().create_task(self._release(partition, changes))
+        changes = [(message.offset, message.delivery, 0) for message in reply.messages]
+        task = asyncio.get_running_loop().create_task(self._release(partition, changes, reply.epoch))
         self._handing_back.add(task)
         task.add_done_callback(self._handing_back.discard)
 
-    async def _release(self, partition: int, changes: Sequence[tuple[int, int, int]]) -> None:
+    async def _release(self, partition: int, changes: Sequence[tuple[int, int, int]], epoch: int) -> None:
         with contextlib.suppress(StorageError):  # then the leases run out
-            await self.change_visibility(partition, changes, VisibilityMode.UNCOUNTED)
+            await self.change_visibility(partition, changes, VisibilityMode.UNCOUNTED, epoch)
 
 
 class _Answer:
@@ -490,6 +506,14 @@ class _Answer:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _if_held(payload: bytes) -> bytes:
+    """A change of visibility whose earlier attempt may have taken effect, as it is asked for again."""
+    request = _change_request.decode(payload)
+    if request.mode == VisibilityMode.SET:
+        request = msgspec.structs.replace(request, mode=VisibilityMode.HELD)
+    return encode_message(request)
 
 
 def _codes(reply: bytes) -> list[ErrorCode]:

@@ -32,20 +32,16 @@ from typing import NamedTuple
 import msgspec
 
 from storage_nodes.log.bounds import LogBounds
-from storage_nodes.log.checkpoint import checkpoint_name
 from storage_nodes.log.disk import Disk
-from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.install import ImportedLog, InstallPlan
-from storage_nodes.log.manifest import TEMPORARY_NAME, Head, Manifest, PartitionRow, manifest_version, write_manifest
+from storage_nodes.log.manifest import Head, PartitionRow
+from storage_nodes.log.manifest_keeper import ManifestKeeper
 from storage_nodes.log.partition_log import LogStore, PartitionLog, read_run, split_runs
-from storage_nodes.log.recovery import LoadedManifests
 from storage_nodes.log.retained import kept_ranges
-from storage_nodes.log.segment import SegmentRef, SegmentWriter, segment_name
-from storage_nodes.log.wal import PLACE_SHIFT, Group, WalFile, wal_number
+from storage_nodes.log.segment import SegmentRef, SegmentWriter
+from storage_nodes.log.wal import PLACE_SHIFT, WalFile, WriteGroup, wal_number
 from storage_nodes.protocol.configuration import encode_configuration
 
-# Files in trash that somebody may want to look at.
-DAMAGED_PREFIX = "damaged-"
 _NOTHING = array("q")
 # How many index entries the flush thread turns into Python numbers at once.
 _PIECE_ENTRIES = 4_096
@@ -111,18 +107,16 @@ class Flusher:
     def __init__(
         self,
         disk: Disk,
-        directory: str,
         bounds: LogBounds,
         store: LogStore,
-        loaded: LoadedManifests,
+        manifests: ManifestKeeper,
         partitions: dict[int, PartitionLog],
     ) -> None:
         self._disk = disk
-        self._directory = directory
         self._bounds = bounds
         self._store = store
+        self._manifests = manifests
         self._partitions = partitions
-        self._trash = os.path.join(directory, "trash")
         # Event loop
         self._finished_file = 0  # all groups of this file and those before it are durable
         self._confirmed_sequence = 0
@@ -132,40 +126,8 @@ class Flusher:
         self._leftover: set[int] = set()  # partitions that keep entries in finished files
         self._dropped: list[tuple[PartitionLog, int]] = []
         self._revisit: list[int] = []
-        # Flush thread
-        self._manifest = loaded.newest
-        self._previous_first_file = (loaded.previous or loaded.newest).head.first_file
-        self._next_version = loaded.next_version
-        # Needed by the previous manifest only: (path, goes to trash). The next flush lets go of them.
-        self._garbage: list[tuple[str, bool]] = []
-        self._loaded_previous = loaded.previous
 
     # --- start ---------------------------------------------------------------------------------------------------
-
-    def check_files(self, manifest: Manifest) -> dict[int, CorruptionError]:
-        """What neither the manifest nor the one before it names is a leftover of a crash and goes. Returns the
-        partitions of which a file is missing that the manifest names."""
-        needed = _named_files(manifest)
-        previous = _named_files(self._loaded_previous) if self._loaded_previous else {}
-        present: set[str] = set()
-        for directory in (self._store.segments.directory, self._store.checkpoints.directory):
-            for name in self._disk.list_directory(directory):
-                path = os.path.join(directory, name)
-                present.add(name)
-                if name in needed:
-                    continue
-                if name in previous:
-                    self._garbage.append((path, previous[name] not in manifest.rows))
-                else:
-                    self._disk.remove(path)
-        self._disk.remove(os.path.join(self._directory, TEMPORARY_NAME))
-        self._loaded_previous = None
-        return {
-            needed[name]: CorruptionError(
-                os.path.join(self._directory, name), 0, "a file that the manifest names is missing"
-            )
-            for name in sorted(set(needed) - present)
-        }
 
     def resume(self, wal_names: list[str]) -> None:
         """After recovery: all files but the current one are finished; spares are found by name."""
@@ -178,39 +140,6 @@ class Flusher:
             # Not replayed: kept for the previous manifest, to be released by the next flush.
             wal.files.setdefault(number, WalFile(number, 0, None, 0))
 
-    def rewrite_manifest(self, head: Head, rows: dict[int, PartitionRow]) -> None:
-        """BLOCKING: two manifests that say this, so that the one to fall back to says it too."""
-        head = msgspec.structs.replace(head, identity=self._manifest.head.identity, marked=True)
-        head = msgspec.structs.replace(head, next_number=self._manifest.head.next_number)
-        for _ in range(2):
-            self._replace_manifest(Manifest(self._next_version, head, rows))
-
-    @property
-    def next_number(self) -> int:
-        """For files; of the flush thread."""
-        return self._manifest.head.next_number
-
-    def replace_segments(
-        self,
-        log: PartitionLog,
-        segments: tuple[SegmentRef, ...],
-        old: tuple[SegmentRef, ...],
-        next_number: int,
-        log_start: int,
-        whole_from: int,
-    ) -> None:
-        """BLOCKING: a manifest that names these segments of a partition, and not `old`."""
-        garbage, self._garbage = self._garbage, []
-        self._disk.sync_directory(self._store.segments.directory)
-        self._garbage += [(self._store.segments.path(log.partition, ref.number), False) for ref in old]
-        rows = self._manifest.rows
-        rows[log.partition] = msgspec.structs.replace(
-            rows[log.partition], segments=segments, log_start=log_start, whole_from=whole_from
-        )
-        head = msgspec.structs.replace(self._manifest.head, next_number=next_number)
-        self._replace_manifest(Manifest(self._next_version, head, rows))
-        self._collect(garbage)
-
     def begin_manifest_rewrite(self) -> bool:
         if self._running:
             return False
@@ -220,21 +149,17 @@ class Flusher:
     def end_manifest_rewrite(self) -> None:
         self._running = False
 
-    def rewrite_manifest_unchanged(self) -> None:
-        """BLOCKING: as `restate`, where only one manifest was there, or it knew of no mark."""
-        self.rewrite_manifest(self._manifest.head, self._manifest.rows)
-
     def take_dropped(self) -> list[str]:
         """Files of partitions that the replay dropped and that are gone from the manifest already."""
         dropped, self._dropped = self._dropped, []
-        return [path for log, _sequence in dropped for path in self.files_of(log)]
+        return [path for log, _sequence in dropped for path in self._manifests.files_of(log)]
 
     # --- event loop ----------------------------------------------------------------------------------------------
 
     def due(self) -> bool:
         return self._wanted and not self._running
 
-    def group_written(self, group: Group, sealed: bool) -> None:
+    def group_written(self, group: WriteGroup, sealed: bool) -> None:
         self._confirmed_sequence = group.sequence
         if sealed:
             self._finished_file = group.file_number
@@ -393,30 +318,32 @@ class Flusher:
 
     def run(self, plan: FlushPlan) -> None:
         assert self.is_ready(plan), "a manifest says nothing of what a power loss may bring back"
-        number = self._manifest.head.next_number
-        rows = self._manifest.rows
-        garbage, self._garbage = self._garbage, []
+        manifests = self._manifests
+        number = manifests.next_number
+        rows = manifests.newest.rows
+        garbage = manifests.take_garbage()
         for log, _sequence in plan.dropped:
-            self._garbage += [(path, True) for path in self.files_of(log)]
+            manifests.discard(manifests.files_of(log), to_trash=True)
             rows.pop(log.partition, None)
         for item in plan.items:
             number = self._run_item(item, number)
             rows[item.row.partition] = item.row
         self._disk.sync_directory(self._store.segments.directory)
         self._disk.sync_directory(self._store.checkpoints.directory)
-        tombstones = {p: at for p, at in self._manifest.head.tombstones.items() if at >= plan.first_sequence}
+        tombstones = {p: at for p, at in manifests.newest.head.tombstones.items() if at >= plan.first_sequence}
         tombstones.update((log.partition, at) for log, at in plan.dropped if at >= plan.first_sequence)
         head = Head(
-            self._manifest.head.identity, plan.incarnation, plan.first_file, plan.first_sequence, number, tombstones,
+            manifests.newest.head.identity, plan.incarnation, plan.first_file, plan.first_sequence, number, tombstones,
             True,
         )  # fmt: skip
-        self._replace_manifest(Manifest(self._next_version, head, rows))
-        self._collect(garbage)
+        manifests.replace(head, rows)
+        manifests.collect(garbage)
 
     def run_install(self, plan: InstallPlan) -> None:
         """The manifest switch: before it the old log is there, after it the new one, whenever the power fails."""
-        garbage, self._garbage = self._garbage, []
-        manifest = self._manifest
+        manifests = self._manifests
+        garbage = manifests.take_garbage()
+        manifest = manifests.newest
         number = manifest.head.next_number
         partition = plan.log.partition
         refs: list[SegmentRef] = []
@@ -432,25 +359,27 @@ class Flusher:
         self._disk.sync_directory(self._store.segments.directory)
         self._disk.sync_directory(self._store.checkpoints.directory)
         # What a damaged log consisted of is not thrown away.
-        self._garbage += [(path, not plan.image.end_offset) for path in self.files_of(plan.log)]
+        manifests.discard(manifests.files_of(plan.log), to_trash=not plan.image.end_offset)
         plan.row = msgspec.structs.replace(plan.row, checkpoint_number=checkpoint_number, segments=tuple(refs))
         manifest.rows[partition] = plan.row
         head = msgspec.structs.replace(manifest.head, next_number=number)
         # Twice, so that the manifest to fall back to has it too: what follows in the WAL fits the new log only.
         for _ in range(2):
-            self._replace_manifest(Manifest(self._next_version, head, manifest.rows))
-        self._collect(garbage)
+            manifests.replace(head, manifest.rows)
+        manifests.collect(garbage)
 
     def run_forget(self, plan: ForgetPlan) -> None:
         """What a flush does about a dropped partition, for one alone. The tombstone in the manifest keeps its WAL
         records apart from those of a log that takes its name later."""
-        garbage, self._garbage = self._garbage, [(path, True) for path in self.files_of(plan.log)]
-        manifest = self._manifest
+        manifests = self._manifests
+        garbage = manifests.take_garbage()
+        manifests.discard(manifests.files_of(plan.log), to_trash=True)
+        manifest = manifests.newest
         manifest.rows.pop(plan.log.partition, None)
         tombstones = {**manifest.head.tombstones, plan.log.partition: plan.sequence}
         head = msgspec.structs.replace(manifest.head, tombstones=tombstones)
-        self._replace_manifest(Manifest(self._next_version, head, manifest.rows))
-        self._collect(garbage)
+        manifests.replace(head, manifest.rows)
+        manifests.collect(garbage)
 
     def _run_item(self, item: FlushItem, number: int) -> int:
         """Write what the partition keeps; the next free file number."""
@@ -462,8 +391,9 @@ class Flusher:
             checkpoint_number, number = number, number + 1
         old_checkpoint = log.checkpoint_source[2]
         if old_checkpoint and old_checkpoint != checkpoint_number:
-            self._garbage.append((self._store.checkpoints.path(log.partition, old_checkpoint), False))
-        self._garbage += [(self._store.segments.path(log.partition, ref.number), False) for ref in item.gone]
+            self._manifests.discard([self._store.checkpoints.path(log.partition, old_checkpoint)])
+        if item.gone:
+            self._manifests.discard([self._store.segments.path(log.partition, ref.number) for ref in item.gone])
         number = self._write_segments(item, segments, number)
         item.row = msgspec.structs.replace(item.row, checkpoint_number=checkpoint_number, segments=tuple(segments))
         return number
@@ -486,49 +416,6 @@ class Flusher:
             number += 1
         return number
 
-    def _replace_manifest(self, manifest: Manifest) -> None:
-        """Make it durable, then let go of the version before the previous one."""
-        write_manifest(self._disk, self._directory, manifest)
-        self._previous_first_file = self._manifest.head.first_file
-        kept = {manifest.version, self._manifest.version}
-        self._manifest = manifest
-        self._next_version = manifest.version + 1
-        for name in self._disk.list_directory(self._directory):
-            version = manifest_version(name)
-            if version is not None and version not in kept:
-                self._disk.remove(os.path.join(self._directory, name))
-
-    def _collect(self, garbage: list[tuple[str, bool]]) -> None:
-        """Let go of what only the manifest before the previous one needed."""
-        self._store.generation += 1
-        for path, to_trash in garbage:
-            if to_trash:
-                self._disk.rename(path, os.path.join(self._trash, os.path.basename(path)))
-            else:
-                self._disk.remove(path)
-        if any(to_trash for _path, to_trash in garbage):
-            self._disk.sync_directory(self._trash)
-        self._store.wal.release_before(self._previous_first_file)
-
-    def files_of(self, log: PartitionLog) -> list[str]:
-        number = log.checkpoint_source[2]
-        paths = [self._store.segments.path(log.partition, ref.number) for ref in log.segments]
-        return paths + ([self._store.checkpoints.path(log.partition, number)] if number else [])
-
-    def purge_trash(self, older_than_ms: int, damaged_older_than_ms: int, bytes_max: int) -> int:
-        found: list[tuple[bool, int, str]] = []
-        for name in self._disk.list_directory(self._trash):
-            path = os.path.join(self._trash, name)
-            found.append((name.startswith(DAMAGED_PREFIX), self._disk.changed_ms(path), path))
-        kept_bytes = purged = 0
-        # The youngest first, damaged ones before all: what exceeds the bound is the oldest of the others.
-        for damaged, changed_ms, path in sorted(found, key=lambda file: (not file[0], -file[1])):
-            kept_bytes += self._disk.open(path).size()
-            if kept_bytes > bytes_max or changed_ms < (damaged_older_than_ms if damaged else older_than_ms):
-                self._disk.remove(path)
-                purged += 1
-        return purged
-
 
 def _whole_from(
     log: PartitionLog, gone: list[SegmentRef], bases: array[int], entries: int, kept: list[tuple[int, int]]
@@ -540,16 +427,6 @@ def _whole_from(
     if kept and kept[-1][0] > 0:
         return max(whole_from, bases[kept[-1][0]])
     return whole_from
-
-
-def _named_files(manifest: Manifest) -> dict[str, int]:
-    """File name -> partition."""
-    names: dict[str, int] = {}
-    for row in manifest.rows.values():
-        names.update((segment_name(row.partition, ref.number), row.partition) for ref in row.segments)
-        if row.checkpoint_number:
-            names[checkpoint_name(row.partition, row.checkpoint_number)] = row.partition
-    return names
 
 
 def _pieces(item: FlushItem) -> Iterator[tuple[list[int], list[int], list[int]]]:

@@ -22,16 +22,24 @@ from collections.abc import Callable, Iterator
 
 from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.checkpoint import CheckpointStore
+from storage_nodes.log.directory import (
+    CHECKPOINTS_DIRECTORY,
+    SEGMENTS_DIRECTORY,
+    TRASH_DIRECTORY,
+    WAL_DIRECTORY,
+    prepare_directory,
+)
 from storage_nodes.log.disk import Disk, Lock, OsDisk
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.flush import Flusher, FlushFacts, FlushPlan, ForgetPlan
 from storage_nodes.log.install import EMPTY, ImportedLog, InstallPlan, LogImport
-from storage_nodes.log.manifest import Head, Manifest, manifest_version, write_manifest
+from storage_nodes.log.manifest import Head, Manifest
+from storage_nodes.log.manifest_keeper import ManifestKeeper
 from storage_nodes.log.mark import SyncMark
 from storage_nodes.log.memtable import PayloadCache, UnflushedIndex
 from storage_nodes.log.partition_log import LogStore, PartitionLog
 from storage_nodes.log.record_batch import ATTRIBUTE_CONFIGURATION, LENGTH_FIELD_END, raw_header, read_configuration
-from storage_nodes.log.recovery import LoadedManifests, WalWalk, load_manifests, require_fresh
+from storage_nodes.log.recovery import LoadedManifests, WalWalk
 from storage_nodes.log.replay import Replay
 from storage_nodes.log.rewrite import Rewriter
 from storage_nodes.log.salvage import Damage, Salvage, add_to_index, append_notes, emptied, row_of, unflushed_runs
@@ -51,9 +59,9 @@ from storage_nodes.log.wal import (
     RECORD_TRUNCATE,
     RECORD_VOTE,
     VOTE,
-    Group,
     Wal,
     WalFile,
+    WriteGroup,
     wal_name,
 )
 
@@ -61,7 +69,6 @@ __all__ = [
     "Damage",
     "FlushFacts",
     "FlushPlan",
-    "Group",
     "ImportedLog",
     "InstallPlan",
     "LogBounds",
@@ -69,14 +76,12 @@ __all__ = [
     "NodeLog",
     "PartitionLog",
     "StoredFile",
+    "WriteGroup",
 ]
 
-WAL_DIRECTORY = "wal"
-SEGMENTS_DIRECTORY = "segments"
-CHECKPOINTS_DIRECTORY = "checkpoints"
-TRASH_DIRECTORY = "trash"
-_SUBDIRECTORIES = (WAL_DIRECTORY, SEGMENTS_DIRECTORY, CHECKPOINTS_DIRECTORY, TRASH_DIRECTORY)
-_IDENTITY_BYTES = 16
+_ENTRY_PLACE_BYTES = GROUP_HEADER_BYTES + RECORD_BYTES
+# A group of intact entries that are written anew takes no more once it is this long.
+_REWRITE_GROUP_BYTES = 4 * 1024 * 1024
 
 
 class NodeLog:
@@ -96,8 +101,9 @@ class NodeLog:
         segments = SegmentStore(disk, os.path.join(directory, SEGMENTS_DIRECTORY), identity, bounds)
         checkpoints = CheckpointStore(disk, os.path.join(directory, CHECKPOINTS_DIRECTORY), identity)
         self._store = LogStore(self._cache, self._wal, segments, checkpoints)
-        self._flusher = Flusher(disk, directory, bounds, self._store, loaded, self.partitions)
-        self.rewriter = Rewriter(bounds, self._store, self._flusher)
+        self._manifests = ManifestKeeper(disk, directory, self._store, loaded)
+        self._flusher = Flusher(disk, bounds, self._store, self._manifests, self.partitions)
+        self.rewriter = Rewriter(bounds, self._store, self._flusher, self._manifests)
         self._imports = 0
         self._closed = False
 
@@ -125,7 +131,7 @@ class NodeLog:
         trash = os.path.join(directory, TRASH_DIRECTORY)
         salvage = Salvage(disk, directory, trash, incarnation_min) if repair else None
         try:
-            loaded = _prepare_directory(disk, directory, salvage)
+            loaded = prepare_directory(disk, directory, salvage)
             log = NodeLog(directory, bounds, disk, lock, loaded)
             log._recover(loaded, incarnation_min, salvage)
         except BaseException:
@@ -213,15 +219,15 @@ class NodeLog:
 
     # --- group commit ------------------------------------------------------------------------------------------
 
-    def take_group(self) -> Group | None:
+    def take_group(self) -> WriteGroup | None:
         """What was staged, to be written now; None when nothing is."""
         return self._wal.take() if self._wal.gathering.parts else None
 
-    def write_group(self, group: Group) -> None:
+    def write_group(self, group: WriteGroup) -> None:
         """BLOCKING, any thread, one at a time and in order. Once it raised, the process must end (R21)."""
         self._wal.write(group)
 
-    def group_written(self, group: Group) -> list[tuple[int, int]]:
+    def group_written(self, group: WriteGroup) -> list[tuple[int, int]]:
         """The group is on stable storage: (partition, durable end) of every partition with entries in it."""
         sealed = self._wal.confirm(group)
         end = group.position + GROUP_HEADER_BYTES + group.length_bytes
@@ -313,7 +319,7 @@ class NodeLog:
     def needs(self, partition: int, path: str) -> bool:
         """Is the file one of the partition's segments, or its checkpoint?"""
         log = self.partitions.get(partition)
-        return log is not None and path in self._flusher.files_of(log)
+        return log is not None and path in self._manifests.files_of(log)
 
     def plan_restate(self) -> bool:
         """May `run_restate` be called now? Not beside a flush; `restate_done` ends it."""
@@ -321,7 +327,7 @@ class NodeLog:
 
     def run_restate(self) -> None:
         """BLOCKING: write the manifest anew, and the one before it, since one of them is damaged."""
-        self._flusher.rewrite_manifest_unchanged()
+        self._manifests.rewrite_unchanged()
 
     def restate_done(self) -> None:
         self._flusher.end_manifest_rewrite()
@@ -349,7 +355,7 @@ class NodeLog:
     def purge_trash(self, older_than_ms: int, damaged_older_than_ms: int = 0, bytes_max: int = 1 << 62) -> int:
         """BLOCKING: remove what went to trash before that time, damaged files before theirs, and beyond `bytes_max` the
         oldest; how many files."""
-        return self._flusher.purge_trash(older_than_ms, damaged_older_than_ms, bytes_max)
+        return self._manifests.purge_trash(older_than_ms, damaged_older_than_ms, bytes_max)
 
     def free_bytes(self) -> int:
         """BLOCKING: room on the node's disk."""
@@ -385,7 +391,7 @@ class NodeLog:
         manifest = loaded.newest
         for row in manifest.rows.values():
             self.partitions[row.partition] = PartitionLog.from_row(self._store, row)
-        incomplete = self._flusher.check_files(manifest)
+        incomplete = self._manifests.check_files(manifest)
         for error in incomplete.values():
             if salvage is None:
                 raise error
@@ -414,7 +420,7 @@ class NodeLog:
             self._flusher.resume(self._disk.list_directory(self._wal.directory))
             self._commit()
             if loaded.previous is None or not manifest.head.marked:
-                self._flusher.rewrite_manifest_unchanged()
+                self._manifests.rewrite_unchanged()
         self._wal.mark.sync()  # with the new incarnation
         if salvage is not None:
             salvage.note()
@@ -441,7 +447,7 @@ class NodeLog:
         lost: list[str] = []
         for log in list(self.partitions.values()):
             if log.partition in incomplete or log.checkpoint_offset > log.log_end:
-                lost += self._flusher.files_of(log)
+                lost += self._manifests.files_of(log)
                 self.partitions[log.partition] = emptied(self._store, log)
             elif doubtful:
                 log.suspect = True
@@ -453,7 +459,7 @@ class NodeLog:
         self._rewrite_entries()
         salvage.note()
         rows = {partition: row_of(log) for partition, log in self.partitions.items()}
-        self._flusher.rewrite_manifest(Head(b"", self.incarnation, walk.free_number, first_sequence, 0, {}), rows)
+        self._manifests.rewrite(Head(b"", self.incarnation, walk.free_number, first_sequence, 0, {}), rows)
         for path in [*lost, *self._flusher.take_dropped()]:
             if os.path.basename(path) in self._disk.list_directory(os.path.dirname(path)):
                 salvage.quarantine(path)
@@ -478,40 +484,3 @@ class NodeLog:
         self._commit()
         for log, index in indexes:
             log.adopt_index(index)
-
-
-def _prepare_directory(disk: Disk, directory: str, salvage: Salvage | None) -> LoadedManifests:
-    """The manifests in it; two first ones where the directory is new. They are durable before anything else is made."""
-    try:
-        loaded = load_manifests(disk, directory)
-        if loaded is None:
-            require_fresh(disk, directory, [name for name in _SUBDIRECTORIES if name != TRASH_DIRECTORY])
-    except CorruptionError as error:
-        if salvage is None:
-            raise
-        manifests = [name for name in disk.list_directory(directory) if manifest_version(name) is not None]
-        salvage.start_over(error, [name for name in _SUBDIRECTORIES if name != TRASH_DIRECTORY], manifests)
-        loaded = None
-    if loaded is None:
-        identity = disk.random_bytes(_IDENTITY_BYTES)
-        SyncMark.create(disk, directory, identity)
-        first, second = (Manifest(version, Head(identity, 0, 1, 1, 1, {}, True), {}) for version in (1, 2))
-        write_manifest(disk, directory, first)
-        write_manifest(disk, directory, second)
-        loaded = LoadedManifests(second, first, 3)
-    for name in _SUBDIRECTORIES:
-        disk.make_directory(os.path.join(directory, name))
-    # A process that was killed may have made or renamed files whose names are not durable yet; what is built on them
-    # from here on must not vanish with a power loss.
-    for name in ["", *_SUBDIRECTORIES]:
-        disk.sync_directory(os.path.join(directory, name) if name else directory)
-    if salvage is not None:
-        for unreadable in loaded.unreadable:
-            salvage.found(unreadable, "moved to trash/; the one before it and the write-ahead log give the same state")
-            salvage.quarantine(unreadable.path)
-    return loaded
-
-
-_ENTRY_PLACE_BYTES = GROUP_HEADER_BYTES + RECORD_BYTES
-# A group of intact entries that are written anew takes no more once it is this long.
-_REWRITE_GROUP_BYTES = 4 * 1024 * 1024

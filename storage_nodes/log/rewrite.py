@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.flush import Flusher, FlushFacts
+from storage_nodes.log.manifest_keeper import ManifestKeeper
 from storage_nodes.log.partition_log import LogStore, PartitionLog
 from storage_nodes.log.retained import kept_ranges
 from storage_nodes.log.segment import SegmentRef, SegmentWriter
@@ -55,10 +56,11 @@ class SegmentIndex(NamedTuple):
 class Rewriter:
     """Of one node's log."""
 
-    def __init__(self, bounds: LogBounds, store: LogStore, flusher: Flusher) -> None:
+    def __init__(self, bounds: LogBounds, store: LogStore, flusher: Flusher, manifests: ManifestKeeper) -> None:
         self._bounds = bounds
         self._store = store
         self._flusher = flusher
+        self._manifests = manifests
 
     def candidate(self, log: PartitionLog, number: int) -> tuple[SegmentRef, ...]:
         """The segment of that number, with its small neighbours if it is small too; empty if it is gone."""
@@ -105,7 +107,7 @@ class Rewriter:
 
     def run(self, plan: RewritePlan) -> None:
         """BLOCKING. Raises CorruptionError: then nothing has changed."""
-        number = self._flusher.next_number
+        number = self._manifests.next_number
         made: list[SegmentRef] = []
         writer: SegmentWriter | None = None
         partition = plan.log.partition
@@ -126,7 +128,7 @@ class Rewriter:
             first = plan.segments[0].base if plan.segments else plan.log.flushed_end
             plan.log_start = max(plan.log.log_start, first)
         plan.whole_from = max(plan.whole_from, plan.log_start)
-        self._flusher.replace_segments(plan.log, plan.segments, plan.old, number, plan.log_start, plan.whole_from)
+        self._manifests.replace_segments(plan.log, plan.segments, plan.old, number, plan.log_start, plan.whole_from)
 
     def done(self, plan: RewritePlan) -> None:
         with self._store.lock:

@@ -38,8 +38,8 @@ import msgspec
 from storage_nodes.limits import DAMAGE_NOTES_BYTES_MAX
 from storage_nodes.log.disk import Disk
 from storage_nodes.log.errors import CorruptionError
-from storage_nodes.log.flush import DAMAGED_PREFIX
 from storage_nodes.log.manifest import PartitionRow
+from storage_nodes.log.manifest_keeper import DAMAGED_PREFIX
 from storage_nodes.log.memtable import UnflushedIndex
 from storage_nodes.log.partition_log import LogStore, PartitionLog, read_run, split_runs
 

@@ -89,7 +89,7 @@ def wal_number(name: str) -> int | None:
         return None
 
 
-class Group:
+class WriteGroup:
     """What is written by one group commit: filled on the event loop, written by a thread, then confirmed."""
 
     __slots__ = ("ends", "file_number", "flags", "length_bytes", "parts", "position", "sequence")
@@ -130,9 +130,9 @@ class Wal:
         self.files: dict[int, WalFile] = {}
         self.spares: list[str] = []
         self.current: WalFile  # the file that the gathering group goes to
-        self.gathering: Group
+        self.gathering: WriteGroup
         self.mark: SyncMark  # set by recovery before the first group
-        self.writing: list[Group] = []  # taken, not confirmed yet
+        self.writing: list[WriteGroup] = []  # taken, not confirmed yet
         self._seed = google_crc32c.value(identity)
         self._one_writer = threading.Lock()
         self._failed = False
@@ -146,7 +146,7 @@ class Wal:
         if position == 0:
             current.first_sequence = sequence
         self.current = current
-        self.gathering = Group(number, position, sequence)
+        self.gathering = WriteGroup(number, position, sequence)
 
     def add(self, kind: int, partition: int, payload: bytes) -> int:
         """Stage one record; its payload's place."""
@@ -158,7 +158,7 @@ class Wal:
         self.current.touched[partition] = None
         return (group.file_number << PLACE_SHIFT) + position
 
-    def take(self, flags: int = 0) -> Group:
+    def take(self, flags: int = 0) -> WriteGroup:
         """Close the gathering group and start the next one behind it, in the next file if this one is full."""
         group = self.gathering
         position = group.position + GROUP_HEADER_BYTES + group.length_bytes
@@ -170,11 +170,11 @@ class Wal:
             position = 0
             self.current = self.files[number] = WalFile(number, group.sequence + 1, None, 0)
         group.flags = flags
-        self.gathering = Group(number, position, group.sequence + 1)
+        self.gathering = WriteGroup(number, position, group.sequence + 1)
         self.writing.append(group)
         return group
 
-    def write(self, group: Group) -> None:
+    def write(self, group: WriteGroup) -> None:
         """Write the group and return once it is on stable storage. In any thread, one group at a time, in order."""
         assert self.writing and self.writing[0] is group, "groups are written one at a time, in order"
         if self._failed:
@@ -187,7 +187,7 @@ class Wal:
                 self._failed = True
                 raise
 
-    def _write(self, group: Group) -> None:
+    def _write(self, group: WriteGroup) -> None:
         wal_file = self.files[group.file_number]
         file = wal_file.file or self._make_file(wal_file)
         body = b"".join(group.parts)
@@ -224,7 +224,7 @@ class Wal:
         file.write_zeros(end, target - end)
         wal_file.allocated_bytes = target
 
-    def confirm(self, group: Group) -> bool:
+    def confirm(self, group: WriteGroup) -> bool:
         """The group is durable. True if it was the last one of its file."""
         first = self.writing.pop(0)
         assert first is group, "groups are confirmed in the order they were taken"

@@ -38,6 +38,8 @@ PRODUCER_ID_MAX = 2**63 - 1
 PRODUCER_EPOCH_MAX = 2**15 - 1
 # Rows are dropped a quarter at a time; each is four numbers: first, end, base offset, time.
 _DROPPED_PART = 4
+# Twice what is remembered: leaders whose time jumps move the table's clock by a little each.
+_SILENT_MS = 2 * PRODUCER_MEMORY_MS
 _FIRST, _END, _BASE, _MS, _ROW = 0, 1, 2, 3, 4
 
 
@@ -205,16 +207,20 @@ class ProducerTable:
         return producer.high if producer is not None and producer.epoch == epoch else 0
 
     def is_used(self, producer_id: int, since_ms: int) -> bool:
-        """Was it heard of since then, by the stamps of the log? Not by the table's clock, which stands still while
-        nobody sends: the leader knows what time it is."""
+        """Was it heard of since then, by the stamps of the log? The table's clock stands still while nobody sends, the
+        leader knows what time it is. But that clock does not jump: who was silent for _SILENT_MS by it is not in use,
+        whatever the leader knows."""
         producer = self._producers.get(producer_id)
-        return producer is not None and producer.stamp_ms >= since_ms
+        return producer is not None and self._is_heard(producer, since_ms)
+
+    def _is_heard(self, producer: _Producer, since_ms: int) -> bool:
+        return producer.stamp_ms >= since_ms and producer.last_ms >= self._time_ms - _SILENT_MS
 
     def count_used(self, since_ms: int) -> int:
         """How many were heard of since then. The fold forgets the others first."""
         unused = 0
         for producer in self._producers.values():
-            if producer.stamp_ms >= since_ms:
+            if self._is_heard(producer, since_ms):
                 break
             unused += 1
         return len(self._producers) - unused

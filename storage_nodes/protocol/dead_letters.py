@@ -1,6 +1,6 @@
 """The copy of a message for a dead-letter queue: made by the storage node that saw it die, or by who moves it there.
 
-Both make the same deduplication id, so that a message which both move at the same moment is there once.
+Both name the place where the message lay, so that a message which both move is there once.
 """
 
 from __future__ import annotations
@@ -33,12 +33,6 @@ def copy_of_dead(source: DeadSource, body: bytes) -> bytes:
         record = Record(None, body, ())  # what a client sent as plain and is not: kept as it is
     headers = [header for header in record.headers if header[0] not in _REPLACED_HEADERS]
     # The place that gave a scheduled message its id is where it was scheduled.
-    source = msgspec.structs.replace(source, offset=origin_offset(record.headers, source.offset))
+    source = msgspec.structs.replace(source, offset=origin_offset(record.headers, source.offset), place=source.offset)
     headers.append((HEADER_DEAD_SOURCE, encode_message(source)))
-    headers.append((HEADER_DEDUP, dead_letter_id(source.partition, source.offset)))
     return encode_body(record.value, moved_key(record.key), headers)
-
-
-def dead_letter_id(partition: int, offset: int) -> bytes:
-    """Names the message, so that its second copy is a duplicate. No client sends a zero byte in an id."""
-    return b"\x00%d/%d" % (partition, offset)

@@ -3,7 +3,7 @@
     offset size field            big-endian, unsigned
        0     1  magic            0xA7
        1     1  protocol version 1
-       2     1  opcode           `storage_nodes/protocol/messages.py`
+       2     1  opcode           `storage_nodes/protocol/messages/core.py`
        3     1  flags            bit 0 answer, bit 1 error (payload is an ErrorReply)
        4     4  correlation id   chosen by the asker, echoed in the answer
        8     4  payload length   bytes, at most FRAME_BYTES_MAX

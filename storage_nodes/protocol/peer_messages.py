@@ -1,4 +1,4 @@
-"""Message schemas between nodes; the rules are those of `messages.py`."""
+"""Message schemas between nodes; the rules are those of `messages/__init__.py`."""
 
 from __future__ import annotations
 

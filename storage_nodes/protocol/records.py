@@ -26,7 +26,7 @@ HEADER_DEDUP = b"u"  # deduplication id: a second message with it, within the wi
 HEADER_TAG = b"t"  # receives may ask for messages with it
 HEADER_DUE = b"a"  # scheduled: due at this time, ASCII decimal, ms since the epoch; "+n": n ms after the append time
 HEADER_RELEASED = b"r"  # a scheduled message that became due, once more: "offset/due_ms" of where it was scheduled
-HEADER_DEAD_SOURCE = b"x"  # where a dead letter comes from: msgpack `DeadSource` of protocol/messages.py
+HEADER_DEAD_SOURCE = b"x"  # where a dead letter comes from: msgpack `DeadSource` of protocol/messages/queues.py
 
 NO_HEADERS: tuple[tuple[bytes, bytes], ...] = ()
 

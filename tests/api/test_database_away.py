@@ -14,7 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 import api.asgi
 from api import limits
-from api.database_probe import DatabaseProbe
+from api.database_probe import DatabaseProbe, DatabaseState
 from api.queues.readiness import connection_parameters
 from frontend.readiness import ALIVE_PATH
 from tests.support.control_plane import Caller
@@ -54,10 +54,10 @@ async def test_probe_sees_a_database_that_answers_also_after_its_restart(monkeyp
     monkeypatch.setattr(limits, "DATABASE_PROBE_MS_MIN", 0)
     monkeypatch.setattr(limits, "DATABASE_PROBE_MS_MAX", 10_000)
     probe = DatabaseProbe({**connection_parameters(), "application_name": "probe"})
-    assert await asyncio.gather(probe.answers(), probe.answers()) == [True, True]
+    assert await asyncio.gather(probe.look(), probe.look()) == [DatabaseState.ANSWERS] * 2
     first = probe._connection
     await sync_to_async(_cut_probe)()
-    assert await probe.answers()
+    assert await probe.look() is DatabaseState.ANSWERS
     assert probe._connection is not first
     await probe.close()
 
@@ -77,10 +77,10 @@ async def test_probe_gives_a_silent_database_up_in_time() -> None:
     port = server.sockets[0].getsockname()[1]
     probe = DatabaseProbe({"host": "127.0.0.1", "port": port, "user": "u", "dbname": "d", "connect_timeout": 5})
     started = time.monotonic()
-    assert await asyncio.gather(*(probe.answers() for _ in range(3))) == [False] * 3
+    assert await asyncio.gather(*(probe.look() for _ in range(3))) == [DatabaseState.AWAY] * 3
     assert limits.DATABASE_PROBE_MS_MAX / 1000 <= time.monotonic() - started < 5
     started = time.monotonic()
-    assert not await probe.answers(), "the answer of a moment ago"
+    assert await probe.look() is DatabaseState.AWAY, "the answer of a moment ago"
     assert time.monotonic() - started < limits.DATABASE_PROBE_MS_MAX / 1000
     await probe.close()
     server.close()
@@ -88,14 +88,16 @@ async def test_probe_gives_a_silent_database_up_in_time() -> None:
 
 async def test_probe_says_at_once_that_nobody_is_there() -> None:
     probe = DatabaseProbe({"host": "/nonexistent", "user": "u", "dbname": "d"})
-    assert not await probe.answers()
+    assert await probe.look() is DatabaseState.AWAY
 
 
-@pytest.mark.parametrize(("answers", "status"), [(True, 200), (False, 503)])
-async def test_front_ends_ask_beside_django(monkeypatch: pytest.MonkeyPatch, answers: bool, status: int) -> None:
+@pytest.mark.parametrize(
+    ("state", "status"), [(DatabaseState.ANSWERS, 200), (DatabaseState.FULL, 200), (DatabaseState.AWAY, 503)]
+)
+async def test_front_ends_ask_beside_django(monkeypatch: pytest.MonkeyPatch, state: DatabaseState, status: int) -> None:
     class Probe:
-        async def answers(self) -> bool:
-            return answers
+        async def look(self) -> DatabaseState:
+            return state
 
     monkeypatch.setattr(api.asgi, "_probe", [Probe()])
     sent: list[dict[str, Any]] = []

@@ -21,8 +21,8 @@ from api.encryption.shredding import shred_account
 from api.iam.actions import keys
 from api.metadata.rows import QUEUE, queue_record
 from api.queues import keeping
+from api.queues.lifecycle import retry_queue
 from api.queues.models import DataKeyGrant, Queue, QueueDataKey
-from api.queues.retrying import retry_queue
 from frontend.metadata.records import QueueRecord
 from storage_nodes.limits import RETENTION_MS_MAX
 from tests.support.control_plane import Caller, new_caller

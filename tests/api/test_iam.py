@@ -471,6 +471,8 @@ def test_operator_lists_revokes_and_rotates_keys(caller: Caller) -> None:
     assert run("operate_keys", "list", caller.account_id) == [listed]
     new = run("operate_keys", "rotate", caller.access_key_id, "--grace", "0")
     assert new["secret_access_key"] and AccessKey.objects.get(pk=caller.access_key_id).expires_at <= timezone.now()
+    states = {key["access_key_id"]: key["state"] for key in run("operate_keys", "list", "tests")}
+    assert states == {caller.access_key_id: "expired", new["access_key_id"]: "active"}
     run("operate_keys", "revoke", new["access_key_id"])
     assert not AccessKey.objects.filter(pk=new["access_key_id"]).exists()
     for arguments in (("list", "nobody"), ("revoke", "AKPS"), ("rotate", caller.access_key_id, "--grace", "-1")):

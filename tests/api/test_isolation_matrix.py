@@ -162,6 +162,7 @@ def dump(account_id: str) -> dict[str, list[Any]]:
         # What was refused stands there.
         "audit_entry": "account_id = %s AND action NOT LIKE 'refused.%%'",
         "encryption_key": "account_id = %s", "webhook": "account_id = %s", "webhook_delivery": "account_id = %s",
+        "quota_queue": "account_id = %s", "quota_key": "account_id = %s",
         "encryption_key_version": "key_id IN (SELECT id FROM encryption_key WHERE account_id = %s)",
         "iam_key_access": "key_id IN (SELECT access_key_id FROM access_key WHERE account_id = %s)",
     }  # fmt: skip

@@ -107,7 +107,8 @@ def create_key(caller: Caller, name: str) -> str:
 async def test_cold_names_are_answered_from_the_copy(
     process: MetadataProcess, client: MetadataClient, caller: Caller, outage: Outage
 ) -> None:
-    """Also to a front end that was started meanwhile, and also that something does not exist."""
+    """Also to a front end that was started meanwhile. That something does not exist is not known: it may have been made
+    just before."""
     await outage.begin(process)
     reads = service._READS._value.get()
     late = MetadataClient("127.0.0.1", process.port, CLUSTER_ID)
@@ -116,8 +117,10 @@ async def test_cold_names_are_answered_from_the_copy(
         await until(lambda one=one: bool(one.troubles()))  # type: ignore[misc]  # bound now
         assert one.serves
         assert [trouble.part for trouble in one.troubles()] == ["PostgreSQL"]
-        assert await one.get_key("AKPSNOBODY") is None
-        assert await one.get_queue(caller.account_id, "absent") is None
+        with pytest.raises(MetadataUnavailable):
+            await one.get_key("AKPSNOBODY")
+        with pytest.raises(MetadataUnavailable):
+            await one.get_queue(caller.account_id, "absent")
         key, account = await one.get_key(caller.access_key_id), await one.get_account(caller.account_id)
         queue = await one.get_queue(caller.account_id, "orders")
         assert key is not None and account is not None and queue is not None
@@ -125,6 +128,21 @@ async def test_cold_names_are_answered_from_the_copy(
     assert service._READS._value.get() == reads
     assert await process.healthy() == (True, "degraded: PostgreSQL does not answer, records are served from the copy")
     await late.close()
+
+
+async def test_queue_that_was_made_before_the_service_has_caught_up_is_not_denied(
+    process: MetadataProcess, client: MetadataClient, caller: Caller, outage: Outage
+) -> None:
+    """The control plane has its PostgreSQL back, and the service waits to connect again."""
+    await outage.begin(process)
+    await until(lambda: bool(client.troubles()))
+    lookups = process.lookups
+    key = f"{caller.account_id}/made-since"
+    for fresh in (True, False):
+        assert lookups.held(RecordKind.QUEUE, key, fresh) is MISS
+        with pytest.raises(StoreUnavailable):
+            await lookups.read(RecordKind.QUEUE, key, fresh)
+    assert lookups.held(RecordKind.ACCOUNT, "404404404404", False) is None, "its absence refuses nobody"
 
 
 async def test_caches_live_on_and_the_outage_ends_without_a_drop(

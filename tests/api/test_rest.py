@@ -238,6 +238,11 @@ def test_own_bug_is_answered_with_a_problem(caller: Caller, monkeypatch: pytest.
     assert code(answer) == (500, "internal-failure") and "division" not in answer.content.decode()
 
 
+def test_checks_of_django_find_nothing() -> None:
+    """Commands of the launcher skip them."""
+    call_command("check", fail_level="WARNING", stdout=io.StringIO())
+
+
 def test_application_role_is_one_that_can_be_bounded(transactional_db: None) -> None:
     with pytest.raises(CommandError, match="there is no database role 'absent'"):
         call_command("grant_application", "absent")
@@ -257,8 +262,8 @@ def test_application_role_is_made_with_a_password_and_may_not_change_the_audit_t
     monkeypatch.setenv("ITS_PASSWORD", "o'clock")
     with connection.cursor() as cursor:
         try:
-            for _ in range(2):
-                call_command("grant_application", role, "--password-from", "ITS_PASSWORD")
+            for more in ([], ["--migrate"]):
+                call_command("grant_application", role, "--password-from", "ITS_PASSWORD", *more)
             names = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE")
             for table, expected in (("audit_entry", names[:2]), ("queue", names[:4])):
                 cursor.execute(

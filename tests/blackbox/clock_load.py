@@ -141,9 +141,10 @@ class ClockLoad:
         await asyncio.gather(*self._tasks)
         for queue in (self.delayed, self.scheduled):
             stats = await self._maker.stats(queue.partition)
-            held = stats.waiting + stats.in_flight + stats.delayed + stats.scheduled
-            if held:
-                self.still_held[queue.name] = f"{queue.name}: {held} messages after everything was due"
+            held = {name: getattr(stats, name) for name in ("waiting", "in_flight", "delayed", "scheduled")}
+            if any(held.values()):
+                told = ", ".join(f"{name} {count}" for name, count in held.items())
+                self.still_held[queue.name] = f"{queue.name}, after everything was due: {told}"
         drained = [queue.partition for queue in self.queues() if queue.name not in self.still_held]
         self._recorder.mark(DRAINED, "timed queues", drained)
 

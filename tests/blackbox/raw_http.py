@@ -37,12 +37,12 @@ class Endpoint:
     def __init__(self, port: int, token: str, host: str = "127.0.0.1") -> None:
         self.port = port
         self.host = host
-        self._token = token
+        self.token = token
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     def head(self, method: str, path: str, length: int) -> bytes:
         lines = [
-            f"{method} {path} HTTP/1.1", f"host: {self.host}:{self.port}", f"authorization: Bearer {self._token}",
+            f"{method} {path} HTTP/1.1", f"host: {self.host}:{self.port}", f"authorization: Bearer {self.token}",
             "content-type: application/json", f"content-length: {length}", "", "",
         ]  # fmt: skip
         return "\r\n".join(lines).encode()

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from tests.console.browsing import Browser, member, owner
+from tests.console.pictures import chromium_path
+from tests.console.serving import ServedPages, serve_account, server
 from tests.support.control_plane import set_up, stop_threads
 from tests.support.scripted_storage import ScriptedStorage
 
@@ -83,6 +85,15 @@ def ann(db: None) -> Browser:
 @pytest.fixture
 def join(db: None) -> Callable[[Browser, str], Browser]:
     return member
+
+
+@pytest.fixture
+def served(transactional_db: None, storage: ScriptedStorage) -> Iterator[ServedPages]:
+    """Pages for a real browser, of an account `shop`."""
+    if chromium_path() is None:
+        pytest.fail("there is no Chromium; install it with: sudo apt-get install -y chromium fonts-dejavu-core")
+    with server() as url:
+        yield serve_account(url, "shop")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -22,6 +22,11 @@ MAIL_S_MAX = 60
 PASSWORD = "correct horse battery"
 DESKTOP = {"width": 1280, "height": 860}
 PHONE = {"width": 390, "height": 844}
+DEVICE = {
+    "protocol": "ctap2", "transport": "internal", "hasResidentKey": True, "hasUserVerification": True,
+    "isUserVerified": True, "automaticPresenceSimulation": True,
+}  # fmt: skip
+WEBHOOK_URL = "https://hooks.example.com/penstock"
 _TOKEN = re.compile(r"console/[a-z-]+#(pst[a-z]_[A-Za-z0-9_-]{43})")
 
 
@@ -51,6 +56,19 @@ def open_link(page: Any, url: str) -> None:
     page.goto(url)
     page.get_by_role("button", name="Sign in", exact=True).click()
     page.wait_for_url(lambda at: urlsplit(at).path != "/console/link")
+
+
+def by_name(url: str) -> str:
+    """Under the name that browsers give passkeys to."""
+    return url.replace("//127.0.0.1:", "//localhost:")
+
+
+def with_device(page: Any) -> tuple[Any, str]:
+    """The browser's session for its tools, and the id of a virtual device that holds passkeys."""
+    tools = page.context.new_cdp_session(page)
+    tools.send("WebAuthn.enable")
+    device = tools.send("WebAuthn.addVirtualAuthenticator", {"options": DEVICE})
+    return tools, str(device["authenticatorId"])
 
 
 def open_link_without_scripts(client: httpx2.Client, url: str) -> httpx2.Response:
@@ -86,7 +104,7 @@ def account_of(page: Any) -> str:
     return urlsplit(page.url).path.split("/")[3]
 
 
-def fill(installation: RunningInstallation) -> None:
+def fill(installation: RunningInstallation, webhook_url: str = WEBHOOK_URL) -> None:
     """Queues with messages of all states, a dead-letter queue with dead messages, tags, a schedule."""
     sqs, rest = installation.sqs(), installation.rest()
     dead_url = sqs.create_queue(QueueName="orders-dead")["QueueUrl"]
@@ -119,6 +137,8 @@ def fill(installation: RunningInstallation) -> None:
     schedule = {"name": "nightly-report", "cron": "0 3 * * *", "time_zone": "Europe/Berlin", "body": '{"run": 1}'}
     rest.post("/v1/queues/orders/schedules", json=schedule)
     rest.post("/v1/queues/exports/pause")
+    rest.put("/v1/webhooks/on-call", json={"url": webhook_url}).raise_for_status()
+    rest.post("/v1/webhooks/on-call/test").raise_for_status()
     fill_access(rest)
 
 

@@ -8,14 +8,26 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Callable
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.console.pictures import DESKTOP, PHONE, account_of, browsing, fill, link_of, open_link, url_of
-from tests.support.installation import RunningInstallation, running
+from tests.console.pictures import (
+    DESKTOP,
+    PHONE,
+    browsing,
+    by_name,
+    fill,
+    link_of,
+    open_link,
+    url_of,
+    with_device,
+)
+from tests.support.installation import RunningInstallation, running, wait_until
+from tests.support.webhook_receiver import WebhookReceiver
 
 CHART_MS = 10_000
+CALLED_S_MAX = 60
 OPEN_PAGES = ("sign-in", "link", "sign-up", "confirm", "reset", "new-password", "nothing-here")
 ACCOUNT_PAGES = {
     "overview": "",
@@ -30,6 +42,7 @@ ACCOUNT_PAGES = {
     "queue-edit": "queues/orders/edit",
     "queue-tags": "queues/orders/tags",
     "queue-access": "queues/orders/access",
+    "queue-quotas": "queues/orders/quotas",
     "queue-purge": "queues/orders/purge",
     "queue-delete": "queues/orders-dead/delete",
     "messages": "queues/orders/messages",
@@ -42,6 +55,7 @@ ACCOUNT_PAGES = {
     "alarms": "alarms",
     "alarm-new": "alarms/new?queue=orders",
     "webhooks": "webhooks",
+    "webhook": "webhooks/on-call",
     "people": "people",
     "groups": "groups",
     "group": "groups/on-call",
@@ -85,82 +99,180 @@ LINKED_PAGES = {
     "encryption-key": ("encryption-keys", "payments"),
     "person": ("people", "@"),
 }
+OPERATED_PAGES = ("operator-account", "operator-account-quotas", "acting")
+README_PICTURES = {"messages": "light", "queue": "light", "overview": "dark"}
+README_SIZE = {"width": 1100, "height": 760}
+PERSON_PAGES = ("me", "passkey-added", "passkeys", "passkey-sign-in")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default="screenshots", metavar="DIR")
-    parser.add_argument("--only", default="", metavar="NAME", help="pages whose name begins so")
+    parser.add_argument("--readme", action="store_true", help="those of the documentation: --out docs/images")
+    parser.add_argument("--only", default="", metavar="NAME,...", help="pages whose names begin so")
     options = parser.parse_args()
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the installation is stopped then, too
-    with running() as installation, browsing() as browser:
-        fill(installation)
-        installation.manage("shell", "-v", "0", "-c", BILL)
-        for theme in ("light", "dark"):
-            for name, size in (("desktop", DESKTOP), ("phone", PHONE)):
-                context = browser.new_context(viewport=size, color_scheme=theme)
-                _take(installation, context.new_page(), _saver(out, f"{name}-{theme}"), options.only)
-                context.close()
+    with tempfile.TemporaryDirectory() as folder:
+        receiver = WebhookReceiver(Path(folder))
+        with running(settings=receiver.settings) as installation, browsing() as browser:
+            fill(installation, receiver.url)
+            if options.readme:
+                _take_readme(installation, browser, out)
+            else:
+                _call(installation, receiver)
+                installation.manage("shell", "-v", "0", "-c", BILL)
+                _take_all(installation, browser, Saver(out, tuple(options.only.split(","))))
+        receiver.close()
 
 
-def _saver(out: Path, kind: str) -> Callable[[Any, str], None]:
-    def save(page: Any, name: str) -> None:
+class Saver:
+    """Keeps pictures of the pages that are wanted. `kind` is what they are taken as."""
+
+    def __init__(self, folder: Path, prefixes: tuple[str, ...]) -> None:
+        self.folder, self.prefixes = folder, prefixes
+        self.kind = ""
+
+    def wants(self, name: str) -> bool:
+        return name.startswith(self.prefixes)
+
+    def save(self, page: Any, name: str) -> None:
+        if self.wants(name):
+            page.wait_for_load_state("networkidle")
+            page.screenshot(path=str(self.folder / f"{name}-{self.kind}.png"), full_page=True)
+
+
+def _take_readme(installation: RunningInstallation, browser: Any, out: Path) -> None:
+    """What a window of a laptop shows, and no more."""
+    for name, theme in README_PICTURES.items():
+        context = browser.new_context(viewport=README_SIZE, color_scheme=theme)
+        page = context.new_page()
+        open_link(page, link_of(installation, "--account", "tests"))
+        page.goto(f"{page.url}{ACCOUNT_PAGES[name]}")
         page.wait_for_load_state("networkidle")
-        page.screenshot(path=str(out / f"{name}-{kind}.png"), full_page=True)
-
-    return save
-
-
-def _take(installation: RunningInstallation, page: Any, save: Callable[[Any, str], None], only: str) -> None:
-    for name in (one for one in OPEN_PAGES if one.startswith(only)):
-        page.goto(url_of(installation, f"/console/{name}"))
-        save(page, name)
-    open_link(page, link_of(installation, "--account", "tests"))
-    account_id = account_of(page)
-    for name, path in ACCOUNT_PAGES.items():
-        if not name.startswith(only):
-            continue
-        page.goto(url_of(installation, f"/console/a/{account_id}/{path}"))
         if name == "queue":
-            page.wait_for_timeout(CHART_MS)  # some points of the chart
-        save(page, name)
+            page.wait_for_timeout(4 * CHART_MS)
         if name == "messages":
             page.locator("details.message summary").nth(2).click()
-            save(page, "message-open")
+        page.screenshot(path=str(out / f"{name}.png"))
+        context.close()
+
+
+def _call(installation: RunningInstallation, receiver: WebhookReceiver) -> None:
+    """The test that `fill` asked for is delivered; one more is refused."""
+    with receiver.serving():
+        wait_until(lambda: len(receiver.calls) == 1, CALLED_S_MAX, 0.2)
+        receiver.status = 503
+        installation.rest().post("/v1/webhooks/on-call/test").raise_for_status()
+        wait_until(lambda: len(receiver.calls) == 2, CALLED_S_MAX, 0.2)
+
+
+def _take_all(installation: RunningInstallation, browser: Any, saver: Saver) -> None:
+    for theme in ("light", "dark"):
+        for name, size in (("desktop", DESKTOP), ("phone", PHONE)):
+            saver.kind = f"{name}-{theme}"
+            context = browser.new_context(viewport=size, color_scheme=theme)
+            page = context.new_page()
+            _take_open_pages(installation, page, saver)
+            _take_account(installation, page, saver)
+            _take_linked_pages(installation, page, saver)
+            _take_operator_pages(installation, page, saver)
+            _take_passkeys(installation, page, saver)
+            context.close()
+
+
+def _take_open_pages(installation: RunningInstallation, page: Any, saver: Saver) -> None:
+    for name in filter(saver.wants, OPEN_PAGES):
+        page.goto(url_of(installation, f"/console/{name}"))
+        saver.save(page, name)
+
+
+def _take_account(installation: RunningInstallation, page: Any, saver: Saver) -> None:
+    open_link(page, link_of(installation, "--account", "tests"))
+    start = page.url
+    for name in filter(saver.wants, ACCOUNT_PAGES):
+        page.goto(f"{start}{ACCOUNT_PAGES[name]}")
+        if name == "queue":
+            page.wait_for_timeout(CHART_MS)  # some points of the chart
+        saver.save(page, name)
+        if name == "messages":
+            page.locator("details.message summary").nth(2).click()
+            saver.save(page, "message-open")
         if name == "overview":
             page.keyboard.press("Control+k")
             page.keyboard.type("ord")
             page.wait_for_selector("#jumps a small")
-            save(page, "jump")
-    for name, (path, link) in LINKED_PAGES.items():
-        if name.startswith(only):
-            page.goto(url_of(installation, f"/console/a/{account_id}/{path}"))
-            page.locator("main td a").get_by_text(link).first.click()
-            page.wait_for_url(f"**/{path}/*")
-            save(page, name)
-    if only:
+            saver.save(page, "jump")
+    page.goto(start)
+
+
+def _take_linked_pages(installation: RunningInstallation, page: Any, saver: Saver) -> None:
+    """From the first page of the account."""
+    start = page.url
+    for name in filter(saver.wants, LINKED_PAGES):
+        path, link = LINKED_PAGES[name]
+        page.goto(f"{start}{path}")
+        page.locator("main td a").get_by_text(link).first.click()
+        page.wait_for_url(f"**/{path}/*")
+        saver.save(page, name)
+
+
+def _take_operator_pages(installation: RunningInstallation, page: Any, saver: Saver) -> None:
+    if not any(map(saver.wants, (*OPERATOR_PAGES, *OPERATED_PAGES))):
         return
-    page.goto(url_of(installation, "/console/me"))
-    save(page, "me")
     open_link(page, link_of(installation, "--operator"))
-    for name, path in OPERATOR_PAGES.items():
-        page.goto(url_of(installation, f"/console/{path}"))
-        save(page, name)
+    for name in filter(saver.wants, OPERATOR_PAGES):
+        page.goto(url_of(installation, f"/console/{OPERATOR_PAGES[name]}"))
+        saver.save(page, name)
     page.goto(url_of(installation, "/console/operators/accounts"))
     page.get_by_role("link", name="tests", exact=True).click()
-    save(page, "operator-account")
+    saver.save(page, "operator-account")
     page.get_by_role("link", name="Quotas", exact=True).last.click()
     page.wait_for_url("**/quotas")
-    save(page, "operator-account-quotas")
+    saver.save(page, "operator-account-quotas")
     page.go_back()
     page.get_by_role("button", name="Act as this member").wait_for()
     page.get_by_label("Reason").last.fill("Ticket 4711: messages that nobody receives")
     page.get_by_role("button", name="Act as this member").click()
     page.get_by_text("You act as").wait_for()
-    save(page, "acting")
+    saver.save(page, "acting")
     page.get_by_role("button", name="Stop acting").click()
+
+
+def _take_passkeys(installation: RunningInstallation, page: Any, saver: Saver) -> None:
+    """By the name that browsers give passkeys to, with a virtual device."""
+    if not any(map(saver.wants, PERSON_PAGES)):
+        return
+    with_device(page)
+    page.on("dialog", lambda dialog: dialog.accept())
+    open_link(page, by_name(link_of(installation, "--account", "tests")))
+    me = by_name(url_of(installation, "/console/me"))
+    page.goto(me)
+    page.get_by_role("button", name="Add a passkey").wait_for()
+    saver.save(page, "me")
+    page.get_by_label("Name", exact=True).fill("This computer")
+    page.get_by_role("button", name="Add a passkey").click()
+    page.get_by_text("Recovery codes").first.wait_for()
+    saver.save(page, "passkey-added")
+    _sign_out(page)
+    page.get_by_role("button", name="Sign in with a passkey").click()
+    page.wait_for_url("**/console/a/*/")
+    page.goto(me)
+    saver.save(page, "passkeys")
+    page.get_by_role("button", name="Remove the passkey This computer").click()
+    page.get_by_text("The passkey is removed.").wait_for()
+    _sign_out(page)
+    page.get_by_role("button", name="Sign in with a passkey").wait_for()
+    saver.save(page, "passkey-sign-in")
+
+
+def _sign_out(page: Any) -> None:
+    """On a phone the button is in the menu."""
+    menu = page.get_by_role("button", name="Menu")
+    if menu.is_visible():
+        menu.click()
+    page.get_by_role("button", name="Sign out").click()
 
 
 if __name__ == "__main__":

@@ -260,7 +260,7 @@ def test_key_page_of_a_reader_has_no_buttons_and_its_posts_are_refused(ann: Brow
     page = guest.at(f"keys/{key.access_key_id}")
     text = guest.get(page).content.decode()
     assert key.access_key_id in text
-    for offered in ("Rotate", "Revoke", "Save the policy", "Restrict it", "Attach"):
+    for offered in ("Rotate", "Revoke", "Save the policy", "Restrict the key", "Attach"):
         assert offered not in text, offered
     for what in ("attach", "detach", "put", "remove", "tag", "free", "restrict"):
         form = {"what": what, "as": "json", "policy": json.dumps(SEND), "policy_name": "x"}

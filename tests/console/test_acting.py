@@ -116,7 +116,7 @@ def test_nothing_that_outlasts_the_visit_can_be_done(ann: Browser, operator: Bro
     assert AccessKey.objects.filter(account_id=ann.account_id).count() == 1
     assert Policy.objects.count() == 1 and not PolicyAttachment.objects.exists()
     assert AccountMembership.objects.get(account_id=ann.account_id, person_id=person_id(guest)).role == "reader"
-    for offered in ("Make a key", "New policy"):
+    for offered in ("Create a key", "New policy"):
         assert offered not in operator.get(ann.at("keys")).content.decode(), offered
 
 

@@ -5,15 +5,12 @@ The pages are served here, without storage and front ends: what they show comes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
-
 import pytest
-from django.test.testcases import LiveServerThread
 
 from tests.console.billed import bill
-from tests.console.browsing import HOST, queue_row
-from tests.console.pictures import DESKTOP, PHONE, browsing, chromium_path, open_link
+from tests.console.browsing import queue_row
+from tests.console.pictures import DESKTOP, PHONE, browsing
+from tests.console.serving import ServedPages
 from tests.console.test_browser import CONTRAST, Window
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
@@ -28,51 +25,21 @@ OPERATOR_PAGES = (
 )  # fmt: skip
 
 
-class ServedPages(NamedTuple):
-    """What `Window` asks of an installation: where it is. The links sign in once."""
-
-    key: dict[str, str]
-    account_id: str
-    owner_link: str
-    operator_link: str
-
-    def at(self, path: str) -> str:
-        return f"{self.key['endpoint']}/console/{path}"
-
-
 @pytest.fixture
-def server_url(transactional_db: None) -> Iterator[str]:
-    """Django's own test server would take the paths of the console's assets for its static files."""
-    thread = LiveServerThread(HOST, lambda media: media.application)
-    thread.start()
-    thread.is_ready.wait()
-    if thread.error is not None:
-        raise thread.error
-    yield f"http://{HOST}:{thread.port}"
-    thread.terminate()
-
-
-@pytest.fixture
-def served(server_url: str, storage: Any) -> ServedPages:
-    if chromium_path() is None:
-        pytest.fail("there is no Chromium; install it with: sudo apt-get install -y chromium fonts-dejavu-core")
-    from api.accounts.models import Account
-    from api.people.actions.console_links import make_operator_link, make_owner_link
-
-    link = make_owner_link("shop")
+def shop(served: ServedPages) -> ServedPages:
+    """With two months of usage."""
     for name in QUEUES:
-        queue_row(link.account_id, name)
+        queue_row(served.account_id, name)
     bill("shop")
-    assert Account.objects.filter(pk=link.account_id).exists()
-    return ServedPages({"endpoint": server_url}, link.account_id, link.token, make_operator_link())
+    return served
 
 
-def test_customer_goes_from_the_month_to_the_hours_behind_a_line_and_caps_it(served: ServedPages) -> None:
+def test_customer_goes_from_the_month_to_the_hours_behind_a_line_and_caps_it(shop: ServedPages) -> None:
     with browsing() as browser:
-        window = Window(browser, served)
+        window = Window(browser, shop)
         page = window.page
-        open_link(page, served.at(f"link#{served.owner_link}"))
-        page.goto(served.at(f"a/{served.account_id}/billing"))
+        shop.enter(page, shop.owner_link)
+        page.goto(shop.of_account("billing"))
         window.see("Forecast of the month")
         page.get_by_role("link", name="Invoices", exact=True).click()
         page.locator("tbody tr").nth(1).get_by_role("link").first.click()
@@ -88,12 +55,12 @@ def test_customer_goes_from_the_month_to_the_hours_behind_a_line_and_caps_it(ser
         page.get_by_role("link", name="Budgets", exact=True).click()
         page.get_by_role("link", name="New budget").click()
         page.get_by_role("textbox", name="Name", exact=True).fill("Cap")
-        page.get_by_label("Limit of a month, in USD").fill("1,5")
-        page.get_by_role("button", name="Make the budget").click()
+        page.get_by_label("Monthly limit, in USD").fill("1,5")
+        page.get_by_role("button", name="Create the budget").click()
         window.see("written like 50.00")
-        page.get_by_label("Limit of a month, in USD").fill("0.50")
+        page.get_by_label("Monthly limit, in USD").fill("0.50")
         page.get_by_label("Stop sending at 100 %").check()
-        page.get_by_role("button", name="Make the budget").click()
+        page.get_by_role("button", name="Create the budget").click()
         window.see("Sending is stopped: a budget is used up.")
         page.on("dialog", lambda dialog: dialog.accept())
         page.locator("tr", has_text="Cap").get_by_role("button", name="Delete").click()
@@ -102,29 +69,29 @@ def test_customer_goes_from_the_month_to_the_hours_behind_a_line_and_caps_it(ser
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_about_money_fit_and_can_be_read(served: ServedPages, scheme: str) -> None:
+def test_pages_about_money_fit_and_can_be_read(shop: ServedPages, scheme: str) -> None:
     with browsing() as browser:
-        window = Window(browser, served, color_scheme=scheme)
+        window = Window(browser, shop, color_scheme=scheme)
         page = window.page
         for link, pages in (
-            (served.owner_link, [f"a/{served.account_id}/{path}" for path in PAGES]),
-            (served.operator_link, [f"operators/{path}" for path in OPERATOR_PAGES]),
+            (shop.owner_link, [f"a/{shop.account_id}/{path}" for path in PAGES]),
+            (shop.operator_link, [f"operators/{path}" for path in OPERATOR_PAGES]),
         ):
-            open_link(page, served.at(f"link#{link}"))
+            shop.enter(page, link)
             for path in pages:
                 for size in (DESKTOP, PHONE):
                     page.set_viewport_size(size)
-                    page.goto(served.at(path))
+                    page.goto(shop.at(path))
                     assert window.fits(), (path, size)
                     assert page.evaluate(CONTRAST) == [], (path, size)
         window.close()
 
 
-def test_operator_looks_at_prices_and_closes_what_failed(served: ServedPages) -> None:
+def test_operator_looks_at_prices_and_closes_what_failed(shop: ServedPages) -> None:
     with browsing() as browser:
-        window = Window(browser, served)
+        window = Window(browser, shop)
         page = window.page
-        open_link(page, served.at(f"link#{served.operator_link}"))
+        shop.enter(page, shop.operator_link)
         page.get_by_role("link", name="Billing", exact=True).click()
         page.get_by_role("link", name="Prices", exact=True).click()
         page.get_by_role("link", name="house", exact=True).click()

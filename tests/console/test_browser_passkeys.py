@@ -9,15 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.console.pictures import PASSWORD, browsing, link_of, open_link
+from tests.console.pictures import PASSWORD, browsing, by_name, link_of, open_link, with_device
+from tests.console.test_accessibility import MARK_ANSWERED, wrong
 from tests.console.test_browser import Window
 from tests.support.installation import RunningInstallation
 
 pytestmark = pytest.mark.slow
-DEVICE = {
-    "protocol": "ctap2", "transport": "internal", "hasResidentKey": True, "hasUserVerification": True,
-    "isUserVerified": True, "automaticPresenceSimulation": True,
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -33,22 +30,11 @@ class LocalName:
         self.key = {"endpoint": by_name(installation.key["endpoint"])}
 
 
-def by_name(url: str) -> str:
-    return url.replace("//127.0.0.1:", "//localhost:")
-
-
-def with_device(window: Window) -> tuple[Any, str]:
-    """The browser's session for its tools, and the id of the device."""
-    tools = window.context.new_cdp_session(window.page)
-    tools.send("WebAuthn.enable")
-    device = tools.send("WebAuthn.addVirtualAuthenticator", {"options": DEVICE})
-    return tools, str(device["authenticatorId"])
-
-
 def test_person_adds_a_passkey_and_signs_in_with_it_alone(browser: Any, installation: RunningInstallation) -> None:
-    window = Window(browser, LocalName(installation))
+    window = Window(browser, LocalName(installation), reduced_motion="reduce")
+    window.context.add_init_script(MARK_ANSWERED)
     page = window.page
-    tools, device = with_device(window)
+    tools, device = with_device(page)
     page.on("dialog", lambda dialog: dialog.accept())
     open_link(page, by_name(link_of(installation, "--account", f"passkeys-{uuid.uuid4().hex[:8]}")))
     page.goto(f"{window.endpoint}/console/me")
@@ -56,6 +42,7 @@ def test_person_adds_a_passkey_and_signs_in_with_it_alone(browser: Any, installa
     page.get_by_role("button", name="Add a passkey").click()
     window.see("Recovery codes")
     window.see("This computer")
+    assert wrong(page) == [], "passkeys and recovery codes"
     page.get_by_label("Name", exact=True).fill("Once more")
     page.get_by_role("button", name="Add a passkey").click()
     window.see("This device holds a passkey of yours already.")
@@ -63,6 +50,8 @@ def test_person_adds_a_passkey_and_signs_in_with_it_alone(browser: Any, installa
     assert [(one["rpId"], one["isResidentCredential"]) for one in held] == [("localhost", True)]
     page.get_by_role("button", name="Sign out").click()
     window.see("You are signed out.")
+    page.get_by_role("button", name="Sign in with a passkey").wait_for()
+    assert wrong(page) == [], "the button of passkeys"
     page.get_by_role("button", name="Sign in with a passkey").click()
     page.wait_for_url(re.compile(r"/console/a/[0-9]+/$"))
     page.goto(f"{window.endpoint}/console/me")
@@ -88,7 +77,7 @@ def test_page_under_another_name_leads_to_the_one_that_has_passkeys(
 
 def test_person_without_a_device_reads_what_happened(browser: Any, installation: RunningInstallation) -> None:
     window = Window(browser, LocalName(installation))
-    tools, device = with_device(window)
+    tools, device = with_device(window.page)
     tools.send("WebAuthn.setUserVerified", {"authenticatorId": device, "isUserVerified": False})
     window.page.goto(f"{window.endpoint}/console/sign-in")
     window.page.get_by_role("button", name="Sign in with a passkey").click()

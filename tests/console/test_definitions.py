@@ -134,7 +134,7 @@ def test_import_goes_on_where_the_time_was_over(shop: Browser, monkeypatch: pyte
     document["queues"] = [{"name": f"n{number}", "attributes": {}, "tags": {}} for number in range(3)]
     monkeypatch.setattr(importing, "IMPORT_S_MAX", -1.0)
     answer = applied(shop, document)
-    assert answer.context["result"] == ([], 3) and b"were not begun" in answer.content
+    assert answer.context["result"] == ([], 3) and b"were not started" in answer.content
     assert exported(shop)["queues"][0]["name"] == "n0", "one step is taken in any case"
     monkeypatch.undo()
     assert len(outcomes(applied(shop, document))) == 2

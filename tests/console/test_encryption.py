@@ -114,7 +114,7 @@ def test_who_may_not_manage_keys_sees_no_buttons_and_is_refused(ann: Browser, jo
     guest = join(ann, role)
     page = guest.at(f"encryption-keys/{key.pk}")
     text = guest.get(page).content.decode() + guest.get(guest.at("encryption-keys")).content.decode()
-    for offered in ("Rotate</button>", "Disable</button>", "Schedule the deletion", "Make a key", "Save</button>"):
+    for offered in ("Rotate</button>", "Disable</button>", "Schedule the deletion", "Create a key", "Save</button>"):
         assert offered not in text, offered
     for what in ("update", "rotate", "enable", "disable", "delete", "keep"):
         assert guest.post(page, {"what": what, "typed": "payments", "days": "7"}).status_code == 403, what

@@ -141,6 +141,10 @@ def test_one_time_link_has_its_token_where_no_log_sees_it() -> None:
 
     from django.core.management import call_command
 
+    from api.accounts.actions import get_or_create_account
+    from api.audit.actions import OPERATOR
+
+    get_or_create_account(OPERATOR, "team")
     for who in ("--account=team", "--operator"):
         out = io.StringIO()
         call_command("console_link", who, "--json", stdout=out)

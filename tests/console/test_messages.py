@@ -48,7 +48,7 @@ def test_conditions_of_the_form_become_a_filter(ann: Browser, data_plane: Any) -
         "body_contains": "coupon", "states": ["in_flight"], "receives_min": 3, "age_seconds_min": 60,
         "attributes": {"color": "red"}, "ids": ["a", "b"],
     }  # fmt: skip
-    assert b"No message matches" in answer.content and b"7 were looked at" in answer.content
+    assert b"No message matches" in answer.content and b"7 messages were checked" in answer.content
     assert b"integer" in ann.get(ann.at("queues/orders/messages/list?receives_min=x")).content
 
 
@@ -56,7 +56,7 @@ def test_search_that_is_not_over_goes_on_from_where_it_was(ann: Browser, data_pl
     queue_row(ann.account_id, "orders")
     data_plane.answers["messages/find"] = {"messages": [], "scanned": 10_000, "cursor": "CUR"}
     text = ann.get(ann.at("queues/orders/messages/list?text=a")).content.decode()
-    assert "cursor=CUR" in text and "Go on looking" in text and "10,000 looked at so far" in text
+    assert "cursor=CUR" in text and "Continue searching" in text and "10,000 checked so far" in text
 
 
 def test_test_message_is_sent_as_the_form_says(ann: Browser, data_plane: Any) -> None:
@@ -184,7 +184,7 @@ def test_chosen_message_that_is_gone_is_told(ann: Browser, data_plane: Any) -> N
     from console.data_plane import DataPlaneError
 
     queue_row(ann.account_id, "orders")
-    data_plane.answers["messages/dead-letter"] = DataPlaneError("message-does-not-exist", "It is gone.", 404)
+    data_plane.answers["messages/dead-letter"] = DataPlaneError("message-does-not-exist", "The queue was deleted.", 404)
     form = {"what": "dead-letter", "chosen": ["T1 id-1"]}
     answer = ann.post(ann.at("queues/orders/messages/chosen"), form)
     assert "0 of 1 messages" in ann.get(answer["Location"]).content.decode()

@@ -130,11 +130,12 @@ def test_plan_is_given_and_credit_granted(operator: Browser, billed: str) -> Non
     from api.billing.models import AccountPlan, BillingCredit
 
     path = f"{BASE}/accounts/{billed}"
-    assign = {"what": "assign", "code": "standard", "since": "2099-01-01T00:00", "taxes": "VAT=190000\nCity=5"}
+    assign = {"what": "assign", "code": "standard", "since": "2099-01-01T00:00", "taxes": "VAT=19\nCity=0.0005 %"}
     assert operator.post(path, assign).status_code == 302
     row = AccountPlan.objects.get(account_id=billed, plan_id="standard")
     assert row.taxes == [{"name": "VAT", "rate_ppm": 190_000}, {"name": "City", "rate_ppm": 5}]
-    for wrong in ({"taxes": "VAT"}, {"taxes": "VAT=x"}, {"since": "soon"}, {"since": "2000-01-01"}, {"code": "none"}):
+    taxes = [{"taxes": one} for one in ("VAT", "VAT=x", "VAT=190000", "VAT=19.00001")]
+    for wrong in (*taxes, {"since": "soon"}, {"since": "2000-01-01"}, {"code": "none"}):
         assert operator.post(path, assign | wrong).status_code == 400, wrong
     credit = {"what": "credit", "name": "Sorry", "currency": "USD", "amount_minor": "500"}
     assert operator.post(path, credit | {"amount_minor": "5.0"}).status_code == 400
@@ -162,7 +163,7 @@ def test_terms_are_looked_at_on_a_month_before_they_are_added(operator: Browser,
     add = form | {"what": "add", "since": "2099-01-01T00:00"}
     assert operator.post(path, add | {"since": "2000-01-01T00:00"}).status_code == 400
     assert operator.post(path, add).status_code == 302
-    assert "To come" in text_of(operator, path) and PricePlanVersion.objects.count() == before + 1
+    assert "Future" in text_of(operator, path) and PricePlanVersion.objects.count() == before + 1
 
 
 def test_plan_of_a_code_that_is_taken_is_not_changed_by_the_form_of_a_new_one(operator: Browser, billed: str) -> None:

@@ -91,6 +91,61 @@ def test_operator_sets_quotas_and_stops_sending(ann: Browser, operator: Browser)
     assert holder is not None and holder.given == {"requests_per_s": 9000}
 
 
+def test_quotas_of_a_queue_are_set_shown_and_taken_away(ann: Browser) -> None:
+    queue_row(ann.account_id, "orders")
+    page = ann.at("queues/orders/quotas")
+    form = {"requests_per_s": "1,500", "messages_per_s": "", "bytes_per_s": "2048"}
+    assert ann.post(page, form, page).status_code == 302
+    text = ann.get(page).content.decode()
+    assert 'value="1500"' in text and "1,500 requests/s" in text and "200,000 messages/s" in text
+    text = ann.get(ann.at("quotas")).content.decode()
+    assert "Of single queues and keys" in text and page in text and "1,500" in text
+    assert ann.post(page, {}, page).status_code == 302
+    assert "Of single queues and keys" not in ann.get(ann.at("quotas")).content.decode()
+
+
+def test_quotas_of_a_key_are_set_on_its_page(ann: Browser) -> None:
+    from api.accounts.models import AccessKey
+    from api.quotas.selectors import key_quotas
+
+    assert ann.post(ann.at("keys/new"), {"name": "shop"}, ann.at("keys")).status_code == 200
+    key = AccessKey.objects.get(account_id=ann.account_id).access_key_id
+    page = ann.at(f"keys/{key}")
+    assert ann.post(page, {"what": "quotas", "messages_per_s": "9"}, page).status_code == 302
+    own = key_quotas(ann.account_id, key)
+    assert own is not None and own.given == (None, 9, None)
+    assert 'value="9"' in ann.get(page).content.decode() and page in ann.get(ann.at("quotas")).content.decode()
+    refused = ann.post(page, {"what": "quotas", "messages_per_s": "0", "bytes_per_s": "2048"}, page)
+    assert refused.status_code == 400 and 'value="2048"' in refused.content.decode(), "what was written stays"
+
+
+@pytest.mark.parametrize("value", ["0", "x", "1.5", "-1", "9" * 30, "\0", "1e3"])
+def test_rate_that_no_queue_can_have_is_refused_with_its_name(ann: Browser, value: str) -> None:
+    from api.quotas.models import QueueQuotas
+
+    queue_row(ann.account_id, "orders")
+    page = ann.at("queues/orders/quotas")
+    refused = ann.post(page, {"requests_per_s": value, "messages_per_s": "5"}, page)
+    assert refused.status_code == 400 and "requests_per_s must be a whole number" in refused.content.decode()
+    assert not QueueQuotas.objects.exists()
+
+
+def test_reader_sees_quotas_of_a_queue_and_key_and_sets_none(ann: Browser, join: Joins) -> None:
+    from api.accounts.models import AccessKey
+    from api.quotas.models import KeyQuotas, QueueQuotas
+
+    queue_row(ann.account_id, "orders")
+    ann.post(ann.at("keys/new"), {"name": "shop"}, ann.at("keys"))
+    key = AccessKey.objects.get(account_id=ann.account_id).access_key_id
+    reader, developer = join(ann, "reader"), join(ann, "developer")
+    assert "Save the quotas" not in reader.get(ann.at("queues/orders/quotas")).content.decode()
+    assert reader.post(ann.at("queues/orders/quotas"), {"requests_per_s": "5"}).status_code == 403
+    assert "Quotas of this key" in developer.get(ann.at(f"keys/{key}")).content.decode()
+    for guest in (reader, developer):
+        assert guest.post(ann.at(f"keys/{key}"), {"what": "quotas", "requests_per_s": "5"}).status_code == 403
+    assert not QueueQuotas.objects.exists() and not KeyQuotas.objects.exists()
+
+
 def test_pages_of_operators_are_not_there_for_owners(ann: Browser) -> None:
     from api.quotas.models import QuotaHolder
 

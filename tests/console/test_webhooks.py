@@ -35,14 +35,14 @@ def test_webhook_is_made_tested_rotated_and_deleted_by_its_pages(ann: Browser) -
         assert "https://hooks.example.com/..." in text and "whsec_" not in text and "hidden-part" not in text
     page = ann.at("webhooks/ops")
     assert ann.post(f"{page}/test", {}, page).status_code == 302
-    assert "Waits" in text_of(ann, "webhooks/ops") and "hx-get" in text_of(ann, "webhooks/ops/deliveries")
+    assert "Pending" in text_of(ann, "webhooks/ops") and "hx-get" in text_of(ann, "webhooks/ops/deliveries")
     WebhookDelivery.objects.update(
         state=DeliveryState.FAILED, result=CallResult.STATUS, status_code=503, latency_ms=9, attempts=1
     )
     text = text_of(ann, "webhooks/ops/deliveries")
     assert "Failed" in text and "answered 503" in text and "hx-get" not in text
     rotated = SECRET.search(ann.post(f"{page}/rotate", {"hours": "24"}, page).content.decode())
-    assert rotated is not None and rotated[0] != secret[0] and "the old one signs, too" in text_of(ann, "webhooks/ops")
+    assert rotated is not None and rotated[0] != secret[0] and "the old one also signs" in text_of(ann, "webhooks/ops")
     assert ann.post(f"{page}/delete", {}, page).status_code == 302
     assert not Webhook.objects.exists() and ann.get(page).status_code == 404
 
@@ -79,7 +79,7 @@ def test_name_that_is_taken_replaces_no_webhook(ann: Browser) -> None:
 def test_reader_sees_webhooks_and_changes_none(ann: Browser, join: Callable[..., Browser]) -> None:
     make(ann)
     reader = join(ann, "reader")
-    assert "ops" in text_of(reader, "webhooks") and "Make a webhook" not in text_of(reader, "webhooks")
+    assert "ops" in text_of(reader, "webhooks") and "Create a webhook" not in text_of(reader, "webhooks")
     text = text_of(reader, "webhooks/ops")
     assert "Send a test" not in text and "Rotate" not in text and "Delete" not in text
     assert reader.post(reader.at("webhooks"), FORM).status_code == 403

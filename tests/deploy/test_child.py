@@ -49,6 +49,18 @@ def server(tmp_path: Path, *flags: str) -> Child:
     return Child(ChildSpec(role="server", command=command, address=("127.0.0.1", port)), dict(os.environ), tmp_path)
 
 
+async def test_words_of_the_log_begin_with_the_life_that_ended(tmp_path: Path) -> None:
+    """Of a child that crashes: with the crash, not with what stood in the log before its start."""
+    (tmp_path / "server.log").write_text("of another day\n")
+    command = [sys.executable, "-S", "-c", "print('own words'); raise SystemExit(1)"]
+    child = Child(ChildSpec(role="server", command=command), dict(os.environ), tmp_path)
+    child.start()
+    await until(lambda: child.restarts >= 2)
+    await child.stop()
+    words = child.log_path.read_text()[child.own_words_from() :]
+    assert words.startswith("own words\n") and "of another day" not in words
+
+
 async def until(condition: Callable[[], bool], deadline_s: float = 10.0) -> None:
     end = time.monotonic() + deadline_s
     while not condition():

@@ -13,8 +13,9 @@ from deploy.commands import doctor
 from deploy.commands.logs import show_end, show_new
 from deploy.demo import boto3_lines, curl_line
 from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
-from deploy.installation import Installation, choose_port
+from deploy.installation import Installation
 from deploy.limits import POLICY_FILE_BYTES_MAX
+from deploy.state import choose_port
 
 KEY = {
     "account_id": "000000000001",

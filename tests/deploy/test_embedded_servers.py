@@ -17,8 +17,9 @@ import redis
 from deploy import binaries, identity, passage, postgres, valkey
 from deploy.child import Child, ChildSpec, StartFailed
 from deploy.errors import CommandError
-from deploy.installation import Installation, State, choose_port
+from deploy.installation import Installation
 from deploy.leftovers import find_leftovers
+from deploy.state import State, choose_port
 
 
 @pytest.fixture

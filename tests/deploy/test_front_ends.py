@@ -9,7 +9,8 @@ import pytest
 
 from deploy import limits, roles
 from deploy.errors import CommandError
-from deploy.installation import Installation, choose_port, default_front_ends
+from deploy.installation import Installation, default_front_ends
+from deploy.state import choose_port
 
 
 @pytest.fixture

@@ -38,6 +38,15 @@ def test_secrets_of_outside_servers_are_hidden_by_where_they_stand(tmp_path: Pat
     assert last_words(log, []) == [shown]
 
 
+def test_words_of_an_earlier_life_are_not_taken_for_the_last_ones(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    log.write_text("of long ago\n")
+    began = log.stat().st_size
+    assert last_words(log, [], since_bytes=began) == []
+    log.write_text("of long ago\nown\n")
+    assert last_words(log, [], since_bytes=began) == ["own"]
+
+
 def test_long_logs_and_long_lines_are_cut(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     log.write_text("".join(f"{number}\n" for number in range(50_000)) + "y" * 5_000)

@@ -107,3 +107,34 @@ def test_launcher_hands_over_from_any_directory(launcher: ModuleType, tmp_path: 
     )  # fmt: skip
     assert answer.returncode == 0, answer.stderr
     assert "usage: penstock" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        (["--help"], 0, "usage: penstock"),
+        (["--version"], 0, "penstock "),
+        (["keys", "rotate", "--help"], 0, "--grace"),
+        ([], 2, "COMMAND"),
+        (["upp"], 2, "invalid choice: 'upp'"),
+        (["up", "--prot", "1"], 2, "--prot"),
+    ],
+)
+def test_launcher_answers_help_and_mistakes_without_installing(
+    tmp_path: Path, words: list[str], status: int, told: str
+) -> None:
+    environment = {"PENSTOCK_VENV": str(tmp_path / "venv"), "PATH": "/usr/bin:/bin"}
+    # As a fresh clone has it: an interpreter without any package.
+    command = [sys.executable, "-S", str(ROOT / "penstock"), *words]
+    answer = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    assert answer.returncode == status and told in answer.stdout + answer.stderr
+    assert not (tmp_path / "venv").exists()
+
+
+def test_version_is_that_of_the_project() -> None:
+    answer = subprocess.run(
+        [sys.executable, "-P", "-m", "deploy", "--version"], capture_output=True, text=True, cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    written = next(line for line in (ROOT / "pyproject.toml").read_text().splitlines() if line.startswith("version"))
+    assert answer.stdout.strip().split()[1] == written.split('"')[1]

@@ -18,6 +18,8 @@ from deploy.commands import quotas
         (["list", "--account", "shop"], ["list", "--account=shop"]),
         (["set", "--account", "-x", "queues=5"], None),
         (["set", "--account=-x", "queues=5", "polls=1"], ["set", "--account=-x", "--", "queues=5", "polls=1"]),
+        (["list", "--account", "a", "--key", "AKPS"], ["list", "--account=a", "--key=AKPS"]),
+        (["set", "--account=a", "--queue=q", "polls=1"], ["set", "--account=a", "--queue=q", "--", "polls=1"]),
         (["stop", "--account", "shop", "--reason", "late"], ["stop", "--account=shop", "--reason=late"]),
         (["stop", "--reason", "late"], None),
         (["resume", "--account", "shop"], ["resume", "--account=shop"]),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import time
+from typing import Any, cast
 
 import pytest
 
-from deploy.commands import cluster_view, status
+from deploy.commands import cluster_view, node, status
+from deploy.installation import Installation
+from deploy.state import State
 from storage_nodes.protocol.messages import ClusterInfo, NodeInfo, PartitionInfo
 
 NOW_MS = int(time.time() * 1000)
@@ -82,3 +87,35 @@ def test_node_whose_clock_is_off_is_shown_with_how_far_and_what_to_do() -> None:
     (line,) = cluster_view.clock_lines(nodes)
     assert line.startswith("node 2: CLOCK OFF by +86,400.0 s") and "NTP" in line
     assert len(status.NODE_COLUMNS) == len(cluster_view.node_rows({"nodes": nodes, "partitions": []})[0])
+
+
+async def test_node_list_counts_replicas_and_leads_as_status_does(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        PartitionInfo(0, 1, [1, 2], "cluster", 1, 1, NOW_MS, ""),
+        PartitionInfo(7, 1, [2], "queue:7", 2, 1, NOW_MS, ""),
+    ]
+    info = ClusterInfo("c", 1, UP[:2], rows)
+    views = {1: info, 2: info}
+    shown = cluster_view.merge_nodes(views, cluster_view.merge_partitions(views))
+
+    class Client:
+        async def describe(self) -> ClusterInfo:
+            return info
+
+    state = State("c", "h", 1, 2)
+    cluster: Any = node.Cluster(Installation(), state, cast("Any", Client()))
+    assert await node.show(cluster, argparse.Namespace(json=True)) == 0
+    listed = json.loads(capsys.readouterr().out)["nodes"]
+    assert [(one["replicas"], one["leads"]) for one in listed] == [
+        (one["replicas"], len(one["leads"])) for one in shown
+    ] == [(1, 1), (2, 1)]  # fmt: skip
+
+
+def test_last_words_come_with_when_they_were_written() -> None:
+    not_up = {"log": "x.log", "last_words": ["told"], "last_words_at": time.time() - 300}
+    assert (
+        "(5 min), in x.log:" in status.last_words_lines(not_up)[0] and status.last_words_lines(not_up)[1] == "    told"
+    )
+    assert status.last_words_lines({**not_up, "last_words": []}) == [
+        "  it has said nothing since it was started, in x.log"
+    ]

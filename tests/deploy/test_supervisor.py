@@ -15,7 +15,8 @@ from deploy.child import ChildSpec, StartFailed
 from deploy.commands.status import not_up_lines
 from deploy.demo import data_dir_flag
 from deploy.errors import CommandError
-from deploy.installation import Installation, choose_port
+from deploy.installation import Installation
+from deploy.state import choose_port
 from deploy.supervisor import STOP_ORDER, Supervisor, first_failure
 from frontend.limits import SHUTDOWN_GRACE_S
 from storage_nodes.client.storage_client import CALL_TIMEOUT_S
@@ -65,6 +66,19 @@ async def test_supervisor_stop_over_the_socket_leaves_nothing(supervisor: Superv
     await asyncio.wait_for(task, 20)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert not (supervisor.installation.run / "control.sock").exists()
+
+
+async def test_metadata_service_waits_for_the_schema(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first question would otherwise be an error in PostgreSQL's log."""
+    started: list[str] = []
+    monkeypatch.setattr(
+        "deploy.management.migrate",
+        lambda installation, state: started.extend(c.spec.role for c in supervisor.children),
+    )
+    task, _ = await run_until_ready(supervisor)
+    assert "metadata" not in started
+    await supervisor.handle({"command": "stop"})
+    await asyncio.wait_for(task, 20)
 
 
 async def test_supervisor_node_stopped_and_started_by_id(supervisor: Supervisor) -> None:

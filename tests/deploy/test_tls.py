@@ -12,7 +12,8 @@ import pytest
 from deploy import roles, tls
 from deploy.commands import doctor, up
 from deploy.errors import EXIT_FAILED, CommandError
-from deploy.installation import Installation, State, choose_port, endpoint, internal_endpoint
+from deploy.installation import Installation
+from deploy.state import State, choose_port, endpoint, internal_endpoint
 from deploy.tls import TlsWish
 from tests.support.certificates import DAY, CertificateAuthority
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -24,12 +26,12 @@ def test_printed_boto3_lines_run_as_they_are(installation: RunningInstallation) 
     assert answer.stdout == "first message\n"
 
 
-def test_printed_curl_line_sends_a_message(installation: RunningInstallation) -> None:
-    installation.command("send", "hello", input_bytes=b"")  # makes the queue of the printed lines
-    line = next(line.strip() for line in installation.printed.splitlines() if line.strip().startswith("curl "))
-    answer = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60)
-    assert answer.returncode == 0, answer.stderr
-    assert '"messages"' in answer.stdout and "error" not in answer.stdout.lower(), answer.stdout
+def test_printed_curl_lines_make_the_queue_and_send_a_message(installation: RunningInstallation) -> None:
+    lines = [line.strip() for line in installation.printed.splitlines() if line.strip().startswith("curl ")]
+    answers = [subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60) for line in lines]
+    assert [answer.returncode for answer in answers] == [0, 0], answers
+    made, sent = (answer.stdout for answer in answers)
+    assert '"name":"hello"' in made and '"messages"' in sent and "error" not in sent.lower(), (made, sent)
     received = installation.command("receive", "hello", "--max", "1", "--idle", "10").stdout
     assert received == b"first message\n"
 
@@ -84,3 +86,34 @@ def test_dead_front_end_comes_back_by_itself(installation: RunningInstallation) 
     wait_until(lambda: installation.processes("frontend")[0]["pid"] not in (None, killed), interval_s=0.2)
     installation.wait_healthy()
     assert installation.sqs().list_queues() is not None
+
+
+def test_demo_key_that_is_rotated_is_followed_and_one_that_is_revoked_is_told(
+    installation: RunningInstallation,
+) -> None:
+    file = installation.data / "secrets" / "demo-key.json"
+    old = json.loads(file.read_text())["access_key_id"]
+    installation.command("keys", "rotate", old, "--grace", "0")
+    installation.command("send", "after-rotation", input_bytes=b"one\n")
+    new = json.loads(file.read_text())["access_key_id"]
+    assert new != old and new in installation.up()
+    installation.command("keys", "revoke", new)
+    wait_until(lambda: installation.command("send", "after-rotation", input_bytes=b"", check=False).returncode == 1)
+    told = installation.command("send", "after-rotation", input_bytes=b"", check=False).stderr.decode()
+    assert f"{new} opens nothing" in told and f"rm {file}" in told
+    assert f"{new} opens nothing" in installation.up() and "pstk_" not in installation.up()
+    file.unlink()
+    installation.printed = installation.up()
+    assert installation.command("receive", "after-rotation", "--idle", "2").stdout == b"one\n"
+
+
+def test_command_of_operators_hears_in_one_line_that_postgresql_hangs(installation: RunningInstallation) -> None:
+    pid = installation.processes("postgres")[0]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        answer = installation.command("keys", "list", "--account", "demo", check=False)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    installation.wait_healthy()
+    assert answer.returncode == 1
+    assert re.fullmatch(rb"penstock: the database does not answer: .*\. See \./penstock status\n", answer.stderr)

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator
 
 import pytest
 
+from frontend import server, writing
 from frontend.express.protocol import express_config
+from frontend.push import connection
 from frontend.server import Server
 from tests.support.frontend_plane import Installation
+
+
+@pytest.fixture(autouse=True)
+def no_flood_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the test before caused is no reason to leave a warning out."""
+    for flood in (server._slow_requests, server._refused_headers, writing._slow_readers, connection._slow_frames):
+        monkeypatch.setattr(flood, "_told_s", -math.inf)
+        monkeypatch.setattr(flood, "_left_out", 0)
 
 
 @pytest.fixture
@@ -23,10 +34,10 @@ async def front() -> Installation:
 async def port(front: Installation) -> AsyncIterator[int]:
     """Where the real server listens."""
     front.clock.now_s = time.time()  # boto3 signs with the real clock
-    server = Server(express_config(front.plane, "127.0.0.1", 0), front.plane.drain)
-    task = asyncio.create_task(server.serve())
-    while not server.started:
+    serving = Server(express_config(front.plane, "127.0.0.1", 0), front.plane.drain)
+    task = asyncio.create_task(serving.serve())
+    while not serving.started:
         await asyncio.sleep(0.001)
-    yield server.servers[0].sockets[0].getsockname()[1]
-    server.should_exit = True
+    yield serving.servers[0].sockets[0].getsockname()[1]
+    serving.should_exit = True
     await asyncio.wait_for(task, 10)

@@ -10,8 +10,8 @@ import pytest
 
 from frontend.key_uses import tell_key_uses
 from frontend.metadata.records import DataKeyRecord, QueueRecord
-from frontend.queues import data_key_uses
-from frontend.queues.data_key_uses import DataKeyUses
+from frontend.queues import key_uses
+from frontend.queues.key_uses import DataKeyUses
 from tests.support.frontend_plane import ACCOUNT, QUEUE_URL, Installation
 
 SEND = {"QueueUrl": QUEUE_URL, "MessageBody": "x"}
@@ -19,7 +19,7 @@ ONE, TWO = b"1" * 16, b"2" * 16
 
 
 def test_counts_are_told_from_the_least_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_key_uses, "DATA_KEY_USES_TOLD_MIN", 10)
+    monkeypatch.setattr(key_uses, "DATA_KEY_USES_TOLD_MIN", 10)
     uses = DataKeyUses()
     uses.note(ONE, 1, 9)
     uses.note(TWO, 1, 30)
@@ -29,7 +29,7 @@ def test_counts_are_told_from_the_least_on(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_largest_counts_are_kept_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_key_uses, "DATA_KEYS_COUNTED_MAX", 4)
+    monkeypatch.setattr(key_uses, "DATA_KEYS_COUNTED_MAX", 4)
     uses = DataKeyUses()
     for version, count in enumerate((5, 1, 7, 2)):
         uses.note(ONE, version, count)
@@ -38,7 +38,7 @@ def test_largest_counts_are_kept_where_there_are_too_many(monkeypatch: pytest.Mo
 
 
 async def test_front_end_tells_what_it_sealed(front: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_key_uses, "DATA_KEY_USES_TOLD_MIN", 3)
+    monkeypatch.setattr(key_uses, "DATA_KEY_USES_TOLD_MIN", 3)
     front.control_answer = lambda request: httpx2.Response(503, json={})
     for _ in range(3):
         assert (await front.sqs("SendMessage", SEND)).status == 200

@@ -26,7 +26,7 @@ from frontend.metadata.records import (
     EncryptionKeyVersionRecord,
     QueueRecord,
 )
-from frontend.queues.encryption_key_uses import EncryptionKeyUses, KeyUseCounts
+from frontend.queues.key_uses import EncryptionKeyUses, KeyUseCounts
 from storage_nodes.protocol.records import decode_body
 from tests.support.frontend_plane import ACCOUNT, OTHER_ACCOUNT, QUEUE_URL, Installation
 
@@ -514,9 +514,9 @@ async def test_message_is_counted_once_where_another_of_the_same_receive_does_no
 
 
 def test_uses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from frontend.queues import encryption_key_uses
+    from frontend.queues import key_uses
 
-    monkeypatch.setattr(encryption_key_uses, "KEY_USES_HELD_MAX", 1)
+    monkeypatch.setattr(key_uses, "KEY_USES_HELD_MAX", 1)
     uses = EncryptionKeyUses()
     uses.note("a", 1, 0)
     uses.note("b", 1, 0)

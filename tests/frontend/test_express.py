@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 from uvicorn.protocols.http import httptools_impl
 
-from frontend import arriving as arriving_module
+from frontend import client_bytes as arriving_module
 from frontend import server as server_module
 from frontend.express.call import ExpressCall
 from frontend.express.hot import HotRequests

@@ -15,10 +15,13 @@ from frontend.limits import (
 )
 from frontend.messages.storage_errors import explain_storage_error
 from frontend.queues.names import Address
+from frontend.routing.bulkhead import Bulkhead
 from frontend.routing.guarded import GuardedStorage, Guards
 from storage_nodes.client.sends import outcome_of
+from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import NOBODY_ASKED, ErrorCode, StorageError
-from tests.support.frontend_plane import ACCOUNT, Installation
+from storage_nodes.protocol.messages import SendReply
+from tests.support.frontend_plane import ACCOUNT, QUEUE_URL, Installation
 
 SICK, WELL = 1, 2
 
@@ -146,6 +149,49 @@ def test_node_that_is_there_is_not_given_up_for_a_partition_that_is_slow() -> No
     assert scene.refused(1) is not None
     assert scene.guards.nodes_open == 0
     assert scene.refused(2) is None and scene.refused(2) is None
+
+
+def test_send_that_waits_for_an_absent_replica_says_nothing_of_a_partition_whose_leader_is_there() -> None:
+    scene = Scene()
+
+    def send_to_all(node_is_there: bool) -> None:
+        for _ in range(STORAGE_FAILURES_MAX):
+            error = StorageError(ErrorCode.OUTCOME_UNKNOWN)
+            error.asked, error.node_is_there = SICK, node_is_there
+            try:
+                with scene.guards.slot(1, 1, for_all=True):
+                    raise error
+            except StorageError as raised:
+                assert raised is error
+
+    send_to_all(node_is_there=True)
+    assert scene.guards.partitions_open == 0 and scene.refused(1) is None
+    send_to_all(node_is_there=False)
+    assert scene.refused(1) is not None, "a leader that is silent fails these, too"
+
+
+async def test_sends_to_all_replicas_have_places_of_their_own_which_accounts_share(front: Installation) -> None:
+    front.plane.sends_to_all = Bulkhead("send with acks all", 4)
+    held, store = asyncio.Event(), front.storage.send
+
+    async def send(partition: int, bodies: list[bytes], plain: bool = True, acks: Acks = Acks.QUORUM) -> SendReply:
+        if acks == Acks.ALL:
+            await held.wait()
+        return await store(partition, bodies, plain, acks)
+
+    front.storage.send = send  # type: ignore[method-assign]
+    careful = {
+        "QueueUrl": QUEUE_URL,
+        "MessageBody": "x",
+        "MessageAttributes": {"Penstock.Acks": {"DataType": "String", "StringValue": "all"}},
+    }
+    under_way = [asyncio.create_task(front.sqs("SendMessage", careful)) for _ in range(2)]
+    await asyncio.sleep(0.02)
+    refused = await front.sqs("SendMessage", careful)
+    assert refused.error == "RequestThrottled" and refused.headers["retry-after"] == "1"
+    assert (await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "x"})).status == 200
+    held.set()
+    assert [(await task).status for task in under_way] == [200, 200] and front.plane.sends_to_all.calls == 0
 
 
 def test_call_that_never_left_is_no_failure_of_a_node() -> None:

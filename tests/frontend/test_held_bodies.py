@@ -12,8 +12,8 @@ from unittest import mock
 
 import pytest
 
-from frontend import arriving as arriving_module
 from frontend import body_room as body_room_module
+from frontend import client_bytes as arriving_module
 from frontend import server as server_module
 from frontend.body_room import BodyRoom, NoRoom, body_room
 from frontend.express.protocol import express_config

@@ -15,7 +15,16 @@ from frontend.authn.tokens import (
     mint_key,
     parse_bearer_token,
 )
-from frontend.crypto.envelope import Content, EnvelopeError, data_key, key_names, open_envelope, seal, seal_all
+from frontend.crypto.envelope import (
+    Content,
+    EnvelopeError,
+    Opened,
+    data_key,
+    key_names,
+    open_envelope,
+    seal,
+    seal_all,
+)
 from frontend.crypto.keyring import Keyring, KeyringError, SecretFileError, read_key_file
 from frontend.crypto.receipts import Receipt, ReceiptError, ReceiptMaker, receipt_owner
 
@@ -116,7 +125,7 @@ def test_envelope_opens_to_what_was_sealed() -> None:
     key = data_key(2, b"k" * 32, ACCOUNT, UUID)
     message_id, envelope = seal(key, b"AKPSX", CONTENT)
     opened = open_envelope(key, envelope)
-    assert opened == (message_id, "AKPSX", CONTENT)
+    assert opened == Opened(message_id, "AKPSX", CONTENT)
     assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", message_id)
     assert key_names(envelope) == (2, 0, 0) and b"body" not in envelope
     assert seal(key, b"AKPSX", CONTENT)[1] != envelope

@@ -47,8 +47,17 @@ class Fleet:
         self.is_away = False
         self.noted: list[tuple[str, str, str, int]] = []
         self.limits = AccountLimits(Rates(QUOTA, QUOTA))
-        self.trees = [QuotaTree(lambda _: self.limits) for _ in range(count)]
+        self.keys: dict[str, Rates] = {}
+        self.queues: dict[str, Rates] = {}
+        self.trees = [self._tree() for _ in range(count)]
         self.reporters = [self._reporter(number, tree) for number, tree in enumerate(self.trees)]
+
+    def _tree(self) -> QuotaTree:
+        return QuotaTree(
+            lambda _: self.limits,
+            key_rates_of=lambda key: self.keys.get(key, Rates()),
+            queue_rates_of=lambda _, name: self.queues.get(name, Rates()),
+        )
 
     def _reporter(self, number: int, tree: QuotaTree) -> QuotaReporter:
         async def report(use: UseReport) -> UseShares:
@@ -61,15 +70,16 @@ class Fleet:
 
         return QuotaReporter(tree, lambda _: self.limits, report, note, lambda: self.now_s)
 
-    async def run(self, seconds: int, per_s: dict[str, list[int]]) -> dict[str, int]:
-        """How many requests of each account passed, by what it asks each front end for in a second."""
+    async def run(self, seconds: int, per_s: dict[str, list[int]], queue: str = "") -> dict[str, int]:
+        """How many requests of each account passed, by what it asks each front end for in a second. The key of an
+        account is called as the account with `-key` behind it."""
         passed = dict.fromkeys(per_s, 0)
         for tick in range(seconds * 100):
             self.now_s += 0.01
             for account, rates in per_s.items():
                 for tree, rate in zip(self.trees, rates, strict=True):
                     for _ in range((tick + 1) * rate // 100 - tick * rate // 100):
-                        passed[account] += tree.pay(account, account, "", self.now_s, 1) is None
+                        passed[account] += tree.pay(account, f"{account}-key", queue, self.now_s, 1) is None
             if tick % 100 == 99:
                 for reporter in self.reporters[: len(self.trees)]:
                     await reporter.step()
@@ -84,6 +94,30 @@ async def test_customer_at_ten_times_its_quota_gets_its_quota(rates: list[int]) 
     passed = await fleet.run(60, {"greedy": rates, "neighbour": [50, 50]})
     assert passed["greedy"] == pytest.approx(60 * QUOTA, rel=0.1)
     assert passed["neighbour"] == pytest.approx(60 * 100, rel=0.01), "its neighbour loses nothing"
+
+
+@pytest.mark.parametrize("rates", [[200, 200], [400, 0], [380, 20]])
+@pytest.mark.parametrize("level", ["key", "queue"])
+async def test_rate_of_one_key_or_queue_is_divided_as_that_of_an_account(level: str, rates: list[int]) -> None:
+    fleet = Fleet(2)
+    fleet.limits = AccountLimits(Rates(100_000, 100_000), queues_differ=True)
+    if level == "key":
+        fleet.keys["greedy-key"] = Rates(40)
+    else:
+        fleet.queues["slow"] = Rates(messages_per_s=40)
+    asked = {"greedy": rates, "other": [10, 0]}
+    await fleet.run(10, asked, "slow")
+    passed = await fleet.run(60, asked, "slow")
+    assert passed["greedy"] == pytest.approx(60 * 40, rel=0.1)
+    assert passed["other"] == 60 * 10, "the same name in another account is another queue"
+    assert not fleet.noted, "the account is far from its own quota"
+
+
+async def test_requests_of_a_limited_key_count_for_its_account() -> None:
+    fleet = Fleet(2)
+    fleet.keys["a-key"] = Rates(QUOTA - 1)
+    await fleet.run(5, {"a": [95, 95]})
+    assert {(name, level) for name, _, level, _ in fleet.noted} == {("a", "warning")}
 
 
 async def test_customer_within_its_quota_is_not_refused_wherever_it_asks() -> None:

@@ -11,11 +11,13 @@ from frontend.limits.quotas import (
     ACCOUNT_QUOTAS,
     INSTALLATION,
     INSTALLATION_QUOTAS,
+    SINGLE_QUOTAS,
     AccountLimits,
     QuotaError,
     Rates,
     account_limits,
     check_quota,
+    check_single_quota,
 )
 
 
@@ -95,6 +97,105 @@ def test_installation_refuses_all_accounts_together() -> None:
 def test_limit_above_that_of_the_account_is_none() -> None:
     limits = account_limits({"requests_per_s": 10, "key_requests_per_s": 10, "queue_requests_per_s": 9})
     assert limits.key.requests_per_s is None and limits.queue.requests_per_s == 9
+
+
+# --- one key, one queue ---
+
+
+def single_tree(keys: dict[str, Rates], queues: dict[str, Rates | None], **levels: Any) -> QuotaTree:
+    limits = AccountLimits(levels.pop("account", Rates(10)), queues_differ=bool(queues), **levels)
+    return QuotaTree(
+        lambda _: limits,
+        burst_s=1.0,
+        key_rates_of=lambda key: keys.get(key, Rates()),
+        queue_rates_of=lambda _, name: queues.get(name, Rates()),
+    )
+
+
+@pytest.mark.parametrize(("level", "others"), [("key", {"key": "k2"}), ("queue", {"queue": "q2"})])
+@pytest.mark.parametrize(
+    ("quota", "cost"), [("requests_per_s", {}), ("messages_per_s", {"messages": 2}), ("bytes_per_s", {"size_bytes": 2})]
+)
+def test_rate_of_one_key_or_queue_holds_for_it_alone(
+    level: str, others: dict[str, str], quota: str, cost: dict[str, int]
+) -> None:
+    own = {"k" if level == "key" else "q": Rates(**{quota: 2 if cost else 1})}
+    quotas = single_tree(own, {}) if level == "key" else single_tree({}, dict(own))
+    assert pay(quotas, **cost) is None
+    refused = pay(quotas, **cost)
+    assert refused is not None and (refused.quota, refused.limit_per_s) == (f"{level}_{quota}", 2 if cost else 1)
+    assert [pay(quotas, **others, **cost) for _ in range(9)] == [None] * 9
+
+
+@pytest.mark.parametrize(("own", "each", "holds"), [(3, 5, 3), (5, 3, 3), (20, None, None), (10, None, None)])
+def test_lowest_of_the_levels_holds(own: int, each: int | None, holds: int | None) -> None:
+    for quotas, name in (
+        (single_tree({"k": Rates(own)}, {}, key=Rates(each)), "key_requests_per_s"),
+        (single_tree({}, {"q": Rates(own)}, queue=Rates(each)), "queue_requests_per_s"),
+    ):
+        passed = [pay(quotas) for _ in range(11)]
+        refused = next(one for one in passed if one is not None)
+        assert (refused.quota, passed.index(refused)) == ((name, holds) if holds else ("requests_per_s", 10))
+
+
+def test_each_unit_has_its_own_lowest_level() -> None:
+    quotas = single_tree({}, {"q": Rates(None, 3, None)}, queue=Rates(2))
+    assert pay(quotas, messages=3) is None
+    refused = pay(quotas)
+    assert refused is not None and refused.quota == "queue_messages_per_s"
+    assert pay(quotas, queue="q2") is None and pay(quotas, queue="q2") is None
+    refused = pay(quotas, queue="q2")
+    assert refused is not None and refused.quota == "queue_requests_per_s"
+
+
+def test_change_of_a_single_rate_is_seen_within_a_second() -> None:
+    keys: dict[str, Rates] = {}
+    queues: dict[str, Rates | None] = {"other": Rates(5)}
+    quotas = single_tree(keys, queues, account=Rates(100))
+    assert [pay(quotas) for _ in range(50)] == [None] * 50
+    keys["k"], queues["q"] = Rates(3), Rates(2)
+    assert [pay(quotas, 1.0) is None for _ in range(4)] == [True, True, False, False]
+    assert [pay(quotas, 1.0, queue="q2") is None for _ in range(2)] == [True, False], "three of the key in all"
+    del keys["k"], queues["q"]
+    assert [pay(quotas, 2.5) for _ in range(50)] == [None] * 50
+
+
+def test_queue_that_is_not_at_hand_is_held_to_what_it_had() -> None:
+    queues: dict[str, Rates | None] = {"q": None}
+    quotas = single_tree({}, queues)
+    assert pay(quotas) is None and pay(quotas) is None, "nothing is known of it yet"
+    queues["q"] = Rates(1)
+    assert pay(quotas) is None
+    assert pay(quotas) is not None, "from the moment on at which it is known"
+    queues["q"] = None
+    refused = pay(quotas, 1.0)
+    assert refused is None and pay(quotas, 1.0) is not None
+
+
+def test_names_of_no_queue_are_not_kept() -> None:
+    quotas = QuotaTree(
+        lambda _: AccountLimits(Rates(10**6), queues_differ=True), burst_s=1.0, queue_rates_of=lambda _, __: None
+    )
+    for number in range(1_000):
+        assert pay(quotas, queue=f"absent-{number}") is None
+    path = quotas._paths["k"]
+    assert path.by_queue == {} and not quotas._queues
+
+
+def test_without_single_quotas_no_queue_is_looked_at() -> None:
+    asked: list[str] = []
+    quotas = QuotaTree(lambda _: AccountLimits(Rates(10)), queue_rates_of=lambda _, name: asked.append(name))
+    pay(quotas)
+    quotas.pay_later("a", "k", "q", 0.0, 1, 1)
+    assert asked == [] and quotas._paths["k"].by_queue is None
+
+
+def test_what_is_paid_afterwards_counts_for_the_single_queue() -> None:
+    quotas = single_tree({}, {"q": Rates(messages_per_s=5)})
+    assert pay(quotas) is None
+    quotas.pay_later("a", "k", "q", 0.0, 6, 0)
+    refused = pay(quotas)
+    assert refused is not None and refused.quota == "queue_messages_per_s"
 
 
 def test_what_a_receive_gave_is_paid_afterwards() -> None:
@@ -193,6 +294,22 @@ def test_small_costs_count_however_late_it_is() -> None:
 
 
 # --- values ---
+
+
+@pytest.mark.parametrize("name", SINGLE_QUOTAS)
+def test_value_of_one_key_or_queue_lies_between_its_bounds(name: str) -> None:
+    kind = SINGLE_QUOTAS[name]
+    for value in (kind.least, kind.most):
+        assert check_single_quota(name, value) is kind
+    for wrong in (kind.least - 1, kind.most + 1, -1, 1.5, "5", None, True, [1], {}, 10**30):
+        with pytest.raises(QuotaError, match=name):
+            check_single_quota(name, wrong)
+
+
+@pytest.mark.parametrize("name", ["queues", "key_requests_per_s", "", None, 5])
+def test_one_key_or_queue_has_rates_alone(name: object) -> None:
+    with pytest.raises(QuotaError, match="no such quota"):
+        check_single_quota(name, 5)
 
 
 @pytest.mark.parametrize("name", ACCOUNT_QUOTAS)

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 
 from frontend.errors import RequestError
@@ -207,6 +208,34 @@ async def test_quotas_of_the_account_record_hold() -> None:
     front.metadata.accounts[ACCOUNT] = AccountRecord(ACCOUNT, "a", True, 2)
     front.clock.now_s += 1
     assert [(await front.rest(MESSAGES, {"body": "x"})).status for _ in range(3)] == [200] * 3
+
+
+async def test_quotas_of_one_key_hold() -> None:
+    front = Installation()
+    keys = front.metadata.keys
+    key_id = front.key.access_key_id
+    keys[key_id] = msgspec.structs.replace(keys[key_id], quotas={"requests_per_s": 1})
+    answers = [await front.rest(MESSAGES, {"body": "x"}) for _ in range(3)]
+    assert [answer.status for answer in answers] == [200, 200, 429]
+    assert (answers[2].json["quota"], answers[2].json["limit_per_s"]) == ("key_requests_per_s", 1)
+    refused = await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "x"})
+    assert refused.error == "RequestThrottled" and "key_requests_per_s is 1" in refused.body.decode()
+
+
+async def test_quotas_of_one_queue_hold() -> None:
+    front = Installation()
+    front.add_queue("slow")
+    queues = front.metadata.queues
+    queues[ACCOUNT, "slow"] = msgspec.structs.replace(queues[ACCOUNT, "slow"], quotas={"messages_per_s": 1})
+    front.metadata.accounts[ACCOUNT] = AccountRecord(ACCOUNT, "a", True, 1, queues_differ=True)
+    slow = "/v1/queues/slow/messages"
+    answers = [await front.rest(slow, {"body": "x"}) for _ in range(3)]
+    assert [answer.status for answer in answers] == [200, 200, 429]
+    assert (answers[2].json["quota"], answers[2].json["limit_per_s"]) == ("queue_messages_per_s", 1)
+    assert [(await front.rest(MESSAGES, {"body": "x"})).status for _ in range(9)] == [200] * 9
+    front.metadata.accounts[ACCOUNT] = AccountRecord(ACCOUNT, "a", True, 2)
+    front.clock.now_s += 1
+    assert [(await front.rest(slow, {"body": "x"})).status for _ in range(9)] == [200] * 9
 
 
 async def test_quotas_of_the_installation_hold_for_all_accounts() -> None:

@@ -13,7 +13,7 @@ import structlog
 import websockets
 from botocore.config import Config as BotoConfig
 
-from frontend import arriving as arriving_module
+from frontend import client_bytes as arriving_module
 from frontend import server as server_module
 from frontend.config import FrontendConfig, split_address
 from frontend.express.protocol import express_config

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import websockets
 
+from frontend.client_bytes import HeldBytes, held_frames
 from frontend.express.protocol import express_config
-from frontend.held_bytes import HeldBytes, held_frames
 from frontend.limits import BULK_MESSAGES_MAX, JSON_VALUES_MAX
 from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_LATE, CLOSE_RESTART, CLOSE_TRY_LATER, STOPPING
 from frontend.server import Server
@@ -53,7 +53,7 @@ async def closed(socket: websockets.ClientConnection) -> tuple[int, str]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontend.arriving.REQUEST_READ_S_MAX", 0.3)
+    monkeypatch.setattr("frontend.client_bytes.REQUEST_READ_S_MAX", 0.3)
     monkeypatch.setattr("frontend.push.connection.FRAME_LOOK_S", 0.05)
 
 
@@ -86,7 +86,7 @@ async def test_pings_keep_no_frame_alive(front: Installation, port: int, impatie
 async def test_frame_that_arrives_byte_by_byte_closes_the_socket(
     front: Installation, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frontend.arriving.BODY_GRACE_S", 0.1)
+    monkeypatch.setattr("frontend.client_bytes.BODY_GRACE_S", 0.1)
     monkeypatch.setattr("frontend.push.connection.FRAME_LOOK_S", 0.05)
     socket = await connect(front, port)
     socket.transport.write(beginning(100_000, b"x"))

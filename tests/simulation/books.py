@@ -42,6 +42,15 @@ _UNCOUNTED = 2**20 - 1  # to the number of a delivery that is given back without
 _TRIMMED, _FIRST_OF_GROUPS = 1, 3  # commands of a stream's log
 
 
+class LeaseChange(NamedTuple):
+    """A change of visibility that took effect: 0 and more = visible then, -1 = a nack, less = given back uncounted."""
+
+    offset: int
+    delivery: int  # of the receipt
+    visibility_ms: int
+    last_delivery: int  # the lease that it changed
+
+
 class Gone(NamedTuple):
     end: int  # of the entry that removed the message
     epoch: int  # of the leader that committed it
@@ -49,11 +58,13 @@ class Gone(NamedTuple):
 
 def dead_source(body: bytes) -> tuple[int, int] | None:
     """(partition, offset) of the message that this is a dead letter of."""
+    told = _told(body)
+    return None if told is None else (told.partition, told.offset)
+
+
+def _told(body: bytes) -> DeadSource | None:
     source = dict(decode_body(body).headers).get(HEADER_DEAD_SOURCE)
-    if source is None:
-        return None
-    told = msgspec.msgpack.decode(source, type=DeadSource)
-    return told.partition, told.offset
+    return None if source is None else msgspec.msgpack.decode(source, type=DeadSource)
 
 
 class QueueBook:
@@ -62,12 +73,15 @@ class QueueBook:
     def __init__(self) -> None:
         self.times = TrueTimes()
         self.copies: dict[tuple[int, int], int] = {}  # dead letters here: (partition, offset) -> offset of the first
+        self._moves: dict[int, int] = {}  # the highest move of dead letters, by the partition that sent it
         self.duplicates: dict[int, int] = {}  # offset -> offset of the original
         self.dead: list[int] = []  # removed as dead letters, and not looked at yet
         self.bodies: dict[int, bytes] = {}
         self.delivery: dict[int, int] = {}
         self.gone: dict[int, Gone] = {}
         self.purged: set[int] = set()
+        self.changes: list[LeaseChange] = []  # not looked at yet
+        self.changed: set[tuple[int, int]] = set()  # (offset, delivery) of leases that were changed
         self.scheduled: dict[int, int] = {}  # offset -> due_ms
         self.origin: dict[int, int] = {}  # offset -> where the message was scheduled
         self.releases: set[bytes] = set()
@@ -122,9 +136,17 @@ class QueueBook:
         return False
 
     def _note_source(self, offset: int, body: bytes, gone: Gone) -> None:
-        """A second copy of a dead letter is none, however it is named."""
-        source = dead_source(body)
-        if source is not None and self.copies.setdefault(source, offset) != offset:
+        """A second copy of a dead letter is none, however it is named; nor is one of an earlier move, which is late."""
+        told = _told(body)
+        if told is None:
+            return
+        source = told.partition, told.offset
+        if told.move < self._moves.get(told.partition, 0):
+            self.gone[offset] = gone
+            self.duplicates[offset] = self.copies.get(source, offset)
+            return
+        self._moves[told.partition] = told.move
+        if self.copies.setdefault(source, offset) != offset:
             self.duplicates[offset] = self.copies[source]
             self.gone[offset] = gone
 
@@ -179,9 +201,14 @@ class QueueBook:
                     self.purged.add(offset)
 
     def _change(self, offset: int, delivery: int, visibility_ms: int, now_ms: int) -> None:
-        """-1: given back, as if the lease had run out. Less: given back after -2 - visibility_ms, and not counted."""
+        """-1: given back, as if the lease had run out. Less: given back after -2 - visibility_ms, and not counted. From
+        -2**30 on: as what is left of it, of a lease that holds."""
         if not self._may_change(offset, delivery, visibility_ms, now_ms):
             return
+        if visibility_ms <= -(2**30):
+            visibility_ms = -(2**30) - visibility_ms
+        self.changes.append(LeaseChange(offset, delivery, visibility_ms, self.delivery[offset]))
+        self.changed.add((offset, self.delivery[offset]))
         if visibility_ms < -1:
             self.delivery[offset] += _UNCOUNTED
             visibility_ms = -2 - visibility_ms

@@ -62,6 +62,8 @@ PLANTED = [
     Planted("B27", "R25", planted.answers_deletes_before_commit),
     Planted("B44", "R25", planted_queues.drops_deletes_by_older_receipts),
     Planted("B45", "R26", planted_queues.passes_messages_in_flight, provocations.fifo),
+    Planted("B46", "R30", planted_queues.forgets_letters_under_way, provocations.dead_letters),
+    Planted("B47", "R29", planted_clients.repeats_changes_of_visibility, provocations.front_ends),
     Planted("B28", "R24", planted.flushes_what_is_not_committed),
     Planted("B29", "R22", planted.recycles_wal_too_early),
     Planted("B30", "R1", planted.forgets_the_vote),

@@ -14,17 +14,15 @@ import msgspec
 
 from storage_nodes.protocol.errors import TRAITS, ErrorCode
 from storage_nodes.protocol.frames import FLAG_ERROR, Frame, FrameDecoder, encode_frame
-from storage_nodes.protocol.group_messages import (
-    GroupCommitReply,
-    GroupCommittedReply,
-    GroupDeleteReply,
-    GroupMembership,
-)
 from storage_nodes.protocol.messages import (
     AcquireReply,
     CodesReply,
     Empty,
     ErrorReply,
+    GroupCommitReply,
+    GroupCommittedReply,
+    GroupDeleteReply,
+    GroupMembership,
     Hello,
     Opcode,
     PartitionInfo,

@@ -121,8 +121,6 @@ class ClockFaults:
         longest_ms = 600_000
         if not faults.drift:
             longest_ms = 8 * HOUR_MS
-        if faults.receives_max:
-            longest_ms = 200_000  # a copy in the dead-letter queue is known again for its window, of 300 s
         duration_ms = self._chance.choice([3_000, 20_000, 70_000, longest_ms])
         self.sleeps += 1
         world.scheduler.sleep(duration_ms * 1_000)

@@ -91,6 +91,7 @@ class FrontEnd:
         real_change = self._client.change_visibility
 
         async def change_visibility(partition: int, changes: Sequence[tuple[int, int, int]], *more: Any) -> Any:
+            self.world.referee.changes(partition, changes, *more[:1])
             self._late.difference_update((partition, offset, delivery) for offset, delivery, _ in changes)
             return await real_change(partition, changes, *more)
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from storage_nodes.log.record_batch import read_header
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.group_messages import (
+from storage_nodes.protocol.messages import (
+    ErrorReply,
     GroupCommitRequest,
     GroupCommittedRequest,
     GroupDeleteRequest,
@@ -17,8 +18,8 @@ from storage_nodes.protocol.group_messages import (
     GroupLeaveRequest,
     GroupMembership,
     GroupReadRequest,
+    Opcode,
 )
-from storage_nodes.protocol.messages import ErrorReply, Opcode
 from tests.simulation.clients import RETRY_US, Client, Operation
 
 if TYPE_CHECKING:

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from storage_nodes.log.record_batch import read_header
 from storage_nodes.node.replicas.stream_replica import StreamReplica
-from storage_nodes.protocol.group_messages import (
+from storage_nodes.protocol.messages import (
     GroupCommitReply,
     GroupCommitRequest,
     GroupCommittedReply,
     GroupCommittedRequest,
     GroupMembership,
     GroupReadRequest,
+    Opcode,
+    StreamReadReply,
 )
-from storage_nodes.protocol.messages import Opcode, StreamReadReply
 from tests.simulation.books import StreamBook
 from tests.simulation.group_book import GroupBook
 

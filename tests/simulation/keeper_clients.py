@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import msgspec
 
-from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT, RETENTION_MS_DEFAULT
+from storage_nodes.limits import RETENTION_MS_DEFAULT
 from storage_nodes.protocol.messages import ConfigureRequest, Opcode, QueueConfig, UnparkRequest
 from tests.simulation.clients import RETRY_US, Client, Operation
 from tests.simulation.faults import Faults
 
 _TIMEOUT_US = 1_500_000
+# A dead letter is there once, however long ago its first copy came.
+_WINDOW_MS_MIN = 1_000
 
 
 def queue_config(faults: Faults, dead_partition: int) -> QueueConfig:
     """Of the queue that everybody uses."""
-    for_dead_letters = dead_partition < 0 and faults.receives_max  # their copies are known again for the whole window
+    for_dead_letters = dead_partition < 0 and faults.receives_max  # they are counted in the end
     config = QueueConfig(
         retention_ms=RETENTION_MS_DEFAULT if for_dead_letters else faults.retention_ms,
-        dedup_window_ms=DEDUP_WINDOW_MS_DEFAULT if for_dead_letters else faults.dedup_ms,
+        dedup_window_ms=_WINDOW_MS_MIN if for_dead_letters else faults.dedup_ms,
         fifo=faults.fifo,
         retry_kind=faults.retry_kind,
         retry_delay_ms=50 if faults.retry_kind else 0,

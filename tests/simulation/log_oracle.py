@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from storage_nodes.log.errors import CorruptionError
-from storage_nodes.log.node_log import Group, NodeLog
+from storage_nodes.log.node_log import NodeLog, WriteGroup
 from storage_nodes.log.record_batch import ATTRIBUTE_CONFIGURATION, read_header
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.model import CLUSTER_PARTITION
@@ -233,13 +233,13 @@ class LogOracle(ABC):
             mark(partition)
             return created
 
-        def take_group() -> Group | None:
+        def take_group() -> WriteGroup | None:
             group = real_take()
             if group is not None:
                 ledger.taken(group.sequence)
             return group
 
-        def group_written(group: Group) -> list[tuple[int, int]]:
+        def group_written(group: WriteGroup) -> list[tuple[int, int]]:
             ends = real_written(group)
             ledger.confirmed(group.sequence)
             return ends

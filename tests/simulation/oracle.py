@@ -242,6 +242,7 @@ class Oracle(LogOracle):
                 self.fail("PARKED groups are held", f"partition {partition}: {book.leased_though_parked}")
             if isinstance(book, QueueBook):
                 self.check_dead_letters(partition, book)
+                self._world.referee.folded(partition, book)
             elif isinstance(book, StreamBook):
                 self._world.group_referee.folded(partition, book)
             if partition == CLUSTER_PARTITION:

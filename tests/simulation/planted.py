@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from itertools import count
 from typing import Any
 from unittest import mock
 
@@ -17,10 +16,11 @@ import msgspec
 from storage_nodes.log.node_log import NodeLog
 from storage_nodes.log.recovery import WalWalk
 from storage_nodes.machines.cluster.mover import Finish, next_step
-from storage_nodes.machines.queue.effects import Answer
+from storage_nodes.machines.queue.effects import CommandAnswer
 from storage_nodes.machines.queue.leader.leader import Leader
 from storage_nodes.machines.queue.state.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.state.shared_empty import EMPTY_IDS
+from storage_nodes.machines.queue.state.taken_letters import TakenLetters
 from storage_nodes.machines.raft import machine as raft_machine
 from storage_nodes.machines.raft.effects import BecameLeader, EpochStart, Role, Send, TakeSnapshot
 from storage_nodes.machines.raft.following import AppendResult
@@ -35,7 +35,6 @@ from storage_nodes.node.replicas import appends as appends_module
 from storage_nodes.node.replicas.appends import Appends
 from storage_nodes.node.replicas.cluster_replica import ClusterReplica
 from storage_nodes.node.transport.peers import PeerLinks
-from storage_nodes.protocol import dead_letters
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.peer_messages import SnapshotChunk, VoteReply, VoteRequest
 from storage_nodes.protocol.records import HEADER_DEDUP, decode_body
@@ -210,7 +209,7 @@ def answers_deletes_before_commit() -> Iterator[None]:
     real = Leader.delete
 
     def delete(self: Leader, token: Any, receipts: Any) -> Any:
-        return [Answer(token, [ErrorCode.OK] * len(receipts)), *real(self, None, receipts)]
+        return [CommandAnswer(token, [ErrorCode.OK] * len(receipts)), *real(self, None, receipts)]
 
     with mock.patch.object(Leader, "delete", delete):
         yield
@@ -357,10 +356,7 @@ def remembers_ids_before_commit() -> Iterator[None]:
 @contextmanager
 def dead_letters_twice() -> Iterator[None]:
     """B23: a dead letter that is moved again is another message for its new queue."""
-    numbers = count()
-    with mock.patch.object(
-        dead_letters, "dead_letter_id", lambda partition, offset: b"\0%d/%d/%d" % (partition, offset, next(numbers))
-    ):
+    with mock.patch.object(TakenLetters, "take", lambda self, letter, offset: NOT_SEEN):
         yield
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 from unittest import mock
 
 import msgspec
 
-from storage_nodes.client.connection import Connection
+from storage_nodes.client.connection import ClientConnection
 from storage_nodes.client.storage_client import StorageClient
+from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import SendRequest, encode_message
 
 
@@ -72,5 +74,22 @@ def cuts_for_its_own_burst() -> Iterator[None]:
     def pause_writing(self: Any) -> None:
         self._transport.abort()
 
-    with mock.patch.object(Connection, "pause_writing", pause_writing):
+    with mock.patch.object(ClientConnection, "pause_writing", pause_writing):
+        yield
+
+
+@contextmanager
+def repeats_changes_of_visibility() -> Iterator[None]:
+    """B47: a change of visibility that ended a lease is sent again, by an attempt that takes itself for the first."""
+    real = StorageClient.change_visibility
+
+    async def change_visibility(self: StorageClient, partition: int, changes: Any, *more: Any) -> Any:
+        codes = await real(self, partition, changes, *more)
+        if any(visibility_ms == 0 for _, _, visibility_ms in changes):
+            await asyncio.sleep(0.3)
+            with suppress(StorageError):
+                await real(self, partition, changes, *more)
+        return codes
+
+    with mock.patch.object(StorageClient, "change_visibility", change_visibility):
         yield

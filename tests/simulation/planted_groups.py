@@ -8,11 +8,11 @@ from typing import Any
 from unittest import mock
 
 from storage_nodes.machines.stream import consumers, coordinator
-from storage_nodes.machines.stream.consumers import GRANTED, Consumers, Group
+from storage_nodes.machines.stream.consumers import GRANTED, ConsumerGroup, Consumers
 from storage_nodes.machines.stream.coordinator import GroupCoordinator
-from storage_nodes.machines.stream.effects import Answer
+from storage_nodes.machines.stream.effects import StreamAnswer
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.group_messages import GroupCommitReply, GroupCommitRequest
+from storage_nodes.protocol.messages import GroupCommitReply, GroupCommitRequest
 
 
 @contextmanager
@@ -57,14 +57,14 @@ def grants_before_fenced() -> Iterator[None]:
 @contextmanager
 def takes_without_asking() -> Iterator[None]:
     """B33: a rebalance takes a partition from its owner, which has not let go of it."""
-    real = Group.rebalance
+    real = ConsumerGroup.rebalance
 
-    def rebalance(self: Group, generation: int) -> None:
+    def rebalance(self: ConsumerGroup, generation: int) -> None:
         real(self, generation)
         for share in self.shares.values():
             share.owner = share.owner if share.owner == share.target else 0
 
-    with mock.patch.object(Group, "rebalance", rebalance):
+    with mock.patch.object(ConsumerGroup, "rebalance", rebalance):
         yield
 
 
@@ -78,7 +78,7 @@ def answers_commits_before_commit() -> Iterator[None]:
         effects = real(self, token, request, view)
         if len(self._staged) > staged:
             self._staged[-1] = (None, self._staged[-1][1])
-            effects.append(Answer(token, GroupCommitReply(request.offset)))
+            effects.append(StreamAnswer(token, GroupCommitReply(request.offset)))
         return effects
 
     with mock.patch.dict(coordinator._REQUESTS, {GroupCommitRequest: commit}):

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from storage_nodes.machines.queue.delivery.groups import Group, GroupWindow
+from storage_nodes.machines.queue.delivery.groups import GroupWindow, MessageGroup
+from storage_nodes.machines.queue.leader.letters import Letters
 from storage_nodes.machines.queue.state.queue_state import QueueState
 
 
@@ -35,9 +36,22 @@ def passes_messages_in_flight() -> Iterator[None]:
     """B45: of a group whose first message is in flight those are handed out that nobody received yet."""
     real = GroupWindow.run
 
-    def run(self: GroupWindow, group: Group, room: int) -> tuple[int, int]:
+    def run(self: GroupWindow, group: MessageGroup, room: int) -> tuple[int, int]:
         found = real(self, group, room)
         return found if any(found) else (0, min(len(group.fresh) - group.head, room))
 
     with mock.patch.object(GroupWindow, "run", run):
+        yield
+
+
+@contextmanager
+def forgets_letters_under_way() -> Iterator[None]:
+    """B46: a leader says that its moves are done when the next one begins, whatever lies there."""
+    real = Letters.next_move
+
+    def next_move(self: Letters, state: Any, leases: Any, time_ms: int) -> Any:
+        move = real(self, state, leases, time_ms)
+        return None if move is None else move._replace(term=0, move=state.log_end, kept=state.log_end)
+
+    with mock.patch.object(Letters, "next_move", next_move):
         yield

@@ -19,7 +19,7 @@ from storage_nodes.config import NodeConfig
 from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.errors import CorruptionError, DiskFailedError
 from storage_nodes.log.mark import MARK_NAME
-from storage_nodes.log.node_log import Group, NodeLog
+from storage_nodes.log.node_log import NodeLog, WriteGroup
 from storage_nodes.log.segment import segment_partition
 from storage_nodes.log.wal import GROUP_HEADER_BYTES, wal_name
 from storage_nodes.node import node as node_module
@@ -49,14 +49,14 @@ BOOT_US = 20_000
 class GroupWriter:
     """Takes the place of the queue to the WAL thread."""
 
-    def __init__(self, process: SimProcess, written: Callable[[Group, float], None]) -> None:
+    def __init__(self, process: SimProcess, written: Callable[[WriteGroup, float], None]) -> None:
         self._process = process
         self._written = written
 
-    def put(self, group: Group) -> None:
+    def put(self, group: WriteGroup) -> None:
         self._process.disk_job(partial(self._process.log.write_group, group), partial(self._done, group))
 
-    def _done(self, group: Group, result: object, error: Exception | None) -> None:
+    def _done(self, group: WriteGroup, result: object, error: Exception | None) -> None:
         if error is not None:
             self._process.exit()  # R21
         else:
@@ -212,7 +212,7 @@ class SimProcess:
         if self.is_up:
             self.resumed_us = self.loop.paused_until_us = self.world.scheduler.now_us + duration_us
 
-    def group_synced(self, group: Group) -> None:
+    def group_synced(self, group: WriteGroup) -> None:
         extent = (group.file_number, group.position, GROUP_HEADER_BYTES + group.length_bytes)
         self.confirmed_groups = [*self.confirmed_groups[-7:], extent]
 

@@ -189,7 +189,7 @@ class Receiver(Client):
         visibility_ms = self.random.choice([0, 300, 3_000]) if mode != VisibilityMode.NACK else 0
         changes = [(offset, delivery, visibility_ms) for offset, delivery in receipts]
         request = ChangeVisibilityRequest(self._partition, changes, mode)
-        self.world.referee.changes(request)
+        self.world.referee.changes(self._partition, changes, mode)
         self.ask(Opcode.CHANGE_VISIBILITY, request, 2_000_000, lambda _: None)
 
     def _delete(self, receipts: list[tuple[int, int]]) -> None:

@@ -6,6 +6,8 @@ Everything is judged when it leaves the node, by the oracle's books, which know 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage_nodes.limits import CLOCK_SLEW_PERMILLE
@@ -13,19 +15,19 @@ from storage_nodes.log.record_batch import read_header
 from storage_nodes.model import CLUSTER_PARTITION, Acks
 from storage_nodes.node.transport.inter_partition_client import USAGE_TAG
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.group_messages import GroupReadRequest
 from storage_nodes.protocol.messages import (
-    ChangeVisibilityRequest,
     CodesReply,
     ConfigureRequest,
     DeleteRequest,
     ErrorReply,
+    GroupReadRequest,
     Opcode,
     RescheduleRequest,
     SendReply,
     SendRequest,
     StreamReadReply,
     StreamReadRequest,
+    VisibilityMode,
 )
 from storage_nodes.protocol.records import HEADER_TAG, decode_body
 from tests.simulation.books import FifoBook, QueueBook, StreamBook, dead_source
@@ -64,7 +66,9 @@ class Referee:
         self.cancelled = 0
         # (node, epoch, place) -> lease
         self._leases: dict[tuple[int, int, tuple[int, int]], Lease] = {}
-        self._changed: set[tuple[int, int]] = set()
+        # (partition, offset, delivery, visibility as the log has it) of changes: calls, and how often they took effect
+        self._asked: Counter[tuple[int, int, int, int]] = Counter()
+        self._changed: Counter[tuple[int, int, int, int]] = Counter()
         # Since when the queue is paused beyond doubt, and in which epoch that was answered; 0 = it may not be.
         self._paused_us = self._paused_epoch = 0
         self._may_resume = False  # a request that it go on was lost, and may come at any time
@@ -88,8 +92,30 @@ class Referee:
         for body in bodies:
             self.attempts[body] = self.single[body] = outcome
 
-    def changes(self, request: ChangeVisibilityRequest) -> None:
-        self._changed.update((request.partition, offset) for offset, _, _ in request.changes)
+    def changes(
+        self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode = VisibilityMode.SET
+    ) -> None:
+        """A call, however often it is repeated, changes each message once."""
+        for offset, delivery, visibility_ms in changes:
+            if mode == VisibilityMode.NACK:
+                visibility_ms = -1
+            elif mode == VisibilityMode.UNCOUNTED:
+                visibility_ms = -2 - visibility_ms
+            self._asked[partition, offset, delivery, visibility_ms] += 1
+
+    def folded(self, partition: int, book: QueueBook) -> None:
+        """LEASE: what changes a lease was asked for, and a repetition of it changes no later lease. Nodes take back
+        without being asked what they gave to nobody."""
+        for change in book.changes:
+            key = partition, *change[:3]
+            self._changed[key] += 1
+            if change.visibility_ms < -1:
+                continue
+            if not self._asked[key]:
+                self._world.oracle.fail("LEASE", f"partition {partition}: nobody asked for {change}")
+            if change.delivery != change.last_delivery and self._changed[key] > self._asked[key]:
+                self._world.oracle.fail("LEASE", f"partition {partition}: a repetition ended another lease, {change}")
+        book.changes.clear()
 
     def configures(self, _request: ConfigureRequest) -> None:
         self._paused_us = 0
@@ -272,7 +298,8 @@ class Referee:
                 return
             slack_us = LEASE_SLACK_US + slew_us(lease, now_us, _lead_ms(process, partition))
             is_repeated = bool(operation.request.attempt) and message.delivery == lease.delivery
-            if now_us < lease.until_us - slack_us and place not in self._changed and not is_repeated:
+            is_changed = (message.offset, lease.delivery) in self._world.book(partition).changed
+            if now_us < lease.until_us - slack_us and not is_changed and not is_repeated:
                 early_ms = (lease.until_us - now_us) // 1_000
                 self._world.oracle.fail("LEASE", f"offset {message.offset}, {early_ms} ms too early")
         since_us = operation.arrived_us

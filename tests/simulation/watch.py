@@ -48,8 +48,6 @@ def watch_node_end(world: World, there: SimTransport) -> None:
             request = msgspec.msgpack.decode(frame.payload, type=kind)
             operation = Operation(frame.opcode, process.process_id, request, lambda _: None)
             operations[frame.correlation_id] = operation
-            if isinstance(request, ChangeVisibilityRequest):
-                world.referee.changes(request)
             world.referee.arrived(process, operation)
 
     def leaves(data: bytes) -> None:

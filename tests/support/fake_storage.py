@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from frontend.crypto.keyring import Keyring
 from frontend.metadata.interface import MISS, MetadataUnavailable, Missing
 from frontend.metadata.records import (
@@ -105,15 +107,16 @@ class FakeStorage:
             headers = dict(decode_body(body).headers)
             assert not (plain and headers), "plain promises that no record has headers"
             assert not fifo or 1 <= len(headers[HEADER_GROUP]) <= 128
-            if fifo or HEADER_DEDUP in headers:
-                assert 1 <= len(headers[HEADER_DEDUP]) <= 128
-                original, until_ms = self.duplicates.get((partition, headers[HEADER_DEDUP]), (0, 0))
+            name = _letter_name(headers) or headers.get(HEADER_DEDUP)
+            if fifo or name is not None:
+                assert name is not None and 1 <= len(name) <= 128
+                original, until_ms = self.duplicates.get((partition, name), (0, 0))
                 if until_ms > now_ms or config.closed:
                     original = original if until_ms > now_ms else NOT_TAKEN
                     duplicates.append((index, original))
                     log.append(None)
                     continue
-                self.duplicates[(partition, headers[HEADER_DEDUP])] = (len(log), now_ms + 300_000)
+                self.duplicates[(partition, name)] = (len(log), now_ms + 300_000)
             delay_ms = int(headers.get(HEADER_DELAY_MS, b"0"))
             due = headers.get(HEADER_DUE, b"")
             visible_ms = int(due) + (now_ms if due.startswith(b"+") else 0) if due else now_ms + delay_ms
@@ -174,7 +177,11 @@ class FakeStorage:
         return codes
 
     async def change_visibility(
-        self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode = VisibilityMode.SET
+        self,
+        partition: int,
+        changes: Sequence[tuple[int, int, int]],
+        mode: VisibilityMode = VisibilityMode.SET,
+        epoch: int = 0,
     ) -> list[ErrorCode]:
         log = self._log("change_visibility", partition)
         self.modes.append(mode)
@@ -469,3 +476,11 @@ async def settle(condition: Callable[[], bool], turns: int = 500) -> None:
     with contextlib.suppress(AssertionError):
         assert condition()
     raise AssertionError("the condition did not come true")
+
+
+def _letter_name(headers: dict[bytes, bytes]) -> bytes | None:
+    """Where a dead letter lay: a second copy of it is none."""
+    if HEADER_DEAD_SOURCE not in headers:
+        return None
+    source = msgspec.msgpack.decode(headers[HEADER_DEAD_SOURCE], type=DeadSource)
+    return b"letter/%d/%d" % (source.partition, source.place)

@@ -24,7 +24,9 @@ from unittest.mock import patch
 import pytest
 
 from deploy.commands.status import status_of
-from deploy.installation import Installation, choose_port
+from deploy.installation import Installation
+from deploy.state import choose_port
+from tests.support.webhook_receiver import WebhookReceiver
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-P", "-m", "deploy"]
@@ -205,6 +207,14 @@ def running(
 
 
 @pytest.fixture(scope="session")
-def installation() -> Iterator[RunningInstallation]:
-    with running(settings=QUICK) as made:
+def webhook_receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookReceiver]:
+    """What the workers of `installation` may call. It answers while a test has it serving."""
+    receiver = WebhookReceiver(tmp_path_factory.mktemp("webhook-receiver"))
+    yield receiver
+    receiver.close()
+
+
+@pytest.fixture(scope="session")
+def installation(webhook_receiver: WebhookReceiver) -> Iterator[RunningInstallation]:
+    with running(settings=QUICK | webhook_receiver.settings) as made:
         yield made

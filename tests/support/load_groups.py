@@ -29,7 +29,7 @@ CLUSTERS = (
     "cluster", "small_cluster", "shared_cluster", "shared_small_cluster", "homing_cluster", "small_files_cluster",
 )  # fmt: skip
 DATABASE = "pytest_django.fixtures.django_db_setup"
-# In the order in which they begin: what judges times first, and what bears company (a browser, Spark) last.
+# In the order in which they begin: what judges times first, then the longest first, so that workers end together.
 GROUPS = (
     LoadGroup(
         "storage-nodes",
@@ -62,14 +62,25 @@ GROUPS = (
             "tests/e2e/",
             "tests/clients/test_boto3.py",
             "tests/clients/test_celery.py",
+        ),
+        ("tests.support.installation.installation",),
+    ),
+    # An installation of its own, which costs a tenth of what the two groups would take one after the other.
+    LoadGroup(
+        "browser",
+        (
+            "tests/console/test_accessibility.py",
             "tests/console/test_browser.py",
             "tests/console/test_browser_passkeys.py",
-            "tests/console/test_accessibility.py",
+            "tests/console/test_browser_queues.py",
+            "tests/console/test_browser_webhooks.py",
         ),
-        # The browser's tests stand in the folder of the console, where every test has a database.
+        # They stand in the folder of the console, where every test has a database.
         ("tests.support.installation.installation", DATABASE),
     ),
     LoadGroup("spark", ("tests/workers/spark_jobs/",), ("tests.workers.spark_jobs.conftest.spark", DATABASE)),
+    # Each starts what it changes, and shares nothing.
+    LoadGroup("own-installations", ("tests/e2e/test_front_ends.py", "tests/e2e/test_storage_nodes_change.py"), ()),
     # One group also because of the order: tests that roll back come before those that empty the tables.
     LoadGroup("database", ("tests/api/", "tests/console/", "tests/workers/"), (DATABASE,), heavy=False),
 )

@@ -10,16 +10,6 @@ from tests.tidy.repository import PACKAGES, python_files, text
 
 # Names that a framework asks for.
 OF_FRAMEWORKS = {"Command", "Config", "Meta", "Migration"}
-# Names that the storage plane gives twice within itself: those of two machines, or of the client and the node.
-TWICE_IN_STORAGE = {
-    "Answer",
-    "CheckpointError",
-    "Connection",
-    "Group",
-    "Position",
-    "Propose",
-    "Refuse",
-}
 
 
 @functools.cache
@@ -35,14 +25,4 @@ def classes_by_name() -> dict[str, list[str]]:
 
 def test_class_names_are_given_once() -> None:
     twice = {name: places for name, places in classes_by_name().items() if len(places) > 1}
-    wrong = {
-        name: places
-        for name, places in twice.items()
-        if name not in TWICE_IN_STORAGE or any(not place.startswith("storage_nodes/") for place in places)
-    }
-    assert not wrong, f"a name that says which of them it is: {wrong}"
-
-
-def test_exceptions_are_still_needed() -> None:
-    classes = classes_by_name()
-    assert all(len(classes[name]) > 1 for name in TWICE_IN_STORAGE), "take it from TWICE_IN_STORAGE"
+    assert not twice, f"a name that says which of them it is: {twice}"

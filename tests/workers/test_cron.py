@@ -15,7 +15,7 @@ from api.queues.models import Queue
 from api.quotas.actions import resume_sending, stop_sending
 from api.schedules import firing as claims
 from api.schedules.models import CronSchedule
-from frontend.queues import data_key_uses
+from frontend.queues import key_uses
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.records import HEADER_DUE, HEADER_GROUP, decode_body
 from storage_nodes.protocol.spreading import partition_of_group
@@ -189,7 +189,7 @@ def test_paused_and_deleted_schedules_send_nothing(scene: Scene) -> None:
 
 
 def test_ticks_count_for_the_data_key(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_key_uses, "DATA_KEY_USES_TOLD_MIN", 1)
+    monkeypatch.setattr(key_uses, "DATA_KEY_USES_TOLD_MIN", 1)
     create(scene)
     pass_s(scene, 56)
     assert hand_over(scene.storage) == 1

@@ -7,7 +7,7 @@ import pytest
 from api.audit.actions import OPERATOR
 from api.queues.models import MoveStatus, Queue
 from api.quotas.actions import resume_sending, stop_sending
-from frontend.queues import data_key_uses
+from frontend.queues import key_uses
 from tests.support.move_scene import Scene
 from tests.workers.test_moves import caller, dead_letters, run, scene, start
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_what_a_move_task_seals_counts_for_the_data_key(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_key_uses, "DATA_KEY_USES_TOLD_MIN", 3)
+    monkeypatch.setattr(key_uses, "DATA_KEY_USES_TOLD_MIN", 3)
     dead_letters(scene)
     run(scene, start(scene))
     key = Queue.objects.get(name="orders").data_keys.get()

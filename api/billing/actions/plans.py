@@ -17,8 +17,16 @@ from api.billing.errors import invalid, not_found
 from api.billing.models import AccountPlan, BillingCredit, Invoice, InvoiceState, PricePlan, PricePlanVersion
 from api.billing.pricing.money import CURRENCIES
 from api.billing.pricing.periods import floor_hour, period_of
-from api.billing.pricing.standard_plan import STANDARD_CODE, STANDARD_NAME, STANDARD_TERMS
-from api.billing.pricing.terms import AMOUNT_MINOR_MAX, TermsError, check_complete, parse_terms, terms_document
+from api.billing.pricing.terms import (
+    AMOUNT_MINOR_MAX,
+    STANDARD_CODE,
+    STANDARD_NAME,
+    STANDARD_TERMS,
+    TermsError,
+    check_complete,
+    parse_terms,
+    terms_document,
+)
 
 # From then on a plan's first version holds: before any account.
 BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
@@ -63,7 +71,7 @@ def add_plan_version(
         if effective_from <= last.effective_from:
             raise invalid(f"version {last.number} begins then or later")
         if terms.currency != last.terms["currency"]:
-            raise invalid(f"the plan is in {last.terms['currency']}; make another plan for another currency")
+            raise invalid(f"the plan is in {last.terms['currency']}; create another plan for another currency")
     number = 1 if last is None else last.number + 1
     made = plan.versions.create(
         number=number, effective_from=effective_from, terms=terms_document(terms), created_at=now

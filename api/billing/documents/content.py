@@ -9,7 +9,7 @@ from typing import Any
 
 from api.billing.models import CreditNote, Invoice, InvoiceLine, InvoiceQueueLine
 from api.billing.pricing.meters import SHOWN, UsageMeter, shown_quantity
-from api.billing.pricing.money import CURRENCIES, format_minor, format_nanos
+from api.billing.pricing.money import CURRENCIES, format_minor, format_nanos, format_percent
 from api.billing.pricing.periods import period_of
 from api.billing.pricing.priced_month import LineKind
 
@@ -118,7 +118,7 @@ def line_content(line: InvoiceLine, currency: str) -> dict[str, Any]:
 def _text(line: InvoiceLine, meter: UsageMeter | None) -> str:
     if meter is None:
         prefix = "Credit: " if line.kind == LineKind.CREDIT else ""
-        rate = f" ({_percent(line.price_nanos)} %)" if line.kind == LineKind.TAX else ""
+        rate = f" ({format_percent(line.price_nanos)} %)" if line.kind == LineKind.TAX else ""
         return f"{prefix}{line.text}{rate}"
     if line.price_nanos == 0:
         return f"{SHOWN[meter][0]}, included"
@@ -135,10 +135,6 @@ def _price_text(line: InvoiceLine, meter: UsageMeter) -> str:
         return f"{format_nanos(nanos)} per {SHOWN[meter][2].removesuffix('s')}"
     nanos = line.price_nanos * 10**6 // int(line.per)
     return f"{format_nanos(nanos)} per million"
-
-
-def _percent(rate_ppm: int) -> str:
-    return f"{rate_ppm // 10_000}.{rate_ppm % 10_000:04}".rstrip("0").rstrip(".")
 
 
 def _time(at: datetime | None) -> str | None:

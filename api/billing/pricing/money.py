@@ -9,6 +9,7 @@ rounded are positive. Nothing is computed with floating point.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 NANOS_PER_WHOLE = 10**9
@@ -18,6 +19,8 @@ CURRENCIES = {
     "NZD": 2, "PLN": 2, "SEK": 2, "SGD": 2, "TND": 3, "USD": 2,
 }  # fmt: skip
 PPM = 10**6
+_PPM_PER_PERCENT = PPM // 100
+_PERCENT = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,4}))? ?%?", re.ASCII)
 
 
 def nanos_per_minor(currency: str) -> int:
@@ -59,6 +62,19 @@ def format_nanos(amount_nanos: int) -> str:
     """In whole units, without trailing zeros, but never fewer than two digits behind the point."""
     whole, _, fraction = _with_point(amount_nanos, 9).partition(".")
     return f"{whole}.{fraction.rstrip('0').ljust(2, '0')}"
+
+
+def format_percent(rate_ppm: int) -> str:
+    """`190000` is `19`, `88750` is `8.875`."""
+    return f"{rate_ppm // _PPM_PER_PERCENT}.{rate_ppm % _PPM_PER_PERCENT:04}".rstrip("0").rstrip(".")
+
+
+def parse_percent(text: str) -> int:
+    """`19`, `8.875` or `19 %` in parts per million. Raises ValueError."""
+    found = _PERCENT.fullmatch(text.strip())
+    if found is None:
+        raise ValueError("a rate is a percentage with at most four decimals, like 19 or 8.875")
+    return int(found[1]) * _PPM_PER_PERCENT + int((found[2] or "").ljust(4, "0"))
 
 
 def _with_point(amount: int, digits: int) -> str:

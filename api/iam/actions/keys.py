@@ -16,6 +16,7 @@ from api.iam import limits
 from api.iam.errors import IamError
 from api.iam.locks import access_of, announce_key, locked_account, locked_key
 from api.iam.models import KeyAccess, PolicyAttachment
+from api.quotas.single import copy_key_quotas
 
 
 class KeySpec(NamedTuple):
@@ -108,11 +109,12 @@ def rotate_key(actor: Actor, account_id: str, access_key_id: str, grace_s: int) 
     old = locked_key(account_id, access_key_id)
     now = clock.now()
     if not old.active or (old.expires_at is not None and old.expires_at <= now):
-        raise IamError("invalid-request", "The key is not valid any more: make another one.")
+        raise IamError("invalid-request", "The key is not valid any more: create another one.")
     planned = old.planned_expires_at if old.rotated else old.expires_at
     expires_at = None if planned is None else now + (planned - old.created_at)
     new = create_key(actor, account_id, old.name, expires_at)
     _copy_access(old, new.key)
+    copy_key_quotas(old, new.key)
     ends_at = now + timedelta(seconds=grace_s)
     old.expires_at = ends_at if old.expires_at is None else min(old.expires_at, ends_at)
     old.rotated, old.planned_expires_at = True, planned

@@ -27,7 +27,7 @@ from api.internal.rest import caller
 class KeyRotationView(APIView):
     @extend_schema(operation_id="keys.rotate", request=RotationSerializer, responses={201: NewKeySerializer})
     def post(self, request: Request, access_key_id: str) -> Response:
-        """A new key with the name, policies and tags of this one, which ends after the grace period."""
+        """A new key with the name, policies, tags and quotas of this one, which ends after the grace period."""
         asked = RotationSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who = caller(request)

@@ -1,7 +1,8 @@
-"""`manage.py grant_application ROLE [--password-from VARIABLE]`: gives a database role what the processes need.
+"""`manage.py grant_application ROLE [--password-from VARIABLE] [--migrate]`: what the processes need.
 
-Run it as the owner of the schema, after `migrate`. The role reads and writes rows, makes no tables, and may only add to
-tables that are append-only. Rights that the role was given on such tables before are taken back.
+Gives it to a database role. Run it as the owner of the schema, after `migrate` or with `--migrate`. The role reads and
+writes rows, makes no tables, and may only add to tables that are append-only. Rights that the role was given on such
+tables before are taken back.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 from typing import Any
 
 from django.apps import apps
+from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection, transaction
 from psycopg import sql
@@ -27,8 +29,11 @@ class Command(BaseCommand):
         parser.add_argument(
             "--password-from", metavar="VARIABLE", help="make the role, with the password that this variable holds"
         )
+        parser.add_argument("--migrate", action="store_true", help="bring the schema up to date first")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["migrate"]:
+            call_command("migrate", interactive=False, verbosity=0)
         role = sql.Identifier(options["role"])
         with transaction.atomic(), connection.cursor() as cursor:
             if options["password_from"]:

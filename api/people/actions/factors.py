@@ -107,7 +107,7 @@ def renew_recovery_codes(origin: RequestOrigin, session: PersonSession) -> list[
             raise _off()
         codes = _renew_codes(person)
         origin.note(person, "", "second_factor.renew_recovery_codes", f"person:{person.pk}")
-        tell_change(person, "New recovery codes were made; those before no longer work.")
+        tell_change(person, "New recovery codes were created; the previous ones no longer work.")
     return codes
 
 

@@ -42,7 +42,7 @@ class PeopleView(OpenView):
 class ConfirmationView(OpenView):
     @extend_schema(operation_id="people.confirm", request=ConfirmationSerializer, responses={201: EnrolledSerializer})
     def post(self, request: Request) -> Response:
-        """Confirms the address of a sign-up, with its password. Makes an account of which the person is the owner."""
+        """Confirms the address of a sign-up, with its password. Creates an account of which the person is the owner."""
         given = self.asked(request, ConfirmationSerializer)
         origin = self.origin(request)
         enrolled = enrolment.confirm(origin, given["token"], given["password"], given["name"], given["account_title"])

@@ -17,10 +17,12 @@
     const series = names.map((label, place) => ({ label, stroke: colour(`--chart-${place + 1}`), width: 2, points: { show: points.length < 3 } }));
     plot = new uPlot({
       width: box.clientWidth - 24, height: 160, series: [{}, ...series], cursor: { y: false },
-      axes: [axis, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? tick.toLocaleString() : "")) }],
-      scales: { x: { range }, y: { range: (_, low, high) => [0, Math.max(high, 4)] } },
+      axes: [{ ...axis, space: 80, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? tick.toLocaleString() : "")) }],
+      scales: { x: { range }, y: { range: (_, low, high) => [0, Math.max(high * 1.08, 4)] } },
     }, data(), box);
   }
+
+  const clock = (second) => new Date(second * 1000).toTimeString().slice(0, 8);
 
   // A minute at least; without points, the last one.
   function range() {

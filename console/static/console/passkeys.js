@@ -61,7 +61,7 @@
   function reason(error) {
     if (error.name === "InvalidStateError") return "This device holds a passkey of yours already.";
     if (error.name === "NotAllowedError") return "Nothing was signed: it was cancelled, took too long, or the device has no passkey for this.";
-    if (error.name === "NotSupportedError" || error.name === "ConstraintError") return "This device cannot verify you, or makes no passkeys.";
+    if (error.name === "NotSupportedError" || error.name === "ConstraintError") return "This device cannot verify you, or cannot create passkeys.";
     return "It did not work. Load the page again, then try once more.";
   }
 

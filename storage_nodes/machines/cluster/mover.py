@@ -37,7 +37,7 @@ class Finish(NamedTuple):
 Step = AddLearner | Promote | Remove | HandOver | Finish
 
 
-class Group(NamedTuple):
+class RaftGroup(NamedTuple):
     """A group as its leader sees it.
 
     `settled`: the configuration is committed, and none is under way. `up`: other members whose nodes are up; `level`:
@@ -57,7 +57,7 @@ class Group(NamedTuple):
         return up > len(rest) // 2
 
 
-def next_step(move: Move, group: Group) -> Step | None:
+def next_step(move: Move, group: RaftGroup) -> Step | None:
     """What to do now; None = wait."""
     if not group.settled:
         return None
@@ -73,7 +73,7 @@ def next_step(move: Move, group: Group) -> Step | None:
     return Finish(True)
 
 
-def _undo(move: Move, group: Group) -> Step | None:
+def _undo(move: Move, group: RaftGroup) -> Step | None:
     if move.target in group.learners:
         return Remove(move.target)
     if move.target in group.voters:
@@ -81,14 +81,14 @@ def _undo(move: Move, group: Group) -> Step | None:
     return Finish(False)
 
 
-def bring_in(node: NodeId, group: Group) -> Step | None:
+def bring_in(node: NodeId, group: RaftGroup) -> Step | None:
     """Make `node` a voter: first a learner, that is fed and has no say, until it is level."""
     if node not in group.learners:
         return AddLearner(node)
     return Promote(node) if node in group.level else None
 
 
-def let_go(node: NodeId, successor: NodeId, group: Group) -> Step | None:
+def let_go(node: NodeId, successor: NodeId, group: RaftGroup) -> Step | None:
     """Take `node` out of the voters."""
     if not group.majority_up_without(node):
         return None
@@ -98,7 +98,7 @@ def let_go(node: NodeId, successor: NodeId, group: Group) -> Step | None:
 
 
 def next_cluster_step(
-    group: Group, wanted: Collection[NodeId], unwanted: Collection[NodeId], voters_max: int
+    group: RaftGroup, wanted: Collection[NodeId], unwanted: Collection[NodeId], voters_max: int
 ) -> Step | None:
     """The same for the cluster's own group: every wanted node is a member, unwanted ones are none.
 

@@ -16,7 +16,7 @@ A command is a msgpack array in the value of a control record whose key is (int1
     2 DELETED              flat (offset, delivery)...
     3 VISIBILITY_CHANGED   flat (offset, delivery, visibility_ms)...; the new deadline is time_ms + visibility_ms.
                            NACKED: the lease ends as if it had run out. Less than that: `uncounted`, the receive does
-                           not count
+                           not count. IF_HELD_MAX and less: `if_held`, by the receipt of a lease that holds only
     4 EXPIRED              cursor (0 = an ACQUIRED of the same batch moves it), flat (first, last)... of undelivered
                            messages, offsets of messages that were delivered or delayed
     5 PURGED               attempt id of the call, empty = none
@@ -57,6 +57,7 @@ from storage_nodes.limits import (
     SCHEDULE_CHANGES_PER_CALL_MAX,
     TAG_BYTES_MAX,
     UNPARK_GROUPS_MAX,
+    VISIBILITY_MS_MAX,
 )
 from storage_nodes.protocol.records import decode_body, encode_body
 
@@ -77,6 +78,8 @@ USAGE_COMMANDS = (USAGE_CLOSED, USAGE_EXPORTED)
 
 # In the place of a visibility.
 NACKED = -1
+IF_HELD_MAX = -(2**30)
+assert VISIBILITY_MS_MAX < 2**29, "an uncounted visibility is none of those"
 
 # Positions of the fields that all kinds have.
 KIND, TERM, SEQUENCE, TIME_MS, FIRST_FIELD = range(5)
@@ -129,6 +132,11 @@ Command = list[Any]
 def uncounted(visibility_ms: int) -> int:
     """What stands in the place of a visibility when the receive is not to count. Its own inverse."""
     return NACKED - 1 - visibility_ms
+
+
+def if_held(visibility_ms: int) -> int:
+    """What stands in the place of a visibility that is set only while the lease holds. Its own inverse."""
+    return IF_HELD_MAX - visibility_ms
 
 
 def encode_command(command: Command) -> bytes:

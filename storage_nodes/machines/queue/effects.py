@@ -7,12 +7,10 @@ request again; the machine only hands it back. Tokens that are outstanding at th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from storage_nodes.machines.driver_contract import Propose, Refuse, Token
 from storage_nodes.protocol.errors import ErrorCode
-
-# Hashable. A machine does nothing with it but hand it back.
-Token = Any
 
 
 class BatchFacts(Protocol):
@@ -97,13 +95,19 @@ class DeadLetterInfo(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """Send copies of these to `partition` and call `moved` or `move_failed`. One such move is under way at a time."""
+    """Send copies of these to `partition` and call `moved` or `move_failed`. One such move is under way at a time.
+
+    term, move, kept: what `DeadSource` says of it.
+    """
 
     partition: int
     letters: list[DeadLetterInfo]
+    term: int
+    move: int
+    kept: int
 
 
-class Answer(NamedTuple):
+class CommandAnswer(NamedTuple):
     """The command of this token is committed and folded.
 
     delete, change visibility: one ErrorCode an item; purge: (ErrorCode, messages purged); configure: (OK, messages
@@ -112,12 +116,6 @@ class Answer(NamedTuple):
 
     token: Token
     result: list[ErrorCode] | tuple[ErrorCode, int]
-
-
-class Refuse(NamedTuple):
-    token: Token
-    code: ErrorCode
-    text: str
 
 
 class Fetch(NamedTuple):
@@ -133,10 +131,6 @@ class Release(NamedTuple):
     """These (due_ms, offset) are due: append them once more, in this order, and say so with `release_begun`."""
 
     messages: list[tuple[int, int]]
-
-
-class Propose(NamedTuple):
-    """Commands are staged: call `take_commands()` for the next group commit."""
 
 
 class MeteredHour(NamedTuple):
@@ -159,15 +153,15 @@ class ExportUsage(NamedTuple):
     windows: tuple[MeteredHour, ...]
 
 
-Effect = ExportUsage | Deliver | Answer | Refuse | Fetch | Propose | Duplicated | DeadLetter | Release
+Effect = ExportUsage | Deliver | CommandAnswer | Refuse | Fetch | Propose | Duplicated | DeadLetter | Release
 
 
-def answers_of(codes: list[ErrorCode], askers: Sequence[tuple[Token, int]]) -> Iterator[Answer]:
+def answers_of(codes: list[ErrorCode], askers: Sequence[tuple[Token, int]]) -> Iterator[CommandAnswer]:
     """To each asker its own share of a command's codes."""
     at = 0
     for token, count in askers:
         if token is not None:
-            yield Answer(token, codes[at : at + count])
+            yield CommandAnswer(token, codes[at : at + count])
         at += count
 
 

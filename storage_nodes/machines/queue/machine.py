@@ -28,24 +28,12 @@ from storage_nodes.limits import (
     SCHEDULE_MS_MAX,
     SCHEDULED_MESSAGES_MAX,
 )
-from storage_nodes.machines.producers import ProducerTable
+from storage_nodes.machines.driver_contract import Refuse, Token
 from storage_nodes.machines.queue.commands import (
-    ACQUIRED,
-    CONFIGURED,
-    DEAD_LETTERED,
-    DELETED,
-    EXPIRED,
     KIND,
-    LEASED,
-    PURGED,
-    REMOVED,
-    RESCHEDULED,
     TIME_MS,
-    UNPARKED,
     USAGE_COMMANDS,
     USAGE_EXPORTED,
-    VISIBILITY_CHANGED,
-    Command,
     decode_command,
     uncounted,
 )
@@ -57,9 +45,7 @@ from storage_nodes.machines.queue.effects import (
     FreshRange,
     Groups,
     Keys,
-    Refuse,
     Tags,
-    Token,
 )
 from storage_nodes.machines.queue.leader.fifo_leader import FifoLeader
 from storage_nodes.machines.queue.leader.keyed_leader import KeyedLeader
@@ -68,10 +54,10 @@ from storage_nodes.machines.queue.leader.usage_export import UsageExport
 from storage_nodes.machines.queue.state.checkpoint import decode_checkpoint
 from storage_nodes.machines.queue.state.configs import config_problem
 from storage_nodes.machines.queue.state.fifo_state import FifoState
+from storage_nodes.machines.queue.state.folding import fold_command, fold_producer
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
 from storage_nodes.machines.queue.state.meter_entries import (
     Usages,
-    fold_usage,
     meter_commands,
     meter_messages,
     no_usages,
@@ -87,11 +73,12 @@ _NOT_LEADING = -1
 
 
 class QueueMachine:
-    __slots__ = ("_export", "_leader", "_term", "ahead_ms", "state")
+    __slots__ = ("_export", "_leader", "_led_ms", "_term", "ahead_ms", "state")
 
     def __init__(self, config: QueueConfig | None = None) -> None:
         self.state = _new_state(config or QueueConfig())
         self._term = _NOT_LEADING
+        self._led_ms = 0
         self._leader: Leader | None = None  # made when needed: an idle queue stays small
         self.ahead_ms = 0
         self._export: UsageExport | None = None  # made when needed
@@ -119,7 +106,7 @@ class QueueMachine:
         if header.usage >= 0 and self.state.config.account_id:
             meter_messages(self.state, header, noted, usages)
         if header.producer_id >= 0:
-            _fold_producer(self.state, header, noted)
+            fold_producer(self.state, header, noted)
         if leader is None:
             return []
         if noted is not None and noted.duplicates:
@@ -168,6 +155,7 @@ class QueueMachine:
         assert self._term == _NOT_LEADING, "leads already"
         # No two leaderships have the same: each begins with an entry of its own below this position.
         self._term = self.state.log_end
+        self._led_ms = self.state.last_ms  # what earlier leaders leased, they leased before
         if self.state.live or self.state.fresh_count or self.state.scheduled:
             return self._leader_state().start(now_ms)
         return []
@@ -223,6 +211,17 @@ class QueueMachine:
         if self._term < 0:
             return [_not_leader(token)]
         return self._leader_state().change_visibility(token, changes, now_ms)
+
+    def of_earlier_leaders(self, changes: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        """The same changes, but with no delivery where the lease may be one of this leadership: of a standard queue
+        only the time of a first receive tells, and no later delivery."""
+        if self.is_fifo:
+            return list(changes)
+        live, led_ms = self.state.live, self._led_ms
+        return [
+            (offset, delivery if delivery == 1 and offset in live and live[offset][2] < led_ms else 0, visibility_ms)
+            for offset, delivery, visibility_ms in changes
+        ]
 
     def release(self, picks: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
         """Hand back (offset, delivery) that were delivered to nobody: an answer that did not fit, a lost connection."""
@@ -461,7 +460,7 @@ class QueueMachine:
             if leader is not None:
                 leader.fold(command, offset, effects)
             else:
-                _fold(state, command, offset)
+                fold_command(state, command, offset)
             state.last_ms = max(state.last_ms, command[TIME_MS])
             if command[KIND] in USAGE_COMMANDS and self._export is not None:
                 self._export.folded(command[KIND])
@@ -477,45 +476,6 @@ class QueueMachine:
             self._leader = None
             state.rest()
         return effects
-
-
-def _fold(state: QueueState, command: Command, offset: int) -> None:
-    kind = command[KIND]
-    if kind == ACQUIRED:
-        state.fold_acquired(command)
-    elif kind == DELETED:
-        state.fold_deleted(command)
-    elif kind == VISIBILITY_CHANGED:
-        state.fold_visibility(command)
-    elif kind == EXPIRED:
-        state.fold_expired(command)
-    elif kind == PURGED:
-        state.fold_purged(command, offset)
-    elif kind == LEASED:
-        assert isinstance(state, FifoState), "a lease by group in a standard queue"
-        state.fold_leased(command)
-    elif kind == DEAD_LETTERED:
-        state.fold_dead_lettered(command)
-    elif kind == RESCHEDULED:
-        state.fold_rescheduled(command)
-    elif kind == REMOVED:
-        state.fold_removed(command)
-    elif kind == UNPARKED:
-        assert isinstance(state, FifoState), "groups of a standard queue"
-        state.fold_unparked(command)
-    elif kind in USAGE_COMMANDS:
-        fold_usage(state, command)
-    else:
-        assert kind == CONFIGURED, f"command kind {kind}"
-        state.fold_configured(command)
-
-
-def _fold_producer(state: QueueState, batch: BatchFacts, noted: FoldedHeaders | None) -> None:
-    if state.producers is None:
-        state.producers = ProducerTable()
-    state.producers.fold(batch)
-    if noted is not None and noted.duplicates:
-        state.producers.note_duplicates(batch, noted.duplicates)
 
 
 def _new_state(config: QueueConfig) -> QueueState:

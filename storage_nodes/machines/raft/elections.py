@@ -5,13 +5,10 @@ Base of the machine, which has the inputs; nothing here is called by the driver.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from storage_nodes.limits import ELECTION_JITTER_MS
 from storage_nodes.machines.raft.effects import (
     Effect,
     EpochStart,
-    LogPositions,
     Loss,
     Role,
     SafetyViolation,
@@ -20,8 +17,9 @@ from storage_nodes.machines.raft.effects import (
     SteppedDown,
 )
 from storage_nodes.machines.raft.leadership import Leadership
-from storage_nodes.machines.raft.membership import Grouped, node_set
+from storage_nodes.machines.raft.membership import node_set
 from storage_nodes.machines.raft.reasons import reason_lost
+from storage_nodes.machines.raft.replica_state import ReplicaState
 from storage_nodes.machines.raft.timing import BACKOFF_DOUBLINGS_MAX, ELECTION_TIMEOUT_MS
 from storage_nodes.protocol.peer_messages import AppendReply, TimeoutNow, VoteReply, VoteRequest
 
@@ -29,62 +27,11 @@ from storage_nodes.protocol.peer_messages import AppendReply, TimeoutNow, VoteRe
 UNARMED = 1
 
 
-class Elections(Grouped):
-    """The fields are explained where the machine sets them."""
+class Elections(ReplicaState):
+    """The half of the machine that decides who leads."""
 
-    __slots__ = (
-        "_attempts",
-        "_installing",
-        "_lead",
-        "_may_have_lost_vote",
-        "_random_ms",
-        "_suspect_votes",
-        "_turns_passed",
-        "_votes",
-        "alive",
-        "commit",
-        "elected_by",
-        "epoch",
-        "leader",
-        "leader_since_ms",
-        "log",
-        "loss",
-        "lost_leader",
-        "lost_ms",
-        "members",
-        "node_id",
-        "partition",
-        "replicated",
-        "role",
-        "suspect",
-        "timer_ms",
-        "voted_for",
-    )  # fmt: skip
-    partition: int
-    node_id: int
-    log: LogPositions
-    role: Role
-    epoch: int
-    voted_for: int
-    commit: int
-    replicated: int
-    leader: int
-    leader_since_ms: int
-    loss: Loss
-    lost_leader: int
-    lost_ms: int
-    elected_by: tuple[int, ...]
-    suspect: bool
-    alive: tuple[int, ...]
-    timer_ms: int
-    _attempts: int
-    _turns_passed: int
-    _suspect_votes: tuple[int, ...]
-    _may_have_lost_vote: bool
-    _installing: bool
+    __slots__ = ("_lead",)
     _lead: Leadership | None
-    _random_ms: Callable[[int], int]
-    _votes: tuple[int, ...]
 
     # --- voting ---------------------------------------------------------------------------------------------
 
@@ -244,9 +191,6 @@ class Elections(Grouped):
         self.role = Role.FOLLOWER
         self._forget_leader(now_ms, loss)
         return [SteppedDown(leader, reason_lost(loss, self.node_id))]
-
-    def quorum_up(self) -> bool:
-        return self.members.is_majority(self.alive)
 
     # --- plain work -----------------------------------------------------------------------------------------
 

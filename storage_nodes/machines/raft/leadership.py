@@ -29,8 +29,6 @@ leader that removed itself hands over when the entry is committed, and steps dow
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from storage_nodes.limits import COMMIT_NOTICE_MS, PROMOTION_LAG_RECORDS_MAX
 from storage_nodes.machines.raft.effects import (
     BecameLeader,
@@ -46,11 +44,9 @@ from storage_nodes.machines.raft.effects import (
 )
 from storage_nodes.machines.raft.membership import Change, ConfigChangeError, Promote
 from storage_nodes.machines.raft.progress import PROBE, REPLICATE, SNAPSHOT, Progress
+from storage_nodes.machines.raft.replica_state import ReplicaState
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRANSMIT_MS
 from storage_nodes.protocol.peer_messages import AppendReply, TimeoutNow
-
-if TYPE_CHECKING:
-    from storage_nodes.machines.raft.elections import Elections
 
 
 class Leadership:
@@ -61,7 +57,7 @@ class Leadership:
         "own_from", "peers", "quorum_until_ms", "serving", "transferee",
     )  # fmt: skip
 
-    def __init__(self, machine: Elections, now_ms: int) -> None:
+    def __init__(self, machine: ReplicaState, now_ms: int) -> None:
         log = machine.log
         self._machine = machine
         self._log = log

@@ -6,12 +6,8 @@ went down, and what the time was.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from storage_nodes.machines.raft.effects import Loss, Role
-
-if TYPE_CHECKING:
-    from storage_nodes.machines.raft.machine import RaftMachine
+from storage_nodes.machines.raft.replica_state import ReplicaState
 
 _LOST = {
     Loss.STARTED: "no leader was known at the start",
@@ -34,7 +30,7 @@ def reason_lost(loss: Loss, leader: int) -> str:
     return _LOST[loss].format(node=f"node {leader}" if leader else "the leader")
 
 
-def reason_elected(machine: RaftMachine) -> str:
+def reason_elected(machine: ReplicaState) -> str:
     """How the present leader came; empty while there is none."""
     if not machine.leader:
         return ""
@@ -43,5 +39,5 @@ def reason_elected(machine: RaftMachine) -> str:
     return f"elected by {listed(machine.elected_by)} in epoch {machine.epoch}"
 
 
-def reason_of(machine: RaftMachine) -> str:
+def reason_of(machine: ReplicaState) -> str:
     return "; ".join(filter(None, (reason_lost(machine.loss, machine.lost_leader), reason_elected(machine))))

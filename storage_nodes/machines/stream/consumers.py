@@ -62,7 +62,7 @@ class Share:
         self.target = target
 
 
-class Group:
+class ConsumerGroup:
     __slots__ = ("generation", "members", "partitions", "shares", "version")
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class Group:
             del self.shares[partition]
 
 
-class Position(NamedTuple):
+class GroupPosition(NamedTuple):
     generation: int
     epoch: int
     offset: int
@@ -121,8 +121,8 @@ class Consumers:
         self.last_number = 0
         # The highest generation of a group that was deleted here: a late fence of its former life must not count.
         self._last_deleted = 0
-        self.groups: dict[bytes, Group] = {}
-        self.positions: dict[bytes, Position] = {}
+        self.groups: dict[bytes, ConsumerGroup] = {}
+        self.positions: dict[bytes, GroupPosition] = {}
 
     def fold(self, kind: int, group: bytes, fields: list[Any], end_offset: int) -> Folded:
         """`end_offset`: where the log ended before the command."""
@@ -163,11 +163,11 @@ class Consumers:
         consumers = cls()
         consumers.last_number, consumers._last_deleted, groups, positions = packed
         for name, generation, version, partitions, members, shares in groups:
-            group = consumers.groups[name] = Group()
+            group = consumers.groups[name] = ConsumerGroup()
             group.generation, group.version, group.partitions = generation, version, partitions
             group.members = {epoch: Member(*member) for epoch, *member in members}
             group.shares = {partition: Share(*share) for partition, *share in shares}
-        consumers.positions = {name: Position(*position) for name, *position in positions}
+        consumers.positions = {name: GroupPosition(*position) for name, *position in positions}
         return consumers
 
     # --- at the coordinator -----------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class Consumers:
         if group is None:
             if len(self.groups) >= CONSUMER_GROUPS_MAX:
                 return Folded(ErrorCode.OVER_LIMIT, 0, f"a stream has at most {CONSUMER_GROUPS_MAX} groups")
-            group = Group()
+            group = ConsumerGroup()
         if version == group.version and partitions != group.partitions:
             return Folded(ErrorCode.INVALID_REQUEST, 0, f"version {version} of the partitions was another list")
         others = {epoch: known for epoch, known in group.members.items() if known.name != member}
@@ -244,10 +244,10 @@ class Consumers:
         if position is None:
             if len(self.positions) >= CONSUMER_GROUPS_MAX:
                 return Folded(ErrorCode.OVER_LIMIT, 0, f"a stream has at most {CONSUMER_GROUPS_MAX} groups")
-            position = Position(self._last_deleted, 0, NOTHING_COMMITTED)
+            position = GroupPosition(self._last_deleted, 0, NOTHING_COMMITTED)
         if generation < position.generation or (generation == position.generation and epoch != position.epoch):
             return Folded(ErrorCode.FENCED, 0, f"the partition was given out in generation {position.generation}")
-        self.positions[name] = Position(generation, epoch, position.offset)
+        self.positions[name] = GroupPosition(generation, epoch, position.offset)
         return _OK
 
     def _commit(self, name: bytes, generation: int, epoch: int, offset: int, end_offset: int) -> Folded:
@@ -258,7 +258,7 @@ class Consumers:
             return Folded(ErrorCode.OFFSET_OUT_OF_RANGE, 0, f"the log ends at {end_offset}")
         # One that comes late, or again: what stands is at or beyond it.
         standing = max(offset, self.positions[name].offset)
-        self.positions[name] = Position(generation, epoch, standing)
+        self.positions[name] = GroupPosition(generation, epoch, standing)
         return Folded(ErrorCode.OK, standing)
 
 

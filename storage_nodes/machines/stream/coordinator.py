@@ -28,6 +28,7 @@ from storage_nodes.limits import (
     CONSUMER_SESSION_MS_MIN,
     PROPOSALS_PENDING_MAX,
 )
+from storage_nodes.machines.driver_contract import Refuse, Token
 from storage_nodes.machines.stream.consumers import (
     COMMITTED,
     DELETED,
@@ -39,13 +40,14 @@ from storage_nodes.machines.stream.consumers import (
     NOTHING_COMMITTED,
     RENEWED,
     REVOKED,
+    ConsumerGroup,
     Consumers,
     Folded,
-    Group,
 )
-from storage_nodes.machines.stream.effects import Answer, Effect, Evict, Fence, Refuse, Token
+from storage_nodes.machines.stream.effects import Effect, Evict, Fence, StreamAnswer
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.group_messages import (
+from storage_nodes.protocol.messages import (
+    Empty,
     GroupCommitReply,
     GroupCommitRequest,
     GroupCommittedReply,
@@ -57,8 +59,8 @@ from storage_nodes.protocol.group_messages import (
     GroupJoinRequest,
     GroupLeaveRequest,
     GroupMembership,
+    Message,
 )
-from storage_nodes.protocol.messages import Empty, Message
 
 _encode = msgspec.msgpack.Encoder().encode
 _STALE = "the grant is not the one that holds: join again"
@@ -150,12 +152,12 @@ class GroupCoordinator:
                     flat += (partition, share.generation)
             if flat:
                 self._stage(None, [REVOKED, name, epoch, flat])
-        return [Answer(token, _membership(group, epoch))]
+        return [StreamAnswer(token, _membership(group, epoch))]
 
     def _leave(self, token: Token, request: GroupLeaveRequest, view: View) -> list[Effect]:
         group = self._consumers.groups.get(request.group)
         if group is None or request.epoch not in group.members:
-            return [Answer(token, Empty())]
+            return [StreamAnswer(token, Empty())]
         return self._stage(token, [LEFT, request.group, request.epoch])
 
     def _fence(self, token: Token, request: GroupFenceRequest, view: View) -> list[Effect]:
@@ -165,7 +167,7 @@ class GroupCoordinator:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, problem or "generation and epoch are 1 or more")]
         position = self._consumers.positions.get(name)
         if position is not None and position[:2] == grant:
-            return [Answer(token, Empty())]
+            return [StreamAnswer(token, Empty())]
         return self._stage(token, [FENCED, name, *grant])
 
     def _commit(self, token: Token, request: GroupCommitRequest, view: View) -> list[Effect]:
@@ -177,7 +179,7 @@ class GroupCoordinator:
             return [Refuse(token, ErrorCode.OFFSET_OUT_OF_RANGE, f"the log ends at {view.log_end}")]
         standing = self._consumers.positions[name].offset
         if request.offset <= standing:
-            return [Answer(token, GroupCommitReply(standing))]
+            return [StreamAnswer(token, GroupCommitReply(standing))]
         return self._stage(token, [COMMITTED, name, *grant, request.offset])
 
     def _committed(self, token: Token, request: GroupCommittedRequest, view: View) -> list[Effect]:
@@ -187,14 +189,14 @@ class GroupCoordinator:
                 return [Refuse(token, code, _STALE)]
         position = self._consumers.positions.get(request.group)
         generation, epoch, offset = position or (0, 0, NOTHING_COMMITTED)
-        return [Answer(token, GroupCommittedReply(offset, generation, epoch, view.log_start, view.log_end))]
+        return [StreamAnswer(token, GroupCommittedReply(offset, generation, epoch, view.log_start, view.log_end))]
 
     def _delete(self, token: Token, request: GroupDeleteRequest, view: View) -> list[Effect]:
         name, generation, consumers = request.group, request.generation, self._consumers
         if generation < 0:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "a generation is not negative")]
         if name not in consumers.groups and name not in consumers.positions:
-            return [Answer(token, GroupDeleteReply(generation or consumers.last_number))]
+            return [StreamAnswer(token, GroupDeleteReply(generation or consumers.last_number))]
         return self._stage(token, [DELETED, name, generation])
 
     # --- fences -----------------------------------------------------------------------------------------------
@@ -320,9 +322,9 @@ class GroupCoordinator:
             reply = GroupCommitReply(number)
         elif kind == DELETED:
             reply = GroupDeleteReply(number)
-        return Answer(token, reply)
+        return StreamAnswer(token, reply)
 
-    def _group_changed(self, name: bytes, group: Group, now_ms: int) -> None:
+    def _group_changed(self, name: bytes, group: ConsumerGroup, now_ms: int) -> None:
         for epoch, member in group.members.items():
             if (name, epoch) not in self._heard_ms:
                 self._heard_ms[name, epoch] = now_ms
@@ -350,7 +352,7 @@ class GroupCoordinator:
             self._wanted[name, partition] = None
 
 
-def _membership(group: Group, epoch: int) -> GroupMembership:
+def _membership(group: ConsumerGroup, epoch: int) -> GroupMembership:
     owned: list[tuple[int, int]] = []
     revoke: list[tuple[int, int]] = []
     awaited = 0

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from storage_nodes.machines.driver_contract import Propose, Refuse, Token
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import Message
-
-# Hashable. A machine does nothing with it but hand it back.
-Token = Any
 
 
 class ReadNow(NamedTuple):
@@ -18,19 +16,9 @@ class ReadNow(NamedTuple):
     offset: int
 
 
-class Answer(NamedTuple):
+class StreamAnswer(NamedTuple):
     token: Token
     reply: Message
-
-
-class Refuse(NamedTuple):
-    token: Token
-    code: ErrorCode
-    text: str
-
-
-class Propose(NamedTuple):
-    """Commands are staged: call `take_commands()` for the next group commit."""
 
 
 class Fence(NamedTuple):
@@ -48,7 +36,7 @@ class Evict(NamedTuple):
     group: bytes
 
 
-Effect = ReadNow | Answer | Refuse | Propose | Fence | Evict
+Effect = ReadNow | StreamAnswer | Refuse | Propose | Fence | Evict
 
 
 def not_leader(token: Token) -> Refuse:

@@ -34,10 +34,11 @@ from storage_nodes.limits import (
     STREAM_COMMANDS_LEFT_MAX,
     WAITERS_PER_PARTITION_MAX,
 )
+from storage_nodes.machines.driver_contract import CheckpointError, Propose, Refuse, Token
 from storage_nodes.machines.producers import ProducerTable
 from storage_nodes.machines.stream.consumers import Consumers
 from storage_nodes.machines.stream.coordinator import GroupCoordinator, GroupRequest, View
-from storage_nodes.machines.stream.effects import Answer, Effect, Fence, Propose, ReadNow, Refuse, Token, not_leader
+from storage_nodes.machines.stream.effects import Effect, Fence, ReadNow, StreamAnswer, not_leader
 from storage_nodes.machines.stream.readers import Readers
 from storage_nodes.machines.stream.retention import Mark, Marks
 from storage_nodes.protocol.errors import ErrorCode
@@ -81,10 +82,6 @@ class StreamBatchFacts(Protocol):
     def producer_epoch(self) -> int: ...
     @property
     def base_sequence(self) -> int: ...
-
-
-class CheckpointError(ValueError):
-    """Bytes that are no checkpoint of a version this code reads."""
 
 
 class StreamMachine:
@@ -323,7 +320,7 @@ class StreamMachine:
             self.retention_ms, self.retention_bytes = fields
             token = self._taken.popleft() if self._taken else None
             if token is not None:
-                effects.append(Answer(token, Empty()))
+                effects.append(StreamAnswer(token, Empty()))
         else:
             self._fold_of_group(kind, fields, base_offset, effects, now_ms)
 

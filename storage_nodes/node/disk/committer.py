@@ -25,7 +25,7 @@ import structlog
 from prometheus_client import REGISTRY
 
 from storage_nodes.limits import BATCH_BYTES_MAX, WAL_GROUP_BYTES_MAX
-from storage_nodes.log.node_log import Group, NodeLog
+from storage_nodes.log.node_log import NodeLog, WriteGroup
 from storage_nodes.node.group_metrics import GroupMetrics
 from storage_nodes.protocol.peer_messages import RaftMessage
 
@@ -76,7 +76,7 @@ class Committer:
         self._writing = False
         self._held: list[tuple[int, RaftMessage]] = []
         self._held_writing: list[tuple[int, RaftMessage]] = []
-        self._work: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[WriteGroup | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write_groups, name="wal", daemon=True)
         # Of the groups written since somebody took them, and when the one under way began.
         self._sync_seconds: list[float] = []
@@ -175,7 +175,7 @@ class Committer:
             elapsed = time.perf_counter() - started
             self._loop.call_soon_threadsafe(self._written, group, elapsed)
 
-    def _written(self, group: Group, elapsed_s: float) -> None:
+    def _written(self, group: WriteGroup, elapsed_s: float) -> None:
         self._writing = False
         held, self._held_writing = self._held_writing, []
         for partition, end_offset in self._log.group_written(group):

@@ -35,8 +35,8 @@ from storage_nodes.machines.cluster.commands import (
 )
 from storage_nodes.machines.cluster.mover import (
     Finish,
-    Group,
     HandOver,
+    RaftGroup,
     Step,
     next_cluster_step,
     next_step,
@@ -94,12 +94,12 @@ class Moves:
         """Is it up, not about to stop, and not being emptied?"""
         return self._links.may_lead(node_id) and self._cluster().machine.state_of(node_id) is NodeState.ACTIVE
 
-    def group(self, replica: Replica) -> Group:
+    def group(self, replica: Replica) -> RaftGroup:
         """A group as this node, which leads it, sees it."""
         raft = replica.raft
         peers = [peer for peer in raft.status().peers if peer.up]
         level = [peer.node_id for peer in peers if peer.match and peer.behind <= PROMOTION_LAG_RECORDS_MAX]
-        return Group(
+        return RaftGroup(
             self._node_id,
             raft.voters,
             raft.learners,

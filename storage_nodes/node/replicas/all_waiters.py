@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 from storage_nodes.limits import ALL_WAITERS_PER_PARTITION_MAX
 from storage_nodes.node.replicas.repeats import Waiting, overloaded
-from storage_nodes.node.transport.connections import Connection, Token
+from storage_nodes.node.transport.connections import NodeConnection, Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 
 # Given up and still in the queue: so many at least before they are taken out, all at once.
@@ -37,7 +37,7 @@ class _Nobody:
         pass
 
 
-_GIVEN_UP = Token(cast(Connection, _Nobody()), 0, 0)
+_GIVEN_UP = Token(cast(NodeConnection, _Nobody()), 0, 0)
 
 
 def _is_given_up(waiting: Waiting) -> bool:

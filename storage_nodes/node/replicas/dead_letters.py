@@ -1,11 +1,11 @@
 """Moves dead letters of one queue to their dead-letter queue (R30): write the copy, wait for its commit, then let the
 machine remove the message.
 
-    machine: DeadLetter -> bodies from the log -> copies, each with a deduplication id of its source
+    machine: DeadLetter -> bodies from the log -> copies, each naming its source
                         -> send, committed -> machine.moved -> log -> removed
 
-A message is always in the source, in the target, or in both for a moment. A crash in between leads to a second copy
-with the same id, which the target drops while it remembers the id.
+A message is always in the source, in the target, or in both for a moment. A crash in between leads to a second copy,
+which the target drops: it remembers what it took until the source is done with it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class DeadLetters:
             if body is None:
                 continue  # purged while it was being read
             place = partition_of_group(group_of(section_of(body)), groups) if groups else effect.partition
-            copy = copy_of_dead(_source_of(replica.partition, letter), body)
+            copy = copy_of_dead(_source_of(replica.partition, effect, letter), body)
             size += len(copy)
             if copies and (size > DEAD_LETTERS_PER_MOVE_BYTES_MAX or place != target):
                 break
@@ -103,7 +103,7 @@ class DeadLetters:
         self._failed(is_final)
 
 
-def _source_of(partition: int, letter: DeadLetterInfo) -> DeadSource:
+def _source_of(partition: int, effect: DeadLetter, letter: DeadLetterInfo) -> DeadSource:
     return DeadSource(
         partition,
         letter.offset,
@@ -113,4 +113,7 @@ def _source_of(partition: int, letter: DeadLetterInfo) -> DeadSource:
         DeathReason.MAX_RECEIVES,
         letter.died_ms,
         letter.receives_max,
+        term=effect.term,
+        move=effect.move,
+        kept=effect.kept,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from storage_nodes.limits import PRODUCER_MEMORY_MS
+from storage_nodes.limits import PRODUCER_CALL_MS_MAX, PRODUCER_MEMORY_MS
 from storage_nodes.log.node_log import PartitionLog
 from storage_nodes.node.replicas.appends import Appends
 from storage_nodes.node.replicas.host import Host
@@ -45,10 +45,13 @@ class PartitionReplica(Replica):
     # --- for `Appends` ----------------------------------------------------------------------------------------
 
     def used_since_ms(self) -> int:
-        """A producer that was not heard of since then is not in use: for PRODUCER_MEMORY_MS nothing of it came. Only
-        time of this leadership counts: the time before it may have jumped to where this one began."""
+        """A producer that was not heard of since then is not in use: nothing of it came for PRODUCER_MEMORY_MS, or in
+        all of this leadership, once that is PRODUCER_CALL_MS_MAX old: what was under way was tried again, or given up.
+        Only time of this leadership counts: the time before it may have jumped to where this one began."""
         led_ms = self.host.clock.mono_ms() - self.raft.leader_since_ms
-        return self.now_ms() - PRODUCER_MEMORY_MS if self.time is not None and led_ms > PRODUCER_MEMORY_MS else 0
+        if self.time is None or led_ms <= PRODUCER_CALL_MS_MAX:
+            return 0
+        return self.now_ms() - min(led_ms, PRODUCER_MEMORY_MS)
 
     # --- Replica ----------------------------------------------------------------------------------------------
 

@@ -157,6 +157,8 @@ class QueueReplica(PartitionReplica):
         for _, _, visibility_ms in request.changes:
             check_visibility(visibility_ms)
         changes = request.changes if request.mode == VisibilityMode.SET else give_backs(request)
+        if 0 < request.epoch < self.raft.epoch:
+            changes = self.machine.of_earlier_leaders(changes)
         self._do(self.machine.change_visibility(token, changes, self.now_ms()))
         self.propose_soon()
 
@@ -349,7 +351,7 @@ class QueueReplica(PartitionReplica):
         if token is not None:
             token.connection.refuse(token, StorageError(effect.code, effect.text))
 
-    def _answer(self, effect: queue_effects.Answer) -> None:
+    def _answer(self, effect: queue_effects.CommandAnswer) -> None:
         token: Token | None = effect.token
         if token is None:
             return
@@ -494,7 +496,7 @@ class QueueReplica(PartitionReplica):
         queue_effects.DeadLetter: _dead_letters_due,
         queue_effects.ExportUsage: _export_usage,
         queue_effects.Release: _release_due,
-        queue_effects.Answer: _answer,
+        queue_effects.CommandAnswer: _answer,
         queue_effects.Fetch: _fetch,
         queue_effects.Refuse: _refuse,
     }

@@ -12,7 +12,8 @@ from prometheus_client import Counter
 from storage_nodes.limits import ACQUIRE_WAIT_MS_MAX, READ_BYTES_MAX
 from storage_nodes.log.node_log import PartitionLog
 from storage_nodes.log.record_batch import BatchHeader, iterate_bodies, read_header
-from storage_nodes.machines.stream.effects import Answer, Evict, Fence, Propose, ReadNow, Refuse
+from storage_nodes.machines.driver_contract import Propose, Refuse
+from storage_nodes.machines.stream.effects import Evict, Fence, ReadNow, StreamAnswer
 from storage_nodes.machines.stream.machine import StreamMachine
 from storage_nodes.node.replicas.appends import Appends
 from storage_nodes.node.replicas.host import Host
@@ -21,7 +22,8 @@ from storage_nodes.node.replicas.partition_replica import PartitionReplica
 from storage_nodes.node.replicas.replica import Performers
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.group_messages import (
+from storage_nodes.protocol.messages import (
+    ConfigureRequest,
     GroupCommitRequest,
     GroupCommittedRequest,
     GroupDeleteRequest,
@@ -30,8 +32,11 @@ from storage_nodes.protocol.group_messages import (
     GroupJoinRequest,
     GroupLeaveRequest,
     GroupReadRequest,
+    Opcode,
+    StreamReadReply,
+    StreamReadRequest,
+    encode_message,
 )
-from storage_nodes.protocol.messages import ConfigureRequest, Opcode, StreamReadReply, StreamReadRequest, encode_message
 
 GROUP_REQUESTS_FENCED = Counter(
     "penstock_node_group_requests_fenced", "Requests of consumer group members whose session or grant holds no more"
@@ -133,7 +138,7 @@ class StreamReplica(PartitionReplica):
     def _proposal_wanted(self, _effect: Propose) -> None:
         self.propose_soon()
 
-    def _answer(self, effect: Answer) -> None:
+    def _answer(self, effect: StreamAnswer) -> None:
         token: Token = effect.token
         token.connection.answer(token, encode_message(effect.reply))
 
@@ -219,7 +224,7 @@ class StreamReplica(PartitionReplica):
     performers: ClassVar[Performers] = {
         ReadNow: _read_now,
         Propose: _proposal_wanted,
-        Answer: _answer,
+        StreamAnswer: _answer,
         Refuse: _refuse,
         Fence: _fence,
         Evict: _evict,

@@ -11,8 +11,7 @@ import msgspec
 from storage_nodes.node.replicas.local_replicas import LocalReplicas
 from storage_nodes.node.replicas.queue_replica import QueueReplica
 from storage_nodes.node.transport.connections import Token
-from storage_nodes.protocol.messages import encode_message
-from storage_nodes.protocol.usage_messages import CloseUsageReply, CloseUsageRequest
+from storage_nodes.protocol.messages import CloseUsageReply, CloseUsageRequest, encode_message
 
 PARTITIONS_PER_TURN = 256
 

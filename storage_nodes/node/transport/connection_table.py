@@ -7,7 +7,7 @@ import asyncio
 from prometheus_client import Gauge
 
 from storage_nodes.limits import CLIENT_CONNECTIONS_MAX, CONNECTION_LOOK_MS, CONNECTIONS_MAX
-from storage_nodes.node.transport.connections import Connection, Requests
+from storage_nodes.node.transport.connections import NodeConnection, Requests
 
 OPEN = Gauge("penstock_node_connections", "Inbound connections, of clients and peers")
 PAUSED = Gauge("penstock_node_connections_paused", "Client connections whose requests are not read at the moment")
@@ -19,13 +19,13 @@ class ConnectionTable:
     def __init__(self, requests: Requests, loop: asyncio.AbstractEventLoop) -> None:
         self._requests = requests
         self._loop = loop
-        self._connections: dict[Connection, None] = {}
+        self._connections: dict[NodeConnection, None] = {}
         self._looked_ms = 0
         OPEN.set_function(lambda: len(self._connections))
         PAUSED.set_function(lambda: sum(not connection.is_reading for connection in list(self._connections)))
 
-    def accept(self) -> Connection:
-        connection = Connection(self._requests, self._loop, self)
+    def accept(self) -> NodeConnection:
+        connection = NodeConnection(self._requests, self._loop, self)
         self._connections[connection] = None
         return connection
 
@@ -37,7 +37,7 @@ class ConnectionTable:
         clients = sum(connection.is_client for connection in self._connections)
         return f"{clients} clients are connected already" if clients >= CLIENT_CONNECTIONS_MAX else ""
 
-    def gone(self, connection: Connection) -> None:
+    def gone(self, connection: NodeConnection) -> None:
         self._connections.pop(connection, None)
 
     def cut_oldest_frame(self) -> None:

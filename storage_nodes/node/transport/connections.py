@@ -70,7 +70,7 @@ _log = structlog.get_logger()
 class Token(NamedTuple):
     """Names one request: whom to answer, and under which id."""
 
-    connection: Connection
+    connection: NodeConnection
     request_id: int
     opcode: int
 
@@ -100,11 +100,11 @@ class Connections(Protocol):
 
     def is_over(self) -> bool: ...
     def client_greeted(self) -> str: ...
-    def gone(self, connection: Connection) -> None: ...
+    def gone(self, connection: NodeConnection) -> None: ...
     def cut_oldest_frame(self) -> None: ...
 
 
-class Connection(asyncio.Protocol):
+class NodeConnection(asyncio.Protocol):
     """One inbound connection."""
 
     def __init__(self, requests: Requests, loop: asyncio.AbstractEventLoop, table: Connections) -> None:
@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol):
             return False
         held_bytes = out.bytes
         return held_bytes >= 2 * CONNECTION_ANSWERS_BYTES_MAX or (
-            out.is_paused and not self._room.budget.may_hold(Kind.ANSWERS, held_bytes)
+            out.is_paused and not self._room.budget.may_hold(Kind.ANSWERS, held_bytes + out.passed_bytes)
         )
 
     def answer(self, token: Token, payload: bytes, undelivered: Callable[[], None] | None = None) -> None:

@@ -5,6 +5,9 @@
     pause    the transport holds enough (asyncio's pause_writing): the rest waits here, where it can be counted
     resume   it drained: go on
 
+What the transports of clients hold counts against the budget, too, as it is found at `pause`, at `resume` and at every
+look. A frame larger than what a transport takes is in it as a whole. Links to peers are few: theirs are not counted.
+
 Nothing is cut because much waits: whoever fills the queue is told to stop (`bytes`). A connection is cut only when
 nothing at all left its transport for WRITE_STALL_MS_MAX although there was something to write. Time in which this node
 itself stood still does not count: whatever the other end read meanwhile could not be seen.
@@ -24,7 +27,7 @@ class Outflow:
 
     __slots__ = (
         "_accounted", "_budget", "_kind", "_left_bytes", "_looked_ms", "_moved_frames", "_still_ms", "_transport",
-        "bytes", "is_paused", "waiting", "written",
+        "bytes", "is_paused", "passed_bytes", "waiting", "written",
     )  # fmt: skip
 
     def __init__(self, transport: asyncio.Transport, budget: MemoryBudget, kind: Kind) -> None:
@@ -34,6 +37,7 @@ class Outflow:
         self._kind = kind
         self.waiting: deque[bytes] = deque()
         self.bytes = 0
+        self.passed_bytes = 0  # in the transport, as far as the budget knows
         self.written = 0
         self.is_paused = False
         # Of `bytes`, as far as the budget knows: what comes and goes within one turn is not told.
@@ -86,21 +90,29 @@ class Outflow:
 
     def pause(self) -> None:
         self.is_paused = True
+        self._account_passed(self._transport.get_write_buffer_size())
 
     def resume(self) -> None:
         self.is_paused = False
+        self._account_passed(self._transport.get_write_buffer_size())
         self.flush()
+
+    def _account_passed(self, size_bytes: int) -> None:
+        if size_bytes != self.passed_bytes and self._kind is Kind.ANSWERS:
+            self._budget.take(self._kind, size_bytes - self.passed_bytes)
+            self.passed_bytes = size_bytes
 
     def close(self) -> None:
         """The connection is gone, and with it what waited."""
         self.waiting.clear()
-        self._budget.give(self._kind, self._accounted)
-        self.bytes = self._accounted = 0
+        self._budget.give(self._kind, self._accounted + self.passed_bytes)
+        self.bytes = self.passed_bytes = self._accounted = 0
         self.is_paused = True
 
     def is_stuck(self, now_ms: int) -> bool:
         """To be asked now and then: has nothing left for WRITE_STALL_MS_MAX?"""
         left_bytes = self._transport.get_write_buffer_size()
+        self._account_passed(left_bytes)
         if not self.is_paused or left_bytes < self._left_bytes or self.written != self._moved_frames:
             self._still_ms = 0
             self._moved_frames = self.written

@@ -20,11 +20,10 @@ from api.billing.actions.plans import add_plan_version, ensure_standard_plan
 from api.billing.forecast import forecast_minor
 from api.billing.meter import CostMeter, cost_meter, month_spending
 from api.billing.models import BudgetEvent, MeterReading, PricePlanVersion, SpendingStop
-from api.billing.pipeline import NEVER_READ, answer_now
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import HOUR, Interval, floor_hour
 from api.billing.pricing.terms import parse_terms, terms_document
-from api.billing.provisional import ProvisionalRow, merge_provisional, note_reading, position_of
+from api.billing.provisional import NEVER_READ, ProvisionalRow, answer_now, merge_provisional, note_reading, position_of
 from api.billing.settling import UsageRow, settle
 from api.billing.views import METER_BEHIND
 from tests.api.billing.test_invoices import plan

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from uuid import UUID
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,9 @@ from api.billing.pricing.money import (
     CURRENCIES,
     format_minor,
     format_nanos,
+    format_percent,
     nanos_per_minor,
+    parse_percent,
     round_half_up,
     split_exactly,
 )
@@ -215,3 +218,17 @@ def test_half_is_rounded_up() -> None:
 def test_quantities_are_shown_in_units_people_know() -> None:
     assert shown_quantity(UNITS, 1234567) == "1,234,567"
     assert shown_quantity(STORED, 2**30 * 3_600_000 * 3 // 2) == "1.500"
+
+
+@pytest.mark.parametrize(
+    ("text", "rate_ppm", "shown"),
+    [("19", 190_000, "19"), ("8.875", 88_750, "8.875"), ("0.0005 %", 5, "0.0005"), ("100%", 1_000_000, "100")],
+)
+def test_rate_is_written_and_read_in_percent(text: str, rate_ppm: int, shown: str) -> None:
+    assert parse_percent(text) == rate_ppm and format_percent(rate_ppm) == shown
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1e1", "19.00001", "1,5", ".5", "190000", "१९"])
+def test_rate_that_is_no_percentage_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="percentage"):
+        parse_percent(text)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import json
 from datetime import timedelta
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from api import clock
 from api.accounts.actions import get_or_create_account, set_account_active
+from api.accounts.models import Account
 from api.audit.actions import OPERATOR
 from api.people import limits
 from api.people.actions import account_life
@@ -48,3 +52,17 @@ def test_operator_resumes_an_account_that_was_switched_off_before_it_had_a_life(
     assert account_life.resume_account(OPERATOR, account.pk).state == AccountState.ACTIVE
     account.refresh_from_db()
     assert account.active and AccountLife.objects.get().title == "team"
+
+
+def test_link_for_an_account_that_is_not_there_is_refused_and_makes_none(db: None) -> None:
+    with pytest.raises(CommandError, match="there is no account 'nobody'"):
+        call_command("console_link", "--account=nobody", "--json")
+    assert not Account.objects.exists()
+
+
+def test_link_is_asked_for_by_name_or_id(db: None) -> None:
+    account = get_or_create_account(OPERATOR, "team")
+    for named in ("team", account.pk):
+        out = io.StringIO()
+        call_command("console_link", f"--account={named}", "--json", stdout=out)
+        assert f"account={account.pk}" in json.loads(out.getvalue())["url"]

@@ -311,6 +311,24 @@ async def test_deadline_runs_while_a_service_may_miss_changes(service: Service, 
     await client.close()
 
 
+async def test_deadline_runs_while_postgresql_refuses_the_service(service: Service) -> None:
+    """PostgreSQL is there: others may change it."""
+    client = MetadataClient("127.0.0.1", service.port, "pk", staleness_ms=60_000)
+    await client.start()
+    await fill_key(service, client)
+    assert client._stale_timer is None
+    service.say(database_lost_at_ms=1_700_000_000_000, refused=True)
+    await until(lambda: client._stale_timer is not None)
+    (trouble,) = client.troubles()
+    assert (trouble.part, trouble.since_ms) == ("PostgreSQL", 1_700_000_000_000)
+    assert "takes no more connections" in trouble.reason
+    assert client.cached_key("AKPS") == key_record(1) and client.serves
+    service.say(database_lost_at_ms=0, refused=False)
+    await until(lambda: client._stale_timer is None)
+    assert not client.troubles()
+    await client.close()
+
+
 async def test_front_end_that_knows_nothing_and_can_ask_nobody_serves_nothing(service: Service) -> None:
     service.feed = FeedState("epoch", 0, True, False, 1)
     client = MetadataClient("127.0.0.1", service.port, "pk")

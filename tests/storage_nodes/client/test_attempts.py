@@ -529,10 +529,14 @@ def test_attempts_of_a_receive_or_a_purge_have_one_name_and_calls_have_different
 def test_lease_that_an_earlier_attempt_ended_is_ended_as_asked(is_repeated: bool) -> None:
     gone = int(ErrorCode.NOT_IN_FLIGHT)
     outcomes = [StorageError(ErrorCode.OUTCOME_UNKNOWN)] if is_repeated else []
+    outcomes_of_all = list(outcomes)
 
     async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
         codes = await client.change_visibility(1, [(7, 1, 0), (8, 1, 5_000)])
         assert codes == [ErrorCode.OK if is_repeated else gone, gone], "a lease that was to go on is lost all the same"
+        sent = [msgspec.msgpack.decode(frame.payload, type=ChangeVisibilityRequest) for frame in nodes[0].frames]
+        modes = [VisibilityMode.SET, VisibilityMode.HELD][: len(outcomes_of_all) + 1]
+        assert [one.mode for one in sent] == modes, "another consumer may have the message by now"
 
     run([lambda frame: outcomes.pop() if outcomes else encode_message(CodesReply([gone, gone]))], scenario)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from storage_nodes.client.deadlines import OVER_KEPT_MAX, Deadlines
+from storage_nodes.client.suspensions import Suspensions
 
 
 class Call:
@@ -26,7 +27,7 @@ class Rig:
         self.now_s = 0.0
         self.timers: list[tuple[float, Any, Any]] = []
         self.loop: Any = SimpleNamespace(time=lambda: self.now_s, call_at=self._call_at)
-        self.deadlines = Deadlines()
+        self.deadlines = Deadlines(Suspensions())
 
     def _call_at(self, *timer: Any) -> Any:
         self.timers.append(timer)

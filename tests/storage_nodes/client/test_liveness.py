@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from storage_nodes.client.connection import LATE_S, PING_AFTER_S, PING_ANSWER_S, Connection
+from storage_nodes.client.connection import LATE_S, PING_AFTER_S, PING_ANSWER_S, ClientConnection
 from storage_nodes.limits import CLIENT_WRITE_BUFFER_BYTES
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ANSWER, FrameDecoder, encode_frame
@@ -61,7 +61,7 @@ class Clock:
 class Wire:
     """A transport; what was written waits for the other end while it `holds`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
         self._decoder = FrameDecoder()
         self.holds = False
@@ -90,9 +90,9 @@ class Wire:
         self._connection.connection_lost(None)
 
 
-def connected() -> tuple[Clock, Connection, Wire, list[bytes | StorageError]]:
+def connected() -> tuple[Clock, ClientConnection, Wire, list[bytes | StorageError]]:
     clock = Clock()
-    connection = Connection(clock)  # type: ignore[arg-type]
+    connection = ClientConnection(clock)  # type: ignore[arg-type]
     wire = Wire(connection)
     connection.connection_made(wire)  # type: ignore[arg-type]
     return clock, connection, wire, []

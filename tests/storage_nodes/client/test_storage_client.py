@@ -142,11 +142,11 @@ def test_messages_that_come_after_the_poll_was_given_up_are_handed_back() -> Non
         handed_back = nodes[0].frames[2]
         assert handed_back.opcode == Opcode.CHANGE_VISIBILITY
         change = msgspec.msgpack.decode(handed_back.payload, type=ChangeVisibilityRequest)
-        assert (change.partition, change.changes) == (1, [(7, 1, 0)])
+        assert (change.partition, change.changes, change.epoch) == (1, [(7, 1, 0)], 5)
 
     answers: dict[int, bytes | None] = {
         Opcode.ACQUIRE: None,
-        Opcode.CANCEL: encode_message(AcquireReply(1, [AcquiredMessage(7, 1, 0, 0, b"x")])),
+        Opcode.CANCEL: encode_message(AcquireReply(5, [AcquiredMessage(7, 1, 0, 0, b"x")])),
         Opcode.CHANGE_VISIBILITY: encode_message(CodesReply([0])),
     }
     run([lambda frame: answers[frame.opcode]], scenario)

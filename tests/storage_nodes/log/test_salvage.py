@@ -54,7 +54,7 @@ class Store:
 
     def needed(self) -> list[str]:
         """The write-ahead log files that a start replays."""
-        first = self.log._flusher._manifest.head.first_file
+        first = self.log._manifests.newest.head.first_file
         return [path for path in self.wal_paths() if wal_number(path.rpartition("/")[2]) >= first]  # type: ignore[operator]
 
     def repaired(self) -> NodeLog:

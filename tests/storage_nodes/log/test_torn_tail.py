@@ -167,5 +167,5 @@ def test_group_found_in_the_page_cache_after_a_kill_is_synced_before_it_counts()
     again = NodeLog.open("/node", SMALL, disk.as_killed())
     assert again.partitions[1].durable_end == 1
     for _ in range(20):
-        survivor = NodeLog.open("/node", SMALL, again._flusher._disk.after_power_loss())  # type: ignore[attr-defined]
+        survivor = NodeLog.open("/node", SMALL, again._disk.after_power_loss())  # type: ignore[attr-defined]
         assert read_all(survivor.partitions[1]) == [batch]

@@ -28,7 +28,7 @@ from storage_nodes.node.memory.room import NodeRoom
 from storage_nodes.node.replicas.appends import Appends
 from storage_nodes.node.transport import connection_table as table_module
 from storage_nodes.node.transport.connection_table import ConnectionTable
-from storage_nodes.node.transport.connections import Connection, Token
+from storage_nodes.node.transport.connections import NodeConnection, Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ERROR, encode_frame
 from storage_nodes.protocol.messages import Cancel, ErrorReply, Hello, Opcode, SendRequest, encode_message
@@ -67,7 +67,7 @@ class Node:
     def cancelled(self, token: Token, partition: int) -> None:
         self.cancelled_ids.append(token.request_id)
 
-    def connect(self, reads: bool = True, greets: bool = True) -> tuple[Connection, SlowPipe]:
+    def connect(self, reads: bool = True, greets: bool = True) -> tuple[NodeConnection, SlowPipe]:
         connection = self.table.accept()
         pipe = SlowPipe(connection, reads)
         if greets:
@@ -106,6 +106,10 @@ def test_burst_of_answers_waits_and_arrives_in_order() -> None:
         pipe.drain(100_000)
         node.run()
     assert answered(pipe) == list(range(7))
+    assert node.room.budget.used(Kind.ANSWERS) <= TRANSPORT_BYTES_MAX // 2, (
+        "as it was found when it had drained"
+    )
+    node.table.look(1_000)
     assert node.room.budget.used(Kind.ANSWERS) == 0 and not pipe.aborted
 
 
@@ -161,7 +165,10 @@ def test_slow_connections_share_what_may_wait_and_a_quick_one_is_served() -> Non
         connection.data_received(acquires(*range(20)))
         node.run()
         slow.append(connection)
-    assert node.room.budget.used(Kind.ANSWERS) < share + len(ANSWER)
+    outflows = [connection._out for connection in slow if connection._out is not None]
+    assert sum(out.bytes for out in outflows) < share + len(ANSWER)
+    assert node.room.budget.used(Kind.ANSWERS) == sum(out.bytes + out.passed_bytes for out in outflows)
+    assert all(out.passed_bytes >= len(ANSWER) for out in outflows), "one answer of each is in its transport"
     assert slow[0].is_full and not slow[0].is_reading
     quick, pipe = node.connect()
     quick.data_received(acquires(*range(5)))

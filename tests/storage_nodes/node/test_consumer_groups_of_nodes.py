@@ -13,7 +13,7 @@ from storage_nodes.client import StorageClient
 from storage_nodes.log.record_batch import iterate_bodies
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.group_messages import GroupMembership
+from storage_nodes.protocol.messages import GroupMembership
 from storage_nodes.protocol.records import decode_body, encode_body
 
 GROUP = b"readers"

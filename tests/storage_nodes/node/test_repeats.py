@@ -15,6 +15,7 @@ import pytest
 
 from storage_nodes.limits import (
     BATCH_BYTES_MAX,
+    PRODUCER_CALL_MS_MAX,
     PRODUCER_MEMORY_MS,
     PRODUCER_WINDOW_RECORDS,
     PRODUCERS_PER_PARTITION_MAX,
@@ -495,6 +496,19 @@ def test_dead_producers_give_way_though_nothing_more_is_folded() -> None:
     assert full.begin(1_000)
 
 
+@pytest.mark.parametrize("step_ms", [10_000, 86_400_000])
+def test_producers_that_were_silent_while_others_sent_give_way_to_a_leader_that_has_just_begun(step_ms: int) -> None:
+    full = Full()
+    full.repeats = Repeats(lambda: 0)
+    for sequence in range(1, 13):
+        full.now_ms += step_ms
+        full.fold(5, sequence)
+        assert not full.begin(1_000), "a few leaders whose time jumped make nobody silent"
+    full.now_ms += step_ms
+    full.fold(5, 13)
+    assert full.begin(1_000)
+
+
 def test_dead_producers_give_way_where_one_lives_and_sends_rarely() -> None:
     full = Full()
     for sequence in range(1, 3):
@@ -520,12 +534,14 @@ def test_producer_that_comes_back_counts_as_in_use_from_its_request_on(newcomer_
 def test_time_before_a_leadership_makes_no_producer_dead() -> None:
     replica: Any = StreamReplica.__new__(StreamReplica)
     replica.machine = SimpleNamespace(ahead_ms=0)
-    mono_ms = 5_000 + PRODUCER_MEMORY_MS
+    mono_ms = 5_000 + PRODUCER_CALL_MS_MAX
     replica.host = SimpleNamespace(clock=SimpleNamespace(mono_ms=lambda: mono_ms))
     replica.raft = SimpleNamespace(leader_since_ms=5_000)
     replica.time = SimpleNamespace(now_ms=lambda: NOW_MS, ahead_ms=0)
     assert replica.used_since_ms() == 0
     mono_ms += 1
+    assert replica.used_since_ms() == NOW_MS - PRODUCER_CALL_MS_MAX - 1, "since it began nobody else was heard of"
+    mono_ms += PRODUCER_MEMORY_MS
     assert replica.used_since_ms() == NOW_MS - PRODUCER_MEMORY_MS
     replica.time = None
     assert replica.used_since_ms() == 0

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.storage_cluster import StorageCluster
 from storage_nodes.client import StorageClient
-from storage_nodes.client.connection import Connection, connect
+from storage_nodes.client.connection import ClientConnection, connect
 from storage_nodes.config import NodeConfig
 from storage_nodes.model import PartitionKind, format_node_list
 from storage_nodes.node.node import StorageNode
@@ -70,7 +70,7 @@ class Nodes:
             connection.close()
 
 
-async def _answer(connection: Connection, opcode: int, payload: bytes) -> bytes:
+async def _answer(connection: ClientConnection, opcode: int, payload: bytes) -> bytes:
     future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def done(result: bytes | StorageError) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from storage_nodes.protocol.dead_letters import copy_of_dead, dead_letter_id
+from storage_nodes.machines.queue.state.headers import release_header
+from storage_nodes.protocol.dead_letters import copy_of_dead
 from storage_nodes.protocol.messages import DeadSource, DeathReason
 from storage_nodes.protocol.records import (
     HEADER_DEAD_SOURCE,
     HEADER_DEDUP,
     HEADER_DELAY_MS,
     HEADER_GROUP,
+    HEADER_RELEASED,
     HEADER_TAG,
     decode_body,
     encode_body,
@@ -28,18 +30,17 @@ def test_copy_keeps_the_message_and_replaces_what_would_hold_it_back() -> None:
     assert (copy.key, copy.value) == (b"key", b"value")
     named = dict(copy.headers)
     assert len(named) == len(copy.headers) and named.keys() == {
-        HEADER_GROUP, HEADER_TAG, HEADER_DEDUP, HEADER_DEAD_SOURCE,
+        HEADER_GROUP, HEADER_TAG, HEADER_DEAD_SOURCE,
     }  # fmt: skip
-    assert named[HEADER_DEDUP] == dead_letter_id(3, 70)
     source = msgspec.msgpack.decode(named[HEADER_DEAD_SOURCE], type=DeadSource)
-    assert source == DeadSource(3, 70, 1_000, 2_000, 4, DeathReason.MAX_RECEIVES, 9_000, 4)
+    assert source == DeadSource(3, 70, 1_000, 2_000, 4, DeathReason.MAX_RECEIVES, 9_000, 4, place=70)
 
 
-def test_second_copy_of_a_message_has_the_id_of_the_first_and_no_other_message_has_it() -> None:
-    body = encode_body(b"x")
-    assert letter_copy(3, body) == letter_copy(3, body)
-    ids = {dead_letter_id(partition, offset) for partition in range(30) for offset in range(300)}
-    assert len(ids) == 30 * 300
+def test_copy_of_what_was_scheduled_names_where_it_was_sent_to_and_where_it_lay() -> None:
+    released = encode_body(b"x", None, [(HEADER_RELEASED, release_header(12, 5_000))])
+    headers = dict(decode_body(letter_copy(3, released)).headers)
+    source = msgspec.msgpack.decode(headers[HEADER_DEAD_SOURCE], type=DeadSource)
+    assert (source.offset, source.place) == (12, 70)
 
 
 def test_copy_of_a_copy_says_where_it_stood_last() -> None:

@@ -9,10 +9,8 @@ import msgspec
 import pytest
 
 from storage_nodes.model import Acks, PartitionKind
-from storage_nodes.protocol import group_messages as g
 from storage_nodes.protocol import messages as m
 from storage_nodes.protocol import peer_messages as p
-from storage_nodes.protocol import usage_messages as u
 from storage_nodes.protocol.errors import TRAITS, ErrorCode, StorageError
 
 GOLDEN: list[tuple[msgspec.Struct, str]] = [
@@ -35,7 +33,7 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.AcquireReply(3, [m.AcquiredMessage(5, 1, 6, 7, b"b")]), "9203919505010607c40162"),
     (m.DeleteRequest(7, [(5, 1), (2**33, 300)]), "92079292050192cf0000000200000000cd012c"),
     (m.CodesReply([0, 10, 19]), "9193000a13"),
-    (m.ChangeVisibilityRequest(7, [(5, 1, 0), (6, 2, 43_200_000)], 2), "93079293050100930602ce02932e0002"),
+    (m.ChangeVisibilityRequest(7, [(5, 1, 0), (6, 2, 43_200_000)], 2, 9), "94079293050100930602ce02932e000209"),
     (m.PurgeRequest(7, b"attempt"), "9207c407617474656d7074"),
     (m.PurgeReply(12_345), "91cd3039"),
     (m.QueueConfig(), "9fce14997000ce0001d4c0c2ce000493e00000c200000000c2c290a0"),
@@ -53,8 +51,10 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.ParkedGroupsReply([m.ParkedGroup(b"g", 1_000, 5, 3)], 4), "929194c40167cd03e8050304"),
     (m.UnparkRequest(7, [b"g", b"h"]), "920792c40167c40168"),
     (
-        m.DeadSource(3, 2**33, 1_700_000_000_000, 1_700_000_000_100, 5, 1, 1_700_000_030_000, 5, "bad"),
-        "9903cf0000000200000000cf0000018bcfe56800cf0000018bcfe568640501cf0000018bcfe5dd3005a3626164",
+        m.DeadSource(
+            3, 2**33, 1_700_000_000_000, 1_700_000_000_100, 5, 1, 1_700_000_030_000, 5, "bad", 300, 20, 400, 30
+        ),
+        "9d03cf0000000200000000cf0000018bcfe56800cf0000018bcfe568640501cf0000018bcfe5dd3005a3626164cd012c14cd01901e",
     ),
     (m.QueueRemoveRequest(7, [5, 300], True), "93079205cd012cc3"),
     (m.QueueBrowseRequest(7, 100, 10, 5), "9407640a05"),
@@ -65,18 +65,18 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.QueueBrowseReply([m.BrowsedMessage(5, 1, 0, 0, 6, b"b")], 6, 9), "9391970501000006c40162000609"),
     (m.StreamReadRequest(9, 100, 65_536, 500), "940964ce00010000cd01f4"),
     (m.StreamReadReply(200, 50, [b"batch"], 201), "94ccc83291c4056261746368ccc9"),
-    (g.GroupJoinRequest(7, b"g", b"m", 10_000, [7, 8], 2), "9607c40167c4016dcd271092070802"),
-    (g.GroupMembership(5, 6, [(7, 3)], [(8, 4)], 1), "950506919207039192080401"),
-    (g.GroupHeartbeatRequest(7, b"g", 5, 6, [(7, 3)]), "9507c40167050691920703"),
-    (g.GroupLeaveRequest(7, b"g", 5), "9307c4016705"),
-    (g.GroupFenceRequest(8, b"g", 6, 5), "9408c401670605"),
-    (g.GroupReadRequest(8, 100, 65_536, 500, b"g", 6, 5), "970864ce00010000cd01f4c401670605"),
-    (g.GroupCommitRequest(8, b"g", 6, 5, 120), "9508c40167060578"),
-    (g.GroupCommitReply(120), "9178"),
-    (g.GroupCommittedRequest(8, b"g", 6, 5), "9408c401670605"),
-    (g.GroupCommittedReply(120, 6, 5, 50, 200), "9578060532ccc8"),
-    (g.GroupDeleteRequest(8, b"g", 6), "9308c4016706"),
-    (g.GroupDeleteReply(6), "9106"),
+    (m.GroupJoinRequest(7, b"g", b"m", 10_000, [7, 8], 2), "9607c40167c4016dcd271092070802"),
+    (m.GroupMembership(5, 6, [(7, 3)], [(8, 4)], 1), "950506919207039192080401"),
+    (m.GroupHeartbeatRequest(7, b"g", 5, 6, [(7, 3)]), "9507c40167050691920703"),
+    (m.GroupLeaveRequest(7, b"g", 5), "9307c4016705"),
+    (m.GroupFenceRequest(8, b"g", 6, 5), "9408c401670605"),
+    (m.GroupReadRequest(8, 100, 65_536, 500, b"g", 6, 5), "970864ce00010000cd01f4c401670605"),
+    (m.GroupCommitRequest(8, b"g", 6, 5, 120), "9508c40167060578"),
+    (m.GroupCommitReply(120), "9178"),
+    (m.GroupCommittedRequest(8, b"g", 6, 5), "9408c401670605"),
+    (m.GroupCommittedReply(120, 6, 5, 50, 200), "9578060532ccc8"),
+    (m.GroupDeleteRequest(8, b"g", 6), "9308c4016706"),
+    (m.GroupDeleteReply(6), "9106"),
     (
         m.NodeInfo(1, "127.0.0.1", 7101, "zone-a", False, 1_000, "went", 9, 1, 12, -5, True),
         "9c01a93132372e302e302e31cd1bbda67a6f6e652d61c2cd03e8a477656e7409010cfbc3",
@@ -100,8 +100,8 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.CancelMoveRequest(7, 3), "920703"),
     (m.RegisterNodeRequest(4, "127.0.0.1", 7104, "zone-d"), "9404a93132372e302e302e31cd1bc0a67a6f6e652d64"),
     (m.SetNodeStateRequest(2, 2, True), "930202c3"),
-    (u.CloseUsageRequest(True), "91c3"),
-    (u.CloseUsageReply(3), "9103"),
+    (m.CloseUsageRequest(True), "91c3"),
+    (m.CloseUsageReply(3), "9103"),
     (m.ScrubRequest(True), "91c3"),
     (m.ScrubReply(True, 5, 4, 1, 2, 99, 1, 1, ["x"]), "99c30504010263010191a178"),
     (m.ScheduledRequest(7, 100, 1_000, 5, 2_000), "950764cd03e805cd07d0"),
@@ -142,7 +142,7 @@ def test_message_is_encoded_as_its_golden_bytes_and_back(message: msgspec.Struct
 def test_every_message_has_golden_bytes() -> None:
     declared = {
         name
-        for name, value in (vars(m) | vars(g) | vars(p) | vars(u)).items()
+        for name, value in (vars(m) | vars(p)).items()
         if isinstance(value, type) and issubclass(value, msgspec.Struct) and value is not m.Message
     }
     assert declared == set(NAMES)
@@ -261,7 +261,7 @@ def test_numbers_of_kinds_and_acks_are_frozen() -> None:
     assert {kind.name: int(kind) for kind in PartitionKind} == {"CLUSTER": 0, "QUEUE": 1, "STREAM": 2}
     assert {acks.name: int(acks) for acks in Acks} == {"NONE": 0, "LEADER": 1, "QUORUM": 2, "ALL": 3}
     assert {kind.name: int(kind) for kind in m.RetryKind} == {"FIXED": 1, "LINEAR": 2, "EXPONENTIAL": 3}
-    assert {mode.name: int(mode) for mode in m.VisibilityMode} == {"SET": 0, "NACK": 1, "UNCOUNTED": 2}
+    assert {mode.name: int(mode) for mode in m.VisibilityMode} == {"SET": 0, "NACK": 1, "UNCOUNTED": 2, "HELD": 3}
     assert {reason.name: int(reason) for reason in m.DeathReason} == {"MAX_RECEIVES": 1, "MOVED": 2}
 
 

@@ -13,11 +13,11 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
 from api import clock, limits
+from api.accounts.selectors import account_named
 from api.audit.actions import OPERATOR, record
 from api.audit.models import AuditEntry
 from api.audit.selectors import entries_after
 from api.audit.serializers import entries_as_csv, entries_as_lines
-from api.iam.naming import account_named
 
 
 class Command(BaseCommand):

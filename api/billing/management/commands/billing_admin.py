@@ -1,7 +1,7 @@
 """`manage.py billing_admin plan|assign|credit|correct ...`: operators' work. Prints what was done.
 
 plan --code C --name N --terms FILE [--from HOUR]           a plan's first or next version; FILE as docs/billing.md
-assign --account NAME --code C [--from HOUR] [--tax NAME=PPM ...]
+assign --account NAME --code C [--from HOUR] [--tax NAME=PERCENT ...]
 credit --account NAME --name N --currency USD --amount-minor N [--ends HOUR]
 correct --account NAME --period 2026-11 --reason TEXT        a note, where the settled usage says something else
 """
@@ -21,6 +21,7 @@ from api.billing import selectors
 from api.billing.actions.invoices import correct_invoice
 from api.billing.actions.plans import add_plan_version, assign_plan, ensure_standard_plan, grant_credit
 from api.billing.errors import BillingError
+from api.billing.pricing.money import parse_percent
 from api.billing.pricing.periods import parse_period
 
 
@@ -35,7 +36,7 @@ class Command(BaseCommand):
         assign = verbs.add_parser("assign")
         assign.add_argument("--account", required=True)
         assign.add_argument("--code", required=True)
-        assign.add_argument("--tax", action="append", default=[], metavar="NAME=PPM")
+        assign.add_argument("--tax", action="append", default=[], metavar="NAME=PERCENT")
         credit = verbs.add_parser("credit")
         for name in ("--account", "--name", "--currency"):
             credit.add_argument(name, required=True)
@@ -65,7 +66,7 @@ def _assign(options: dict[str, Any]) -> str:
     taxes = []
     for tax in options["tax"]:
         name, _, rate = tax.rpartition("=")
-        taxes.append({"name": name, "rate_ppm": int(rate)})
+        taxes.append({"name": name, "rate_ppm": parse_percent(rate)})
     made = assign_plan(OPERATOR, _account(options), options["code"], options["since"], taxes)
     return f"{made.plan_id} from {made.effective_from}"
 

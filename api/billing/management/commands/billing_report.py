@@ -21,11 +21,10 @@ from api.billing.actions.plans import ensure_standard_plan
 from api.billing.documents.content import invoice_content
 from api.billing.meter import cost_meter
 from api.billing.models import InvoiceState
-from api.billing.pipeline import answer_now
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.money import format_minor
 from api.billing.pricing.periods import BillingPeriod, Interval, parse_period
-from api.billing.provisional import meter_reading, provisional_quantities_of
+from api.billing.provisional import answer_now, meter_reading, provisional_quantities_of
 
 
 class Command(BaseCommand):

@@ -16,8 +16,8 @@ from django.db.models import Count, QuerySet
 
 from api.accounts.actions import AccountError, set_deletion_rules
 from api.accounts.models import AccessKey, Account
+from api.accounts.selectors import account_named
 from api.audit.actions import OPERATOR
-from api.iam.naming import account_named
 from api.people.actions import account_life
 from api.people.errors import PeopleError
 from api.people.models import AccountState

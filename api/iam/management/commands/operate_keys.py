@@ -6,20 +6,22 @@ Answers are JSON on stdout. Secrets of a rotated key are shown this once.
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
+from api import clock
 from api.accounts import selectors
 from api.accounts.actions import AccountError, delete_key
 from api.accounts.models import AccessKey
+from api.accounts.selectors import account_named
 from api.accounts.serializers import KeySerializer
 from api.audit.actions import OPERATOR
 from api.iam import limits
 from api.iam.actions.keys import rotate_key
 from api.iam.errors import IamError
-from api.iam.naming import account_named
 from api.limits import KEYS_PER_ACCOUNT_MAX
 from api.settings.environment import environment
 
@@ -41,8 +43,15 @@ class Command(BaseCommand):
 
 
 def _list(options: dict[str, Any]) -> Any:
-    account = account_named(options["what"])
-    return KeySerializer(selectors.keys_of(account.id, "", KEYS_PER_ACCOUNT_MAX), many=True).data
+    keys = selectors.keys_of(account_named(options["what"]).id, "", KEYS_PER_ACCOUNT_MAX)
+    now = clock.now()
+    return [{**KeySerializer(key).data, "state": _state(key, now)} for key in keys]
+
+
+def _state(key: AccessKey, now: datetime) -> str:
+    if key.expires_at is not None and key.expires_at <= now:
+        return "expired"
+    return "active" if key.active else "inactive"
 
 
 def _revoke(options: dict[str, Any]) -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
+from api.accounts.selectors import account_named
 from api.iam import limits, selectors
-from api.iam.naming import account_named
 from api.iam.review import review_stored
 from api.iam.serializers import PolicySerializer
 

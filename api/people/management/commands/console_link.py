@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from api.accounts.actions import AccountError
+from api.accounts.selectors import account_named
 from api.people import limits
 from api.people.actions.console_links import make_operator_link, make_owner_link
 from api.settings.environment import environment
@@ -18,7 +18,7 @@ class Command(BaseCommand):
     help = "Print a one-time sign-in link, as the owner of an account or as the operator."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--account", help="name of the account, which is made if absent")
+        parser.add_argument("--account", help="name or id of the account")
         parser.add_argument("--operator", action="store_true", help="as the operator of the installation")
         parser.add_argument("--json", action="store_true", help="one JSON object")
 
@@ -26,10 +26,7 @@ class Command(BaseCommand):
         if options["operator"]:
             token, query = make_operator_link(), ""
         elif options["account"]:
-            try:
-                link = make_owner_link(options["account"])
-            except AccountError as error:
-                raise CommandError(str(error)) from None
+            link = make_owner_link(account_named(options["account"]).name)
             token, query = link.token, "?" + urlencode({"account": link.account_id})
         else:
             raise CommandError("give --account NAME or --operator")

@@ -12,8 +12,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
+from api.accounts.selectors import account_named
 from api.audit.actions import OPERATOR
-from api.iam.naming import account_named
 from api.limits import PAGE_SIZE_MAX
 from api.queues import attributes as rules
 from api.queues import keeping

@@ -8,12 +8,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from api import limits
+from api.accounts.selectors import account_named
 from api.audit.actions import OPERATOR
-from api.iam.naming import account_named
-from api.quotas import actions, selectors
+from api.quotas import actions, selectors, single
 from api.quotas.errors import QuotaProblem
 from api.quotas.models import QuotaRequest
-from frontend.limits.quotas import INSTALLATION
+from frontend.limits.quotas import INSTALLATION, SINGLE_QUOTAS
 
 
 class Command(BaseCommand):
@@ -24,6 +24,9 @@ class Command(BaseCommand):
         for verb in ("list", "set", "stop", "resume"):
             command = verbs.add_parser(verb)
             command.add_argument("--account", default="", help="name or id; none: the installation")
+            if verb in ("list", "set"):
+                command.add_argument("--queue", default="", help="one queue of the account")
+                command.add_argument("--key", default="", help="one key of the account, by its id")
             if verb == "set":
                 command.add_argument("values", nargs="+", metavar="NAME=VALUE")
             if verb == "stop":
@@ -49,6 +52,9 @@ class Command(BaseCommand):
             decided = actions.decide_request(OPERATOR, options["id"], verb == "approve", options["answer"])
             return _request_json(decided)
         holder = account_named(options["account"]).id if options["account"] else INSTALLATION
+        queue, key = options.get("queue", ""), options.get("key", "")
+        if queue or key:
+            return _single(holder, queue, key, dict(map(_value, options.get("values", ()))))
         if verb == "set":
             actions.set_quotas(OPERATOR, holder, dict(map(_value, options["values"])))
         elif verb != "list" and holder == INSTALLATION:
@@ -58,6 +64,31 @@ class Command(BaseCommand):
         elif verb == "resume":
             actions.resume_sending(OPERATOR, holder)
         return _quotas_json(holder)
+
+
+def _single(account_id: str, queue: str, key: str, change: dict[str, int | None]) -> dict[str, Any]:
+    """The quotas of one queue or of one key, after the change."""
+    if account_id == INSTALLATION or (queue and key):
+        raise CommandError("--queue or --key goes with --account, and not with the other")
+
+    def found() -> selectors.OwnQuotas:
+        one = selectors.queue_quotas(account_id, queue) if queue else selectors.key_quotas(account_id, key)
+        if one is None:
+            raise CommandError(f"the account has no {'queue' if queue else 'key'} {queue or key!r}")
+        return one
+
+    if change:
+        values = {**found().given._asdict(), **change}
+        if queue:
+            single.set_queue_quotas(OPERATOR, account_id, queue, values)
+        else:
+            single.set_key_quotas(OPERATOR, account_id, key, values)
+    given = found().given._asdict()
+    shown = [
+        {"name": name, "unit": kind.unit, "value": given[name], "default": None, "in_use": None}
+        for name, kind in SINGLE_QUOTAS.items()
+    ]
+    return {"holder": f"{account_id}/{queue or key}", "quotas": shown, "sending_stopped": None}
 
 
 def _value(text: str) -> tuple[str, int | None]:

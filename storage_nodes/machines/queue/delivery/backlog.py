@@ -20,7 +20,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 
 from storage_nodes.limits import LOOKAHEAD_RUNS_MAX, LOOKAHEAD_STEPS_MAX, LOOKAHEAD_TAG_QUEUES_MAX, SIGHT_RUNS_NEAR
@@ -28,6 +28,7 @@ from storage_nodes.machines.queue.delivery.fairness import GroupsInFlight
 from storage_nodes.machines.queue.delivery.leases import Leases
 from storage_nodes.machines.queue.delivery.tag_queues import NOTHING, TagQueue
 from storage_nodes.machines.queue.effects import NO_KEY, FreshRange, Keys, Tags
+from storage_nodes.machines.queue.state.headers import FoldedHeaders
 from storage_nodes.machines.queue.state.queue_state import QueueState
 
 # Entries that mean nothing any more which a heap may hold beside as many others again.
@@ -102,9 +103,7 @@ class Backlog:
             max(self._runs, len(self._bases)) < LOOKAHEAD_RUNS_MAX and len(self._tag_queues) < LOOKAHEAD_TAG_QUEUES_MAX
         )
 
-    def arrived(
-        self, first: int, last: int, timestamp_ms: int, before: int, keys: Keys, without: Sequence[int]
-    ) -> None:
+    def arrived(self, first: int, last: int, timestamp_ms: int, before: int, noted: FoldedHeaders | None) -> None:
         """A data batch was folded when the log ended at `before`; take it in if it continues the view."""
         if self.end < before or (self._runs >= SIGHT_RUNS_NEAR and not self.tags_waited_for) or not self.has_room:
             if not self._state.fresh_count:
@@ -113,17 +112,20 @@ class Backlog:
                 self.end = last + 1
             return
         self._note_time(first, timestamp_ms)
+        keys: Keys = ()
+        if noted is not None and noted.keys:
+            keys = [noted.keys.get(offset, NO_KEY) for offset in range(first, last + 1)]
         start = first
-        for offset in without:
+        for offset in noted.unavailable_offsets() if noted is not None else ():
             self._put_all(start, offset, keys, first)
             start = offset + 1
         self._put_all(start, last + 1, keys, first)
         self.end = last + 1
 
-    def fetched(self, ranges: Iterable[tuple[FreshRange, Keys]], end: int) -> None:
+    def fetched(self, ranges: Iterable[FreshRange], keys_of: Sequence[Keys], end: int) -> None:
         """The log was read up to `end`; its ranges may hold messages that are delayed, leased or gone."""
         gone, live = self._state.removed_above_cursor, self._state.live
-        for (first, last, timestamp_ms), keys in ranges:
+        for (first, last, timestamp_ms), keys in zip(ranges, keys_of, strict=True):
             if not self.has_room:
                 end = min(end, max(first, self.end))
                 break
@@ -139,8 +141,10 @@ class Backlog:
                 self._put_all(start, stop, keys, first)
         self.end = max(self.end, end)
 
-    def came_ready(self, offsets: Sequence[int]) -> None:
+    def became_ready(self, offsets: Sequence[int]) -> None:
         """These may be received again, or are due."""
+        for offset in offsets:
+            self._in_flight.remove(offset)
         keys = self._state.keys
         first = self._place_behind(len(offsets))
         for place, offset in enumerate(offsets, first):
@@ -252,6 +256,14 @@ class Backlog:
     def oldest_ms(self) -> int:
         """When the first waiting message was sent; 0 where none is in view."""
         return self._times_ms[bisect_right(self._bases, self.head) - 1] if self.count else 0
+
+    def group_counts(self) -> tuple[int, int]:
+        """Groups with messages in flight; none is locked."""
+        return len(self._in_flight), 0
+
+    def removed(self, offsets: Sequence[int], groups: Mapping[int, bytes]) -> None:
+        """Messages were removed from wherever they stood."""
+        self.cut(offsets)
 
     def holds(self, offset: int) -> bool:
         """Does a message that waits in view, or is on its way out, stand here?"""

@@ -19,12 +19,13 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from storage_nodes.limits import FIFO_READ_AHEAD_MESSAGES_MAX
 from storage_nodes.machines.queue.delivery.leases import Leases
 from storage_nodes.machines.queue.effects import FreshRange, Groups
 from storage_nodes.machines.queue.state.fifo_state import FifoState
+from storage_nodes.machines.queue.state.headers import FoldedHeaders
 
 # Handed-out offsets at the front of an array before it is cut.
 _HEAD_MAX = 256
@@ -36,7 +37,7 @@ _IN_PLACE: _Standing = (-1, 0)
 _NOTHING = (0, 0)
 
 
-class Group:
+class MessageGroup:
     __slots__ = ("back", "behind", "fresh", "head", "key", "leases_under_way", "offered")
 
     def __init__(self, key: bytes) -> None:
@@ -77,7 +78,7 @@ class GroupWindow:
     def __init__(self, state: FifoState, leases: Leases) -> None:
         self._state = state
         self._leases = leases
-        self.groups: dict[bytes, Group] = {}
+        self.groups: dict[bytes, MessageGroup] = {}
         self.count = 0  # fresh messages known
         self.end = state.cursor
         self._offers: list[tuple[_Standing, bytes]] = []
@@ -90,10 +91,9 @@ class GroupWindow:
 
     # --- messages come ----------------------------------------------------------------------------------------
 
-    def arrived(
-        self, base: int, last: int, timestamp_ms: int, before: int, groups: dict[int, bytes], delayed: Sequence[int]
-    ) -> None:
-        """A data batch was folded when the log ended at `before`; `groups` leaves out the duplicates in it."""
+    def arrived(self, base: int, last: int, timestamp_ms: int, before: int, noted: FoldedHeaders | None) -> None:
+        """A data batch was folded when the log ended at `before`; `noted.groups` leaves out the duplicates in it."""
+        groups, delayed = (noted.groups, noted.delayed) if noted is not None else (None, ())
         for offset in delayed:
             self.came_live(offset)
         if self.end < before or self.count + last + 1 - base > FIFO_READ_AHEAD_MESSAGES_MAX:
@@ -101,15 +101,17 @@ class GroupWindow:
                 self.reach(last + 1)  # nothing of it waits: it needs no room, and nobody will read on for it
             return
         self._note_time(base, timestamp_ms)
+        if groups is None:
+            groups = dict.fromkeys(range(base, last + 1), b"")
         unavailable_offsets = set(delayed)
         self._add_fresh((offset, key) for offset, key in groups.items() if offset not in unavailable_offsets)
         self.end = last + 1
 
-    def fetched(self, ranges: list[tuple[FreshRange, Groups]], end: int) -> None:
+    def fetched(self, ranges: Iterable[FreshRange], groups_of: Sequence[Groups], end: int) -> None:
         """The log was read up to `end`; its ranges may hold messages that do not wait any more."""
         taken = self._state.removed_above_cursor
         start = max(self.end, self._state.cursor)  # the cursor may have passed what is delayed beyond the window
-        for (first, last, timestamp_ms), keys in ranges:
+        for (first, last, timestamp_ms), keys in zip(ranges, groups_of, strict=True):
             gaps = taken.gaps(max(first, start), min(last, end - 1) + 1)
             if gaps:
                 self._note_time(gaps[0][0], timestamp_ms)
@@ -140,7 +142,7 @@ class GroupWindow:
 
     def left_live(self, gone: Iterable[tuple[bytes, int]]) -> None:
         """Messages left `live`, each with its group: that goes on. Those of one group mostly follow each other."""
-        group: Group | None = None
+        group: MessageGroup | None = None
         for key, offset in gone:
             if group is None or group.key != key:
                 if group is not None:
@@ -165,6 +167,11 @@ class GroupWindow:
             del group.fresh[at]
             self.count -= 1
         self.offer(group)
+
+    def removed(self, offsets: Sequence[int], groups: Mapping[int, bytes]) -> None:
+        """Messages were removed; `groups` has those that waited here."""
+        for offset, key in groups.items():
+            self.remove_fresh(offset, key)
 
     def clear(self, end: int) -> None:
         """Nothing below `end` waits or is in `live`."""
@@ -201,7 +208,7 @@ class GroupWindow:
             self._withdraw_first()
         return False
 
-    def take_offer(self, room: int) -> tuple[Group, int, int] | None:
+    def take_offer(self, room: int) -> tuple[MessageGroup, int, int] | None:
         """The group whose turn it is, out of the heap, with its `run`; None when no group has anything to give."""
         offers, groups = self._offers, self.groups
         while offers:
@@ -216,7 +223,7 @@ class GroupWindow:
                 return group, again, fresh
         return None
 
-    def run(self, group: Group, room: int) -> tuple[int, int]:
+    def run(self, group: MessageGroup, room: int) -> tuple[int, int]:
         """How many messages may be leased now, from the front of the group: (of `back`, of `fresh`).
 
         None from one on that is in flight (R26), dead or delayed; none while the group is parked.
@@ -244,7 +251,7 @@ class GroupWindow:
             return min(before, room), 0
         return 0, min(bisect_left(group.fresh, group.back[0], group.head) - group.head, room)
 
-    def offer(self, group: Group) -> None:
+    def offer(self, group: MessageGroup) -> None:
         """Something of the group changed: it may have messages to hand out."""
         if group.is_empty:
             self.groups.pop(group.key, None)
@@ -268,7 +275,8 @@ class GroupWindow:
         group = self.groups.get(key)
         return 0 if group is None else len(group.back) + len(group.fresh) - group.head
 
-    def became_ready(self, offsets: list[int]) -> None:
+    def became_ready(self, offsets: Sequence[int]) -> None:
+        """These may be received again, or are due: their groups have something to hand out."""
         state = self._state
         for offset in offsets:
             group = self.groups[state.group_of[offset]]
@@ -286,12 +294,20 @@ class GroupWindow:
         """Append time of the first waiting message; 0 where none is known to wait."""
         return self.sent_ms(max(self._state.cursor, self._bases[0])) if self.count and self._bases else 0
 
+    def group_counts(self) -> tuple[int, int]:
+        """Groups in view, and the locked ones among them."""
+        state, leases = self._state, self._leases
+        locked = {
+            state.group_of[offset] for offset, entry in state.live.items() if entry[1] and not leases.is_ready(offset)
+        }
+        return len(self.groups), len(locked)
+
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _group(self, key: bytes) -> Group:
+    def _group(self, key: bytes) -> MessageGroup:
         group = self.groups.get(key)
         if group is None:
-            group = self.groups[key] = Group(key)
+            group = self.groups[key] = MessageGroup(key)
         return group
 
     def _add_fresh(self, messages: Iterable[tuple[int, bytes]]) -> None:

@@ -8,22 +8,25 @@ everything below it was taken. Data batches that arrive at its end extend it for
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from storage_nodes.limits import READ_AHEAD_MESSAGES_MAX
 from storage_nodes.machines.queue.effects import FreshRange
+from storage_nodes.machines.queue.state.headers import FoldedHeaders
 from storage_nodes.machines.queue.state.queue_state import QueueState
 
 
 class Window:
     """Fresh messages known ahead of the cursor, as ranges in offset order; every offset in them is fresh."""
 
-    __slots__ = ("count", "end", "ranges")
+    __slots__ = ("_state", "count", "end", "ranges")
 
-    def __init__(self, end: int) -> None:
+    def __init__(self, state: QueueState) -> None:
+        self._state = state
         self.ranges: deque[FreshRange] = deque()
         self.count = 0  # messages in `ranges`
-        self.end = end  # every fresh message below it is in `ranges` or was taken
+        self.end = state.cursor  # every fresh message below it is in `ranges` or was taken
 
     @property
     def head(self) -> int:
@@ -38,17 +41,17 @@ class Window:
         if first <= last:
             self._append(first, last, timestamp_ms)
 
-    def arrived(self, base: int, last: int, timestamp_ms: int, before: int, without: Sequence[int]) -> None:
+    def arrived(self, base: int, last: int, timestamp_ms: int, before: int, noted: FoldedHeaders | None) -> None:
         """A data batch was folded when the log ended at `before`; take it in if it continues the window."""
         if self.end < before or (self.ranges and self.count + last + 1 - base > READ_AHEAD_MESSAGES_MAX):
             return
-        self.extend(base, last, timestamp_ms, without)
+        self.extend(base, last, timestamp_ms, noted.unavailable_offsets() if noted is not None else ())
         self.end = last + 1
 
-    def fetched(self, ranges: Iterable[FreshRange], end: int, state: QueueState) -> None:
-        """The log was read up to `end`; its ranges may hold messages that are delayed or gone."""
-        gone = state.removed_above_cursor
-        live = state.live
+    def fetched(self, ranges: Iterable[FreshRange], keys: Sequence[Any], end: int) -> None:
+        """The log was read up to `end`; its ranges may hold messages that are delayed or gone. They have no keys."""
+        gone = self._state.removed_above_cursor
+        live = self._state.live
         for first, last, timestamp_ms in ranges:
             first, last = max(first, self.end), min(last, end - 1)
             if first > last:
@@ -72,6 +75,22 @@ class Window:
         self.count -= count_max
         self.ranges[0] = FreshRange(first + count_max, last, timestamp_ms)
         return FreshRange(first, first + count_max - 1, timestamp_ms)
+
+    def became_ready(self, offsets: Sequence[int]) -> None:
+        """These may be received again: the leases know them."""
+
+    def removed(self, offsets: Sequence[int], groups: Mapping[int, bytes]) -> None:
+        """Messages were removed from wherever they stood."""
+        self.cut(offsets)
+
+    @property
+    def oldest_ms(self) -> int:
+        """When the first waiting message was sent; 0 where none is in view."""
+        return self.ranges[0].timestamp_ms if self.ranges else 0
+
+    def group_counts(self) -> tuple[int, int]:
+        """Groups in view, and the locked ones among them."""
+        return 0, 0
 
     def cut(self, gone: Sequence[int]) -> None:
         """Messages that were deleted ahead of the cursor (rare: their lease was lost in a failover)."""

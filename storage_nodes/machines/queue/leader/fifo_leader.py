@@ -11,8 +11,7 @@ changes are decided by the fold too: a receipt whose lease ran out, or whose mes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from storage_nodes.limits import (
     ATTEMPT_MS_MAX,
@@ -20,6 +19,7 @@ from storage_nodes.limits import (
     PARKED_GROUPS_MAX,
     READ_AHEAD_MESSAGES_MAX,
 )
+from storage_nodes.machines.driver_contract import Refuse, Token
 from storage_nodes.machines.queue.commands import (
     DEAD_LETTERED,
     EXPIRED,
@@ -30,21 +30,11 @@ from storage_nodes.machines.queue.commands import (
     UNPARKED,
     Command,
 )
-from storage_nodes.machines.queue.delivery.groups import Group, GroupWindow
-from storage_nodes.machines.queue.effects import (
-    Answer,
-    Deliver,
-    Effect,
-    FreshRange,
-    Refuse,
-    Token,
-    answers_of,
-    overloaded,
-)
+from storage_nodes.machines.queue.delivery.groups import GroupWindow, MessageGroup
+from storage_nodes.machines.queue.effects import CommandAnswer, Deliver, Effect, answers_of, overloaded
 from storage_nodes.machines.queue.leader.leader import Leader
 from storage_nodes.machines.queue.leader.pending_commands import InFlightCommand, StagedLease
 from storage_nodes.machines.queue.state.fifo_state import FifoState
-from storage_nodes.machines.queue.state.headers import FoldedHeaders
 from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
 from storage_nodes.protocol.errors import ErrorCode
 
@@ -119,7 +109,7 @@ class FifoLeader(Leader):
         window, staging = self._window, self._staging
         room = min(messages_max, self._state.config.in_flight_max - self.in_flight_count, staging.leased_room)
         parts: list[bytes | Sequence[int]] = []
-        groups: list[Group] = []
+        groups: list[MessageGroup] = []
         again_count = fresh_count = 0
         while 0 < room <= staging.expired_room and (offer := window.take_offer(room)) is not None:
             group = offer[0]
@@ -142,7 +132,9 @@ class FifoLeader(Leader):
         staging.leased(lease, StagedLease(token, attempt, groups), fresh_count, again_count)
         return True
 
-    def _take_run(self, group: Group, again_count: int, fresh_count: int, time_ms: int) -> tuple[list[int], list[int]]:
+    def _take_run(
+        self, group: MessageGroup, again_count: int, fresh_count: int, time_ms: int
+    ) -> tuple[list[int], list[int]]:
         """Take messages off the front of a group: offsets of those in `live`, flat (offset, sent_ms) of fresh ones."""
         window = self._window
         again = group.back[:again_count]
@@ -196,7 +188,7 @@ class FifoLeader(Leader):
             parked = list(self._state.parked)
             codes = self._state.fold_unparked(command)
             self._window.unparked(parked)
-            effects += [Answer(asker.token, codes) for asker in taken.askers]
+            effects += [CommandAnswer(asker.token, codes) for asker in taken.askers]
         else:
             parked = list(self._state.parked)
             super()._fold_rare(command, offset, taken, effects)
@@ -259,22 +251,8 @@ class FifoLeader(Leader):
 
     # --- the window -------------------------------------------------------------------------------------------
 
-    def _became_ready(self, offsets: list[int]) -> None:
-        self._window.became_ready(offsets)
-
     def _hide(self, changes: Sequence[tuple[int, int, int]]) -> list[int]:
         return []  # a lease that ran out is not changed
-
-    def _window_arrived(
-        self, first: int, last: int, timestamp_ms: int, before: int, noted: FoldedHeaders | None
-    ) -> None:
-        if noted is None:
-            self._window.arrived(first, last, timestamp_ms, before, dict.fromkeys(range(first, last + 1), b""), ())
-        else:
-            self._window.arrived(first, last, timestamp_ms, before, noted.groups, noted.delayed)
-
-    def _window_fetched(self, ranges: Sequence[FreshRange], groups: Sequence[Any], end: int) -> None:
-        self._window.fetched(list(zip(ranges, groups, strict=True)), end)
 
     @property
     def _fetch_may_help(self) -> bool:
@@ -303,17 +281,3 @@ class FifoLeader(Leader):
             expired.add(offset, offset + 1)
         for first, end in expired.ranges():
             staging.expired_range(first, end - 1)
-
-    def _window_removed(self, offsets: list[int], groups: Mapping[int, bytes]) -> None:
-        for offset, key in groups.items():
-            self._window.remove_fresh(offset, key)
-
-    def _oldest_fresh_ms(self) -> int:
-        return self._window.oldest_ms
-
-    def _count_groups(self) -> tuple[int, int]:
-        state, leases = self._state, self._leases
-        locked = {
-            state.group_of[offset] for offset, entry in state.live.items() if entry[1] and not leases.is_ready(offset)
-        }
-        return len(self._window.groups), len(locked)

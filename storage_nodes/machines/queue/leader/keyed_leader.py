@@ -13,21 +13,21 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 
 from storage_nodes.limits import READ_AHEAD_MESSAGES_MAX, TAKEN_AHEAD_RANGES_MAX
+from storage_nodes.machines.driver_contract import Refuse, Token
 from storage_nodes.machines.queue.commands import DEAD_LETTERED, EXPIRED, FIRST_FIELD, KIND, PURGED, REMOVED, Command
 from storage_nodes.machines.queue.delivery.backlog import Backlog
 from storage_nodes.machines.queue.delivery.fairness import GroupsInFlight
 from storage_nodes.machines.queue.delivery.tag_queues import TagQueue
-from storage_nodes.machines.queue.effects import NO_KEY, Deliver, Effect, FreshRange, Pick, Refuse, Tags, Token
+from storage_nodes.machines.queue.delivery.window import Window
+from storage_nodes.machines.queue.effects import NO_KEY, Deliver, Effect, Pick, Tags
 from storage_nodes.machines.queue.leader.leader import Leader
 from storage_nodes.machines.queue.leader.pending_commands import InFlightCommand
 from storage_nodes.machines.queue.leader.settling import Settling
 from storage_nodes.machines.queue.leader.waiters import TagWaiters, Waiter
-from storage_nodes.machines.queue.state.headers import FoldedHeaders
 from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueStats
@@ -42,7 +42,7 @@ class KeyedLeader(Leader):
 
     def __init__(self, state: QueueState, term: int) -> None:
         super().__init__(state, term)
-        self._begin()
+        self._begin(Window(state))
 
     @classmethod
     def after(cls, plain: Leader) -> KeyedLeader:
@@ -50,17 +50,18 @@ class KeyedLeader(Leader):
         leader = cls.__new__(cls)
         for name in Settling.__slots__:
             setattr(leader, name, getattr(plain, name))
-        leader._begin()
+        leader._begin(plain._window)
         return leader
 
-    def _begin(self) -> None:
-        state, leases, plain = self._state, self._leases, self._window
+    def _begin(self, plain: Window) -> None:
+        """Take over what waits in a window that knew no keys."""
+        state, leases = self._state, self._leases
         self._in_flight = GroupsInFlight()
         self._waiters = TagWaiters.after(self._waiters)
         self._window = Backlog(state, leases, self._in_flight, self._waiters.by_tag)
         self._window.end = plain.head
-        self._window.fetched([(each, ()) for each in plain.ranges], plain.end)  # type: ignore[attr-defined]
-        self._window.came_ready(leases.ready_offsets())
+        self._window.fetched(plain.ranges, [()] * len(plain.ranges), plain.end)
+        self._window.became_ready(leases.ready_offsets())
         for offset, (group, _) in state.keys.items():
             if state.live[offset][1] and not leases.is_ready(offset):
                 self._in_flight.add(offset, group)
@@ -232,28 +233,11 @@ class KeyedLeader(Leader):
 
     # --- the view ---------------------------------------------------------------------------------------------
 
-    def _became_ready(self, offsets: list[int]) -> None:
-        for offset in offsets:
-            self._in_flight.remove(offset)
-        self._window.came_ready(offsets)
-
     def _hide(self, changes: Sequence[tuple[int, int, int]]) -> list[int]:
         hidden = super()._hide(changes)
         for offset in hidden:
             self._in_flight.add(offset, self._state.keys.get(offset, NO_KEY)[0])
         return hidden
-
-    def _window_arrived(
-        self, first: int, last: int, timestamp_ms: int, before: int, noted: FoldedHeaders | None
-    ) -> None:
-        if noted is None:
-            self._window.arrived(first, last, timestamp_ms, before, (), ())
-            return
-        keys = [noted.keys.get(offset, NO_KEY) for offset in range(first, last + 1)] if noted.keys else ()
-        self._window.arrived(first, last, timestamp_ms, before, keys, noted.unavailable_offsets())
-
-    def _window_fetched(self, ranges: Sequence[FreshRange], groups: Sequence[Any], end: int) -> None:
-        self._window.fetched(zip(ranges, groups, strict=True), end)
 
     @property
     def _may_read_on(self) -> bool:
@@ -292,9 +276,3 @@ class KeyedLeader(Leader):
         oldest_ms = self._outlived_ms(time_ms)
         for first, last, _ in self._window.take_expired(oldest_ms, max(0, self._staging.expired_room)):
             self._staging.expired_range(first, last)
-
-    def _oldest_fresh_ms(self) -> int:
-        return self._window.oldest_ms
-
-    def _count_groups(self) -> tuple[int, int]:
-        return len(self._in_flight), 0

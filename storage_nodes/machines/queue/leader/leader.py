@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from storage_nodes.machines.driver_contract import Refuse, Token
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
     CONFIGURED,
@@ -24,14 +25,12 @@ from storage_nodes.machines.queue.commands import (
     Command,
 )
 from storage_nodes.machines.queue.effects import (
-    Answer,
+    CommandAnswer,
     Deliver,
     Effect,
     FreshRange,
     Groups,
     Keys,
-    Refuse,
-    Token,
     answers_of,
     overloaded,
 )
@@ -87,7 +86,7 @@ class Leader(Settling):
             return [overloaded(token)]
         count = len(receipts)
         if not receipts or max(receipts) < (self._window.head,):
-            self._staging.deleted(receipts, Answer(token, [ErrorCode.OK] * count))
+            self._staging.deleted(receipts, CommandAnswer(token, [ErrorCode.OK] * count))
         else:
             self._probes.add(token, receipts, self._window, self._state)
             self._stage_probed()
@@ -138,7 +137,7 @@ class Leader(Settling):
         time_ms = self._advance(now_ms)
         moving = self._letters.failed(time_ms)
         if is_final:
-            self._became_ready(self._leases.revive(moving))
+            self._window.became_ready(self._leases.revive(moving))
         return self._settle([], time_ms)
 
     # --- the driver's other inputs ----------------------------------------------------------------------------
@@ -163,7 +162,7 @@ class Leader(Settling):
             self._probes.fetched(from_offset, ranges, end)
             self._stage_probed()
         if from_offset == self._window.end or from_offset < self._window.end < end:
-            self._window_fetched(ranges, groups, end)
+            self._window.fetched(ranges, groups, end)
         effects = self._settle([], time_ms)
         self._answer_hasty(effects)
         return effects
@@ -198,7 +197,7 @@ class Leader(Settling):
         state, staging, leases = self._state, self._staging, self._leases
         fresh = max(0, state.fresh_count - staging.fresh_picked - staging.fresh_expired)
         first_ready = leases.first_ready()
-        oldest_ms = self._oldest_fresh_ms()
+        oldest_ms = self._window.oldest_ms
         if first_ready is not None:
             sent_ms = state.live[first_ready][3]
             oldest_ms = min(oldest_ms, sent_ms) if oldest_ms else sent_ms
@@ -207,7 +206,7 @@ class Leader(Settling):
             self.in_flight_count,
             leases.delayed + len(state.scheduled),
             oldest_ms,
-            *self._count_groups(),
+            *self._window.group_counts(),
             state.duplicates,
             state.dead_lettered,
             state.parked_count,
@@ -231,7 +230,7 @@ class Leader(Settling):
     def messages_arrived(
         self, first: int, last: int, timestamp_ms: int, before: int, noted: FoldedHeaders | None, now_ms: int
     ) -> list[Effect]:
-        self._window_arrived(first, last, timestamp_ms, before, noted)
+        self._window.arrived(first, last, timestamp_ms, before, noted)
         for offset in noted.delayed if noted is not None else ():
             self._leases.delayed += 1
             self._leases.set_timer(self._state.live[offset][0], offset, offset)
@@ -268,27 +267,27 @@ class Leader(Settling):
             if result[0] == ErrorCode.OK and not is_repeat:
                 self._leases.clear()
                 self._window.clear(offset)
-            effects += [Answer(asker.token, result) for asker in taken.askers]
+            effects += [CommandAnswer(asker.token, result) for asker in taken.askers]
         elif kind == DEAD_LETTERED:
             state.fold_dead_lettered(command)
             self._leases.forget(command[FIRST_FIELD])
             self._letters.under_way = []
         elif kind == RESCHEDULED:
             codes = state.fold_rescheduled(command)
-            effects += [Answer(asker.token, codes) for asker in taken.askers]
+            effects += [CommandAnswer(asker.token, codes) for asker in taken.askers]
         elif kind == REMOVED:
             groups = self._removals.end(command[FIRST_FIELD], self._leases)
             codes = state.fold_removed(command)
-            self._window_removed(command[FIRST_FIELD], groups)
-            effects += [Answer(asker.token, codes) for asker in taken.askers]
+            self._window.removed(command[FIRST_FIELD], groups)
+            effects += [CommandAnswer(asker.token, codes) for asker in taken.askers]
         elif kind in USAGE_COMMANDS:
             fold_usage(state, command)
         else:
             assert kind == CONFIGURED, f"command kind {kind}"
             state.fold_configured(command)
             self._pauses_staged -= state.config.paused
-            self._became_ready(self._leases.configure(state.receives_max, state.retry))
-            effects += [Answer(asker.token, (ErrorCode.OK, state.held_count)) for asker in taken.askers]
+            self._window.became_ready(self._leases.configure(state.receives_max, state.retry))
+            effects += [CommandAnswer(asker.token, (ErrorCode.OK, state.held_count)) for asker in taken.askers]
 
     def commands_arrived(self, before: int, effects: list[Effect], now_ms: int) -> None:
         """A control batch was folded when the log ended at `before`."""

@@ -2,6 +2,10 @@
 
 dead -> DeadLetter(the first ones) -> the driver copies them -> moved -> DEAD_LETTERED, folded -> the next ones
                                                              -> failed -> after a pause that doubles, the same
+
+The letters of a move are chosen once, and no other is chosen while one of them still is dead here: then the queue that
+takes them need not remember more than one move (state/taken_letters.py). A move is numbered by where the log ended when
+it was chosen, so whoever leads next numbers higher.
 """
 
 from __future__ import annotations
@@ -16,9 +20,12 @@ from storage_nodes.protocol.deliveries import receives_of
 
 
 class Letters:
-    __slots__ = ("_pause_ms", "again_ms", "under_way")
+    __slots__ = ("_chosen", "_kept", "_move", "_pause_ms", "_term", "again_ms", "under_way")
 
-    def __init__(self) -> None:
+    def __init__(self, term: int) -> None:
+        self._term = term
+        self._chosen: list[int] = []  # of the move, and of earlier ones what lies here alive
+        self._move = self._kept = term
         self.under_way: list[int] = []
         self.again_ms = 0  # the last move failed: not before this time; 0 = at once
         self._pause_ms = DEAD_LETTER_PAUSE_MS_MIN
@@ -38,11 +45,23 @@ class Letters:
             self.again_ms = 0
         if self.under_way or self.again_ms or not leases.dead:
             return None
-        self.under_way = heapq.nsmallest(DEAD_LETTERS_PER_MOVE_MAX, leases.dead)
+        chosen = [offset for offset in self._chosen if offset in leases.dead] or self._choose(state, leases)
+        self.under_way = chosen[:DEAD_LETTERS_PER_MOVE_MAX]
         letters = []
         for offset in self.under_way:
             died_ms, delivery, first_received_ms, sent_ms = state.live[offset]
             letters.append(
                 DeadLetterInfo(offset, receives_of(delivery), first_received_ms, sent_ms, died_ms, leases.receives_max)
             )
-        return DeadLetter(state.config.dead_letter_partition, letters)
+        return DeadLetter(state.config.dead_letter_partition, letters, self._term, self._move, self._kept)
+
+    def _choose(self, state: QueueState, leases: Leases) -> list[int]:
+        """The letters of a new move. One of an earlier move that lies here, and may be received again, may come again:
+        until it is gone that move is not done."""
+        self._chosen = [offset for offset in self._chosen if offset in state.live]
+        self._move = state.log_end
+        if not self._chosen:
+            self._kept = self._move
+        chosen = heapq.nsmallest(DEAD_LETTERS_PER_MOVE_MAX, leases.dead)
+        self._chosen += chosen
+        return chosen

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from storage_nodes.limits import KEYS_PER_COMMAND_BYTES_MAX
+from storage_nodes.machines.driver_contract import Token
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
     COMMAND_ITEMS_MAX,
@@ -30,8 +31,8 @@ from storage_nodes.machines.queue.commands import (
     Command,
     encode_command,
 )
-from storage_nodes.machines.queue.delivery.groups import Group
-from storage_nodes.machines.queue.effects import Answer, FreshRange, Key, Token
+from storage_nodes.machines.queue.delivery.groups import MessageGroup
+from storage_nodes.machines.queue.effects import CommandAnswer, FreshRange, Key
 
 
 class Requester(NamedTuple):
@@ -46,14 +47,14 @@ class StagedLease(NamedTuple):
 
     token: Token
     attempt: bytes
-    groups: list[Group]
+    groups: list[MessageGroup]
 
 
 class InFlightCommand(NamedTuple):
     """A command that was handed to the driver and did not come back yet."""
 
     sequence: int
-    answers: Sequence[Answer]
+    answers: Sequence[CommandAnswer]
     askers: Sequence[Requester]
     fresh_picked: int = 0  # messages it takes out of the fresh ones, by a lease
     fresh_expired: int = 0  # ... and by expiry
@@ -68,7 +69,7 @@ class _CommandBuilder:
 
     def __init__(self) -> None:
         self.items: list[int] = []
-        self.answers: list[Answer] = []
+        self.answers: list[CommandAnswer] = []
         self.askers: list[Requester] = []
 
 
@@ -179,7 +180,7 @@ class PendingCommands:
         merged.askers.append(Requester(token, len(receipts)))
         self.outstanding += 1
 
-    def deleted(self, receipts: Iterable[tuple[int, int]], answer: Answer) -> None:
+    def deleted(self, receipts: Iterable[tuple[int, int]], answer: CommandAnswer) -> None:
         merged = _open(self._deletes, 2)
         merged.items.extend(chain.from_iterable(receipts))
         merged.answers.append(answer)
@@ -313,7 +314,7 @@ class PendingCommands:
     def _issue(
         self,
         command: Command,
-        answers: Sequence[Answer] = (),
+        answers: Sequence[CommandAnswer] = (),
         askers: Sequence[Requester] = (),
         fresh_picked: int = 0,
         fresh_expired: int = 0,

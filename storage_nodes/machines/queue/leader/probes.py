@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from storage_nodes.machines.driver_contract import Token
 from storage_nodes.machines.queue.delivery.window import Window
-from storage_nodes.machines.queue.effects import Answer, FreshRange, Token
+from storage_nodes.machines.queue.effects import CommandAnswer, FreshRange
 from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.protocol.errors import ErrorCode
 
@@ -63,14 +64,17 @@ class Probes:
                 if not any(first <= offset <= last for first, last, _ in ranges):
                     probe.unknown.add(offset)
 
-    def take_decided(self) -> Iterator[tuple[list[Receipt], Answer]]:
+    def take_decided(self) -> Iterator[tuple[list[Receipt], CommandAnswer]]:
         """Receipts to be deleted and what to answer when they are."""
         decided = [probe for probe in self._probes if not probe.open]
         self._probes = [probe for probe in self._probes if probe.open]
         for probe in decided:
             unknown = probe.unknown
             codes = [ErrorCode.UNKNOWN_RECORD if o in unknown else ErrorCode.OK for o, _ in probe.receipts]
-            yield [receipt for receipt in probe.receipts if receipt[0] not in unknown], Answer(probe.token, codes)
+            yield (
+                [receipt for receipt in probe.receipts if receipt[0] not in unknown],
+                CommandAnswer(probe.token, codes),
+            )
 
     def tokens(self) -> list[Token]:
         return [probe.token for probe in self._probes]

@@ -9,9 +9,8 @@ what a wrong clock must not bring about, that messages expire or scheduled ones 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import repeat
-from typing import Any
 
 from storage_nodes.limits import (
     CLOCK_LOOK_MS,
@@ -19,25 +18,15 @@ from storage_nodes.limits import (
     READ_AHEAD_MESSAGES_MAX,
     WAITERS_PER_PARTITION_MAX,
 )
+from storage_nodes.machines.driver_contract import Propose, Refuse, Token
 from storage_nodes.machines.queue.delivery.leases import Leases, Removals
 from storage_nodes.machines.queue.delivery.window import Window
-from storage_nodes.machines.queue.effects import (
-    Deliver,
-    Effect,
-    Fetch,
-    FreshRange,
-    Pick,
-    Propose,
-    Refuse,
-    Tags,
-    Token,
-)
+from storage_nodes.machines.queue.effects import Deliver, Effect, Fetch, Pick, Tags
 from storage_nodes.machines.queue.leader.letters import Letters
 from storage_nodes.machines.queue.leader.pending_commands import PendingCommands
 from storage_nodes.machines.queue.leader.probes import Probes
 from storage_nodes.machines.queue.leader.releases import Releases
 from storage_nodes.machines.queue.leader.waiters import Waiters
-from storage_nodes.machines.queue.state.headers import FoldedHeaders
 from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.protocol.errors import ErrorCode
 
@@ -62,14 +51,14 @@ class Settling:
         self._time_ms = state.last_ms
         self.ahead_ms = 0
         self._leases = Leases(state.live, state.receives_max, state.retry)
-        self._window = Window(state.cursor)
+        self._window = Window(state)
         self._staging = PendingCommands(term)
         self._waiters = Waiters()
         self._probes = Probes()
         self._fetching = -1  # the offset that the outstanding Fetch named, -1 = none
         self._fetch_again_ms = 0  # the last Fetch found nothing to go by: not before this time; 0 = at once
         self._retention_check_ms = 0  # 0 = nothing to look after
-        self._letters = Letters()
+        self._letters = Letters(term)
         self.releases = Releases(state.scheduled)
         self._pauses_staged = 0  # configurations on their way that pause the queue
         self._removals = Removals()
@@ -108,7 +97,7 @@ class Settling:
         self._time_ms = time_ms = time_ms if time_ms > self._state.last_ms else self._state.last_ms
         due = self._leases.advance(time_ms)
         if due:
-            self._became_ready(due)
+            self._window.became_ready(due)
         return time_ms
 
     def _settle(self, effects: list[Effect], time_ms: int) -> list[Effect]:
@@ -256,34 +245,11 @@ class Settling:
 
     # --- what is different for FIFO queues, and where messages have groups or tags ----------------------------
 
-    def _window_arrived(
-        self, first: int, last: int, timestamp_ms: int, before: int, noted: FoldedHeaders | None
-    ) -> None:
-        self._window.arrived(
-            first, last, timestamp_ms, before, noted.unavailable_offsets() if noted is not None else ()
-        )
-
-    def _window_fetched(self, ranges: Sequence[FreshRange], groups: Sequence[Any], end: int) -> None:
-        self._window.fetched(ranges, end, self._state)
-
     @property
     def _tags_may_come(self) -> bool:
         """May reading on find messages for one who waits for tags?"""
         return False
 
-    def _became_ready(self, offsets: list[int]) -> None:
-        """These may be received again."""
-
     def _hide(self, changes: Sequence[tuple[int, int, int]]) -> list[int]:
         """Receipts of leases that ran out put messages off too; those that were ready."""
         return self._leases.hide([offset for offset, delivery, wanted_ms in changes if delivery > 0 and wanted_ms >= 0])
-
-    def _window_removed(self, offsets: list[int], groups: Mapping[int, bytes]) -> None:
-        self._window.cut(offsets)
-
-    def _oldest_fresh_ms(self) -> int:
-        return self._window.ranges[0].timestamp_ms if self._window.ranges else 0
-
-    def _count_groups(self) -> tuple[int, int]:
-        """Groups in view, and the locked ones among them."""
-        return 0, 0

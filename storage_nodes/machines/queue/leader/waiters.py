@@ -9,7 +9,8 @@ import heapq
 from collections import OrderedDict
 from typing import NamedTuple
 
-from storage_nodes.machines.queue.effects import Tags, Token
+from storage_nodes.machines.driver_contract import Token
+from storage_nodes.machines.queue.effects import Tags
 
 # Entries of waiters that are gone which the heap may hold beside as many valid ones again.
 _GARBAGE_MAX = 256

@@ -1,6 +1,7 @@
 """The checkpoint of a queue machine: a msgpack array, version first.
 
-    [version, scalars, runs, ahead, dedup, groups, config, scheduled, producers, last_purge, metering]
+    [version, scalars, runs, ahead, dedup, groups, config, scheduled, producers, last_purge, metering,
+     letters_taken]
 
     scalars  [cursor, log_end, fresh_count, last_ms, last_purge_ms,
               sent, received, deleted, expired, purged, duplicates, dead_lettered]
@@ -17,6 +18,7 @@
     producers  see machines/producers.py; empty where no record had one
     last_purge  [attempt, messages purged]; empty where it had none
     metering  see metering.py; empty where there is nothing to meter
+    letters_taken  see taken_letters.py; empty where no dead letter came
 
 Of version 3 what follows `config` may be missing. Version 2 ended with `groups`, but had retention_ms and in_flight_max
 before `sent` among the scalars, and fifo, dedup_window_ms, max_receives and dead_letter_partition after `purged`.
@@ -34,6 +36,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT
+from storage_nodes.machines.driver_contract import CheckpointError
 from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.state.schedule import Schedule
 
@@ -55,10 +58,6 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Any]).decode
 
 
-class CheckpointError(ValueError):
-    """Bytes that are no checkpoint of a version this code reads."""
-
-
 class Checkpoint(NamedTuple):
     scalars: list[int]
     live: Live
@@ -70,6 +69,7 @@ class Checkpoint(NamedTuple):
     producers: list[Any]
     last_purge: list[Any]
     metering: list[Any]
+    letters_taken: list[Any]
 
     @property
     def is_fifo(self) -> bool:
@@ -90,12 +90,12 @@ def decode_checkpoint(blob: bytes) -> Checkpoint:
             return _read_version_1(fields)
         if fields and fields[0] == 2 and len(fields) == 6 and len(fields[1]) == _VERSION_2_SCALARS:
             return _of_version_2(fields[1], _unpack_runs(fields[2]), OffsetRanges.unpack(fields[3]), *fields[4:])
-        if not fields or fields[0] != VERSION or not 7 <= len(fields) <= 11 or len(fields[1]) != SCALARS:
+        if not fields or fields[0] != VERSION or not 7 <= len(fields) <= 12 or len(fields[1]) != SCALARS:
             raise CheckpointError(f"queue checkpoint of version {fields[:1]}, version {VERSION} is read here")
         _, scalars, runs, ahead, dedup, groups, config, *later = fields
         schedule = Schedule.unpack(*later[:1])
         parts = (scalars, _unpack_runs(runs), OffsetRanges.unpack(ahead), dedup, groups, config, schedule)
-        return Checkpoint(*parts, *[*later[1:], [], [], []][:3])
+        return Checkpoint(*parts, *[*later[1:], [], [], [], []][:4])
     except CheckpointError:
         raise
     except (msgspec.DecodeError, TypeError, ValueError) as error:
@@ -114,7 +114,7 @@ def _of_version_2(
 ) -> Checkpoint:
     config = [*scalars[5:7], bool(scalars[12]), *scalars[13:16]]
     scalars = [*scalars[:5], *scalars[7:12], *scalars[16:]]
-    return Checkpoint(scalars, live, ahead, dedup, groups, config, Schedule(), [], [], [])
+    return Checkpoint(scalars, live, ahead, dedup, groups, config, Schedule(), [], [], [], [])
 
 
 def _pack_runs(live: Live) -> list[int]:

@@ -26,12 +26,13 @@ from storage_nodes.limits import ATTEMPT_MS_MAX, ATTEMPTS_MAX
 from storage_nodes.machines.queue.commands import FIRST_FIELD, TIME_MS, Command
 from storage_nodes.machines.queue.effects import Pick
 from storage_nodes.machines.queue.state.checkpoint import Entry
+from storage_nodes.machines.queue.state.headers import FoldedHeaders
 from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.state.parking import ParkedGroups
 from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.machines.queue.state.shared_empty import EMPTY_OFFSETS
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import QueueConfig
+from storage_nodes.protocol.messages import DeadSource, QueueConfig
 
 
 class Attempt(NamedTuple):
@@ -65,8 +66,8 @@ class FifoState(QueueState):
         self.group_of[offset] = group
         self._mark_removed(offset, offset + 1)
 
-    def _fold_dead_letter(self, offset: int, arrived_ms: int, dead_source: bytes) -> bool:
-        return False  # in a FIFO queue its retention counts anew
+    def _fold_age(self, offset: int, arrived_ms: int, source: DeadSource, noted: FoldedHeaders) -> None:
+        """In a FIFO queue its retention counts anew."""
 
     # --- commands ---------------------------------------------------------------------------------------------
 

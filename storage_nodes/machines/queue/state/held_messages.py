@@ -18,6 +18,7 @@ from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.state.retry import RetryPolicy
 from storage_nodes.machines.queue.state.schedule import Schedule
 from storage_nodes.machines.queue.state.shared_empty import EMPTY_ENTRIES, EMPTY_IDS, EMPTY_OFFSETS, EMPTY_SCHEDULE
+from storage_nodes.machines.queue.state.taken_letters import TakenLetters
 from storage_nodes.protocol.messages import MessageState, QueueConfig, QueueStats
 
 _NEVER_PURGED = -PURGE_INTERVAL_MS
@@ -40,6 +41,7 @@ class HeldMessages:
         "last_ms",
         "last_purge",
         "last_purge_ms",
+        "letters_taken",
         "live",
         "log_end",
         "metering",
@@ -71,6 +73,8 @@ class HeldMessages:
         self.last_purge: tuple[bytes, int] | None = None
         # Made with the first record that has a producer.
         self.producers: ProducerTable | None = None
+        # Made with the first dead letter that came here.
+        self.letters_taken: TakenLetters | None = None
         # Made with the first message, dropped when there is nothing left to meter.
         self.metering: Metering | None = None
         # Totals since the partition was made, in messages; `received` counts deliveries.
@@ -164,6 +168,7 @@ class HeldMessages:
                 self.producers.pack() if self.producers is not None else [],
                 list(self.last_purge or ()),
                 self.metering.pack() if self.metering is not None else [],
+                self.letters_taken.pack() if self.letters_taken is not None else [],
             )
         )
 
@@ -182,6 +187,7 @@ class HeldMessages:
         self.producers = ProducerTable.unpack(checkpoint.producers) if checkpoint.producers else None
         self.last_purge = tuple(checkpoint.last_purge) or None
         self.metering = Metering.unpack(checkpoint.metering) if checkpoint.metering else None
+        self.letters_taken = TakenLetters.unpack(checkpoint.letters_taken) if checkpoint.letters_taken else None
         if self.last_purge_ms == _NEVER_PURGED:
             self.last_purge_ms = _NEVER_PURGED  # the shared number, not the equal one just decoded
         self.rest()

@@ -12,6 +12,7 @@
     keys            message group and tag of the messages in `live` that have any: who leads next hands out fairly, and
                     by tag, from the first moment
     keyed_end       no message at or beyond it has a group or a tag
+    letters_taken   dead letters that came here, until their source is done with them; a second copy is dropped
     producers       where what senders numbered stands, so that a repeat is recognised (machines/producers.py)
 
 A scheduled message that becomes due is appended once more, by the leader (HEADER_RELEASED): that record is the message
@@ -35,6 +36,7 @@ Conservation, at the end of every entry:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -43,7 +45,7 @@ from storage_nodes.limits import (
     PURGE_INTERVAL_MS,
     SCHEDULE_MS_MAX,
 )
-from storage_nodes.machines.queue.commands import FIRST_FIELD, NACKED, TIME_MS, Command, uncounted
+from storage_nodes.machines.queue.commands import FIRST_FIELD, IF_HELD_MAX, NACKED, TIME_MS, Command, if_held, uncounted
 from storage_nodes.machines.queue.state.checkpoint import Entry
 from storage_nodes.machines.queue.state.configs import config_of, shared_config
 from storage_nodes.machines.queue.state.dedup import NOT_SEEN, DedupWindow
@@ -58,6 +60,7 @@ from storage_nodes.machines.queue.state.held_messages import HeldMessages
 from storage_nodes.machines.queue.state.message_keys import drop_keys, take_keys
 from storage_nodes.machines.queue.state.retry import RetryPolicy
 from storage_nodes.machines.queue.state.shared_empty import EMPTY_IDS
+from storage_nodes.machines.queue.state.taken_letters import TakenLetters
 from storage_nodes.protocol.deliveries import receives_of, released
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import NOT_TAKEN, DeadSource
@@ -92,7 +95,8 @@ class QueueState(HeldMessages):
                 if not self._fold_release(offset, release, noted):
                     continue
             elif self.config.closed:
-                noted.duplicates.append((offset, self._fold_refused(dedup_id, offset, time_ms)))
+                original = self._fold_refused(dedup_id, dead_source, offset, time_ms)
+                noted.duplicates.append((offset, original))
                 continue
             if dedup_id:
                 if dedup is None:
@@ -112,8 +116,8 @@ class QueueState(HeldMessages):
             if delay_ms:
                 self._fold_delayed(offset, sent_ms + delay_ms, sent_ms, group)
                 noted.delayed.append(offset)
-            elif dead_source and self._fold_dead_letter(offset, sent_ms, dead_source):
-                noted.delayed.append(offset)
+            elif dead_source and not self._fold_dead_letter(offset, sent_ms, dead_source, noted):
+                continue
             noted.groups[offset] = group
             if keeps_keys and (group or tag):
                 noted.keys[offset] = (group, tag)
@@ -127,17 +131,33 @@ class QueueState(HeldMessages):
         if delayed:
             self._own_keys().update(delayed)
 
-    def _fold_dead_letter(self, offset: int, arrived_ms: int, dead_source: bytes) -> bool:
-        """A message that came from another queue is as old as it was there, which only `live` can say: it is due at
-        once. Beyond a bound its age counts from its arrival."""
-        if len(self.live) >= DEAD_LETTERS_BY_AGE_MAX:
+    def _fold_dead_letter(self, offset: int, arrived_ms: int, dead_source: bytes, noted: FoldedHeaders) -> bool:
+        """Whether the record at `offset` is a message now, and no second copy of one that came before."""
+        source, original = self._take_letter(offset, dead_source)
+        if original != NOT_SEEN:
+            self._fold_duplicate(offset)
+            noted.duplicates.append((offset, original))
             return False
+        if source is not None:
+            self._fold_age(offset, arrived_ms, source, noted)
+        return True
+
+    def _take_letter(self, offset: int, dead_source: bytes) -> tuple[DeadSource | None, int]:
+        """Where it comes from, as far as that makes sense, and the copy of it that came before."""
         try:
             source = _decode_dead_source(dead_source)
         except msgspec.DecodeError:
-            return False
-        self._fold_delayed(offset, arrived_ms, min(source.sent_ms, arrived_ms), b"")
-        return True
+            return None, NOT_SEEN
+        if self.letters_taken is None:
+            self.letters_taken = TakenLetters()
+        return source, self.letters_taken.take(source, offset)
+
+    def _fold_age(self, offset: int, arrived_ms: int, source: DeadSource, noted: FoldedHeaders) -> None:
+        """A message that came from another queue is as old as it was there, which only `live` can say: it is due at
+        once. Beyond a bound its age counts from its arrival."""
+        if len(self.live) < DEAD_LETTERS_BY_AGE_MAX:
+            self._fold_delayed(offset, arrived_ms, min(source.sent_ms, arrived_ms), b"")
+            noted.delayed.append(offset)
 
     def _fold_scheduled(self, offset: int, due: bytes, sent_ms: int) -> bool:
         """Whether it waits in the schedule. A time that is named waits even if it is past by the stamp, which may be
@@ -170,9 +190,12 @@ class QueueState(HeldMessages):
         self.fresh_count -= 1
         self._mark_removed(offset, offset + 1)
 
-    def _fold_refused(self, dedup_id: bytes, offset: int, time_ms: int) -> int:
-        """The partition is closed: it says what it took before (R28), and takes nothing."""
+    def _fold_refused(self, dedup_id: bytes, dead_source: bytes, offset: int, time_ms: int) -> int:
+        """The partition is closed: it says what it took before (R28, R30), and takes nothing."""
         original = self.dedup.find(dedup_id, time_ms) if dedup_id else NOT_SEEN
+        if original == NOT_SEEN and dead_source and self.letters_taken is not None:
+            with suppress(msgspec.DecodeError):
+                original = self.letters_taken.find(_decode_dead_source(dead_source))
         self._fold_duplicate(offset)
         if original != NOT_SEEN:
             return original
@@ -268,7 +291,8 @@ class QueueState(HeldMessages):
 
     def _may_change(self, entry: Entry, delivery: int, visibility_ms: int, now_ms: int) -> bool:
         """A lease that holds may be changed. So may a message by the receipt of any delivery of it, whether another
-        lease holds or none does, unless it died, or the receive is to count as failed or not at all."""
+        lease holds or none does, unless it died, or the receive is to count as failed or not at all, or the change is
+        for the case that the lease holds."""
         if delivery == 0 or entry[1] == 0:
             return False
         if entry[0] > now_ms and entry[1] == delivery:
@@ -277,6 +301,10 @@ class QueueState(HeldMessages):
         return visibility_ms >= 0 and not is_dead
 
     def _given_back(self, offset: int, entry: Entry, now_ms: int, visibility_ms: int) -> Entry:
+        if visibility_ms <= IF_HELD_MAX:
+            visibility_ms = if_held(visibility_ms)
+            if visibility_ms > 0:
+                return (now_ms + visibility_ms, *entry[1:])
         if visibility_ms == NACKED:
             return (now_ms, *entry[1:])
         delivery = entry[1]

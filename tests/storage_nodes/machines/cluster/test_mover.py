@@ -10,8 +10,8 @@ import pytest
 from storage_nodes.machines.cluster.commands import NOBODY, Move
 from storage_nodes.machines.cluster.mover import (
     Finish,
-    Group,
     HandOver,
+    RaftGroup,
     Step,
     next_cluster_step,
     next_step,
@@ -32,8 +32,8 @@ def group(
     settled: bool = True,
     up: tuple[int, ...] = ALL,
     level: tuple[int, ...] = ALL,
-) -> Group:
-    return Group(leader, voters, learners, settled, [node for node in up if node != leader], level)
+) -> RaftGroup:
+    return RaftGroup(leader, voters, learners, settled, [node for node in up if node != leader], level)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def group(
         (Move(1, NOBODY, 4, undo=True), group((1, 4)), Remove(4)),
     ],
 )
-def test_next_step_follows_from_the_configuration(move: Move, seen: Group, step: Step | None) -> None:
+def test_next_step_follows_from_the_configuration(move: Move, seen: RaftGroup, step: Step | None) -> None:
     assert next_step(move, seen) == step
 
 
@@ -107,11 +107,11 @@ def test_move_comes_to_its_end_whoever_leads_and_whenever_it_is_cancelled(move: 
     ],
 )
 def test_group_of_the_cluster_has_every_node_and_an_odd_number_of_voters(
-    seen: Group, wanted: tuple[int, ...], unwanted: tuple[int, ...], step: Step | None
+    seen: RaftGroup, wanted: tuple[int, ...], unwanted: tuple[int, ...], step: Step | None
 ) -> None:
     assert next_cluster_step(seen, wanted, unwanted, 7) == step
 
 
 def test_group_of_the_cluster_has_no_more_voters_than_it_may() -> None:
-    seen = Group(1, (1, 2, 3), (4, 5), True, (2, 3, 4, 5), (2, 3, 4, 5))
+    seen = RaftGroup(1, (1, 2, 3), (4, 5), True, (2, 3, 4, 5), (2, 3, 4, 5))
     assert next_cluster_step(seen, (1, 2, 3, 4, 5), (), 3) is None

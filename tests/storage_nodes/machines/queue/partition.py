@@ -17,8 +17,9 @@ from storage_nodes.log.record_batch import (
     read_header,
     records_to_fold,
 )
+from storage_nodes.machines.driver_contract import Propose, Refuse
 from storage_nodes.machines.queue.effects import (
-    Answer,
+    CommandAnswer,
     DeadLetter,
     Deliver,
     Duplicated,
@@ -26,8 +27,6 @@ from storage_nodes.machines.queue.effects import (
     Fetch,
     FreshRange,
     Pick,
-    Propose,
-    Refuse,
     Release,
 )
 from storage_nodes.machines.queue.machine import QueueMachine
@@ -183,7 +182,7 @@ class Partition:
             if isinstance(effect, Deliver):
                 self._answered(effect.token)
                 self.delivered[effect.token] = effect.picks
-            elif isinstance(effect, Answer):
+            elif isinstance(effect, CommandAnswer):
                 self._answered(effect.token)
                 self.answers[effect.token] = effect.result
             elif isinstance(effect, Duplicated):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from storage_nodes.machines.queue.delivery import backlog, fairness
+from storage_nodes.machines.queue.effects import Deliver
 from storage_nodes.machines.queue.leader import keyed_leader
 from tests.storage_nodes.machines.queue.partition import RETRY_FIELDS
 from tests.storage_nodes.machines.queue.test_queue_model import QueueAgainstModel
@@ -145,7 +146,7 @@ class KeyedQueueAgainstModel(QueueAgainstModel):
     def observe(self) -> None:
         for effect in self.partition.effects[self.seen_effects :]:
             tags = self.tags_of.get(getattr(effect, "token", None))
-            if tags and type(effect).__name__ == "Deliver":
+            if tags and isinstance(effect, Deliver):
                 assert all(self._key(pick.offset)[1] in tags for pick in effect.picks), "a tag nobody asked for"
         super().observe()
 

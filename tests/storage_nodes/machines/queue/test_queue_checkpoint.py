@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from storage_nodes.machines.driver_contract import CheckpointError
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.queue.state.checkpoint import CheckpointError
 from storage_nodes.protocol.messages import QueueConfig
 
 # Version 1: a message in flight at 7 and 8, one deleted ahead at 12 and 13, cursor 10, log end 20.

@@ -9,8 +9,9 @@ from storage_nodes.limits import (
     READ_AHEAD_MESSAGES_MAX,
     WAITERS_PER_PARTITION_MAX,
 )
+from storage_nodes.machines.driver_contract import Refuse
 from storage_nodes.machines.queue.commands import NACKED, uncounted
-from storage_nodes.machines.queue.effects import Pick, Refuse
+from storage_nodes.machines.queue.effects import Pick
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
 from storage_nodes.protocol.records import HEADER_DELAY_MS, encode_body

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from storage_nodes.limits import RETENTION_MS_DEFAULT, RETENTION_MS_MIN
 from storage_nodes.machines.queue.commands import NACKED, uncounted
+from storage_nodes.machines.queue.effects import CommandAnswer, Deliver
 from storage_nodes.machines.queue.state.retry import RetryPolicy
 from storage_nodes.protocol.deliveries import released
 from storage_nodes.protocol.errors import ErrorCode
@@ -149,10 +150,10 @@ class QueueAgainstModel(RuleBasedStateMachine):
         for effect, now_ms in new:
             self.effect_ms = now_ms
             token = getattr(effect, "token", None)
-            if type(effect).__name__ == "Deliver":
+            if isinstance(effect, Deliver):
                 for pick in effect.picks:
                     self._delivered(pick.offset, pick.delivery, pick.sent_ms, self.visibility_of[token])
-            elif type(effect).__name__ == "Answer":
+            elif isinstance(effect, CommandAnswer):
                 self._answered(token, effect.result)
 
     def _delivered(self, offset: int, delivery: int, sent_ms: int, visibility_ms: int) -> None:

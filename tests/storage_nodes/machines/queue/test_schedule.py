@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from storage_nodes.limits import RELEASE_PAUSE_MS, RETENTION_MS_MIN, SCHEDULE_MS_MAX
+from storage_nodes.machines.driver_contract import CheckpointError
 from storage_nodes.machines.queue.effects import Release
 from storage_nodes.machines.queue.leader import releases
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.queue.state.checkpoint import CheckpointError
 from storage_nodes.machines.queue.state.schedule import CHUNK_PAIRS_MAX, Schedule
 from storage_nodes.node.replicas.scheduled import released_copy
 from storage_nodes.protocol.errors import ErrorCode

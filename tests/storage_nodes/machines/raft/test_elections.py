@@ -17,6 +17,7 @@ from storage_nodes.machines.raft.effects import (
     SteppedDown,
 )
 from storage_nodes.machines.raft.elections import Elections
+from storage_nodes.machines.raft.replica_state import ReplicaState
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRY_MS_MAX
 from storage_nodes.protocol.peer_messages import AppendReply, VoteReply, VoteRequest
 from tests.storage_nodes.machines.raft.raft_bench import PARTITION, Bench, appends_to, log_of, reply_in, sends
@@ -291,7 +292,9 @@ def test_idle_machine_weighs_less_than_600_bytes() -> None:
     machine, other = (Bench(log_of(1)).follow(2).machine for _ in range(2))
     shared = {"alive", "elected_by", "members", "_votes", "_suspect_votes"}
     assert all(getattr(machine, name) is getattr(other, name) for name in shared)
-    own = {name for name in Elections.__slots__ if name not in ("log", "_random_ms", *shared)}
+    own = {
+        name for name in (*ReplicaState.__slots__, *Elections.__slots__) if name not in ("log", "_random_ms", *shared)
+    }
     parts = [getattr(machine, name) for name in own]
     weight = sys.getsizeof(machine) + sum({id(part): sys.getsizeof(part) for part in parts}.values())
     assert weight < 600 and machine._lead is None

@@ -18,7 +18,7 @@ from storage_nodes.limits import (
 )
 from storage_nodes.machines.stream.assignment import assign
 from storage_nodes.machines.stream.machine import StreamMachine
-from storage_nodes.protocol import group_messages as g
+from storage_nodes.protocol import messages as m
 from storage_nodes.protocol.errors import ErrorCode
 from tests.storage_nodes.machines.stream.topic import GROUP, SESSION_MS, Consumer, Topic, owner_of_one, refusal_of
 
@@ -85,7 +85,7 @@ def test_heartbeat_of_an_older_generation_lets_nothing_go() -> None:
     topic = Topic(2)
     a, b = Consumer(topic, b"a").join(), Consumer(topic, b"b")
     topic.settle()
-    late = g.GroupHeartbeatRequest(1, GROUP, a.epoch, a.generation, [])
+    late = m.GroupHeartbeatRequest(1, GROUP, a.epoch, a.generation, [])
     b.join()
     topic.ask(late)  # sent before it heard of any partition
     assert topic.fences == []
@@ -150,7 +150,7 @@ def test_member_that_joins_again_under_its_name_gets_what_it_had_and_its_old_ses
     a.join()
     topic.settle()
     assert set(a.beat().held) == held
-    request = g.GroupHeartbeatRequest(1, GROUP, zombie_epoch, 0, [])
+    request = m.GroupHeartbeatRequest(1, GROUP, zombie_epoch, 0, [])
     assert refusal_of(lambda: topic.ask(request)) is ErrorCode.FENCED
     b.beat()
 
@@ -163,11 +163,11 @@ def test_partitions_that_are_new_are_shared_out_and_former_ones_are_let_go_of() 
     b.join()
     topic.settle()
     assert set(a.beat().held) | set(b.beat().held) == {1, 2}
-    old = g.GroupJoinRequest(1, GROUP, b"c", SESSION_MS, [1], 0)
+    old = m.GroupJoinRequest(1, GROUP, b"c", SESSION_MS, [1], 0)
     topic.ask(old)  # does not know of the second one yet: the group goes on with both
-    other = g.GroupJoinRequest(1, GROUP, b"c", SESSION_MS, [1, 3], 1)
+    other = m.GroupJoinRequest(1, GROUP, b"c", SESSION_MS, [1, 3], 1)
     assert refusal_of(lambda: topic.ask(other)) is ErrorCode.INVALID_REQUEST
-    topic.ask(g.GroupJoinRequest(1, GROUP, b"b", SESSION_MS, [1], 2))
+    topic.ask(m.GroupJoinRequest(1, GROUP, b"b", SESSION_MS, [1], 2))
     for _ in range(2):
         a.beat()
         topic.settle()
@@ -200,7 +200,7 @@ def test_join_that_makes_no_sense_is_refused(change: dict[str, object]) -> None:
         "partitions": [1, 2],
         "version": 0,
     }
-    request = g.GroupJoinRequest(**{**fields, **change})  # type: ignore[arg-type]
+    request = m.GroupJoinRequest(**{**fields, **change})  # type: ignore[arg-type]
     assert refusal_of(lambda: Topic().ask(request)) is ErrorCode.INVALID_REQUEST
 
 
@@ -211,8 +211,8 @@ def test_members_and_groups_beyond_their_limits_are_refused() -> None:
     assert refusal_of(Consumer(topic, b"one more").join) is ErrorCode.OVER_LIMIT
     Consumer(topic, b"0").join()  # the same member again
     for number in range(CONSUMER_GROUPS_MAX - 1):
-        topic.ask(g.GroupJoinRequest(1, b"group %d" % number, b"a", SESSION_MS, [1]))
-    request = g.GroupJoinRequest(1, b"one more", b"a", SESSION_MS, [1])
+        topic.ask(m.GroupJoinRequest(1, b"group %d" % number, b"a", SESSION_MS, [1]))
+    request = m.GroupJoinRequest(1, b"one more", b"a", SESSION_MS, [1])
     assert refusal_of(lambda: topic.ask(request)) is ErrorCode.OVER_LIMIT
     topic.check_folds()
 
@@ -220,9 +220,9 @@ def test_members_and_groups_beyond_their_limits_are_refused() -> None:
 def test_fences_of_more_groups_than_a_partition_keeps_are_refused() -> None:
     topic = Topic(1)
     for number in range(CONSUMER_GROUPS_MAX):
-        topic.ask(g.GroupFenceRequest(1, b"group %d" % number, 2, 1))
-    assert refusal_of(lambda: topic.ask(g.GroupFenceRequest(1, GROUP, 2, 1))) is ErrorCode.OVER_LIMIT
-    topic.ask(g.GroupFenceRequest(1, b"group 0", 4, 3))
+        topic.ask(m.GroupFenceRequest(1, b"group %d" % number, 2, 1))
+    assert refusal_of(lambda: topic.ask(m.GroupFenceRequest(1, GROUP, 2, 1))) is ErrorCode.OVER_LIMIT
+    topic.ask(m.GroupFenceRequest(1, b"group 0", 4, 3))
 
 
 def test_more_commands_than_one_batch_takes_go_in_several() -> None:
@@ -231,7 +231,7 @@ def test_more_commands_than_one_batch_takes_go_in_several() -> None:
     topic.append(1, count)
     log.is_slow = True
     for offset in range(count):
-        request = g.GroupCommitRequest(1, *a.grant(1), offset)
+        request = m.GroupCommitRequest(1, *a.grant(1), offset)
         log.do(log.leader.group_request(offset, request, topic.now_ms))
     log.commit_staged()
     assert len(log.answers) == CONSUMER_COMMANDS_PER_BATCH_MAX
@@ -242,10 +242,10 @@ def test_more_commands_than_one_batch_takes_go_in_several() -> None:
 def test_deleted_group_is_forgotten_and_its_former_members_are_never_taken_for_new_ones() -> None:
     topic, a = owner_of_one()
     a.commit(1, 7)
-    assert refusal_of(lambda: topic.ask(g.GroupDeleteRequest(1, GROUP))) is ErrorCode.GROUP_NOT_EMPTY
+    assert refusal_of(lambda: topic.ask(m.GroupDeleteRequest(1, GROUP))) is ErrorCode.GROUP_NOT_EMPTY
     a.leave()
     for _ in range(2):
-        topic.ask(g.GroupDeleteRequest(1, GROUP))
+        topic.ask(m.GroupDeleteRequest(1, GROUP))
     assert topic.committed(1) == -1
     b = Consumer(topic, b"b").join()
     topic.settle()
@@ -260,12 +260,12 @@ def test_late_delete_takes_nothing_from_a_later_life_of_the_group() -> None:
     a = Consumer(topic, b"a").join()
     topic.settle()
     a.beat().leave()
-    generation = topic.ask(g.GroupDeleteRequest(1, GROUP)).generation
+    generation = topic.ask(m.GroupDeleteRequest(1, GROUP)).generation
     b = Consumer(topic, b"b").join()
     topic.settle()
     topic.append(2)
     b.beat().commit(2, 5)
-    assert topic.ask(g.GroupDeleteRequest(2, GROUP, generation)).generation == generation
+    assert topic.ask(m.GroupDeleteRequest(2, GROUP, generation)).generation == generation
     assert topic.committed(2) == 5 and b.commit(2, 6) == 6
 
 
@@ -279,14 +279,14 @@ def test_late_fence_of_a_deleted_group_lets_nobody_in() -> None:
     topic.delete()
     topic.answer_fence(*late)
     topic.append(2)
-    request = g.GroupCommitRequest(2, GROUP, held[2], a.epoch, 5)
+    request = m.GroupCommitRequest(2, GROUP, held[2], a.epoch, 5)
     assert refusal_of(lambda: topic.ask(request)) is ErrorCode.FENCED
     assert topic.committed(2) == -1
 
 
 def test_group_whose_generation_is_too_old_for_a_partition_gets_a_new_one() -> None:
     topic = Topic(2)
-    old = topic.ask(g.GroupJoinRequest(1, b"slow", b"s", SESSION_MS, [1, 2]))
+    old = topic.ask(m.GroupJoinRequest(1, b"slow", b"s", SESSION_MS, [1, 2]))
     slow, topic.fences = topic.fences, []
     a = Consumer(topic, b"a").join()
     topic.settle()
@@ -297,7 +297,7 @@ def test_group_whose_generation_is_too_old_for_a_partition_gets_a_new_one() -> N
     assert topic.fences == [], "it does not ask again at once"
     topic.pass_ms(CONSUMER_FENCE_PAUSE_MS)
     topic.settle()
-    told = topic.ask(g.GroupHeartbeatRequest(1, b"slow", old.epoch, old.generation, []))
+    told = topic.ask(m.GroupHeartbeatRequest(1, b"slow", old.epoch, old.generation, []))
     assert [partition for partition, _ in told.owned] == [1, 2]
     assert told.generation > old.generation
     topic.check_folds()

@@ -7,7 +7,6 @@ from storage_nodes.limits import (
     CONSUMER_FENCES_AT_ONCE_MAX,
 )
 from storage_nodes.machines.stream.consumers import GRANTED, JOINED, Consumers
-from storage_nodes.protocol import group_messages as g
 from storage_nodes.protocol import messages as m
 from storage_nodes.protocol.errors import ErrorCode
 from tests.storage_nodes.machines.stream.topic import GROUP, SESSION_MS, Consumer, Topic, owner_of_one, refusal_of
@@ -71,9 +70,9 @@ def test_fences_of_many_partitions_are_asked_for_a_few_at_a_time() -> None:
 def test_fence_of_an_older_generation_is_refused_and_the_same_again_is_fine() -> None:
     topic = Topic(1)
     for _ in range(2):
-        topic.ask(g.GroupFenceRequest(1, GROUP, 9, 8))
+        topic.ask(m.GroupFenceRequest(1, GROUP, 9, 8))
     for generation, epoch in ((7, 6), (9, 6)):
-        late = g.GroupFenceRequest(1, GROUP, generation, epoch)
+        late = m.GroupFenceRequest(1, GROUP, generation, epoch)
         assert refusal_of(lambda late=late: topic.ask(late)) is ErrorCode.FENCED
     assert topic.logs[1].evicted == [GROUP]
 
@@ -85,11 +84,11 @@ def test_committed_offset_is_in_the_log_before_it_is_answered_and_survives_its_l
     topic, a = owner_of_one()
     assert topic.committed(1) == -1
     topic.logs[1].is_slow = True
-    request = g.GroupCommitRequest(1, *a.grant(1), 5)
+    request = m.GroupCommitRequest(1, *a.grant(1), 5)
     topic.logs[1].do(topic.logs[1].leader.group_request("later", request, topic.now_ms))
     assert "later" not in topic.logs[1].answers and topic.committed(1) == -1
     topic.logs[1].commit_staged()
-    assert topic.logs[1].answers["later"] == g.GroupCommitReply(5)
+    assert topic.logs[1].answers["later"] == m.GroupCommitReply(5)
     topic.logs[1].is_slow = False
     topic.logs[1].fail_over()
     assert topic.committed(1) == 5 and a.commit(1, 6) == 6
@@ -100,7 +99,7 @@ def test_commit_that_was_not_folded_when_the_leader_changed_has_an_unknown_outco
     topic, a = owner_of_one()
     log = topic.logs[1]
     log.is_slow = True
-    log.do(log.leader.group_request("staged", g.GroupCommitRequest(1, *a.grant(1), 5), topic.now_ms))
+    log.do(log.leader.group_request("staged", m.GroupCommitRequest(1, *a.grant(1), 5), topic.now_ms))
     log.fail_over()
     assert log.answers["staged"] is ErrorCode.OUTCOME_UNKNOWN
 
@@ -121,10 +120,10 @@ def test_commits_that_overtake_each_other_on_the_way_end_at_the_highest() -> Non
     log = topic.logs[1]
     log.is_slow = True
     for offset in (9, 5):
-        request = g.GroupCommitRequest(1, *a.grant(1), offset)
+        request = m.GroupCommitRequest(1, *a.grant(1), offset)
         log.do(log.leader.group_request(offset, request, topic.now_ms))
     log.commit_staged()
-    assert log.answers[9] == log.answers[5] == g.GroupCommitReply(9)
+    assert log.answers[9] == log.answers[5] == m.GroupCommitReply(9)
 
 
 def test_grant_of_a_partition_that_has_an_owner_is_folded_to_nothing() -> None:
@@ -155,9 +154,9 @@ def test_commit_that_is_under_way_when_its_grant_ends_is_refused_by_the_fold() -
     topic, zombie = owner_of_one()
     log = topic.logs[1]
     log.is_slow = True
-    fence = g.GroupFenceRequest(1, GROUP, zombie.generation + 10, zombie.epoch + 10)
+    fence = m.GroupFenceRequest(1, GROUP, zombie.generation + 10, zombie.epoch + 10)
     log.do(log.leader.group_request("fence", fence, topic.now_ms))
-    log.do(log.leader.group_request("commit", g.GroupCommitRequest(1, *zombie.grant(1), 9), topic.now_ms))
+    log.do(log.leader.group_request("commit", m.GroupCommitRequest(1, *zombie.grant(1), 9), topic.now_ms))
     log.commit_staged()
     assert log.answers["fence"] == m.Empty() and log.answers["commit"] is ErrorCode.FENCED
     assert topic.committed(1) == -1
@@ -166,8 +165,8 @@ def test_commit_that_is_under_way_when_its_grant_ends_is_refused_by_the_fold() -
 def test_grant_that_a_partition_never_heard_of_is_not_taken_for_a_stale_one() -> None:
     topic, a = owner_of_one()
     for request in (
-        g.GroupCommitRequest(1, GROUP, a.generation + 5, a.epoch, 3),
-        g.GroupCommitRequest(1, b"another", 1, 1, 3),
-        g.GroupCommittedRequest(1, GROUP, a.generation + 5, a.epoch),
+        m.GroupCommitRequest(1, GROUP, a.generation + 5, a.epoch, 3),
+        m.GroupCommitRequest(1, b"another", 1, 1, 3),
+        m.GroupCommittedRequest(1, GROUP, a.generation + 5, a.epoch),
     ):
         assert refusal_of(lambda request=request: topic.ask(request)) is ErrorCode.GRANT_UNKNOWN

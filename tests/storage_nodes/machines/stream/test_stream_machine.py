@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from storage_nodes.limits import RETENTION_MS_MIN, WAITERS_PER_PARTITION_MAX
 from storage_nodes.log.record_batch import BatchHeader, build_batch, iterate_bodies, read_header
-from storage_nodes.machines.stream.effects import Answer, Propose, ReadNow, Refuse
-from storage_nodes.machines.stream.machine import CheckpointError, StreamMachine
+from storage_nodes.machines.driver_contract import CheckpointError, Propose, Refuse
+from storage_nodes.machines.stream.effects import ReadNow, StreamAnswer
+from storage_nodes.machines.stream.machine import StreamMachine
 from storage_nodes.machines.stream.retention import MARK_BYTES_MIN, MARKS_MAX, Marks
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import Empty
@@ -153,9 +154,9 @@ def test_retention_by_bytes_keeps_at_least_the_limit() -> None:
 def test_configure_is_committed_and_answered() -> None:
     stream = Stream()
     stream.effects += stream.leader.configure("c", 2 * RETENTION_MS_MIN, 77)
-    assert not [e for e in stream.effects if isinstance(e, Answer)]
+    assert not [e for e in stream.effects if isinstance(e, StreamAnswer)]
     stream.pass_ms(1)
-    assert stream.effects == [Answer("c", Empty())]
+    assert stream.effects == [StreamAnswer("c", Empty())]
     assert (stream.follower.retention_ms, stream.follower.retention_bytes) == (2 * RETENTION_MS_MIN, 77)
     (effect,) = stream.leader.configure("d", 1)
     assert isinstance(effect, Refuse) and effect.code == ErrorCode.INVALID_REQUEST

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from storage_nodes.log.record_batch import build_batch, iterate_bodies, read_header
-from storage_nodes.machines.stream.effects import Answer, Effect, Evict, Fence, Propose, ReadNow, Refuse
+from storage_nodes.machines.driver_contract import Propose, Refuse
+from storage_nodes.machines.stream.effects import Effect, Evict, Fence, ReadNow, StreamAnswer
 from storage_nodes.machines.stream.machine import StreamMachine
-from storage_nodes.protocol import group_messages as g
 from storage_nodes.protocol import messages as m
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.records import encode_body
@@ -50,7 +50,7 @@ class Log:
                 self._topic.fences.append((self, effect))
             elif isinstance(effect, Evict):
                 self.evicted.append(effect.group)
-            elif isinstance(effect, Answer):
+            elif isinstance(effect, StreamAnswer):
                 self.answers[effect.token] = effect.reply
             elif isinstance(effect, Refuse):
                 self.answers[effect.token] = effect.code
@@ -107,7 +107,7 @@ class Topic:
 
     def answer_fence(self, coordinator: Log, asked: Fence) -> None:
         _, _, generation, epoch = asked
-        code = refusal_of(lambda: self.ask(g.GroupFenceRequest(asked.partition, asked.group, generation, epoch)))
+        code = refusal_of(lambda: self.ask(m.GroupFenceRequest(asked.partition, asked.group, generation, epoch)))
         coordinator.do(coordinator.leader.fenced(asked, code, self.now_ms))
 
     def pass_ms(self, ms: int) -> None:
@@ -120,10 +120,10 @@ class Topic:
     def delete(self) -> None:
         generation = 0
         for partition in self.partitions:
-            generation = self.ask(g.GroupDeleteRequest(partition, GROUP, generation)).generation
+            generation = self.ask(m.GroupDeleteRequest(partition, GROUP, generation)).generation
 
     def committed(self, partition: int) -> int:
-        return self.ask(g.GroupCommittedRequest(partition, GROUP)).offset
+        return self.ask(m.GroupCommittedRequest(partition, GROUP)).offset
 
     def append(self, partition: int, count: int = 10) -> None:
         self.logs[partition].append([encode_body(b"x")] * count)
@@ -146,26 +146,26 @@ class Consumer:
 
     def join(self) -> Consumer:
         topic = self._topic
-        request = g.GroupJoinRequest(1, GROUP, self.name, self.session_ms, topic.partitions, topic.version)
+        request = m.GroupJoinRequest(1, GROUP, self.name, self.session_ms, topic.partitions, topic.version)
         self.held = {}
         self._heard(topic.ask(request))
         return self
 
     def beat(self) -> Consumer:
-        request = g.GroupHeartbeatRequest(1, GROUP, self.epoch, self.generation, list(self.held.items()))
+        request = m.GroupHeartbeatRequest(1, GROUP, self.epoch, self.generation, list(self.held.items()))
         self._heard(self._topic.ask(request))
         return self
 
     def leave(self) -> None:
-        self._topic.ask(g.GroupLeaveRequest(1, GROUP, self.epoch))
+        self._topic.ask(m.GroupLeaveRequest(1, GROUP, self.epoch))
 
     def grant(self, partition: int) -> tuple[bytes, int, int]:
         return GROUP, self.held[partition], self.epoch
 
     def commit(self, partition: int, offset: int) -> int:
-        return self._topic.ask(g.GroupCommitRequest(partition, *self.grant(partition), offset)).offset
+        return self._topic.ask(m.GroupCommitRequest(partition, *self.grant(partition), offset)).offset
 
-    def _heard(self, told: g.GroupMembership) -> None:
+    def _heard(self, told: m.GroupMembership) -> None:
         self.epoch, self.generation = told.epoch, told.generation
         self.held.update(told.owned)
         for partition, _ in told.revoke:

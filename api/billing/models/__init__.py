@@ -1,0 +1,61 @@
+"""Rows of billing, one module a noun: usage, how settlement went, plans, invoices, budgets.
+
+Written by `actions/` and by the modules that count and settle (`settling.py`, `quarantine.py`, `provisional.py`,
+`usage_reports.py`, `work_notes.py`) only. The database itself refuses changes of what must not change: a plan's version
+that is in effect, an issued invoice with its lines, a credit note (migration 0002).
+"""
+
+from __future__ import annotations
+
+from api.billing.models.budgets import BudgetEvent, BudgetEventKind, SpendingBudget, SpendingStop
+from api.billing.models.invoices import (
+    CreditNote,
+    Invoice,
+    InvoiceKind,
+    InvoiceLine,
+    InvoiceQueueLine,
+    InvoiceState,
+    NoteKind,
+)
+from api.billing.models.plans import AccountPlan, BillingCredit, PricePlan, PricePlanVersion
+from api.billing.models.settlements import FillLedger, QuarantinedUsage, UsageRun, UsageRunState, WorkFailure, WorkRound
+from api.billing.models.usage import (
+    DailyUsage,
+    HourlyUsage,
+    KeyUsage,
+    MeterReading,
+    ProvisionalUsage,
+    UsageCounters,
+    UsageStreamPosition,
+)
+
+__all__ = [
+    "AccountPlan",
+    "BillingCredit",
+    "BudgetEvent",
+    "BudgetEventKind",
+    "CreditNote",
+    "DailyUsage",
+    "FillLedger",
+    "HourlyUsage",
+    "Invoice",
+    "InvoiceKind",
+    "InvoiceLine",
+    "InvoiceQueueLine",
+    "InvoiceState",
+    "KeyUsage",
+    "MeterReading",
+    "NoteKind",
+    "PricePlan",
+    "PricePlanVersion",
+    "ProvisionalUsage",
+    "QuarantinedUsage",
+    "SpendingBudget",
+    "SpendingStop",
+    "UsageCounters",
+    "UsageRun",
+    "UsageRunState",
+    "UsageStreamPosition",
+    "WorkFailure",
+    "WorkRound",
+]

@@ -1,0 +1,93 @@
+"""Spending budgets, the levels that were reached, and the stops."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from api.accounts.models import Account
+from api.billing import limits
+from api.limits import ACCOUNT_ID_DIGITS
+
+
+class SpendingBudget(models.Model):
+    """A sum for each month's charges (before credits and tax) of an account, or of one of its queues."""
+
+    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="budgets", db_index=False)
+    name = models.CharField(max_length=limits.BUDGET_NAME_CHARACTERS_MAX)
+    queue_uuid = models.UUIDField(null=True)
+    limit_minor = models.BigIntegerField()
+    alert_percents = models.JSONField(default=list)
+    # At 100 % the account sends no more until the month ends or the budget is changed. Of the whole account only.
+    stops_sending = models.BooleanField(default=False)
+    mail_to = models.JSONField(default=list)
+    # Raised by each change: its alerts come again.
+    generation = models.IntegerField(default=1)
+    created_at = models.DateTimeField()
+    modified_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "spending_budget"
+        constraints = (
+            models.UniqueConstraint(fields=["account", "name"], name="spending_budget_name"),
+            models.CheckConstraint(
+                condition=Q(stops_sending=False) | Q(queue_uuid=None), name="spending_budget_stops_accounts"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.account_id} {self.name}"
+
+
+class BudgetEventKind(models.TextChoices):
+    ALERT = "alert"
+    STOP = "stop"
+    RESUME = "resume"
+
+
+class BudgetEvent(models.Model):
+    """A level that was reached. `mailed_at` is null until its mail was handed over."""
+
+    budget = models.ForeignKey(SpendingBudget, on_delete=models.SET_NULL, null=True, related_name="events")
+    account_id = models.CharField(max_length=ACCOUNT_ID_DIGITS)
+    budget_name = models.CharField(max_length=limits.BUDGET_NAME_CHARACTERS_MAX)
+    generation = models.IntegerField()
+    period_start = models.DateTimeField()
+    kind = models.CharField(max_length=6, choices=BudgetEventKind.choices)
+    percent = models.IntegerField()
+    spent_minor = models.BigIntegerField()
+    limit_minor = models.BigIntegerField()
+    currency = models.CharField(max_length=3)
+    mail_to = models.JSONField(default=list)
+    at = models.DateTimeField()
+    mailed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "budget_event"
+        constraints = (
+            models.UniqueConstraint(
+                fields=["budget", "period_start", "generation", "kind", "percent"], name="budget_event_once"
+            ),
+        )
+        indexes = (
+            models.Index(fields=["account_id", "-id"], name="budget_event_by_account"),
+            models.Index(fields=["id"], condition=Q(mailed_at=None), name="budget_event_unmailed"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.budget_name} {self.kind} {self.percent}"
+
+
+class SpendingStop(models.Model):
+    """The account sends no more. Its record in the change feed says so as `sending_stopped`."""
+
+    account = models.OneToOneField(Account, on_delete=models.CASCADE, primary_key=True, related_name="spending_stop")
+    budget = models.ForeignKey(SpendingBudget, on_delete=models.CASCADE, related_name="+")
+    period_start = models.DateTimeField()
+    since = models.DateTimeField()
+
+    class Meta:
+        db_table = "spending_stop"
+
+    def __str__(self) -> str:
+        return self.account_id

@@ -1,0 +1,141 @@
+"""Invoices with their lines, and the notes that correct issued ones."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import models
+from django.db.models import Q
+
+from api.accounts.models import Account
+from api.billing import limits
+from api.billing.models.plans import BillingCredit
+from api.billing.models.usage import quantity_field
+from api.limits import QUEUE_NAME_CHARACTERS_MAX
+
+_CODE_CHARACTERS = 24
+
+
+class InvoiceKind(models.TextChoices):
+    MONTHLY = "monthly"
+    # Of the month in which the account was closed, up to that hour.
+    CLOSING = "closing"
+
+
+class InvoiceState(models.TextChoices):
+    DRAFT = "draft"
+    ISSUED = "issued"
+
+
+class Invoice(models.Model):
+    """One of an account and month. A draft is made again whenever usage is settled; an issued one never changes."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="invoices", db_index=False)
+    period_start = models.DateTimeField()
+    period_end = models.DateTimeField()
+    # The part of the month in which the account was open.
+    open_start = models.DateTimeField()
+    open_end = models.DateTimeField()
+    kind = models.CharField(max_length=8, choices=InvoiceKind.choices)
+    state = models.CharField(max_length=6, choices=InvoiceState.choices, default=InvoiceState.DRAFT)
+    number = models.CharField(max_length=_CODE_CHARACTERS, null=True, unique=True)
+    currency = models.CharField(max_length=3)
+    charges_minor = models.BigIntegerField()
+    credits_minor = models.BigIntegerField()
+    tax_minor = models.BigIntegerField()
+    total_minor = models.BigIntegerField()
+    # Usage of the hours before this was settled when the lines were made.
+    settled_up_to = models.DateTimeField(null=True)
+    made_at = models.DateTimeField()
+    # How many hours had been merged (`selectors.merges_so_far`) when the lines were made; null: before that was noted.
+    merges = models.BigIntegerField(null=True)
+    issued_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "invoice"
+        constraints = (
+            models.UniqueConstraint(fields=["account", "period_start"], name="invoice_once"),
+            models.CheckConstraint(
+                condition=Q(state="draft", number=None, issued_at=None)
+                | Q(state="issued", number__isnull=False, issued_at__isnull=False),
+                name="invoice_issued_with_number",
+            ),
+        )
+        indexes = (models.Index(fields=["period_start"], condition=Q(state="draft"), name="invoice_drafts"),)
+
+    def __str__(self) -> str:
+        return f"{self.account_id} {self.period_start:%Y-%m} {self.state}"
+
+
+class InvoiceLine(models.Model):
+    """As `pricing.priced_month.PricedLine`. The amounts sum to the invoice's total."""
+
+    invoice = models.ForeignKey(Invoice, on_delete=models.CASCADE, related_name="lines", db_index=False)
+    position = models.IntegerField()
+    kind = models.CharField(max_length=8)
+    plan = models.CharField(max_length=limits.PLAN_CODE_CHARACTERS_MAX + 12)
+    text = models.CharField(max_length=limits.INVOICE_TEXT_CHARACTERS_MAX)
+    meter = models.CharField(max_length=_CODE_CHARACTERS, default="")
+    tier = models.IntegerField(default=0)
+    quantity = quantity_field()
+    price_nanos = models.BigIntegerField(default=0)
+    per = quantity_field()
+    amount_minor = models.BigIntegerField()
+    credit = models.ForeignKey(BillingCredit, on_delete=models.PROTECT, null=True, related_name="uses")
+
+    class Meta:
+        db_table = "invoice_line"
+        constraints = (models.UniqueConstraint(fields=["invoice", "position"], name="invoice_line_position"),)
+
+    def __str__(self) -> str:
+        return f"{self.invoice_id} {self.position}"
+
+
+class InvoiceQueueLine(models.Model):
+    """A queue's share of a meter's charges, with the queue's name and tags as they were when it was made."""
+
+    invoice = models.ForeignKey(Invoice, on_delete=models.CASCADE, related_name="queue_lines", db_index=False)
+    queue_uuid = models.UUIDField()
+    queue_name = models.CharField(max_length=QUEUE_NAME_CHARACTERS_MAX, default="")
+    tags = models.JSONField(default=dict)
+    meter = models.CharField(max_length=_CODE_CHARACTERS)
+    quantity = quantity_field()
+    amount_nanos = models.DecimalField(max_digits=limits.QUANTITY_DIGITS, decimal_places=0)
+
+    class Meta:
+        db_table = "invoice_queue_line"
+        constraints = (models.UniqueConstraint(fields=["invoice", "queue_uuid", "meter"], name="invoice_queue_meter"),)
+
+    def __str__(self) -> str:
+        return f"{self.invoice_id} {self.queue_uuid} {self.meter}"
+
+
+class NoteKind(models.TextChoices):
+    CREDIT = "credit"
+    # Usage that came after the close: the customer owes more.
+    DEBIT = "debit"
+
+
+class CreditNote(models.Model):
+    """A correction of an issued invoice: the difference to what it should have been. Amounts are positive."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    invoice = models.ForeignKey(Invoice, on_delete=models.PROTECT, related_name="notes")
+    number = models.CharField(max_length=_CODE_CHARACTERS, unique=True)
+    kind = models.CharField(max_length=6, choices=NoteKind.choices)
+    charges_minor = models.BigIntegerField()
+    # What the invoice had used of credits and need not: granted again as a credit of its own.
+    credits_minor = models.BigIntegerField()
+    tax_minor = models.BigIntegerField()
+    total_minor = models.BigIntegerField()
+    # `[{"meter", "quantity"}]`: by how much the billed quantities were wrong, negative where too much was billed.
+    differences = models.JSONField(default=list)
+    reason = models.CharField(max_length=limits.INVOICE_TEXT_CHARACTERS_MAX)
+    issued_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "credit_note"
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.kind}"

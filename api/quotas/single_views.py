@@ -1,0 +1,55 @@
+"""REST: quotas of one queue, and of one key."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.exceptions import NotFound
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from api.internal.authentication import actor_of
+from api.internal.rest import caller
+from api.quotas import selectors, single
+from api.quotas.selectors import OwnQuotas
+from api.quotas.serializers import OwnQuotasSerializer, SetOwnQuotasSerializer
+
+
+class QueueQuotasView(APIView):
+    @extend_schema(operation_id="queues.get_quotas", responses=OwnQuotasSerializer)
+    def get(self, request: Request, name: str) -> Response:
+        """The quotas that the queue has of its own, and those that hold for it."""
+        return _shown(selectors.queue_quotas(caller(request).account_id, name))
+
+    @extend_schema(operation_id="queues.put_quotas", request=SetOwnQuotasSerializer, responses=OwnQuotasSerializer)
+    def put(self, request: Request, name: str) -> Response:
+        """The queue's own quotas, in place of those that it had: what is null or left out has none. They only lower
+        what the account has."""
+        asked = SetOwnQuotasSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        who = caller(request)
+        single.set_queue_quotas(actor_of(who), who.account_id, name, asked.validated_data)
+        return self.get(request, name)
+
+
+class KeyQuotasView(APIView):
+    @extend_schema(operation_id="keys.get_quotas", responses=OwnQuotasSerializer)
+    def get(self, request: Request, access_key_id: str) -> Response:
+        """The quotas that the key has of its own, and those that hold for it."""
+        return _shown(selectors.key_quotas(caller(request).account_id, access_key_id))
+
+    @extend_schema(operation_id="keys.put_quotas", request=SetOwnQuotasSerializer, responses=OwnQuotasSerializer)
+    def put(self, request: Request, access_key_id: str) -> Response:
+        """The key's own quotas, in place of those that it had: what is null or left out has none. They only lower what
+        the account has, and go over to the key that takes its place in a rotation."""
+        asked = SetOwnQuotasSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        who = caller(request)
+        single.set_key_quotas(actor_of(who), who.account_id, access_key_id, asked.validated_data)
+        return self.get(request, access_key_id)
+
+
+def _shown(found: OwnQuotas | None) -> Response:
+    if found is None:
+        raise NotFound
+    return Response(OwnQuotasSerializer(found).data)

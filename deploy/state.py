@@ -1,0 +1,147 @@
+"""What an installation remembers from one `up` to the next: its addresses, its nodes and a port for each process.
+
+Chooses ports and tells endpoints; `deploy/installation.py` reads and writes the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from dataclasses import dataclass, field
+from random import SystemRandom
+
+from deploy import limits
+from deploy.errors import EXIT_USAGE, CommandError
+
+LOOPBACK = "127.0.0.1"
+# Of the front ends' port for the installation's own processes.
+INTERNAL_PORT = "frontend-internal"
+ROLES_WITH_METRICS = ("metadata", "control", "worker", "usage-worker", "schedule")
+
+
+@dataclass
+class State:
+    """What must stay the same from one `up` to the next."""
+
+    cluster_id: str
+    host: str
+    port: int
+    node_count: int  # storage nodes that there ever were: their ids are 1 to node_count
+    ports: dict[str, int] = field(default_factory=dict)
+    gone: list[int] = field(default_factory=list)  # those that were decommissioned
+    joining: list[int] = field(default_factory=list)  # those that were added and are not known to be members yet
+    front_ends: int = 1  # they share the public port
+    tls_certificate: str = ""  # paths of PEM files; "" = the public port speaks plain HTTP
+    tls_key: str = ""
+    public_name: str = ""  # of the endpoint, where the certificate is not for the address
+    redirect_port: int = 0  # plain HTTP that sends to https; 0 = none
+
+    def node_ids(self) -> list[int]:
+        return [node_id for node_id in range(1, self.node_count + 1) if node_id not in self.gone]
+
+
+def endpoint(state: State) -> str:
+    host = state.public_name or (LOOPBACK if state.host in ("0.0.0.0", "::") else state.host)
+    return f"{'https' if state.tls_certificate else 'http'}://{host}:{state.port}"
+
+
+def internal_endpoint(state: State) -> str:
+    """Where the installation's own processes and commands reach the front ends: no name and no certificate between."""
+    return f"http://{LOOPBACK}:{state.ports[INTERNAL_PORT]}" if state.tls_certificate else endpoint(state)
+
+
+def front_end_name(number: int) -> str:
+    """Of its log and, with `-metrics`, of its operators' port."""
+    return "frontend" if number == 1 else f"frontend-{number}"
+
+
+# --- what `up` was asked for ---------------------------------------------------------------------------------
+
+
+def other_number_of_nodes(state: State) -> str:
+    return (
+        f"this installation has {len(state.node_ids())} storage nodes; leave --nodes out, and use ./penstock node add "
+        "and ./penstock node decommission to change their number"
+    )
+
+
+def check_numbers(port: int | None, nodes: int | None, front_ends: int | None, redirect_port: int | None) -> None:
+    """Of `up`, whatever runs already; None was not given. Raises CommandError."""
+    for option, value, least, most in (
+        ("--port", port, 1, limits.PORT_MAX),
+        ("--nodes", nodes, 1, limits.NODES_MAX),
+        ("--front-ends", front_ends, 1, limits.FRONT_ENDS_MAX),
+        ("--redirect-port", redirect_port, 0, limits.PORT_MAX),
+    ):
+        if value is not None and not least <= value <= most:
+            raise CommandError(f"{option} must lie between {least} and {most}; it is {value}", EXIT_USAGE)
+
+
+# --- ports --------------------------------------------------------------------------------------------------
+
+
+def internal_roles(state: State) -> list[str]:
+    """Names of the ports that are chosen, not given: one a listening process, one a metrics page."""
+    nodes = [name for node_id in state.node_ids() for name in node_port_names(node_id)]
+    front_ends = [front_end_name(number) for number in range(1, state.front_ends + 1)]
+    metrics = [f"{name}-metrics" for name in (*ROLES_WITH_METRICS, *front_ends)]
+    internal = [INTERNAL_PORT] if state.tls_certificate else []
+    return [*nodes, *metrics, *internal, "metadata", "control", "postgres", "valkey"]
+
+
+def node_port_names(node_id: int) -> list[str]:
+    return [f"node-{node_id}", f"node-{node_id}-metrics"]
+
+
+def settle_ports(state: State) -> None:
+    """Choose a free port for every name that has none, or whose port somebody else took meanwhile."""
+    wanted = internal_roles(state)
+    for name in [name for name in state.ports if name.startswith("frontend-") and name not in wanted]:
+        del state.ports[name]
+    taken = {state.port, state.redirect_port, *state.ports.values()}
+    for name in wanted:
+        if name in state.ports and is_free(LOOPBACK, state.ports[name]):
+            continue
+        state.ports[name] = choose_port(taken)
+        taken.add(state.ports[name])
+
+
+def choose_port(taken: set[int]) -> int:
+    generator = SystemRandom()
+    for _ in range(limits.PORT_ATTEMPTS_MAX):
+        port = generator.randint(limits.INTERNAL_PORT_MIN, limits.INTERNAL_PORT_MAX)
+        if port not in taken and is_free(LOOPBACK, port):
+            return port
+    raise CommandError(
+        f"no free port was found between {limits.INTERNAL_PORT_MIN} and {limits.INTERNAL_PORT_MAX}; "
+        "stop what occupies them"
+    )
+
+
+def is_free(host: str, port: int) -> bool:
+    return bind_failure(host, port) is None
+
+
+def bind_failure(host: str, port: int) -> OSError | None:
+    """Why nothing can listen there; None where it can."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error
+        return None
+
+
+def require_free(host: str, port: int, option: str = "--port") -> None:
+    failure = bind_failure(host, port)
+    if failure is None:
+        return
+    if isinstance(failure, socket.gaierror) or failure.errno == errno.EADDRNOTAVAIL:
+        text = f"--host {host} is no address of this machine (127.0.0.1: itself only; 0.0.0.0: all addresses)"
+    elif failure.errno == errno.EACCES:
+        text = f"port {port} may not be used by this user. Choose one from 1024 on: ./penstock up {option} 9324"
+    else:
+        other = port + 1 if port < limits.PORT_MAX else port - 1
+        text = f"{host}:{port} is taken by another program. Choose another port: ./penstock up {option} {other}"
+    raise CommandError(text, EXIT_USAGE)

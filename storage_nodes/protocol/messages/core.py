@@ -1,0 +1,85 @@
+"""Opcodes, the base of all messages, and the messages of every connection."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+
+class Opcode(enum.IntEnum):
+    HELLO = 1
+    CANCEL = 2
+    PING = 3  # is the node there? The connection itself answers, whatever else waits; both payloads are `Empty`
+    SEND = 10
+    ACQUIRE = 11
+    DELETE = 12
+    CHANGE_VISIBILITY = 13
+    PURGE = 14
+    QUEUE_STATS = 15
+    CONFIGURE = 16
+    QUEUE_BROWSE = 17
+    QUEUE_REMOVE = 19
+    STREAM_APPEND = 20
+    STREAM_READ = 21
+    GROUP_JOIN = 22
+    GROUP_HEARTBEAT = 23
+    GROUP_LEAVE = 24
+    GROUP_FENCE = 25
+    GROUP_READ = 26
+    GROUP_COMMIT = 27
+    GROUP_COMMITTED = 28
+    GROUP_DELETE = 29
+    CREATE_PARTITION = 30
+    DELETE_PARTITION = 31
+    DESCRIBE_CLUSTER = 32
+    MOVE_REPLICA = 33
+    CANCEL_MOVE = 34
+    REGISTER_NODE = 35
+    SET_NODE_STATE = 36
+    PEER_HELLO = 40
+    RAFT = 41
+    HEARTBEAT = 42
+    MANAGE = 43
+    SCRUB = 50
+    CLOSE_USAGE = 51
+    # 60..79 belong to the metadata service (frontend/metadata), which speaks the same frames.
+    PARKED_GROUPS = 80
+    UNPARK = 81
+    SCHEDULED = 82
+    RESCHEDULE = 83
+
+
+class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Base of all messages."""
+
+
+class ErrorReply(Message, frozen=True):
+    code: int
+    message: str = ""
+    leader: int = 0
+    # A refusal for want of room: when the node expects to have some again; 0 = nothing is known.
+    retry_after_ms: int = 0
+
+
+class Hello(Message, frozen=True):
+    """First frame of a client connection; the answer is a Hello too. A wrong cluster id is refused."""
+
+    cluster_id: str
+    name: str
+    node_id: int = 0
+
+
+class Cancel(Message, frozen=True):
+    """Give up a parked ACQUIRE, STREAM_READ or GROUP_READ; it is answered with CANCELLED if it was still parked. Or a
+    send that waits for all voters: its wait ends with OUTCOME_UNKNOWN, what it sent stays in the log."""
+
+    correlation_id: int
+
+
+class Empty(Message, frozen=True):
+    pass
+
+
+_encoder = msgspec.msgpack.Encoder()
+encode_message = _encoder.encode

@@ -1,0 +1,117 @@
+"""Long polls at several partitions: who gets what was leased in the same instant, and what goes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from frontend.http import Disconnected
+from frontend.routing.partitioner import Routes
+from frontend.routing.poll import Lease, PollRequest, poll_while_connected
+from frontend.routing.storage import MessageStorage
+from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, QueueStats, VisibilityMode
+
+PARTITIONS = (1, 2)
+REQUEST = PollRequest(10, 43_200_000, 20_000)
+
+
+class FullAtOnce:
+    """Two partitions that hold nothing, until `filled`: then each leases ten messages at once. What goes back takes
+    until `settled`."""
+
+    def __init__(self) -> None:
+        self.filled, self.settled = asyncio.Event(), asyncio.Event()
+        self.given_back: list[tuple[int, int]] = []
+
+    async def acquire(self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, *_: Any) -> Any:
+        if wait_ms:
+            await self.filled.wait()
+        found = [AcquiredMessage(offset, 1, 0, 0, b"") for offset in range(max_messages)] if wait_ms else []
+        return AcquireReply(1, found)
+
+    async def stats(self, partition: int) -> QueueStats:
+        return QueueStats(0, 0, 0, 0)
+
+    async def change_visibility(
+        self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode
+    ) -> list[ErrorCode]:
+        assert mode is VisibilityMode.UNCOUNTED
+        await self.settled.wait()
+        self.given_back += [(partition, offset) for offset, _, _ in changes]
+        return []
+
+
+class OneLevel:
+    partitions = PARTITIONS
+
+    def next_to_poll(self) -> int:
+        return PARTITIONS[0]
+
+    def record_poll(self, partition: int, empty: bool) -> None:
+        pass
+
+
+class TwoPartitions:
+    receivable = (OneLevel(),)
+
+    def receivable_partitions(self) -> tuple[int, ...]:
+        return PARTITIONS
+
+
+async def parked(storage: FullAtOnce, leaves: asyncio.Event) -> asyncio.Task[list[Lease]]:
+    async def receive() -> dict[str, str]:
+        await leaves.wait()
+        return {"type": "http.disconnect"}
+
+    routes = cast(Routes, TwoPartitions())
+    poll = poll_while_connected(cast(MessageStorage, storage), PARTITIONS, REQUEST, receive, set(), routes)
+    task = asyncio.create_task(poll)
+    await asyncio.sleep(0.02)
+    return task
+
+
+async def until_back(storage: FullAtOnce, partitions: Sequence[int]) -> None:
+    storage.settled.set()
+    async with asyncio.timeout(5):
+        while len(storage.given_back) < 10 * len(partitions):
+            await asyncio.sleep(0.005)
+    assert sorted(storage.given_back) == [(partition, offset) for partition in partitions for offset in range(10)]
+
+
+async def test_answer_does_not_wait_for_what_goes_back() -> None:
+    storage = FullAtOnce()
+    poll = await parked(storage, asyncio.Event())
+    storage.filled.set()
+    async with asyncio.timeout(1):
+        leases = await poll
+    assert [lease.partition for lease in leases] == [1] * 10 and not storage.given_back
+    await until_back(storage, [2])
+
+
+async def test_client_that_left_in_the_instant_of_the_messages_keeps_none() -> None:
+    storage, leaves = FullAtOnce(), asyncio.Event()
+    poll = await parked(storage, leaves)
+    leaves.set()
+    await asyncio.sleep(0)  # its departure is known, and its polls are not cancelled yet
+    storage.filled.set()
+    storage.settled.set()
+    with pytest.raises(Disconnected):
+        await poll
+    assert sorted(storage.given_back) in ([], [(one, offset) for one in PARTITIONS for offset in range(10)])
+
+
+async def test_call_that_is_cancelled_when_its_poll_is_done_gives_all_back() -> None:
+    storage = FullAtOnce()
+    poll = await parked(storage, asyncio.Event())
+    storage.filled.set()
+    storage.settled.set()
+    for _ in range(20):  # the partitions' polls, the one that waits for both, and then the caller
+        await asyncio.sleep(0)
+        poll.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await poll
+    await until_back(storage, PARTITIONS)
