@@ -1,9 +1,9 @@
 """Which replicas of a node may have changed since the oracle looked at them last: it looks at no others.
 
-Nothing of this is sampled. Whatever writes what the oracle looks at, or reads the reference to state that can be changed
-in place, leaves a mark at that moment. The marks are left by subclasses of the product's own classes: replicas, their
-Raft machines and their state machines become such when the oracle sees them first. A world with `check_all` looks at
-everything besides, and fails where something changed without a mark.
+Nothing of this is sampled. Whatever writes what the oracle looks at, or reads the reference to state that can be
+changed in place, leaves a mark at that moment. The marks are left by subclasses of the product's own classes: replicas,
+their Raft machines and their state machines become such when the oracle sees them first. A world with `check_all` looks
+at everything besides, and fails where something changed without a mark.
 """
 
 from __future__ import annotations
