@@ -2,6 +2,7 @@
 
 python -m tests.simulation SEED [--steps N] [--without KINDS] [--plant BUG] [--harsh] [--trace]   one seed
 python -m tests.simulation --replay FILE [--trace]                                                a stored failure
+python -m tests.simulation SEED --check-all, --sweep FROM COUNT --check-all      looks at what did not change, too
 python -m tests.simulation SEED --shrink [...], --replay FILE --shrink                            make it smaller
 python -m tests.simulation --sweep FROM COUNT [--processes P] [--harsh]                           many seeds
 python -m tests.simulation --bugs [--seeds N] [--only BUGS] [--processes P]                       every planted bug
@@ -95,6 +96,7 @@ def main() -> int:
     parser.add_argument("--without", default="", metavar="KINDS", help=f"leave out faults: {', '.join(KINDS)}")
     parser.add_argument("--plant", default="", metavar="BUG", help="with this planted bug, for example B8")
     parser.add_argument("--harsh", action="store_true", help="every bound tiny, disks often lost, whatever was drawn")
+    parser.add_argument("--check-all", action="store_true", help="look at what did not change, too")
     parser.add_argument("--replay", metavar="FILE", help="run a stored failure")
     parser.add_argument("--shrink", action="store_true", help="find fewer faults and steps that break the same rule")
     parser.add_argument("--sweep", type=int, nargs=2, metavar=("FROM", "COUNT"))
@@ -108,7 +110,7 @@ def main() -> int:
     if arguments.sweep is not None:
         first, seeds = arguments.sweep
         bounds = Bounds(first, seeds, arguments.minutes, arguments.steps, arguments.processes, arguments.harsh)
-        return many(bounds, arguments.figures)
+        return many(bounds._replace(check_all=arguments.check_all), arguments.figures)
     if arguments.bugs:
         return bugs([name for name in arguments.only.split(",") if name], arguments.seeds, arguments.processes)
     if arguments.replay:
@@ -120,6 +122,7 @@ def main() -> int:
         if arguments.plant not in ("", *(bug.number for bug in PLANTED)) or not set(without) <= set(KINDS):
             parser.error("no such planted bug, or no such kind of faults")
         case = Case(arguments.seed, arguments.steps, without, arguments.plant, harsh=arguments.harsh)
+        case = case._replace(check_all=arguments.check_all)
     else:
         parser.error("name a seed, or --replay FILE, or --sweep FROM COUNT, or --bugs")
     return smaller(case) if arguments.shrink else one(case, arguments.trace)

@@ -43,8 +43,9 @@ def guarded() -> Iterator[None]:
         stack.enter_context(mock.patch.object(MetricWrapperBase, "labels", _labels))
         stack.enter_context(mock.patch.object(Gauge, "set", _set))
         stack.enter_context(mock.patch.object(Counter, "inc", _inc))
-        # asyncio keeps all tasks in a set in the order of their addresses: nobody may ask for it, so none is kept.
-        stack.enter_context(mock.patch.object(asyncio.tasks._all_tasks, "add", lambda task: None))  # type: ignore[attr-defined]
+        # asyncio's set of all tasks has the order of their addresses: nobody may ask for it, so it stays empty.
+        all_tasks: Any = vars(asyncio.tasks)["_all_tasks"]
+        stack.enter_context(mock.patch.object(all_tasks, "add", lambda task: None))
         stack.enter_context(mock.patch.object(asyncio, "all_tasks", _refusal("all_tasks")))
         before = structlog.get_config()
         quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)

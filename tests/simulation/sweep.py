@@ -58,9 +58,10 @@ class Bounds(NamedTuple):
     steps: int = STEPS_DEFAULT
     processes: int = 1
     harsh: bool = False
+    check_all: bool = False
 
     def case(self, seed: int) -> Case:
-        return Case(seed, self.steps, harsh=self.harsh)
+        return Case(seed, self.steps, harsh=self.harsh, check_all=self.check_all)
 
 
 def sweep(bounds: Bounds, say: Callable[[str], None], directory: str = FAILURES_DIRECTORY) -> Sweep:

@@ -7,7 +7,10 @@ import random
 import pytest
 
 from storage_nodes.log.record_batch import build_batch, configuration_body, read_header
+from storage_nodes.node.replicas.local_replicas import LocalReplicas
 from storage_nodes.protocol.configuration import Configuration
+from tests.simulation import touched
+from tests.simulation.cases import Case, run_case, verdict
 from tests.simulation.clockwork import Scheduler, SimLoop
 from tests.simulation.ledger import CommittedLog, Mirror
 from tests.simulation.log_matching import LogMatching
@@ -124,3 +127,45 @@ def test_a_task_that_never_had_its_turn_is_closed_with_its_loop(is_dead: bool) -
     loop.end()
     assert began == ["first"]
     assert second.cr_frame is None
+
+
+@pytest.mark.parametrize("seed", [7, 11, 1_800_000_003])
+def test_what_is_looked_at_where_something_changed_is_all_that_changed(seed: int) -> None:
+    assert run_case(Case(seed, 2_000, check_all=True)) == run_case(Case(seed, 2_000))
+
+
+@pytest.mark.parametrize("plant", ["B1", "B3", "B10", "B20", "B26", "B32"])
+def test_planted_bug_is_noticed_at_the_same_step_where_all_is_looked_at(plant: str) -> None:
+    case = Case(50_000, plant=plant)
+    rule, steps = verdict(case)
+    assert rule
+    assert verdict(case._replace(check_all=True)) == (rule, steps)
+
+
+def test_change_of_a_replica_without_a_mark_is_noticed_where_all_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(touched, "OF_RAFT", frozenset())
+    assert verdict(Case(7, 2_000, check_all=True))[0] == "NO MARK"
+
+
+class _FirstMarks(set[int]):
+    """Takes one mark of each partition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._marked: set[int] = set()
+
+    def add(self, partition: int) -> None:
+        if partition not in self._marked:
+            self._marked.add(partition)
+            super().add(partition)
+
+
+def test_change_of_a_state_without_a_mark_is_noticed_where_all_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    real_follow = touched.Touched.follow_all
+
+    def follow_all(self: touched.Touched, replicas: LocalReplicas) -> None:
+        real_follow(self, replicas)
+        self.states = _FirstMarks()
+
+    monkeypatch.setattr(touched.Touched, "follow_all", follow_all)
+    assert verdict(Case(7, 2_000, check_all=True))[0] == "NO MARK"
