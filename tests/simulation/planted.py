@@ -279,9 +279,8 @@ def drops_what_it_does_not_know() -> Iterator[None]:
 
     def catch_up(self: AssignedReplicas) -> None:
         real(self)
-        node = self._node
-        known = node.cluster.machine.partitions
-        for partition in [p for p in node.log.partitions if p != CLUSTER_PARTITION and p not in known]:
+        known = self._replicas.cluster.machine.partitions
+        for partition in [p for p in self._log.partitions if p != CLUSTER_PARTITION and p not in known]:
             self._drop(partition)
 
     with mock.patch.object(AssignedReplicas, "catch_up", catch_up):
