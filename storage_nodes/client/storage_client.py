@@ -19,7 +19,8 @@ from functools import partial
 
 import msgspec
 
-from storage_nodes.client.leaders import Call, NodeLinks
+from storage_nodes.client.call_attempt import CallAttempt
+from storage_nodes.client.leaders import NodeLinks
 from storage_nodes.client.pauses import Chance, Pauses
 from storage_nodes.client.sends import Sends, outcome_of
 from storage_nodes.client.suspensions import SUSPENDED_S_MAX
@@ -414,12 +415,12 @@ class StorageClient:
         pauses = Pauses(self._chance, self._attempts_max)
         unsure = False
         while True:
-            answer = _Answer(loop.create_future(), self._links.guess(partition), late)
-            answer.ask(self._links, opcode, payload, deadline_s)
+            attempt = CallAttempt(loop.create_future(), self._links.guess(partition), late)
+            attempt.ask(self._links, opcode, payload, deadline_s)
             try:
-                return await answer.future, unsure
+                return await attempt.future, unsure
             except asyncio.CancelledError:
-                answer.give_up()
+                attempt.give_up()
                 raise
             except StorageError as error:
                 if error.traits.outcome_unknown and not unsure:
@@ -448,64 +449,6 @@ class StorageClient:
     async def _release(self, partition: int, changes: Sequence[tuple[int, int, int]], epoch: int) -> None:
         with contextlib.suppress(StorageError):  # then the leases run out
             await self.change_visibility(partition, changes, VisibilityMode.UNCOUNTED, epoch)
-
-
-class _Answer:
-    """One attempt of a call. A plain timer: cheaper than a timeout context."""
-
-    __slots__ = ("_asked", "_call", "_late", "_timer", "future")
-
-    def __init__(self, future: asyncio.Future[bytes], asked: int, late: Callable[[bytes], None] | None) -> None:
-        self.future = future
-        self._asked = asked
-        # Who takes an answer that comes after the call was given up.
-        self._late = late
-        self._call: Call | None = None
-        self._timer: asyncio.TimerHandle | None = None
-
-    def ask(self, links: NodeLinks, opcode: int, payload: bytes, deadline_s: float) -> None:
-        call = links.ask_node(self._asked, opcode, payload, self)
-        if not self.future.done():
-            self._call = call
-            self._timer = self.future.get_loop().call_at(deadline_s, self.give_up)
-
-    def give_up(self) -> None:
-        """The deadline is over, or the caller is gone (perhaps in the very moment of the answer)."""
-        self._stop_timer()
-        if self.future.done() and not self.future.cancelled():
-            if self._late is not None and self.future.exception() is None:
-                self._late(self.future.result())
-            return
-        assert self._call is not None, "asked, and not answered"
-        node_is_there = self._call.node_is_there
-        code = ErrorCode.OUTCOME_UNKNOWN if self._end(self._call) else ErrorCode.UNREACHABLE
-        if not self.future.done():
-            error = StorageError(code, "no answer in time")
-            error.asked, error.node_is_there = self._asked, node_is_there
-            self.future.set_exception(error)
-
-    def _end(self, call: Call) -> bool:
-        """May the node have heard of it?"""
-        if self._late is None:
-            return call.cancel()
-        call.ask_to_cancel()
-        return True
-
-    def __call__(self, result: bytes | StorageError) -> None:
-        self._stop_timer()
-        if isinstance(result, StorageError):
-            result.asked = self._asked
-            if not self.future.done():
-                self.future.set_exception(result)
-        elif not self.future.done():
-            self.future.set_result(result)
-        elif self._late is not None:
-            self._late(result)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 def _if_held(payload: bytes) -> bytes:

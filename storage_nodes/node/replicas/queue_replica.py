@@ -392,12 +392,10 @@ class QueueReplica(PartitionReplica):
 
     def _hand_over(self, effect: queue_effects.Deliver, bodies: dict[int, bytes]) -> None:
         token: Token = effect.token
-        if not token.connection.is_open:
+        if not token.connection.is_open or token.connection.is_full:
             self._give_back(effect.picks)
-            return
-        if token.connection.is_full:
-            self._give_back(effect.picks)
-            token.connection.refuse(token, self.host.room.refusal("too many answers wait to be read"))
+            if token.connection.is_open:
+                token.connection.refuse(token, self.host.room.refusal("too many answers wait to be read"))
             return
         picks = effect.picks
         messages = []
