@@ -177,10 +177,11 @@ async def test_feed_that_stands_goes_on_and_changes_are_heard(
 ) -> None:
     """Looks at the log of changes need a second connection: without one the first is not given up."""
     looks = 0
-    look = process.lookups.catch_up
+    look, may_look = process.lookups.catch_up, asyncio.Event()
 
     async def count() -> None:
         nonlocal looks
+        await may_look.wait()
         try:
             await look()
         except StoreFull:
@@ -189,10 +190,12 @@ async def test_feed_that_stands_goes_on_and_changes_are_heard(
 
     monkeypatch.setattr(process.lookups, "catch_up", count)
     name = queue_change_key(caller.account_id, "orders")
-    for _ in range(CUTS_MAX):  # a look may be quicker than the crowd
+    for _ in range(CUTS_MAX):  # a look that was under way may be quicker than the crowd
+        may_look.clear()
         await process._store.drop_connections()
         await asyncio.to_thread(crowd.take_from, "penstock-metadata")
-        await asyncio.sleep(0.2)
+        may_look.set()
+        await asyncio.sleep(0.3)
         if looks >= 3:
             break
     assert looks >= 3

@@ -82,6 +82,7 @@ def _operation(path: str, route: Route, body: dict[str, Any] | None) -> dict[str
     operation: dict[str, Any] = {
         "operationId": f"data.{route.action.replace('-', '_')}",
         "summary": SUMMARIES[route.action],
+        "security": [{"bearerAuth": []}],
         "tags": ["data"],
         "parameters": ([_NAME] if "{name}" in path else []) + parameters,
         "responses": {"200": {"description": SUMMARIES[route.action]}},
