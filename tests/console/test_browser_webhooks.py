@@ -86,6 +86,7 @@ def test_alarm_names_a_webhook_is_muted_and_lets_it_go_when_it_is_deleted(
     page.get_by_role("button", name="Mute", exact=True).click()
     window.see("No notifications are sent until then.")
     page.get_by_role("link", name=name, exact=True).click()
+    window.see("Last deliveries")  # the page before has a button of that name, too
     page.get_by_role("button", name="Delete", exact=True).click()
     window.see("Change these alarms, then delete the webhook.")
     page.goto(f"{alarms.removesuffix('s')}/{name}")
