@@ -162,7 +162,7 @@ CRON_RETRY_MS = 5_000
 DATABASE_POOL_MIN = 1
 DATABASE_POOL_MAX = 12
 DATABASE_CONNECT_TIMEOUT_S = 5
-# Of a command of operators: somebody waits at a terminal, and hears within some 5 s that the database is away.
+# Of a command of operators: a person waits at a terminal, and hears within some 5 s that the database is away.
 COMMAND_CONNECT_TIMEOUT_S = 3
 # A call waits this long for a connection while the others are busy. While the database is away nobody waits so long:
 # the front end hears of it from the probe below.

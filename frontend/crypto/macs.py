@@ -3,7 +3,7 @@
     HMAC(key, text) = SHA-256(key ^ outer pad || SHA-256(key ^ inner pad || text))          RFC 2104
 
 Both hashes begin with a block that is the same every time. So they are begun once for a key, and copied for each text:
-a fourth of the time that `hmac.digest` takes, which sets both up anew.
+a fourth of the time that `hmac.digest` takes, which sets both up each time.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ dead -> DeadLetter(the first ones) -> the driver copies them -> moved -> DEAD_LE
 
 The letters of a move are chosen once, and no other is chosen while one of them still is dead here: then the queue that
 takes them need not remember more than one move (state/taken_letters.py). A move is numbered by where the log ended when
-it was chosen, so whoever leads next numbers higher.
+it was chosen, so the next leader numbers higher.
 """
 
 from __future__ import annotations

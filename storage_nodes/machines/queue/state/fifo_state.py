@@ -67,7 +67,7 @@ class FifoState(QueueState):
         self._mark_removed(offset, offset + 1)
 
     def _fold_age(self, offset: int, arrived_ms: int, source: DeadSource, noted: FoldedHeaders) -> None:
-        """In a FIFO queue its retention counts anew."""
+        """In a FIFO queue its retention starts again."""
 
     # --- commands ---------------------------------------------------------------------------------------------
 

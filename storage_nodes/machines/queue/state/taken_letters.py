@@ -6,7 +6,7 @@ sends says with each letter what it is done with (`DeadSource`):
 
     place   where the message lay there
     move    number of the move that it is part of: a position in that partition's log. All letters of a move were
-            chosen together, and a later move has a higher number, whoever leads
+            chosen together, and a later move has a higher number, under any leader
     term    where the leadership that sends began: a position in the same log
     kept    moves of this leadership below it are done: none of their letters lies there any more, none comes again
 
