@@ -51,6 +51,10 @@ STOP_REASON_CHARACTERS_MAX = 200
 QUOTA_REASON_CHARACTERS_MAX = 500
 # That an account came near a quota is written into the audit trail once within this time, for each quota and level.
 QUOTA_NOTICE_HOURS = 1
+# And for so many queues and keys of an account together.
+SINGLE_NOTICES_MAX = 200
+# `queue:` and a name, or `key:` and an id.
+NOTICE_SUBJECT_CHARACTERS_MAX = 96
 # A front end that has not reported for so long is not counted: its shares go to the others.
 QUOTA_REPORT_STALE_S = 3.5
 
@@ -113,6 +117,12 @@ LIFECYCLE_STEP_MS_MAX = 30_000
 LIFECYCLE_RETRY_MS_MIN = 1_000
 LIFECYCLE_RETRY_MS_MAX = 60_000
 LIFECYCLE_ERROR_CHARACTERS_MAX = 500
+# How long one step waits for the last usage of a partition to be confirmed. The leader goes on between steps.
+LAST_USAGE_WAIT_MS = 2_000
+# After so many failures in a row, some 65 minutes, a step waits longer, and then deletes the partition all the same.
+LAST_USAGE_FAILURES_MAX = 70
+LAST_USAGE_LAST_WAIT_MS = 10_000
+LAST_USAGE_POLL_MS = 20
 RESYNC_INTERVAL_S = 30
 RESYNC_HINTS_MAX = 1_000
 # A pending row younger than this has its own hint under way.
@@ -216,6 +226,7 @@ LISTEN_BACKOFF_MS_MAX = 2_000
 # A LISTEN connection that died without a word is found by TCP keep-alives after about 11 s.
 LISTEN_KEEPALIVES: dict[str, Any] = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
 
+assert LAST_USAGE_WAIT_MS < LAST_USAGE_LAST_WAIT_MS <= LIFECYCLE_STEP_MS_MAX // 2, "there is time left to delete"
 assert LIFECYCLE_STEP_MS_MAX * 2 <= CLAIM_LEASE_MS, "a claim must outlive the work done under it"
 assert MOVE_BATCH_MESSAGES_MAX <= MOVE_MESSAGES_PER_S_MAX
 assert MOVE_BATCH_MESSAGES_MAX <= REMOVES_PER_CALL_MAX

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from api.accounts.actions import AccountError
 from api.alarms.errors import AlarmError
 from api.billing.errors import BillingError
+from api.cluster.actions import ClusterProblem
 from api.encryption.errors import EncryptionKeyProblem
 from api.iam.errors import AccessDenied, IamError
 from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
@@ -22,6 +23,7 @@ REFUSED = (
     AccountError,
     AlarmError,
     BillingError,
+    ClusterProblem,
     DataPlaneError,
     AccessDenied,
     IamError,
@@ -89,6 +91,8 @@ def notice_of(error: Exception) -> ErrorNotice:
         if error.retry_after_s:
             step = f"Try again in {error.retry_after_s} s."
         return ErrorNotice(error.status, error.detail, step)
+    if isinstance(error, ClusterProblem):
+        return ErrorNotice(error.status, error.detail, _STEPS["service-unavailable"] if error.status == 503 else "")
     if isinstance(error, WebhookError | AlarmError):
         return ErrorNotice(error.status, error.detail, _STEPS.get(error.code, ""))
     if isinstance(error, BillingError):

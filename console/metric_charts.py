@@ -58,6 +58,13 @@ class DrawnChart(NamedTuple):
         return "|".join(line.label for line in self.chart.lines)
 
 
+class ReadCharts(NamedTuple):
+    """`totals`: figures above the charts, with their labels."""
+
+    charts: list[DrawnChart]
+    totals: list[tuple[str, int]]
+
+
 def _line(label: str, name: str, statistic: Statistic) -> ChartLine:
     return ChartLine(label, METRICS[name], statistic)
 
@@ -122,11 +129,14 @@ class ChartReader:
         start = datetime.fromtimestamp(self._times[0], now.tzinfo)
         self._reader = SeriesReader(account_id, MetricSpan(start, now), now)
 
-    def charts(self, charts: Sequence[Chart]) -> list[DrawnChart]:
-        return [self._drawn(chart) for chart in charts]
-
-    def total(self, name: str) -> float:
-        return sum(self._points(METRICS[name], Statistic.SUM).values())
+    def read(self, charts: Sequence[Chart]) -> ReadCharts:
+        """With the totals of the span. All metrics are read together."""
+        metrics = [line.metric for chart in charts for line in chart.lines]
+        totals = [METRICS[name] for _, name in TOTALS]
+        self._reader.read_together(self._queue[0], metrics + totals, self._span.period_s)
+        drawn = [self._drawn(chart) for chart in charts]
+        sums = [self._reader.total(self._query(metric, Statistic.SUM)) for metric in totals]
+        return ReadCharts(drawn, [(label, amount) for (label, _), amount in zip(TOTALS, sums, strict=True)])
 
     def _drawn(self, chart: Chart) -> DrawnChart:
         columns: list[Sequence[Value]] = [self._times]
@@ -137,8 +147,10 @@ class ChartReader:
         return DrawnChart(chart, json.dumps([list(column) for column in columns], separators=(",", ":")), is_flat)
 
     def _points(self, metric: Metric, statistic: Statistic) -> Mapping[int, float]:
-        query = MetricQuery(*self._queue, metric, statistic, self._span.period_s)
-        return {point.at_s: point.value for point in self._reader.points(query)}
+        return {point.at_s: point.value for point in self._reader.points(self._query(metric, statistic))}
+
+    def _query(self, metric: Metric, statistic: Statistic) -> MetricQuery:
+        return MetricQuery(*self._queue, metric, statistic, self._span.period_s)
 
 
 def _short(value: Value) -> Value:

@@ -63,13 +63,18 @@ def open_page(*methods: str) -> Callable[[View], View]:
     def wrap(view: View) -> View:
         @functools.wraps(view)
         def page(request: HttpRequest, **named: Any) -> HttpResponse:
-            if request.method not in methods and not (request.method == "HEAD" and "GET" in methods):
+            came_as = request.method
+            if came_as == "HEAD":
+                request.method = "GET"  # the same page, whose body the server leaves out; views know GET and POST alone
+            if request.method not in methods:
                 return HttpResponseNotAllowed(methods)
             with one_page():
                 try:
                     return view(request, **named)
                 except REFUSED as error:
                     return show_refusal(request, error)
+                finally:
+                    request.method = came_as
 
         return csrf_protect(page)
 

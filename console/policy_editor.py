@@ -94,13 +94,15 @@ def policy_given(fields: Mapping[str, str], queue: str = "") -> str:
 
 
 def indented(policy: str) -> str:
-    """One line becomes many. What a person wrote in several lines, and what is no JSON, stays as it is."""
+    """One line becomes many. What a person wrote in several lines, and what is no JSON or no text, stays as it is."""
     if "\n" in policy.strip():
         return policy
     try:
-        return json.dumps(json.loads(policy), indent=2, ensure_ascii=False) if policy else ""
+        many = json.dumps(json.loads(policy), indent=2, ensure_ascii=False) if policy else ""
+        many.encode()  # "\ud800" is JSON, and no text that a page can hold
     except (ValueError, RecursionError):
         return policy
+    return many
 
 
 def _remarks(account_id: str, text: str, queue: str) -> list[LintRemark]:

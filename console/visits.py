@@ -63,7 +63,7 @@ class Visit:
 
     @property
     def actor(self) -> Actor:
-        return Actor(f"person:{self.person.pk}", self.origin.request_id)
+        return self.origin.actor(self.person)
 
 
 class VisitedRequest(HttpRequest):
@@ -99,7 +99,7 @@ class AccountVisit(Visit):
 
     @cached_property
     def _acts(self) -> frozenset[Act]:
-        return acts_of(self.membership, self._denials)
+        return acts_of(self.membership, self.origin.of_member, self._denials)
 
     @property
     def actor(self) -> Actor:

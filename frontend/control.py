@@ -103,6 +103,9 @@ class ControlPlane:
             # of the next.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         )
+        for name in ("accept", "accept-encoding", "user-agent"):
+            # What a client does not say is not said for it: it would get gzip, and show as a browser of this name.
+            del self._http.headers[name]
         self._watch = ControlWatch(self._http)
 
     def limit_calls(self, calls_max_of: Callable[[Principal], int]) -> None:
@@ -128,9 +131,9 @@ class ControlPlane:
         """Writes an action of the message browser to the audit trail. Raises RequestError where that cannot be done."""
         await self._ask("/internal/audit", principal, request_id, msgspec.json.encode(entry))
 
-    async def note_quota(self, account_id: str, name: str, level: str, percent: int) -> None:
-        """Tells that an account came near a quota, or over it. Raises RequestError."""
-        told = msgspec.json.encode({"name": name, "level": level, "percent": percent})
+    async def note_quota(self, account_id: str, name: str, level: str, percent: int, subject: str) -> None:
+        """Tells that an account, or one queue or key of it, came near a quota, or over it. Raises RequestError."""
+        told = msgspec.json.encode({"name": name, "level": level, "percent": percent, "subject": subject})
         await self._ask("/internal/quotas", Principal(account_id, FRONT_END), new_request_id(), told)
 
     async def note_key_uses(self, request_id: str, uses: dict[str, int]) -> None:

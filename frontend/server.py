@@ -1,6 +1,7 @@
 """uvicorn as this process runs it: what it does not bound by itself is bounded here.
 
-    connections            at most CONNECTIONS_MAX, and what the limit of open files allows; the next one gets 503
+    connections            at most CONNECTIONS_MAX, and what the limit of open files allows; the next one gets 503;
+                           accepted many at a time (frontend/accepting.py)
     unfinished header      at most PARTIAL_HEADER_BYTES_MAX, else 431 and close; all of them HEADERS_HELD_BYTES_MAX, of
                            which an address has its share, else 503 and close
     header and body        each must be whole within its deadline, and a body must arrive at BODY_BYTES_PER_S_MIN, else
@@ -26,6 +27,7 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from frontend.accepting import Acceptor
 from frontend.client_bytes import held_headers, lateness
 from frontend.flood_log import FloodLog
 from frontend.http import network_of, new_request_id
@@ -267,12 +269,28 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, drain: Callable[[], None] | None = None) -> None:
         super().__init__(config)
         self._drain = drain
+        self._acceptors: list[Acceptor] = []
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        listening = [one for server in self.servers for one in server.sockets]
+        self._acceptors = [Acceptor(one.fileno(), self._new_connection) for one in listening]
+
+    def _new_connection(self) -> asyncio.Protocol:
+        """As uvicorn makes it."""
+        kind: Any = self.config.http_protocol_class
+        made: asyncio.Protocol = kind(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )  # fmt: skip
+        return made
+
     async def shutdown(self, sockets: Any = None) -> None:
+        for acceptor in self._acceptors:
+            acceptor.close()
         if self._drain is not None:
             self._drain()
         await super().shutdown(sockets)

@@ -117,10 +117,10 @@ class FrontendServices:
         stopping = [Trouble("front end", "It is about to stop.", int(self.now_s() * 1000))]
         return [*(stopping if self.stopping.is_set() else ()), *self._metadata_troubles(), *self.control.troubles()]
 
-    async def note_quota(self, account_id: str, name: str, level: str, percent: int) -> None:
+    async def note_quota(self, account_id: str, name: str, level: str, percent: int, subject: str) -> None:
         """Into the audit trail, if that can be reached. What was not written stands in the log alone."""
         with contextlib.suppress(RequestError):
-            await self.control.note_quota(account_id, name, level, percent)
+            await self.control.note_quota(account_id, name, level, percent, subject)
 
     def drain(self) -> None:
         """The process is about to stop: parked polls answer empty, sockets close, new ones are refused."""

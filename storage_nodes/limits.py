@@ -352,6 +352,8 @@ CREATING_MS_MAX = 2_000
 # Partitions in one answer to DESCRIBE_CLUSTER; who asked for all asks again.
 DESCRIBE_PARTITIONS_MAX = 4_096
 DESCRIBE_ROW_BYTES_MAX = 768
+# Partitions that a node names as quarantined; how many more there are its metrics say.
+QUARANTINED_TOLD_MAX = 100
 # Replicas that one node gives away or takes at a time; what they send is bounded by SNAPSHOTS_SENDING_MAX besides.
 MOVES_PER_NODE_MAX = 16
 # Partitions the manager looks at in one turn when it looks for those that may grow.

@@ -82,10 +82,13 @@ def set_auto_create(actor: Actor, account_id: str, allowed: bool) -> Account:
     """May a send to a queue that does not exist make it?"""
     account = Account.objects.select_for_update().get(id=account_id)
     if account.auto_create_queues != allowed:
+        before = {"auto_create_queues": account.auto_create_queues}
         account.auto_create_queues = allowed
         account.version = next_version()
         account.save(update_fields=["auto_create_queues", "version"])
-        record(actor, account_id, "account.configure", f"account:{account_id}", auto_create_queues=allowed)
+        record(
+            actor, account_id, "account.configure", f"account:{account_id}", auto_create_queues=allowed, before=before
+        )
         announce(RecordKind.ACCOUNT, account_id, account.version)
     return account
 
@@ -102,10 +105,11 @@ def set_deletion_rules(
     wanted = {"deletion_protection": protection, "deletion_grace_days": grace_days}
     changed = {name: value for name, value in wanted.items() if value not in (None, getattr(account, name))}
     if changed:
+        before = {name: getattr(account, name) for name in changed}
         for name, value in changed.items():
             setattr(account, name, value)
         account.save(update_fields=list(changed))  # front ends do not ask for it: no version
-        record(actor, account_id, "account.configure", f"account:{account_id}", **changed)
+        record(actor, account_id, "account.configure", f"account:{account_id}", **changed, before=before)
     return account
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from django.core.management.base import CommandError
 
 from api.accounts.models import AccessKey, Account
@@ -9,6 +11,18 @@ from api.accounts.models import AccessKey, Account
 
 def account_of(account_id: str) -> Account | None:
     return Account.objects.filter(id=account_id).first()
+
+
+def locked_account(account_id: str, absent: Callable[[], Exception] | None = None) -> Account:
+    """Its row, locked until the transaction ends: before any other row, so that changes of one account wait for each
+    other. Raises what `absent` makes where there is no such account, Account.DoesNotExist without it."""
+    rows = Account.objects.select_for_update()
+    if absent is None:
+        return rows.get(pk=account_id)
+    account = rows.filter(pk=account_id).first()
+    if account is None:
+        raise absent()
+    return account
 
 
 def key_of(account_id: str, access_key_id: str) -> AccessKey | None:

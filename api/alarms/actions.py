@@ -14,7 +14,7 @@ from typing import NamedTuple
 from django.db import transaction
 
 from api import clock
-from api.accounts.models import Account
+from api.accounts.selectors import locked_account
 from api.alarms import limits
 from api.alarms.errors import AlarmError, invalid, not_found
 from api.alarms.judging import AlarmState, Comparison, MissingData, judge
@@ -56,9 +56,7 @@ class AlarmSpec(NamedTuple):
 @transaction.atomic
 def put_alarm(actor: Actor, account_id: str, name: str, spec: AlarmSpec) -> tuple[MetricAlarm, bool]:
     """Creates or replaces it; True where it is new. It is judged again from the beginning. Raises AlarmError."""
-    account = Account.objects.select_for_update().filter(pk=account_id).first()
-    if account is None:
-        raise not_found()
+    account = locked_account(account_id, not_found)
     addresses = _check(name, spec)
     webhooks = _known_webhooks(account_id, spec.webhooks)
     queue = Queue.objects.filter(account_id=account_id, name=spec.queue_name).exclude(state__in=GONE).first()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from rest_framework import serializers
@@ -16,10 +15,10 @@ from api.series.metrics import METRICS, Statistic
 
 
 class ThresholdField(serializers.FloatField):
-    """A JSON number. DRF's own also takes texts, and what is no number."""
+    """A JSON number. DRF's own also takes texts. It refuses what is not finite, and integers that no float holds."""
 
     def to_internal_value(self, data: Any) -> float:
-        if type(data) not in (int, float) or not math.isfinite(data):
+        if type(data) not in (int, float):
             self.fail("invalid")
         return super().to_internal_value(data)
 

@@ -17,6 +17,8 @@ class Actor(NamedTuple):
     request_id: str = ""
     # As whom an operator acts.
     acting_as: str = ""
+    # The address that the call came from.
+    source: str = ""
 
 
 OPERATOR = Actor("operator")
@@ -28,6 +30,8 @@ def record(actor: Actor, account_id: str, action: str, subject: str, **details: 
     assert connection.in_atomic_block
     if actor.acting_as:
         details["acting_as"] = actor.acting_as
+    if actor.source:
+        details["source"] = actor.source
     AuditEntry.objects.create(
         at=timezone.now(),
         account_id=account_id,

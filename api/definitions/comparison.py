@@ -1,7 +1,7 @@
 """What a document would change of an account: one line for each queue and policy that it names.
 
 Nothing is taken away that the document does not name. A queue that is there gets the attributes and tags of the
-document, and the defaults where it says nothing.
+document, and the defaults where it says nothing; its quotas, if the document has any member for them.
 
 A comparison tells no more than its caller may read: what is there already is compared for those who may read it.
 """
@@ -27,6 +27,9 @@ from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
 from api.queues.models import Queue
 from api.queues.selectors import queue_of
+from api.quotas.errors import QuotaProblem
+from api.quotas.selectors import given_to_queues
+from api.quotas.single import check_quotas
 from frontend.authz.actions import MANAGEMENT_OPERATIONS
 from frontend.queues.extensions import PAUSED
 
@@ -42,7 +45,7 @@ class ChangeKind(enum.StrEnum):
 
 
 class Difference(NamedTuple):
-    """Of an attribute, a tag (`tag:KEY`), or the text of a policy. "" = there is none."""
+    """Of an attribute, a tag (`tag:KEY`), a quota (`quota:NAME`), or the text of a policy. "" = there is none."""
 
     field: str
     before: str
@@ -101,11 +104,18 @@ def tag_changes(queue: Queue, definition: QueueDefinition) -> tuple[dict[str, st
     return given, sorted(key for key in queue.tags if key not in tags)
 
 
+def quotas_asked(definition: QueueDefinition) -> dict[str, int] | None:
+    """None: the document says nothing of them. Raises QuotaProblem."""
+    return None if definition.quotas is msgspec.UNSET else check_quotas(definition.quotas)
+
+
 def _guarded(what: str, name: str, look: Callable[[], DefinitionChange]) -> DefinitionChange:
     try:
         return look()
     except QueueProblem as error:
         return DefinitionChange(what, name, ChangeKind.REFUSED, problem=error.message)
+    except QuotaProblem as error:
+        return DefinitionChange(what, name, ChangeKind.REFUSED, problem=str(error.detail))
     except IamError as error:
         return DefinitionChange(what, name, ChangeKind.REFUSED, problem=error.text)
     except AccessDenied as error:
@@ -124,24 +134,45 @@ def _queue_change(principal: ForwardedPrincipal, definition: QueueDefinition) ->
     name, account_id = definition.name, principal.account_id
     asked = attributes_asked(definition)
     tags = rules.check_tags(definition.tags) if definition.tags else {}
+    quotas = quotas_asked(definition)
     queue = queue_of(account_id, name)
     targets = with_attributes(Targets(name, tags=tags, tag_keys=tuple(tags)), account_id, asked)
     if queue is None:
         require(principal, MANAGEMENT_OPERATIONS["queues.create"], targets)
-        return DefinitionChange("queue", name, ChangeKind.CREATE, _differences({}, asked, {}, tags))
+        if quotas:
+            require(principal, MANAGEMENT_OPERATIONS["queues.put_quotas"], Targets(name))
+        differences = (*_differences({}, asked, {}, tags), *_quota_differences({}, quotas or {}))
+        return DefinitionChange("queue", name, ChangeKind.CREATE, differences)
     _require_read(principal, "queues", targets)
     change = attribute_changes(queue, definition)
     given, taken = tag_changes(queue, definition)
-    if not (change or given or taken):
+    of_quotas = () if quotas is None else _quota_changes(principal, queue, quotas)
+    if not (change or given or taken or of_quotas):
         return DefinitionChange("queue", name, ChangeKind.NONE)
     may = MANAGEMENT_OPERATIONS["queues.update"]
     targets = Targets(name, tags=given, tag_keys=tuple(given))
-    require(principal, may, with_attributes(targets, account_id, asked) if change else targets)
+    if change or given or taken:
+        require(principal, may, with_attributes(targets, account_id, asked) if change else targets)
     if taken:
         require(principal, may, Targets(name, tag_keys=tuple(taken)))
     after_tags = {**given, **dict.fromkeys(taken, "")}
-    differences = _differences(queue.attributes, change, queue.tags, after_tags)
+    differences = (*_differences(queue.attributes, change, queue.tags, after_tags), *of_quotas)
     return DefinitionChange("queue", name, ChangeKind.UPDATE, differences)
+
+
+def _quota_changes(principal: ForwardedPrincipal, queue: Queue, after: Mapping[str, int]) -> tuple[Difference, ...]:
+    """Raises AccessDenied where the caller may not read the quotas, or may not make these changes."""
+    targets = Targets(queue.name)
+    require(principal, MANAGEMENT_OPERATIONS["queues.get_quotas"], targets)
+    differences = _quota_differences(given_to_queues([queue]).get(queue.pk, {}), after)
+    if differences:
+        require(principal, MANAGEMENT_OPERATIONS["queues.put_quotas"], targets)
+    return differences
+
+
+def _quota_differences(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Difference, ...]:
+    names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    return tuple(Difference(f"quota:{name}", str(before.get(name, "")), str(after.get(name, ""))) for name in names)
 
 
 def _policy_change(principal: ForwardedPrincipal, definition: PolicyDefinition) -> DefinitionChange:

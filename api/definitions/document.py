@@ -1,7 +1,7 @@
 """The document of an account's definitions. Pure.
 
     {"format": "penstock.definitions/1", "account_id": "...",
-     "queues":   [{"name", "attributes": {SQS name: text}, "tags": {key: value}}],
+     "queues":   [{"name", "attributes": {SQS name: text}, "tags": {key: value}, "quotas": {name: number}}],
      "policies": [{"name", "policy": {...}}],
      "next_after": the name from which on the account has more queues, where it has}
 
@@ -26,11 +26,13 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 
 
 class QueueDefinition(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`attributes` are those that differ from the defaults."""
+    """`attributes` are those that differ from the defaults, `quotas` those of the queue itself. A document without them
+    says nothing of quotas: they stay."""
 
     name: Name
     attributes: dict[Name, Text] = {}
     tags: dict[Text, Text] = {}
+    quotas: dict[Name, int] | msgspec.UnsetType = msgspec.UNSET
 
 
 class PolicyDefinition(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -14,6 +14,7 @@ from api.internal.principal import ForwardedPrincipal
 from api.queues import attributes as rules
 from api.queues.models import Queue
 from api.queues.selectors import queues_of
+from api.quotas.selectors import given_to_queues
 from frontend.authz.actions import MANAGEMENT_OPERATIONS
 
 # Read for one document, of which the caller may see some: the next document goes on behind them.
@@ -32,7 +33,11 @@ def export_definitions(principal: ForwardedPrincipal, prefix: str, after: str) -
         for policy in policies
         if allows(principal, MANAGEMENT_OPERATIONS["policies.get"], Targets(item=policy.name))
     ]
-    return Definitions(FORMAT, account_id, [_queue(queue) for queue in queues], shown, next_after or msgspec.UNSET)
+    readable = allowed_queues(principal, MANAGEMENT_OPERATIONS["queues.get_quotas"], queues)
+    given = given_to_queues(readable)
+    quotas = {queue.pk: given.get(queue.pk, {}) for queue in readable}
+    described = [_queue(queue, quotas.get(queue.pk, msgspec.UNSET)) for queue in queues]
+    return Definitions(FORMAT, account_id, described, shown, next_after or msgspec.UNSET)
 
 
 def _readable_queues(principal: ForwardedPrincipal, prefix: str, after: str) -> tuple[list[Queue], str]:
@@ -50,7 +55,7 @@ def _readable_queues(principal: ForwardedPrincipal, prefix: str, after: str) -> 
     return found, after
 
 
-def _queue(queue: Queue) -> QueueDefinition:
+def _queue(queue: Queue, quotas: dict[str, int] | msgspec.UnsetType) -> QueueDefinition:
     defaults = rules.defaults_of(queue.name)
     attributes = {
         name: value
@@ -59,7 +64,7 @@ def _queue(queue: Queue) -> QueueDefinition:
         and name not in STATE
         and not (name == "SqsManagedSseEnabled" and _has_key(queue))
     }
-    return QueueDefinition(queue.name, attributes, dict(sorted(queue.tags.items())))
+    return QueueDefinition(queue.name, attributes, dict(sorted(queue.tags.items())), quotas)
 
 
 def _has_key(queue: Queue) -> bool:

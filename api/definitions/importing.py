@@ -1,7 +1,7 @@
 """A document applied, after its changes were shown: by the actions of queues and policies, one transaction each.
 
     create   new queues, without the queues that they name
-    update   attributes and tags, of new queues what was left out
+    update   attributes, tags and quotas, of new queues what was left out
     policies
 
 What fails is told, and the rest goes on. After IMPORT_S_MAX, the comparison included, the rest is left: the same
@@ -25,6 +25,7 @@ from api.definitions.comparison import (
     attributes_asked,
     compare,
     digest_of,
+    quotas_asked,
     tag_changes,
 )
 from api.definitions.document import Definitions, DefinitionsProblem, PolicyDefinition, QueueDefinition
@@ -37,6 +38,8 @@ from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
 from api.queues.selectors import queue_of
 from api.queues.spreading import change_attributes
+from api.quotas.errors import QuotaProblem
+from api.quotas.single import set_queue_quotas
 
 # Of one request: a front end waits no longer than ten seconds.
 IMPORT_S_MAX = 6.0
@@ -117,6 +120,8 @@ class _Import:
             do()
         except QueueProblem as error:
             self._problems[what, name] = error.message
+        except QuotaProblem as error:
+            self._problems[what, name] = str(error.detail)
         except IamError as error:
             self._problems[what, name] = error.text
 
@@ -142,6 +147,9 @@ class _Import:
             actions.tag_queue(self._actor, account_id, name, given)
         if taken:
             actions.untag_queue(self._actor, account_id, name, taken)
+        quotas = quotas_asked(definition)
+        if quotas is not None:
+            set_queue_quotas(self._actor, account_id, name, quotas)
 
     def _put(self, definition: PolicyDefinition, kind: ChangeKind) -> None:
         text = stored_form(definition.policy)

@@ -12,6 +12,9 @@ class QueueDefinitionSerializer(serializers.Serializer):
     name = serializers.CharField()
     attributes = serializers.DictField(child=serializers.CharField())
     tags = serializers.DictField(child=serializers.CharField())
+    quotas = serializers.DictField(
+        child=serializers.IntegerField(), required=False, help_text="The queue's own; they stay where this is left out"
+    )
 
 
 class PolicyDefinitionSerializer(serializers.Serializer):

@@ -126,9 +126,11 @@ def _refused(
 
 
 def _rights_of(principal: ForwardedPrincipal) -> KeyRightsFound | None:
-    """Of a key; of a person who acts through a page, for whom the front end asks."""
+    """Of a key; of a person who acts through a page, for whom the front end asks. None: it is not valid any more. A
+    front end that has not heard of a suspension, or whose clock is behind, may still have let it through."""
     if not principal.access_key_id.startswith(PERSON_PREFIX):
-        return key_rights(principal.account_id, principal.access_key_id)
+        found = key_rights(principal.account_id, principal.access_key_id)
+        return found if found is not None and found.is_valid else None
     try:
         person_id = uuid.UUID(principal.access_key_id.removeprefix(PERSON_PREFIX))
     except ValueError:

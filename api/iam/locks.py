@@ -1,22 +1,17 @@
-"""The rows that actions of this app lock. Order: account, key, policy, group."""
+"""The rows that actions of this app lock. Order: account (`api.accounts.selectors`), key, policy, group."""
 
 from __future__ import annotations
 
 import re
 from typing import Literal
 
-from api.accounts.models import AccessKey, Account
+from api.accounts.models import AccessKey
 from api.changes import announce, next_version
 from api.iam.errors import IamError, not_found
 from api.iam.models import KeyAccess, PeopleGroup, Policy
 from frontend.metadata.records import RecordKind
 
 _NAME = re.compile(r"[A-Za-z0-9_+=,.@-]+", re.ASCII)
-
-
-def locked_account(account_id: str) -> Account:
-    """What is made in an account is counted one at a time."""
-    return Account.objects.select_for_update().get(id=account_id)
 
 
 def locked_key(account_id: str, access_key_id: str) -> AccessKey:

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from django.db.models import QuerySet
 
+from api import clock
 from api.accounts.models import AccessKey
 from api.iam.models import KeyAccess, PeopleGroup, Policy, PolicyAttachment
 from api.people.models import AccountMembership
-from api.people.roles import Act, MemberRole, may_with, role_policy
+from api.people.roles import Act, MemberOrigin, MemberRole, may_with, role_policy
 from frontend.authn.rights import Rights, compiled, rights_of
 from frontend.authz import CompiledPolicy, join_policies
 from frontend.authz.request_context import person_caller
@@ -19,22 +20,25 @@ from frontend.metadata.records import OWN_POLICY, PolicyRecord
 
 
 class KeyRightsFound(NamedTuple):
-    """`rights` None: the key may do everything in its account."""
+    """`rights` None: the key may do everything in its account. `is_valid`: it opens something now."""
 
     rights: Rights | None
+    is_valid: bool = True
 
 
 def key_rights(account_id: str, access_key_id: str) -> KeyRightsFound | None:
     """None where the account has no such key."""
     rows = AccessKey.objects.filter(account_id=account_id, access_key_id=access_key_id)
-    found = rows.values_list("access__key_id", "access__policy", "access__tags").first()
+    columns = ("access__key_id", "access__policy", "access__tags", "active", "account__active", "expires_at")
+    found = rows.values_list(*columns).first()
     if found is None:
         return None
-    is_restricted, policy, tags = found
+    is_restricted, policy, tags, is_active, is_account_active, expires_at = found
+    is_valid = is_active and is_account_active and (expires_at is None or clock.now() < expires_at)
     if is_restricted is None:
-        return KeyRightsFound(None)
+        return KeyRightsFound(None, is_valid)
     policies = policy_records(policy or "", PolicyAttachment.objects.filter(key_id=access_key_id))
-    return KeyRightsFound(rights_of(account_id, access_key_id, policies, tags or {}))
+    return KeyRightsFound(rights_of(account_id, access_key_id, policies, tags or {}), is_valid)
 
 
 def policy_records(own: str, attachments: QuerySet[PolicyAttachment]) -> list[PolicyRecord]:
@@ -96,11 +100,12 @@ def attached_policies(member: AccountMembership) -> list[CompiledPolicy]:
     return [compiled(policy) for policy in member_policies(member)]
 
 
-def acts_of(member: AccountMembership, also: Sequence[CompiledPolicy] = ()) -> frozenset[Act]:
-    """What the member may do, by its role and the attached policies. `also`: what takes rights away for this visit."""
+def acts_of(member: AccountMembership, origin: MemberOrigin, also: Sequence[CompiledPolicy] = ()) -> frozenset[Act]:
+    """What the member may do from there, by its role and the attached policies. `also`: what takes rights away for this
+    visit."""
     attached = [*attached_policies(member), *also]
     caller = person_caller(member.account_id, str(member.person_id))
-    return frozenset(act for act in Act if may_with(member.role, act, attached, caller))
+    return frozenset(act for act in Act if may_with(member.role, act, attached, caller, origin))
 
 
 def member_rights(account_id: str, person_id: uuid.UUID) -> Rights | None:

@@ -29,7 +29,7 @@ def principal_of(request: HttpRequest) -> ForwardedPrincipal:
 
 
 def actor_of(principal: ForwardedPrincipal) -> Actor:
-    return Actor(principal.access_key_id, principal.request_id)
+    return Actor(principal.access_key_id, principal.request_id, source=principal.source_ip)
 
 
 def raw_target(request: HttpRequest) -> bytes:

@@ -1,8 +1,9 @@
 """What front ends see of the use of quotas: who comes near one, or over it.
 
-    POST /internal/quotas   {"name", "level": "warning" | "exceeded", "percent"}   -> 200 {}
+    POST /internal/quotas   {"name", "level": "warning" | "exceeded", "percent", "subject"}   -> 200 {}
 
-The account is that of the principal. Told as often as it is seen; the audit trail has it once in a while.
+The account is that of the principal; `subject` names a queue or key of it (`queue:NAME`, `key:ID`). Told as often as it
+is seen; the audit trail has it once in a while.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ import msgspec
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse
 
+from api import limits
 from api.internal.authentication import actor_of, principal_of
 from api.internal.principal import PrincipalError
 from api.internal.sqs import json_answer, problem_answer
 from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
-from api.quotas.actions import note_use
+from api.quotas.notices import note_use
 
 
 class QuotaUse(msgspec.Struct, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(max_length=64)]
     level: Literal["warning", "exceeded"]
     percent: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+    subject: Annotated[str, msgspec.Meta(max_length=limits.NOTICE_SUBJECT_CHARACTERS_MAX)] = ""
 
 
 _decode = msgspec.json.Decoder(QuotaUse).decode
@@ -40,7 +43,8 @@ async def note_quota_use(request: HttpRequest) -> HttpResponse:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return problem_answer(400, "InvalidParameterValueException", "The entry does not parse.")
     try:
-        await sync_to_async(note_use)(actor_of(principal), principal.account_id, use.name, use.level, use.percent)
+        actor, account_id = actor_of(principal), principal.account_id
+        await sync_to_async(note_use)(actor, account_id, use.name, use.level, use.percent, use.subject)
     except DATABASE_AWAY:
         return problem_answer(503, "ServiceUnavailable", DATABASE_AWAY_TEXT)
     return json_answer(200, {})

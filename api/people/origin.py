@@ -25,6 +25,7 @@ from api.internal.authentication import raw_target
 from api.people import limits
 from api.people.errors import PeopleError
 from api.people.models import Person
+from api.people.roles import MemberOrigin
 from api.request_ids import request_id_of
 from api.secrets import internal_key
 from api.settings.environment import environment
@@ -32,6 +33,8 @@ from frontend.authz.actions import Target, resource_arn
 
 SOURCE_HEADER = "X-Penstock-Source"
 SOURCE_MAC_HEADER = "X-Penstock-Source-Mac"
+# Said by front ends beside it; what a client sends under this name they do not pass on.
+SCHEME_HEADER = "X-Forwarded-Proto"
 _VOUCHED = re.compile(r"([0-9A-Fa-f:.]{2,45}) ([0-9]{1,16})", re.ASCII)
 
 
@@ -39,6 +42,13 @@ class RequestOrigin(NamedTuple):
     source: str
     user_agent: str = ""
     request_id: str = ""
+    # Did the client come by TLS?
+    is_secure: bool = False
+
+    @property
+    def of_member(self) -> MemberOrigin:
+        """What conditions of policies look at."""
+        return MemberOrigin(self.source, self.is_secure)
 
     @property
     def counted(self) -> str:
@@ -55,14 +65,17 @@ class RequestOrigin(NamedTuple):
 
     def note(self, person: Person, account_id: str, action: str, subject: str, **details: object) -> None:
         """An entry of the audit trail, in the caller's transaction. What concerns no account has the id ''."""
-        actor = Actor(f"person:{person.pk}", self.request_id)
-        record(actor, account_id, action, subject, source=self.source, **details)
+        record(self.actor(person), account_id, action, subject, source=self.source, **details)
+
+    def actor(self, person: Person) -> Actor:
+        return Actor(f"person:{person.pk}", self.request_id, source=self.source)
 
 
 def origin_of(request: HttpRequest) -> RequestOrigin:
     """Raises PeopleError for a source that no front end vouched for."""
     agent = "".join(char for char in request.headers.get("User-Agent", "") if char.isprintable())
-    return RequestOrigin(_source(request), agent[: limits.USER_AGENT_CHARACTERS_MAX], request_id_of(request))
+    agent = agent[: limits.USER_AGENT_CHARACTERS_MAX]
+    return RequestOrigin(_source(request), agent, request_id_of(request), _is_secure(request))
 
 
 def member_refusal(account_id: str, person_id: str, act: str, origin: RequestOrigin) -> Refusal:
@@ -75,12 +88,20 @@ def source_mac(key: bytes, method: str, target: bytes, source: str) -> str:
     return hmac.new(key, text, hashlib.sha256).hexdigest()
 
 
+def _is_secure(request: HttpRequest) -> bool:
+    """As the front end says that has vouched for the source; without one, by the connection itself."""
+    if SOURCE_HEADER in request.headers:
+        return request.headers.get(SCHEME_HEADER) == "https"
+    return request.is_secure()
+
+
 def _source(request: HttpRequest) -> str:
     vouched = request.headers.get(SOURCE_HEADER)
     if vouched is None:
         return str(request.META.get("REMOTE_ADDR") or "")
     match = _VOUCHED.fullmatch(vouched) if len(vouched) <= limits.SOURCE_CHARACTERS_MAX else None
-    expected = source_mac(internal_key(), request.method or "", raw_target(request), vouched)
+    # A page shows a HEAD as a GET (`console/pages.py`); what was vouched for is the method that came.
+    expected = source_mac(internal_key(), request.META["REQUEST_METHOD"], raw_target(request), vouched)
     given = request.headers.get(SOURCE_MAC_HEADER, "")
     now_ms = time.time_ns() // 1_000_000
     if (

@@ -38,7 +38,8 @@ from api.queues.redrive import (
     target_name,
     wake_sources,
 )
-from api.quotas.actions import note_count
+from api.queues.selectors import queue_count
+from api.quotas.notices import note_count
 from api.quotas.selectors import quota_value
 from api.settings.environment import environment
 from frontend.queues import extensions
@@ -112,6 +113,7 @@ def set_queue_attributes(
         _refuse_generations(rows)
     queue.layout = layout.after_change(rows, attributes, queue.fifo)
     move_extension(queue, *(int(one["MessageRetentionPeriod"]) for one in (queue.attributes, attributes)))
+    before = {one: queue.attributes.get(one) for one in change}
     queue.attributes = attributes
     queue.dead_letter_target = target_name(attributes)
     queue.modified_at = clock.now()
@@ -124,7 +126,7 @@ def set_queue_attributes(
     queue.save(update_fields=[*changed, "encryption_key", "encryption_keys", "retention_extra_until"])
     if is_relation:
         grant_keys(queue)
-    record(actor, account_id, "queue.configure", f"queue:{name}", attributes=dict(change))
+    record(actor, account_id, "queue.configure", f"queue:{name}", attributes=dict(change), before=before)
     _announce_and_hint(queue, Hint.CONFIGURE_QUEUE if pending else None)
     return queue
 
@@ -194,7 +196,7 @@ def delete_queue(actor: Actor, account_id: str, name: str, shred: bool = False, 
 def _pay_for_queue(actor: Actor, account_id: str) -> None:
     """Raises QueueProblem."""
     queues_max = quota_value(account_id, "queues")
-    count = Queue.objects.filter(account_id=account_id).exclude(state=QueueStatus.DELETED).count()
+    count = queue_count(account_id)
     if count >= queues_max:
         raise QueueProblem("OverLimit", f"An account has at most {queues_max} queues.")
     note_count(actor, account_id, "queues", count + 1, queues_max)
@@ -258,10 +260,10 @@ def _save_tags(actor: Actor, queue: Queue, tags: dict[str, str]) -> None:
     """Front ends hear of tags, because conditions of policies look at them; storage does not."""
     if tags == queue.tags:
         return
-    queue.tags = tags
+    before, queue.tags = queue.tags, tags
     queue.version = next_version()
     queue.save(update_fields=["tags", "version"])
-    record(actor, queue.account_id, "queue.tag", f"queue:{queue.name}", tags=tags)
+    record(actor, queue.account_id, "queue.tag", f"queue:{queue.name}", tags=tags, before=before)
     announce_queue(queue)
 
 

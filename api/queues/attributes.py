@@ -203,13 +203,14 @@ def first_difference(stored: Mapping[str, str], asked: Mapping[str, str]) -> str
 
 
 def redrive_of(attributes: Mapping[str, str]) -> Redrive | None:
-    """The dead-letter target named by checked attributes."""
+    """The dead-letter target named by checked attributes. Raises ValueError, KeyError, TypeError for others."""
     text = attributes.get("RedrivePolicy")
     if not text:
         return None
     policy = json.loads(text)
     target = parse_arn(policy["deadLetterTargetArn"])
-    assert target is not None
+    if target is None:
+        raise ValueError("the target is not the ARN of a queue")
     return Redrive(target, policy["maxReceiveCount"])
 
 

@@ -55,6 +55,8 @@ class Claim(NamedTuple):
     retired: list[dict[str, Any]]
     # Where dead letters go: the open partitions of the dead-letter queue, by level.
     targets: list[list[int]]
+    # In a row.
+    failures: int = 0
 
 
 class ReconcileResult(NamedTuple):
@@ -106,6 +108,7 @@ def claim_queue(queue_id: int) -> Claim | None:
         wanted,
         list(queue.retired),
         targets,
+        queue.failures,
     )
 
 
@@ -133,8 +136,8 @@ def _config(queue: Queue, targets: list[list[int]]) -> QueueConfig:
 def complete_queue(claim: Claim, done: ReconcileResult) -> bool:
     """Notes that storage has the claimed state, or is a step nearer. False: the claim was lost, nothing is written."""
     moved = layout.open_by_level(claim.rows) != layout.open_by_level(done.rows)
-    if moved:
-        # Sources may be woken: rows of several queues are written.
+    if moved or claim.state == QueueStatus.DELETING:
+        # Sources may be woken: rows of several queues are written. A queue that is gone is counted no more.
         Account.objects.select_for_update(of=("self",)).get(queues__pk=claim.queue_id)
     queue = Queue.objects.select_for_update().filter(pk=claim.queue_id, claim=claim.claim).first()
     if queue is None:

@@ -102,6 +102,20 @@ class Queue(models.Model):
         return f"{self.account_id}/{self.name}"
 
 
+class QueueCount(models.Model):
+    """How many queues an account has that are not deleted for good. Written by triggers on the table of queues alone
+    (migration 0009): counting 100,000 rows took longer than all the rest of CreateQueue."""
+
+    account = models.OneToOneField(Account, on_delete=models.CASCADE, primary_key=True, related_name="+")
+    count = models.IntegerField()
+
+    class Meta:
+        db_table = "queue_count"
+
+    def __str__(self) -> str:
+        return f"{self.account_id}: {self.count}"
+
+
 class QueueDataKey(models.Model):
     """A version of the queue's data key, wrapped by the account key. Old ones stay while messages may need them.
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db.models import F, QuerySet
 
-from api.queues.models import Queue, QueueStatus
+from api.queues.models import Queue, QueueCount, QueueStatus
 from api.queues.redrive import LIVE as _LIVE
 from api.queues.redrive import sources_of
 from frontend.queues.extensions import PAUSED
@@ -18,6 +18,11 @@ from frontend.queues.extensions import PAUSED
 def queue_of(account_id: str, name: str) -> Queue | None:
     """The queue of this name, unless it is being deleted."""
     return Queue.objects.filter(account_id=account_id, name=name, state__in=_LIVE).first()
+
+
+def queue_count(account_id: str) -> int:
+    """Of those that count for the quota `queues`: all but those that are deleted for good."""
+    return QueueCount.objects.filter(pk=account_id).values_list("count", flat=True).first() or 0
 
 
 def queue_state(account_id: str, queue_id: int) -> str | None:

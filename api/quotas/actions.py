@@ -7,22 +7,21 @@ version of the account, and reaches the front ends as any change of it does.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 
 from django.db import transaction
 
 from api import clock, limits
 from api.accounts.models import Account
+from api.accounts.selectors import locked_account
 from api.audit.actions import Actor, record
 from api.changes import announce, next_version
-from api.quotas.errors import QuotaProblem
-from api.quotas.models import QuotaHolder, QuotaNotice, QuotaRequest, RequestState
-from frontend.limits.quotas import INSTALLATION, SOFT_LEVEL_PERCENT, QuotaError, check_quota, quotas_of
+from api.quotas.errors import QuotaProblem, no_such_account
+from api.quotas.models import QuotaHolder, QuotaRequest, RequestState
+from frontend.limits.quotas import INSTALLATION, QuotaError, check_quota, quotas_of
 from frontend.metadata.records import RecordKind
 
 # Whose trail has what was done with the installation's own quotas.
 NO_ACCOUNT = ""
-WARNING, EXCEEDED = "warning", "exceeded"
 
 
 @transaction.atomic
@@ -64,7 +63,7 @@ def request_quota(actor: Actor, account_id: str, name: object, value: object, re
     assert isinstance(name, str) and isinstance(value, int)
     if len(reason) > limits.QUOTA_REASON_CHARACTERS_MAX or not reason.isprintable():
         raise _invalid(f"A reason has at most {limits.QUOTA_REASON_CHARACTERS_MAX} printable characters.")
-    _lock_account(account_id)
+    locked_account(account_id, no_such_account)
     if QuotaRequest.objects.filter(account_id=account_id, name=name, state=RequestState.OPEN).exists():
         raise QuotaProblem(409, "quota-request-open", f"There is an open request for {name} already.")
     asked = QuotaRequest.objects.create(
@@ -82,7 +81,7 @@ def decide_request(operator: Actor, request_id: int, is_approved: bool, answer: 
     found = QuotaRequest.objects.filter(pk=request_id).first()
     if found is None:
         raise QuotaProblem(404, "not-found", "There is no such request.")
-    _lock_account(found.account_id)
+    locked_account(found.account_id, no_such_account)
     asked = QuotaRequest.objects.select_for_update().get(pk=request_id, account_id=found.account_id)
     if asked.state != RequestState.OPEN:
         raise QuotaProblem(409, "quota-request-decided", f"The request was {asked.state} before.")
@@ -94,32 +93,6 @@ def decide_request(operator: Actor, request_id: int, is_approved: bool, answer: 
     if is_approved:
         set_quotas(operator, asked.account_id, {asked.name: asked.value})
     return asked
-
-
-@transaction.atomic
-def note_use(actor: Actor, account_id: str, name: str, level: str, percent: int) -> bool:
-    """The account came near a quota, or over it: in the audit trail, at most once within QUOTA_NOTICE_HOURS. False: it
-    was told before, or there is nothing to tell."""
-    assert level in (WARNING, EXCEEDED)
-    if name not in quotas_of(account_id) or Account.objects.filter(pk=account_id).first() is None:
-        return False
-    now = clock.now()
-    row, made = QuotaNotice.objects.select_for_update().get_or_create(
-        account_id=account_id, name=name, level=level, defaults={"told_at": now}
-    )
-    if not made:
-        if now - row.told_at < timedelta(hours=limits.QUOTA_NOTICE_HOURS):
-            return False
-        row.told_at = now
-        row.save(update_fields=["told_at"])
-    record(actor, account_id, f"quota.{level}", f"quota:{name}", percent=percent)
-    return True
-
-
-def note_count(actor: Actor, account_id: str, name: str, count: int, limit: int) -> None:
-    """A count that has just grown to this: a warning where it comes near its quota."""
-    if count * 100 >= limit * SOFT_LEVEL_PERCENT:
-        note_use(actor, account_id, name, WARNING, count * 100 // limit)
 
 
 # --- rows ---
@@ -136,16 +109,9 @@ def _set_stopped(actor: Actor, account_id: str, reason: str) -> QuotaHolder:
 def _locked(holder: str) -> QuotaHolder:
     """Raises QuotaProblem."""
     if holder != INSTALLATION:
-        _lock_account(holder)
+        locked_account(holder, no_such_account)
     row, _ = QuotaHolder.objects.select_for_update().get_or_create(holder=holder, defaults={"changed_at": clock.now()})
     return row
-
-
-def _lock_account(account_id: str) -> Account:
-    account = Account.objects.select_for_update().filter(pk=account_id).first()
-    if account is None:
-        raise QuotaProblem(404, "not-found", "There is no such account.")
-    return account
 
 
 def _save(actor: Actor, row: QuotaHolder, action: str, **details: object) -> None:

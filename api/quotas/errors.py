@@ -12,3 +12,7 @@ class QuotaProblem(APIException):
         super().__init__(detail)
         self.status_code = status
         self.default_code = code
+
+
+def no_such_account() -> QuotaProblem:
+    return QuotaProblem(404, "not-found", "There is no such account.")

@@ -91,16 +91,20 @@ class QuotaRequest(models.Model):
 
 
 class QuotaNotice(models.Model):
-    """When it was told last that an account came near a quota ("warning"), or over it ("exceeded")."""
+    """When it was told last that an account came near a quota ("warning"), or over it ("exceeded"). `subject`: that a
+    queue (`queue:NAME`) or key (`key:ID`) of it did. Written by `notices.py`."""
 
     account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="quota_notices")
     name = models.CharField(max_length=64)
     level = models.CharField(max_length=16)
+    subject = models.CharField(default="", max_length=limits.NOTICE_SUBJECT_CHARACTERS_MAX)
     told_at = models.DateTimeField()
 
     class Meta:
         db_table = "quota_notice"
-        constraints = (models.UniqueConstraint(fields=["account", "name", "level"], name="quota_notice_once"),)
+        constraints = (
+            models.UniqueConstraint(fields=["account", "subject", "name", "level"], name="quota_notice_once"),
+        )
 
     def __str__(self) -> str:
         return f"{self.account_id} {self.name} {self.level}"

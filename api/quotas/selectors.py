@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from django.db.models import QuerySet
@@ -9,6 +10,7 @@ from django.db.models import QuerySet
 from api.accounts.models import AccessKey
 from api.queues.models import Queue, QueueStatus
 from api.queues.redrive import LIVE
+from api.queues.selectors import queue_count
 from api.quotas.models import KeyQuotas, QueueQuotas, QuotaHolder, QuotaNotice, QuotaRequest, RequestState
 from frontend.limits.quotas import (
     INSTALLATION,
@@ -93,8 +95,8 @@ def open_requests(limit: int) -> list[QuotaRequest]:
 
 
 def notices_of(account_id: str) -> dict[str, QuotaNotice]:
-    """By the name of the quota, what was told last of its use."""
-    rows = QuotaNotice.objects.filter(account_id=account_id).order_by("told_at")
+    """By the name of the quota, what was told last of the account's use of it."""
+    rows = QuotaNotice.objects.filter(account_id=account_id, subject="").order_by("told_at")
     return {notice.name: notice for notice in rows}
 
 
@@ -107,6 +109,12 @@ def queue_quotas(account_id: str, name: str) -> OwnQuotas | None:
     given = given_rates({} if row is None else row.given)
     limits = account_limits(_given_to(account_id))
     return OwnQuotas(given, lowest(lowest(limits.queue, given), limits.account))
+
+
+def given_to_queues(queues: Sequence[Queue]) -> dict[int, dict[str, int]]:
+    """What each of these queues, read as its account, was given of its own, by row id; one without is not in it."""
+    rows = QueueQuotas.objects.filter(queue__in=[queue.pk for queue in queues])
+    return dict(rows.values_list("queue_id", "given"))
 
 
 def key_quotas(account_id: str, access_key_id: str) -> OwnQuotas | None:
@@ -145,4 +153,4 @@ def _given_to(account_id: str) -> dict[str, int]:
 
 
 def _counts(account_id: str) -> dict[str, int]:
-    return {"queues": Queue.objects.filter(account_id=account_id).exclude(state=QueueStatus.DELETED).count()}
+    return {"queues": queue_count(account_id)}

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 
 from django.db import transaction
 
-from api.accounts.models import AccessKey, Account
+from api.accounts.models import AccessKey
+from api.accounts.selectors import locked_account
 from api.audit.actions import Actor, record
 from api.changes import announce, next_version
 from api.queues.models import Queue
 from api.queues.redrive import LIVE, announce_queue
-from api.quotas.errors import QuotaProblem
+from api.quotas.errors import QuotaProblem, no_such_account
 from api.quotas.models import KeyQuotas, QueueQuotas
 from api.quotas.selectors import some_queue_differs
 from frontend.limits.quotas import QuotaError, check_single_quota
@@ -28,8 +29,8 @@ Values = Mapping[str, int | None]
 @transaction.atomic
 def set_queue_quotas(actor: Actor, account_id: str, name: str, values: Values) -> dict[str, int]:
     """All that the queue has from now on; None: none. Raises QuotaProblem."""
-    given = _checked(values)
-    account = _locked_account(account_id)
+    given = check_quotas(values)
+    account = locked_account(account_id, no_such_account)
     queue = Queue.objects.select_for_update().filter(account_id=account_id, name=name, state__in=LIVE).first()
     if queue is None:
         raise QuotaProblem(404, "not-found", "There is no such queue.")
@@ -55,8 +56,8 @@ def set_queue_quotas(actor: Actor, account_id: str, name: str, values: Values) -
 @transaction.atomic
 def set_key_quotas(actor: Actor, account_id: str, access_key_id: str, values: Values) -> dict[str, int]:
     """All that the key has from now on; None: none. Raises QuotaProblem."""
-    given = _checked(values)
-    _locked_account(account_id)
+    given = check_quotas(values)
+    locked_account(account_id, no_such_account)
     rows = AccessKey.objects.select_for_update().filter(account_id=account_id, access_key_id=access_key_id)
     key = rows.first()
     if key is None:
@@ -82,8 +83,8 @@ def copy_key_quotas(old: AccessKey, new: AccessKey) -> None:
         KeyQuotas.objects.create(key=new, account_id=new.account_id, given=row.given)
 
 
-def _checked(values: Values) -> dict[str, int]:
-    """Raises QuotaProblem."""
+def check_quotas(values: Values) -> dict[str, int]:
+    """Those that are given. Raises QuotaProblem."""
     given = {name: value for name, value in values.items() if value is not None}
     try:
         for name, value in values.items():
@@ -91,14 +92,6 @@ def _checked(values: Values) -> dict[str, int]:
     except QuotaError as error:
         raise QuotaProblem(400, "invalid-request", str(error)) from None
     return given
-
-
-def _locked_account(account_id: str) -> Account:
-    """Raises QuotaProblem."""
-    account = Account.objects.select_for_update().filter(pk=account_id).first()
-    if account is None:
-        raise QuotaProblem(404, "not-found", "There is no such account.")
-    return account
 
 
 def _told(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, list[int | None]]:

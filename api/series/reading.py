@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -42,6 +43,41 @@ class _Base(NamedTuple):
     steps: list[SeriesStep]
 
 
+class _Table(NamedTuple):
+    """`level`, `age`: mean, least and greatest of a level and of the age of the oldest message. `of_levels`: the
+    condition on rows where levels alone are read."""
+
+    name: str
+    level: tuple[str, str, str]
+    age: tuple[str, str, str]
+    also: str
+    of_levels: str
+
+
+class _Series(NamedTuple):
+    """Rows with the columns of each of the metrics, behind the time of the row."""
+
+    metrics: tuple[Metric, ...]
+    rows: list[tuple[Any, ...]]
+
+
+_FLOWING = (MetricKind.FLOW, MetricKind.SIZE)
+# At the end of the minute.
+_AGE_OF_MINUTE = (
+    "(CASE WHEN oldest_sent_ms = 0 THEN 0"
+    " ELSE greatest(0, extract(epoch FROM at) + 60 - oldest_sent_ms / 1000.0) END::float8)"
+)
+_MINUTES = _Table("series_minute", ("{}", "{}", "{}"), (_AGE_OF_MINUTE,) * 3, "", "AND waiting IS NOT NULL")
+_ROLLUPS = _Table(
+    "series_rollup", ("{}_mean", "{}_low", "{}_high"), ("age_s_mean", "age_s_low", "age_s_high"),
+    "AND minutes = %(minutes)s", "",
+)  # fmt: skip
+_SELECT = (
+    "SELECT extract(epoch FROM at)::bigint, {columns} FROM {table} WHERE account_id = %(account)s"
+    " AND queue_uuid = %(queue)s AND at >= %(start)s AND at < %(end)s {also} {of_levels}"
+)
+
+
 class SeriesReader:
     """For the questions of one call: the steps are read once."""
 
@@ -50,17 +86,21 @@ class SeriesReader:
         self._span = MetricSpan(span.start, min(span.end, now))
         self._now = now
         self._bases: dict[int, _Base] = {}
+        self._series: dict[tuple[UUID, int], _Series] = {}
         self._steps_left = limits.METRIC_STEPS_MAX
         self._points_left = limits.METRIC_POINTS_MAX
+
+    def read_together(self, queue_uuid: UUID, metrics: Iterable[Metric], period_s: int) -> None:
+        """The rows of several metrics in one go: answers about them read nothing more. Raises SeriesError."""
+        if self._span.end > self._span.start:
+            base = self._base(period_s)
+            self._series[queue_uuid, period_s] = self._read_series(queue_uuid, tuple(dict.fromkeys(metrics)), base)
 
     def points(self, query: MetricQuery) -> list[MetricPoint]:
         """Raises SeriesError."""
         if self._span.end <= self._span.start:
             return []
-        base = self._base(query.period_s)
-        self._steps_left -= len(base.steps)
-        if self._steps_left < 0:
-            raise SeriesError("This is too much for one call: ask for fewer queries, a shorter time or longer periods.")
+        base = self._take_steps(query.period_s)
         rows, held = self._rows(query, base)
         found = points_of(query.metric, query.statistic, query.period_s, base.steps, rows, held)
         created_s = query.created_at.timestamp()
@@ -69,6 +109,21 @@ class SeriesReader:
         if self._points_left < 0:
             raise SeriesError(f"One call answers with at most {limits.METRIC_POINTS_MAX} points: take longer periods.")
         return found
+
+    def total(self, query: MetricQuery) -> int:
+        """Of a flow, in the whole span: the sum of its points, whatever the statistic. Raises SeriesError."""
+        if self._span.end <= self._span.start:
+            return 0
+        base = self._take_steps(query.period_s)
+        rows, _ = self._rows(query, base)
+        return sum(rows[step.at_s].amount for step in base.steps if step.at_s in rows)
+
+    def _take_steps(self, period_s: int) -> _Base:
+        base = self._base(period_s)
+        self._steps_left -= len(base.steps)
+        if self._steps_left < 0:
+            raise SeriesError("This is too much for one call: ask for fewer queries, a shorter time or longer periods.")
+        return base
 
     def _base(self, period_s: int) -> _Base:
         minutes = _stored_minutes(period_s)
@@ -86,27 +141,32 @@ class SeriesReader:
             rolled = _coverage(minutes, start, self._span.end)
             steps = [SeriesStep(_seconds(at), minutes * 60, covered * 60) for at, covered in rolled]
             split = rolled[-1][0] + timedelta(minutes=minutes) if rolled else start
-        at = _floor(max(split, self._now - _kept(1)), 60)
-        covered = {minute for minute, _ in _coverage(1, at, self._span.end)}
-        while at < self._span.end:
-            steps.append(SeriesStep(_seconds(at), 60, 60 if at in covered else 0))
-            at += timedelta(minutes=1)
+        first = _floor(max(split, self._now - _kept(1)), 60)
+        covered = {_seconds(minute) for minute, _ in _coverage(1, first, self._span.end)}
+        minutes_s = range(_seconds(first), math.ceil(self._span.end.timestamp()), 60)
+        steps += [SeriesStep(at_s, 60, 60 if at_s in covered else 0) for at_s in minutes_s]
         return _Base(start, minutes, split, steps)
 
     def _rows(self, query: MetricQuery, base: _Base) -> tuple[Mapping[int, StepRow], Held | None]:
-        rows: dict[int, StepRow] = {}
-        whose: dict[str, Any] = {"account": self._account_id, "queue": query.queue_uuid}
-        held_since = base.start - timedelta(seconds=limits.LEVEL_HELD_S)
+        series = self._series.get((query.queue_uuid, query.period_s))
+        if series is None or query.metric not in series.metrics:
+            series = self._read_series(query.queue_uuid, (query.metric,), base)
+        rows = _rows_of(query.metric, series)
+        return rows, _held_before(rows, _seconds(base.start))
+
+    def _read_series(self, queue_uuid: UUID, metrics: tuple[Metric, ...], base: _Base) -> _Series:
+        """One statement a table."""
+        whose: dict[str, Any] = {"account": self._account_id, "queue": queue_uuid, "minutes": base.minutes}
+        # What a queue held before the start holds on.
+        has_levels = any(metric.kind not in _FLOWING for metric in metrics)
+        since = base.start - timedelta(seconds=limits.LEVEL_HELD_S if has_levels else 0)
+        rows: list[tuple[Any, ...]] = []
         with connection.cursor() as cursor:
             if base.minutes > 1:
-                given: dict[str, Any] = {**whose, "minutes": base.minutes, "start": held_since, "end": base.split}
-                cursor.execute(_rollup_sql(query.metric), given)
-                rows = {_seconds(at): StepRow(*row) for at, *row in cursor.fetchall()}
-            since = base.split if base.minutes > 1 else held_since
-            cursor.execute(_minute_sql(query.metric), {**whose, "start": since, "end": self._span.end})
-            for at, *row in cursor.fetchall():
-                rows[_seconds(at)] = StepRow(*row)
-        return rows, _held_before(rows, _seconds(base.start))
+                cursor.execute(_sql(metrics, _ROLLUPS), {**whose, "start": since, "end": base.split})
+                rows, since = cursor.fetchall(), base.split
+            cursor.execute(_sql(metrics, _MINUTES), {**whose, "start": since, "end": self._span.end})
+            return _Series(metrics, rows + cursor.fetchall())
 
 
 def collected_up_to() -> datetime | None:
@@ -149,34 +209,30 @@ def _coverage(minutes: int, start: datetime, end: datetime) -> list[tuple[dateti
     return list(rows.values_list("at", "covered"))
 
 
-def _minute_sql(metric: Metric) -> str:
-    if metric.kind in (MetricKind.FLOW, MetricKind.SIZE):
-        return _SELECT.format(columns=f"{metric.column}, messages_sent", table="series_minute", also="")
-    level = metric.column
-    if metric.kind is MetricKind.AGE:
-        # At the end of the minute.
-        level = (
-            "CASE WHEN oldest_sent_ms = 0 THEN 0"
-            " ELSE greatest(0, extract(epoch FROM at) + 60 - oldest_sent_ms / 1000.0) END::float8"
-        )
-    columns = f"0, 0, {level}, {level}, {level}, {metric.column}"
-    return _SELECT.format(columns=columns, table="series_minute", also="AND waiting IS NOT NULL")
+def _columns(metric: Metric, table: _Table) -> tuple[str, ...]:
+    """What a `StepRow` is made of."""
+    if metric.kind is MetricKind.SIZE:
+        return metric.column, "messages_sent"
+    if metric.kind is MetricKind.FLOW:
+        return (metric.column,)
+    level = table.age if metric.kind is MetricKind.AGE else table.level
+    return *(one.format(metric.column) for one in level), metric.column
 
 
-def _rollup_sql(metric: Metric) -> str:
-    if metric.kind in (MetricKind.FLOW, MetricKind.SIZE):
-        columns = f"{metric.column}, messages_sent"
-    else:
-        name = "age_s" if metric.kind is MetricKind.AGE else metric.column
-        columns = f"0, 0, {name}_mean, {name}_low, {name}_high, {metric.column}"
-    return _SELECT.format(columns=columns, table="series_rollup", also="AND minutes = %(minutes)s")
+def _sql(metrics: Sequence[Metric], table: _Table) -> str:
+    columns = ", ".join(column for metric in metrics for column in _columns(metric, table))
+    has_flows = any(metric.kind in _FLOWING for metric in metrics)
+    of_levels = "" if has_flows else table.of_levels
+    return _SELECT.format(columns=columns, table=table.name, also=table.also, of_levels=of_levels)
 
 
-# Rows from before the start: what the queue held then holds on.
-_SELECT = (
-    "SELECT at, {columns} FROM {table} WHERE account_id = %(account)s AND queue_uuid = %(queue)s"
-    " AND at >= %(start)s AND at < %(end)s {also} ORDER BY at"
-)
+def _rows_of(metric: Metric, series: _Series) -> dict[int, StepRow]:
+    before = series.metrics[: series.metrics.index(metric)]
+    first = 1 + sum(len(_columns(one, _MINUTES)) for one in before)
+    end = first + len(_columns(metric, _MINUTES))
+    if metric.kind in _FLOWING:
+        return {row[0]: StepRow(*row[first:end]) for row in series.rows}
+    return {row[0]: StepRow(0, 0, *row[first:end]) for row in series.rows}
 
 
 def _held_before(rows: dict[int, StepRow], start_s: int) -> Held | None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import NamedTuple
-from uuid import UUID
 
-from django.db.models import Exists, Min, OuterRef, Sum
+from django.db.models import Exists, F, Min, OuterRef, Q, Subquery, Sum
 
 from api.queues.models import GONE, Queue, QueueStatus
 from api.series import limits
-from api.series.models import SeriesQueue
+from api.series.collecting import OF_ACCOUNT
+from api.series.models import SeriesMinute, SeriesQueue
 
 
 class ScrapedQueues(NamedTuple):
@@ -24,6 +25,17 @@ class OldestBacklog(NamedTuple):
     name: str
     waiting: int
     oldest_sent_ms: int
+
+
+class BusyQueue(NamedTuple):
+    """`messages`: sent, received and deleted. `partitions` are where it stands."""
+
+    account_id: str
+    name: str
+    messages: int
+    requests: int
+    throttled: int
+    partitions: list[int]
 
 
 class AccountLevels(NamedTuple):
@@ -55,19 +67,32 @@ def account_levels(account_id: str, listed: int) -> AccountLevels:
     there = Queue.objects.filter(account_id=account_id, uuid=OuterRef("queue_uuid")).exclude(state__in=GONE)
     rows = SeriesQueue.objects.filter(Exists(there), account_id=account_id)
     rows = rows.exclude(waiting=0, in_flight=0, delayed=0)
-    oldest = rows.filter(oldest_sent_ms__gt=0)
-    sums = rows.aggregate(waiting=Sum("waiting"), in_flight=Sum("in_flight"))
-    first = oldest.aggregate(first=Min("oldest_sent_ms"))["first"]
-    shown = list(oldest.order_by("oldest_sent_ms")[:listed])
-    names = _names_of(account_id, [row.queue_uuid for row in shown])
-    backlogs = [
-        OldestBacklog(names[row.queue_uuid], row.waiting, row.oldest_sent_ms)
-        for row in shown
-        if row.queue_uuid in names
-    ]
-    return AccountLevels(sums["waiting"] or 0, sums["in_flight"] or 0, first, backlogs)
+    sums = rows.aggregate(
+        waiting=Sum("waiting"), in_flight=Sum("in_flight"), first=Min("oldest_sent_ms", filter=Q(oldest_sent_ms__gt=0))
+    )
+    active = Queue.objects.filter(account_id=account_id, uuid=OuterRef("queue_uuid"), state=QueueStatus.ACTIVE)
+    named = rows.filter(oldest_sent_ms__gt=0).annotate(name=Subquery(active.values("name")[:1]))
+    shown = named.order_by("oldest_sent_ms").values_list("name", "waiting", "oldest_sent_ms")[:listed]
+    backlogs = [OldestBacklog(*row) for row in shown if row[0] is not None]
+    return AccountLevels(sums["waiting"] or 0, sums["in_flight"] or 0, sums["first"], backlogs)
 
 
-def _names_of(account_id: str, queues: Iterable[UUID]) -> dict[UUID, str]:
-    rows = Queue.objects.filter(account_id=account_id, uuid__in=list(queues), state=QueueStatus.ACTIVE)
-    return dict(rows.values_list("uuid", "name"))
+def busiest_queues(since: datetime, limit: int) -> list[BusyQueue]:
+    """For operators: of all accounts, those with most requests and messages since then."""
+    rows = SeriesMinute.objects.filter(at__gte=since).exclude(queue_uuid=OF_ACCOUNT)
+    sums = rows.values("account_id", "queue_uuid").annotate(
+        messages=Sum(F("messages_sent") + F("messages_delivered") + F("messages_deleted")),
+        asked=Sum("requests"),
+        refused=Sum("throttled"),
+    )
+    busiest = list(sums.order_by((F("messages") + F("asked")).desc(), "account_id", "queue_uuid")[:limit])
+    queues = Queue.objects.filter(uuid__in=[row["queue_uuid"] for row in busiest]).exclude(state__in=GONE)
+    named = {queue.uuid: queue for queue in queues.only("uuid", "name", "partitions")}
+    return [
+        BusyQueue(
+            row["account_id"], queue.name, int(row["messages"]), int(row["asked"]), int(row["refused"]),
+            list(queue.partitions),
+        )
+        for row in busiest
+        if (queue := named.get(row["queue_uuid"])) is not None and row["messages"] + row["asked"]
+    ]  # fmt: skip

@@ -60,8 +60,8 @@ def open_tail(token: str, queue: str, source_ip: str, is_secure: bool, request_i
     end = end_of(claim, now)
     person_id = str(ticket.session.person_id)
     if end is TailEnd.NOT:
-        actor = Actor(f"person:{person_id}", request_id)
-        record(actor, ticket.account_id, "message.tail", f"queue:{queue}", source=source_ip)
+        actor = Actor(f"person:{person_id}", request_id, source=source_ip)
+        record(actor, ticket.account_id, "message.tail", f"queue:{queue}")
     return TailStart(end, ticket.account_id, person_id, str(ticket.session_id))
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from django.db import transaction
 
 from api import clock
-from api.accounts.models import Account
+from api.accounts.selectors import locked_account
 from api.alarms.models import MetricAlarm
 from api.audit.actions import Actor, record
 from api.secrets import keyring
@@ -37,7 +37,7 @@ class PutWebhook(NamedTuple):
 @transaction.atomic
 def put_webhook(actor: Actor, account_id: str, name: str, url: str) -> PutWebhook:
     """Creates it, or changes its URL. Raises WebhookError."""
-    account = _locked_account(account_id)
+    account = locked_account(account_id, no_such_webhook)
     if len(name) > limits.WEBHOOK_NAME_CHARACTERS_MAX or not _NAME.fullmatch(name):
         length = f"1 to {limits.WEBHOOK_NAME_CHARACTERS_MAX}"
         text = f"A webhook's name has {length} letters, digits, hyphens, underscores, single dots between them."
@@ -89,7 +89,7 @@ def check_webhook(actor: Actor, account_id: str, name: str) -> WebhookDelivery:
 @transaction.atomic
 def delete_webhook(actor: Actor, account_id: str, name: str) -> None:
     """What waits for it is not delivered. Raises WebhookError while alarms name it."""
-    _locked_account(account_id)
+    locked_account(account_id, no_such_webhook)  # alarms that name webhooks are written under the same lock
     webhook = _locked(account_id, name)
     rows = MetricAlarm.objects.filter(account_id=account_id, webhooks__contains=[name])
     if alarms := list(rows.order_by("name").values_list("name", flat=True)[:4]):
@@ -97,14 +97,6 @@ def delete_webhook(actor: Actor, account_id: str, name: str) -> None:
         raise WebhookError("webhook-in-use", f"These alarms call it: {shown}. Take it from them first.")
     webhook.delete()
     record(actor, account_id, "webhook.delete", f"webhook:{name}")
-
-
-def _locked_account(account_id: str) -> Account:
-    """Alarms that name webhooks are written under the same lock."""
-    account = Account.objects.select_for_update().filter(pk=account_id).first()
-    if account is None:
-        raise no_such_webhook()
-    return account
 
 
 def _locked(account_id: str, name: str) -> Webhook:

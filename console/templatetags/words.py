@@ -33,7 +33,10 @@ def span(seconds: Any) -> str:
     """90061 -> 1 d 1 h."""
     if seconds is None or seconds == "":
         return "–"
-    rest = round(float(seconds))
+    try:
+        rest = round(float(seconds))
+    except (ValueError, OverflowError):  # a form shows again what a person typed
+        return "–"
     parts = []
     for size_s, unit in _UNITS:
         if rest >= size_s:

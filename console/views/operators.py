@@ -1,8 +1,7 @@
-"""The installation as its operators see it: nodes, partitions, accounts."""
+"""Accounts as operators see them: searched, suspended, resumed."""
 
 from __future__ import annotations
 
-from asgiref.sync import async_to_sync
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
@@ -11,8 +10,6 @@ from api.people.errors import PeopleError
 from api.people.limits import ACTING_S_MAX
 from api.people.operator_selectors import account_row, accounts_found
 from api.people.selectors import members_of
-from api.queues.selectors import backlog_of_lifecycle
-from console.cluster import look_at_cluster
 from console.error_notices import ErrorNotice, notice_of
 from console.pages import operator_page, require_recent_sign_in, told
 from console.visits import Visit
@@ -20,18 +17,6 @@ from console.visits import Visit
 PAGE_ACCOUNTS = 50
 # As whom an operator can act.
 MEMBERS_OFFERED_MAX = 200
-
-
-@operator_page("GET")
-def cluster(request: HttpRequest, visit: Visit) -> HttpResponse:
-    return render(request, "console/operators/cluster.html", {})
-
-
-@operator_page("GET")
-def cluster_now(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """Asked for again every few seconds."""
-    shown = {"cluster": async_to_sync(look_at_cluster)(), "work": backlog_of_lifecycle()}
-    return render(request, "console/operators/now.html", shown)
 
 
 @operator_page("GET")

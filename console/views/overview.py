@@ -9,9 +9,14 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 
 from api import clock
+from api.accounts.models import Account
 from api.alarms.judging import AlarmState
 from api.alarms.selectors import alarms_of
 from api.audit.selectors import entries_of
+from api.billing.actions.plans import ensure_standard_plan
+from api.billing.meter import cost_meter
+from api.billing.pricing.periods import period_of
+from api.billing.selectors import is_sending_stopped
 from api.people.roles import Act
 from api.queues import selectors
 from api.queues.selectors import QueueSearch
@@ -21,7 +26,7 @@ from api.settings.environment import environment
 from console.actors import actor_names
 from console.data_plane import DataPlaneError
 from console.error_notices import notice_of
-from console.metric_charts import ACCOUNT_CHARTS, TOTALS, ChartReader, span_named
+from console.metric_charts import ACCOUNT_CHARTS, ChartReader, span_named
 from console.pages import account_page
 from console.same_as import creating
 from console.visits import AccountVisit
@@ -61,14 +66,24 @@ def traffic(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     if not visit.reads_metrics:
         return HttpResponse(status=204)
     span = span_named(TRAFFIC_SPAN)
-    reader = ChartReader(visit.account_id, OF_ACCOUNT, ALWAYS, span, clock.now())
+    found = ChartReader(visit.account_id, OF_ACCOUNT, ALWAYS, span, clock.now()).read(ACCOUNT_CHARTS)
     shown = {
-        "charts": reader.charts(ACCOUNT_CHARTS),
-        "totals": [(label, int(reader.total(metric))) for label, metric in TOTALS],
+        "charts": found.charts,
+        "totals": found.totals,
         "levels": account_levels(visit.account_id, OLDEST_SHOWN) if visit.lists_queues else None,
         "span": span,
     }
     return render(request, "console/parts/traffic.html", shown)
+
+
+@account_page(Act.READ_METER, "GET")
+def cost(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
+    """Loaded after the page: what the month costs so far."""
+    ensure_standard_plan()
+    now = clock.now()
+    meter = cost_meter(Account.objects.get(pk=visit.account_id), period_of(now), now, by_queue=False)
+    shown = {"meter": meter, "is_stopped": is_sending_stopped(visit.account_id)}
+    return render(request, "console/parts/cost.html", shown)
 
 
 @account_page(Act.READ_QUEUES, "GET")

@@ -17,8 +17,10 @@ from deploy.installation import ROOT
 
 # A worker costs a second or two: its imports, and the collection of its own.
 FILES_ALONE_MAX = 8
+# Tests that run processes wait for them for half of their time: a worker more than cores uses it.
+WAITING_WORKERS = 1
 # More workers than this would wait: one group of the heavy tests runs at a time.
-WORKERS_MAX = 4
+WORKERS_MAX = 5
 HASH_SEEDS = 2**32
 # What says itself how many workers, needs the terminal, chooses a few tests by name, or runs none.
 ALONE = (
@@ -46,7 +48,7 @@ def workers_for(arguments: Sequence[str], core_count: int) -> list[str]:
     named = [place for place in places if (ROOT / place).exists()]
     if named and sum(count_files(ROOT / place) for place in named) <= FILES_ALONE_MAX:
         return []
-    return ["-n", str(min(core_count, WORKERS_MAX)), "--dist", "loadgroup"]
+    return ["-n", str(min(core_count + WAITING_WORKERS, WORKERS_MAX)), "--dist", "loadgroup"]
 
 
 def is_alone(argument: str) -> bool:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from frontend.authn.key_uses import KeyUses
 from frontend.authn.lookup_gate import LookupGate
 from frontend.authn.page_pass import PERSON_PREFIX, SCHEME, open_page_pass
 from frontend.authn.principal import Principal
@@ -35,6 +34,7 @@ from frontend.http import Request, network_of
 from frontend.limits import (
     CREDENTIAL_CACHED_BYTES_MAX,
     CREDENTIALS_CACHED_MAX,
+    KEY_USES_HELD_MAX,
     SIGNING_KEYS_CACHED_MAX,
     UNKNOWN_KEYS_PER_ADDRESS_PER_S,
     UNKNOWN_KEYS_PER_S,
@@ -50,6 +50,27 @@ if TYPE_CHECKING:
 NO_ACCOUNT = ""
 
 _log = structlog.get_logger()
+
+
+class KeyUses:
+    """When access keys were used last, Unix seconds, until the control plane is told (`frontend/key_uses.py`).
+
+    Bounded: what does not fit is noted by the next use.
+    """
+
+    __slots__ = ("_last_s",)
+
+    def __init__(self) -> None:
+        self._last_s: dict[str, float] = {}
+
+    def note(self, access_key_id: str, now_s: float) -> None:
+        if len(self._last_s) < KEY_USES_HELD_MAX or access_key_id in self._last_s:
+            self._last_s[access_key_id] = now_s
+
+    def take(self, most: int) -> dict[str, int]:
+        """Up to so many of the oldest, in milliseconds; they are forgotten here."""
+        taken = list(self._last_s)[:most]
+        return {access_key_id: int(self._last_s.pop(access_key_id) * 1000) for access_key_id in taken}
 
 
 class Authenticator:

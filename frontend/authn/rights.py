@@ -24,17 +24,26 @@ _WEIGHED_BEFORE = compile_policy(
 )
 
 
+class Allowed(NamedTuple):
+    """That something was allowed holds for this policy of the queue and these tags, from `since_s` (seconds since 1970)
+    until before `until_s`."""
+
+    policy: CompiledPolicy
+    tags: Mapping[str, str]
+    since_s: float
+    until_s: float
+
+
 class Rights(NamedTuple):
     """Who policies take the key for, and all its policies as one.
 
-    `allowed` remembers what was allowed without a look at time or tags: the policy of the queue, by the operation, the
-    queue's name and `Origin`, which is None where it was not looked at either. Kept by messages/admission.py, at most
-    KEY_DECISIONS_KEPT_MAX.
+    `allowed` remembers what was allowed, by the operation, the queue's name and `Origin`, which is None where it was
+    not looked at. Kept by messages/admission.py, at most KEY_DECISIONS_KEPT_MAX.
     """
 
     caller: Caller
     policy: CompiledPolicy
-    allowed: dict[tuple[str, tuple[str, str], Origin], CompiledPolicy]
+    allowed: dict[tuple[str, tuple[str, str], Origin], Allowed]
 
 
 class KeyRights:

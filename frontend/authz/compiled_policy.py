@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from frontend.authz.actions import ACTION_NAMES, HISTORIC_NAMES, OWN, SQS
-from frontend.authz.condition import Check, Condition, compile_check
+from frontend.authz.condition import Check, Condition, compile_check, edges_s_of
 from frontend.authz.context_keys import find_key, is_resource_tag, read_nothing
 from frontend.authz.policy_document import (
     ConditionEntry,
@@ -53,6 +53,7 @@ class CompiledStatement:
         "actions",
         "conditions",
         "denies",
+        "edges_s",
         "holds",
         "is_fixed",
         "is_steady",
@@ -71,6 +72,7 @@ class CompiledStatement:
         conditions: tuple[Condition, ...],
         is_fixed: bool,
         is_steady: bool,
+        edges_s: frozenset[int] = frozenset(),
     ) -> None:
         self.place = place
         self.denies = statement.effect is Effect.DENY
@@ -81,8 +83,10 @@ class CompiledStatement:
         self.conditions = conditions
         # It looks at nothing of a request but caller, action and resource.
         self.is_fixed = is_fixed
-        # Besides, at the address and whether the connection is encrypted.
+        # Besides, at the address, whether the connection is encrypted, the tags of the queue, and the time.
         self.is_steady = is_steady
+        # The seconds since 1970 at which it may begin or cease to hold: between two of them it does not look at time.
+        self.edges_s = edges_s
         self.holds = _conjunction(resource_fits, [condition.holds for condition in conditions])
 
     def fit(self, caller: Caller) -> Fit:
@@ -96,12 +100,14 @@ class CompiledStatement:
 
 class Candidates(NamedTuple):
     """The statements of a policy that match an action. `is_fixed`: none of them looks at anything of a request but
-    caller, action and resource. `is_steady`: besides, at the address and whether the connection is encrypted."""
+    caller, action and resource. `is_steady`: besides, at the address, whether the connection is encrypted, the tags of
+    the queue, and whether one of `edges_s` (seconds since 1970) has been reached."""
 
     denies: tuple[CompiledStatement, ...] = ()
     allows: tuple[CompiledStatement, ...] = ()
     is_fixed: bool = True
     is_steady: bool = True
+    edges_s: tuple[int, ...] = ()
 
 
 _NO_CANDIDATES = Candidates()
@@ -122,6 +128,7 @@ class CompiledPolicy:
                     tuple(one for one in statements if not one.denies and action in one.actions),
                     all(one.is_fixed for one in statements if action in one.actions),
                     all(one.is_steady for one in statements if action in one.actions),
+                    tuple(sorted(frozenset().union(*(one.edges_s for one in statements if action in one.actions)))),
                 )
                 for action in frozenset().union(*(one.actions for one in statements))
             }
@@ -135,8 +142,13 @@ class CompiledPolicy:
         return self.candidates(action).is_fixed
 
     def is_steady(self, action: str) -> bool:
-        """The same of requests from one address, encrypted or not."""
+        """The same of requests from one address, encrypted or not, while the queue has the same tags, and between two
+        of `edges_s`."""
         return self.candidates(action).is_steady
+
+    def edges_s(self, action: str) -> tuple[int, ...]:
+        """When a condition on the time may begin or cease to hold, in seconds since 1970."""
+        return self.candidates(action).edges_s
 
 
 NO_POLICY = CompiledPolicy(())
@@ -179,8 +191,12 @@ def compile_document(document: PolicyDocument, name: str, errors: Errors) -> Com
             found = tuple(one for one in conditions if one is not None)
             has_variables = _has_variables(statement, document)
             is_fixed = not found and not has_variables
-            is_steady = not has_variables and all(map(_is_steady, statement.conditions))
-            statements.append(CompiledStatement(place, statement, actions, resource_fits, found, is_fixed, is_steady))
+            edges = [_edges_s(entry) for entry in statement.conditions]
+            known = frozenset().union(*(one for one in edges if one is not None))
+            is_steady = not has_variables and None not in edges
+            statements.append(
+                CompiledStatement(place, statement, actions, resource_fits, found, is_fixed, is_steady, known)
+            )
     return CompiledPolicy(statements)
 
 
@@ -188,9 +204,14 @@ def _has_variables(statement: Statement, document: PolicyDocument) -> bool:
     return document.has_variables and any(variables_of(text, document.kind) for text in statement.resources)
 
 
-def _is_steady(entry: ConditionEntry) -> bool:
+def _edges_s(entry: ConditionEntry) -> frozenset[int] | None:
+    """When the condition may begin or cease to hold; None: it looks at what differs from request to request."""
     key = find_key(entry.key)
-    return key is not None and key.is_steady and not any(_VARIABLE in text for _, text in entry.values)
+    if key is None or any(_VARIABLE in text for _, text in entry.values):
+        return None
+    if key.is_time:
+        return edges_s_of(entry.use, [text for _, text in entry.values])
+    return frozenset() if key.is_steady else None
 
 
 def _conjunction(resource_fits: ResourceCheck, checks: Sequence[Check]) -> Check:

@@ -10,9 +10,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import floor
 from typing import NamedTuple
 
 from frontend.authz.condition_operators import NULL, Comparison, OperatorUse, SetOperator
+from frontend.authz.condition_values import read_number, read_time_ns
 from frontend.authz.context_keys import ReadKey
 from frontend.authz.request_context import RequestContext
 
@@ -34,6 +36,22 @@ def compile_check(use: OperatorUse, read: ReadKey, given: Sequence[tuple[str, st
     if use.set_operator is SetOperator.NONE:
         return _single(read, fits, use.operator.negated, use.operator.negated or use.if_exists)
     return _set(read, fits, use.operator.negated, use.set_operator)
+
+
+def edges_s_of(use: OperatorUse, values: Sequence[str]) -> frozenset[int] | None:
+    """The whole seconds at which a comparison of the time with these values may change its answer: each value itself,
+    and the second behind it. None: the operator compares something else than times."""
+    if use.operator.family == "Date":
+        times_ns = [read_time_ns(text) for text in values]
+        seconds = [None if at_ns is None else at_ns // 1_000_000_000 for at_ns in times_ns]
+    elif use.operator.family == "Numeric":
+        numbers = [read_number(text) for text in values]
+        seconds = [None if number is None else floor(number) for number in numbers]
+    else:
+        return None
+    if None in seconds:
+        return None
+    return frozenset(edge for second in seconds if second is not None for edge in (second, second + 1))
 
 
 def _null(read: ReadKey, fits: Comparison) -> Check:

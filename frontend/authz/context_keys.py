@@ -33,13 +33,15 @@ class KeyType(Enum):
 
 class ContextKey(NamedTuple):
     """`always` says that every request has it. `is_steady`: it is the same in all requests of one caller from one
-    address, encrypted or not, about one resource."""
+    address, encrypted or not, about one resource with the tags that it has. `is_time`: it is the second of the
+    request."""
 
     name: str
     type: KeyType
     read: ReadKey
     always: bool = False
     is_steady: bool = False
+    is_time: bool = False
 
 
 def find_key(name: str) -> ContextKey | None:
@@ -51,7 +53,7 @@ def find_key(name: str) -> ContextKey | None:
     if not slash or not tag or prefix not in _TAG_KEYS:
         return None
     whole, tags_of = _TAG_KEYS[prefix]
-    return ContextKey(f"{whole}/{tag}", KeyType.STRING, _tag_reader(tags_of, tag))
+    return ContextKey(f"{whole}/{tag}", KeyType.STRING, _tag_reader(tags_of, tag), is_steady=is_resource_tag(name))
 
 
 def is_resource_tag(name: str) -> bool:
@@ -131,7 +133,7 @@ CONTEXT_KEYS: tuple[ContextKey, ...] = (
     ContextKey("aws:userid", KeyType.STRING, lambda request: request.caller.user_id),
     ContextKey("aws:username", KeyType.STRING, lambda request: request.caller.user_name),
 )
-# Not the tags of a queue, which change beside its policy, nor what has a time in it.
+# Nothing that a request brings with it, and nothing that has an age.
 _STEADY = frozenset(
     (
         "aws:PrincipalAccount",
@@ -145,4 +147,7 @@ _STEADY = frozenset(
         "aws:username",
     )
 )
-_KEYS = {key.name.lower(): key._replace(is_steady=key.name in _STEADY) for key in CONTEXT_KEYS}
+_TIMES = frozenset(("aws:CurrentTime", "aws:EpochTime"))
+_KEYS = {
+    key.name.lower(): key._replace(is_steady=key.name in _STEADY, is_time=key.name in _TIMES) for key in CONTEXT_KEYS
+}

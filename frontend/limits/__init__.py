@@ -69,8 +69,10 @@ BROWSER_ANSWER_BYTES_MAX = 2 * MIB
 BROWSER_SCAN_MESSAGES_MAX = 10_000
 BROWSER_SCAN_PAGES_MAX = 20
 BROWSER_SCAN_S_MAX = 2.0
-# Of one look at storage. Opening so many takes the event loop some milliseconds.
+# Of one look at storage.
 BROWSER_PAGE_MESSAGES_MAX = 500
+# Of them so many are opened in one turn of the event loop, about a millisecond; then others have their turn.
+BROWSER_TURN_MESSAGES_MAX = 25
 BROWSER_CALLS_MAX = 8
 # Queues whose messages one request counts.
 COUNTED_QUEUES_MAX = 50
@@ -125,6 +127,9 @@ PIPELINED_MAX = 4
 HEADER_READ_S_MAX = 10.0
 KEEP_ALIVE_S = 75
 CONNECTIONS_BACKLOG_MAX = 2_048
+# Accepted in one turn of the event loop, some 10 ms of work; and the pause where no descriptor is free.
+ACCEPTED_PER_TURN_MAX = 128
+ACCEPT_PAUSE_S = 0.1
 # Parked polls, sockets, and as many again for requests. Fewer where the process may not open so many files: some are
 # kept for storage nodes, metadata and the control plane.
 CONNECTIONS_MAX = 60_000
@@ -236,13 +241,16 @@ QUOTA_REPORTED_FROM = 0.05
 QUOTA_REPORTED_ACCOUNTS_MAX = 1_000
 # A warning or refusal of one quota of one account is written into the audit trail so often.
 QUOTA_NOTED_EVERY_S = 3_600.0
+# And of so many queues and keys of one account after a report.
+QUOTA_SINGLE_NOTES_MAX = 20
 # Calls without a key, by the address that they come from (IPv6: its /64).
 ADDRESS_REQUESTS_PER_S = 200
 # Keys that are not at hand and turn out to be none, by address and in all: what invented keys may cost others.
 UNKNOWN_KEYS_PER_ADDRESS_PER_S = 20
 UNKNOWN_KEYS_PER_S = 200
-# Requests that wait for one of those look-ups to end.
+# Requests that wait for one of those look-ups to end, and for how long: twice (address, all), less than clients do.
 LOOKUPS_WAITING_MAX = 4_096
+LOOKUP_WAIT_S_MAX = 2.0
 
 # --- bulkheads ----------------------------------------------------------------------------------------------
 STORAGE_CALLS_IN_FLIGHT_MAX = 10_000

@@ -163,6 +163,8 @@ class QuotaTree:
         self._asked: dict[str, AskedFor] = {}
         self.shares: dict[str, AccountShare] = {}
         self.front_ends = 1
+        # Calls of `pay`, refused ones too.
+        self.payments = 0
 
     def __len__(self) -> int:
         buckets = max(len(self._accounts), len(self._keys), len(self._queues))
@@ -179,6 +181,7 @@ class QuotaTree:
         is_send: bool = False,
     ) -> QuotaRefusal | None:
         """One request. None: it is paid for. `queue_name`: that of a queue of the account, "" where there is none."""
+        self.payments += 1
         path = self._paths.get(access_key_id)
         now_s -= self._epoch_s or 0.0
         if path is None or now_s >= path.recheck_s or path.account_id != account_id:

@@ -22,6 +22,7 @@ from frontend.limits import (
     BROWSER_SCAN_MESSAGES_MAX,
     BROWSER_SCAN_PAGES_MAX,
     BROWSER_SCAN_S_MAX,
+    BROWSER_TURN_MESSAGES_MAX,
 )
 from frontend.message_browser.filters import MessageFilter, filter_bytes, matches
 from frontend.message_browser.view import BrowsedView, see, unopened
@@ -128,7 +129,9 @@ class _Scan:
         return len(self.found) >= self._search.shown_max or self.size_bytes >= BROWSER_ANSWER_BYTES_MAX
 
     async def _take(self, partition: int, reply: QueueBrowseReply) -> None:
-        for message in reply.messages:
+        for number, message in enumerate(reply.messages, 1):
+            if number % BROWSER_TURN_MESSAGES_MAX == 0:
+                await asyncio.sleep(0)  # searches of one account must not make the turns of all others long
             seen = await self._see(partition, message)
             self.scanned += 1
             if not matches(self._search.filter, seen, self._now_ms):

@@ -2,7 +2,7 @@
 
 It is paid for before anything is looked up: by the account and key that ask, and by the queue where it is the
 account's own. A request that a quota refuses pays nothing, a send that the service fails to do pays no messages and
-bytes.
+bytes, one that is refused for its form pays as a request (`pay_unpaid`).
 
     queue of the caller's account    a key without policies: allowed, but for what the policy of the queue denies;
                                      a key with policies: what they or the policy of the queue allow, and none denies
@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import asyncio
 from functools import lru_cache
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from frontend.authn.principal import Principal
-from frontend.authn.rights import Rights
+from frontend.authn.rights import Allowed, Origin, Rights
 from frontend.authz import (
     NO_POLICY,
     Caller,
@@ -251,6 +252,24 @@ def pay_later(services: FrontendServices, caller: Principal, address: Address, m
     services.quotas.pay_later(account_id, caller.access_key_id, name, services.steady_s(), messages, size_bytes)
 
 
+def pay_unpaid(
+    services: FrontendServices, caller: Principal, address: Address, error: Exception, payments: int
+) -> Exception:
+    """What a request that failed is answered. One that was refused for its form, before it had paid, pays as a request
+    now, or a flood of them would cost nothing; where a quota refuses that, the caller is told so.
+
+    `payments` are those of everybody when the caller was known. From there to its payment no request waits, so where
+    there are no more of them, this one has not paid.
+    """
+    if services.quotas.payments != payments:
+        return error
+    try:
+        pay(services, caller, address)
+    except RequestError as refused:
+        return refused
+    return error
+
+
 def throttle_account(services: FrontendServices, caller: Principal) -> None:
     """For a request that names no queue. Raises RequestError."""
     pay(services, caller, Address(caller.account_id, ""))
@@ -285,20 +304,21 @@ def _require_allowed(
     """`queue` None: there is none. Raises RequestError."""
     policy = NO_POLICY if queue is None else queue.policy
     rights = caller.rights
+    now_s = services.now_s()
     if rights is not None and queue is not None:
         allowed = rights.allowed
-        if (
-            allowed.get((operation, address, None)) is policy
-            or allowed.get((operation, address, (caller.source_ip, caller.is_secure))) is policy
-        ):
-            return
+        known = allowed.get((operation, address, None)) or allowed.get((operation, address, _origin(caller)))
+        if known is not None:
+            for_policy, for_tags, since_s, until_s = known
+            if for_policy is policy and for_tags is queue.record.tags and since_s <= now_s < until_s:
+                return
     arn = resource_arn(Target.QUEUE, services.region, address.account_id, address.name)
     for action in QUEUE_ACTIONS[operation]:
         request = RequestContext(
             _caller(caller.account_id) if rights is None else rights.caller,
             action,
             arn,
-            int(services.now_s() * 1_000),
+            int(now_s * 1_000),
             services.region,
             source_ip=caller.source_ip or None,
             secure_transport=caller.is_secure,
@@ -308,7 +328,7 @@ def _require_allowed(
         )
         _require_action(services, caller, request, policy)
     if rights is not None and queue is not None:
-        _remember(caller, rights, operation, address, policy)
+        _remember(caller, rights, operation, address, queue, now_s)
 
 
 def _require_action(
@@ -327,15 +347,28 @@ def _require_action(
     raise RequestError("AccessDeniedException", refusal_text(request, decision, request.resource_arn))
 
 
-def _remember(caller: Principal, rights: Rights, operation: str, address: Address, policy: CompiledPolicy) -> None:
-    """That it is allowed, where neither side looks at anything that differs between requests of one origin."""
-    actions = QUEUE_ACTIONS[operation]
+def _remember(
+    caller: Principal, rights: Rights, operation: str, address: Address, queue: ResolvedQueue, now_s: float
+) -> None:
+    """That it is allowed, where neither side looks at anything that differs between requests of one origin, about the
+    queue as it is; and for how long, where conditions look at the time."""
+    actions, policy = QUEUE_ACTIONS[operation], queue.policy
     if not all(rights.policy.is_steady(action) and policy.is_steady(action) for action in actions):
         return
     is_fixed = all(rights.policy.is_fixed(action) and policy.is_fixed(action) for action in actions)
     if len(rights.allowed) >= KEY_DECISIONS_KEPT_MAX:
         rights.allowed.clear()
-    rights.allowed[operation, address, None if is_fixed else (caller.source_ip, caller.is_secure)] = policy
+    edges_s = [edge for action in actions for one in (rights.policy, policy) for edge in one.edges_s(action)]
+    since_s = max((edge for edge in edges_s if edge <= now_s), default=-inf)
+    until_s = min((edge for edge in edges_s if edge > now_s), default=inf)
+    if not is_fixed:
+        rights.allowed.pop((operation, address, None), None)  # of a policy that the queue had before
+    found = Allowed(policy, queue.record.tags, since_s, until_s)
+    rights.allowed[operation, address, None if is_fixed else _origin(caller)] = found
+
+
+def _origin(caller: Principal) -> Origin:
+    return caller.source_ip, caller.is_secure
 
 
 @lru_cache(CALLERS_KEPT_MAX)

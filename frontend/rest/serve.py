@@ -14,7 +14,7 @@ from frontend.authn.principal import Principal
 from frontend.errors import MethodNotAllowed, RequestError, throttled, unavailable
 from frontend.http import Disconnected, HttpResponse, Request, Send, answer, network_of
 from frontend.limits import PATH_BYTES_MAX, QUERY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, REFUSED_CHARS_SHOWN_MAX
-from frontend.messages.admission import count_failure, throttle_account
+from frontend.messages.admission import count_failure, pay_unpaid, throttle_account
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.parameters import shortened
 from frontend.queues.names import Address, check_queue_name
@@ -114,16 +114,20 @@ async def _answer_route(services: FrontendServices, request: Request, route: Rou
         raise MethodNotAllowed(route.method)
     await request.read_body()
     caller = await services.authenticator.authenticate(request)
-    form = form_of_body(request.headers)
-    said = JSON if route.decode_msgpack is None else form_of_answer(request.headers, form)
-    call = RestCall(services, request, caller, Address(caller.account_id, queue_name), said.encode)
+    payments, address = services.quotas.payments, Address(caller.account_id, queue_name)
     try:
+        form = form_of_body(request.headers)
+        said = JSON if route.decode_msgpack is None else form_of_answer(request.headers, form)
+        call = RestCall(services, request, caller, address, said.encode)
         body = await route.run(call, _decode(route, request, form))
     except Disconnected:
         raise
     except Exception as error:
-        count_failure(services, caller, call.address, error)
-        raise
+        failure = pay_unpaid(services, caller, address, error, payments)
+        count_failure(services, caller, address, failure)
+        if failure is error:
+            raise
+        raise failure from None
     headers = (
         (b"content-type", said.content_type),
         (b"x-request-id", request.request_id.encode()),

@@ -20,7 +20,7 @@ from frontend.authn.principal import Principal
 from frontend.errors import MethodNotAllowed, RequestError, invalid, unavailable
 from frontend.http import CLOSE_CONNECTION, Disconnected, HttpResponse, Request
 from frontend.limits import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX, SLOW_REQUEST_MS
-from frontend.messages.admission import count_failure
+from frontend.messages.admission import count_failure, pay_unpaid
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.queues.names import Address
 from frontend.sqs.actions import ACTIONS, SqsAction
@@ -59,12 +59,14 @@ async def answer_sqs(services: FrontendServices, request: Request) -> HttpRespon
     action_name, outcome, refuse = _UNKNOWN, "ok", _refuse
     said: HttpResponse | None = None
     caller: Principal | None = None
+    payments = 0
     try:
         request.read_headers()
         if is_query(request):
             refuse = refuse_query
             await request.read_body()
             caller = await services.authenticator.signature(request)
+            payments = services.quotas.payments
             form = read_form(request)
             action = find_query_action(form, request)
             action_name = action.name
@@ -75,16 +77,20 @@ async def answer_sqs(services: FrontendServices, request: Request) -> HttpRespon
             action_name = action.name
             await request.read_body()
             caller = await services.authenticator.signature(request)
+            payments = services.quotas.payments
             body = await action.run(SqsCall(services, request, caller), decode(action, request))
             said = HttpResponse(200, (_CONTENT_TYPE, (b"x-amzn-requestid", request.request_id.encode())), body)
     except Disconnected:
         outcome = "disconnected"
     except Exception as error:
-        refused = _refusal_of(request, action_name, error)
+        failure: Exception = error
+        if caller is not None:
+            address = _address_of(request, caller)
+            failure = pay_unpaid(services, caller, address, error, payments)
+            count_failure(services, caller, address, failure)
+        refused = _refusal_of(request, action_name, failure)
         outcome = refused.code
         said = refuse(request, _named_for(action_name, refused))
-        if caller is not None:
-            count_failure(services, caller, _address_of(request, caller), error)
     _meter(services, request, action_name, outcome, time.perf_counter() - started_s)
     return said
 

@@ -10,6 +10,7 @@ tried again once it may have arrived.
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 
 import msgspec
 
@@ -45,7 +46,8 @@ class Sends:
         self._sequences = Sequences(chance)
         self._suspensions = Suspensions()
         self._deadlines = Deadlines(self._suspensions)
-        self._gathering: dict[Key, list[_Send]] = {}
+        # Bodies of each caller, and who waits for them.
+        self._gathering: dict[Key, tuple[list[list[bytes]], list[asyncio.Future[SendReply]]]] = {}
         # By partition, sends for all voters apart: they wait for as long as one is away. When there are many, those
         # through which nothing goes are dropped.
         self._windows: dict[tuple[int, bool], SendWindow] = {}
@@ -55,21 +57,23 @@ class Sends:
     ) -> asyncio.Future[SendReply]:
         """To be called on the event loop."""
         loop = self._links.loop or asyncio.get_running_loop()
-        send = _Send(bodies, loop.create_future())
+        reply: asyncio.Future[SendReply] = loop.create_future()
         key = (opcode, partition, plain, acks)
         gathering = self._gathering.get(key)
         if gathering is None:
-            self._gathering[key] = [send]
+            self._gathering[key] = [bodies], [reply]
             loop.call_soon(self._dispatch, loop, key)
         else:
-            gathering.append(send)
-        return send.reply
+            gathering[0].append(bodies)
+            gathering[1].append(reply)
+        return reply
 
     def _dispatch(self, loop: asyncio.AbstractEventLoop, key: Key) -> None:
-        sends = self._gathering.pop(key)
-        while sends:
-            share, sends = _take_share(sends) if len(sends) > 1 else (sends, [])
-            frame = _Frame(loop, self._links, self._window(key), key, share, self)
+        sends, replies = self._gathering.pop(key)
+        while replies:
+            count = _fitting(sends) if len(sends) > 1 else 1
+            frame = _Frame(loop, self._links, self._window(key), key, sends[:count], replies[:count], self)
+            sends, replies = sends[count:], replies[count:]
             frame.begin(self._sequences, self._deadlines, self._timeout_s)
 
     def pauses(self) -> Pauses:
@@ -89,25 +93,16 @@ class Sends:
         return window
 
 
-class _Send:
-    """One caller's share of a frame."""
-
-    __slots__ = ("bodies", "count", "reply")
-
-    def __init__(self, bodies: list[bytes], reply: asyncio.Future[SendReply]) -> None:
-        self.bodies = bodies
-        self.count = len(bodies)
-        self.reply = reply
-
-
 class _Frame:
     """One frame, from its first attempt to its outcome."""
 
     __slots__ = (
         "_admitted_bytes",
         "_asked",
+        "_bodies",
         "_call",
         "_count",
+        "_counts",
         "_is_stored",
         "_key",
         "_line",
@@ -116,8 +111,8 @@ class _Frame:
         "_owner",
         "_pauses",
         "_payload",
+        "_replies",
         "_retry",
-        "_sends",
         "_sequence",
         "_turn",
         "_unsure",
@@ -132,7 +127,8 @@ class _Frame:
         links: NodeLinks,
         window: SendWindow,
         key: Key,
-        sends: list[_Send],
+        sends: list[list[bytes]],
+        replies: list[asyncio.Future[SendReply]],
         owner: Sends,
     ) -> None:
         self._loop = loop
@@ -144,8 +140,12 @@ class _Frame:
         # Bytes of the frame that the window holds for it.
         self._admitted_bytes = 0
         self._key = key
-        self._sends = sends
-        self._count = sends[0].count if len(sends) == 1 else sum([send.count for send in sends])
+        # By caller: how many records are its own, and where it waits for its answer.
+        self._counts = list(map(len, sends))
+        self._replies = replies
+        # Of all callers, until they are encoded.
+        self._bodies = sends[0] if len(sends) == 1 else list(chain.from_iterable(sends))
+        self._count = len(self._bodies)
         self._line: Line | None = None
         self._sequence = -1
         # Its place among those that wait for a number.
@@ -170,8 +170,8 @@ class _Frame:
             self._line = sequences.line(partition, acks == Acks.ALL)
             self._turn = self._line.number(self._count, self._numbered)
             if self._sequence < 0:
-                for send in self._sends:
-                    send.reply.add_done_callback(self._leave)
+                for reply in self._replies:
+                    reply.add_done_callback(self._leave)
 
     def _leave(self, _: asyncio.Future[SendReply]) -> None:
         """A caller has gone away: nobody may be left who waits for a number."""
@@ -180,14 +180,11 @@ class _Frame:
 
     def _is_unwanted(self) -> bool:
         # Nearly always the first one says it.
-        return self._sends[0].reply.done() and all(send.reply.done() for send in self._sends)
+        return self._replies[0].done() and all(reply.done() for reply in self._replies)
 
     def _numbered(self, first: int) -> None:
         self._sequence = first
-        sends = self._sends
-        bodies = sends[0].bodies if len(sends) == 1 else [body for send in sends for body in send.bodies]
-        for send in sends:
-            send.bodies = []
+        bodies, self._bodies = self._bodies, []
         _, partition, plain, acks = self._key
         if self._line is None:
             request = SendRequest(partition, bodies, plain, acks)
@@ -256,32 +253,32 @@ class _Frame:
 
     def _answered(self, reply: SendReply) -> None:
         self._is_stored = True
-        if len(self._sends) == 1:
-            send = self._sends[0]
-            if not send.reply.done():
-                send.reply.set_result(reply)
+        if len(self._replies) == 1:
+            if not self._replies[0].done():
+                self._replies[0].set_result(reply)
         else:
             self._share(reply)
         self._end()
 
     def _share(self, reply: SendReply) -> None:
-        is_simple = not (reply.duplicates or reply.stretches)  # nearly always
-        first, offset, timestamp_ms = 0, reply.first_offset, reply.timestamp_ms
-        for send in self._sends:
-            if not send.reply.done():
-                share = (
-                    SendReply(offset + first, timestamp_ms)
-                    if is_simple
-                    else _share_of(reply, first, first + send.count)
-                )
-                send.reply.set_result(share)
-            first += send.count
+        if reply.duplicates or reply.stretches:  # rarely
+            first = 0
+            for caller, count in zip(self._replies, self._counts, strict=True):
+                if not caller.done():
+                    caller.set_result(_share_of(reply, first, first + count))
+                first += count
+            return
+        offset, timestamp_ms = reply.first_offset, reply.timestamp_ms
+        for caller, count in zip(self._replies, self._counts, strict=True):
+            if not caller.done():
+                caller.set_result(SendReply(offset, timestamp_ms))
+            offset += count
 
     def _fail(self, error: StorageError) -> None:
         error = outcome_of(error, self._unsure)
-        for send in self._sends:
-            if not send.reply.done():
-                send.reply.set_exception(error)
+        for reply in self._replies:
+            if not reply.done():
+                reply.set_exception(error)
         self._end()
 
     def _end(self) -> None:
@@ -290,6 +287,7 @@ class _Frame:
         if self._retry is not None:
             self._retry.cancel()
         self._payload = b""
+        self._bodies = []
         admitted_bytes, self._admitted_bytes = self._admitted_bytes, 0
         if admitted_bytes:
             self._window.leave(admitted_bytes)
@@ -309,15 +307,18 @@ def outcome_of(error: StorageError, unsure: bool) -> StorageError:
     return unknown
 
 
-def _take_share(sends: list[_Send]) -> tuple[list[_Send], list[_Send]]:
-    """Split off the first callers whose records fit one frame."""
+def _fitting(sends: list[list[bytes]]) -> int:
+    """How many callers' records fit one frame, those of the first one at least."""
+    sizes = list(map(len, chain.from_iterable(sends)))
+    if len(sizes) <= RECORDS_PER_SEND_MAX and sum(sizes) <= APPEND_BYTES_MAX:
+        return len(sends)
     records = size = 0
-    for index, send in enumerate(sends):
-        records += send.count
-        size += len(send.bodies[0]) if send.count == 1 else sum(map(len, send.bodies))
+    for index, bodies in enumerate(sends):
+        records += len(bodies)
+        size += sum(map(len, bodies))
         if index and (records > RECORDS_PER_SEND_MAX or size > APPEND_BYTES_MAX):
-            return sends[:index], sends[index:]
-    return sends, []
+            return index
+    return len(sends)
 
 
 def _share_of(reply: SendReply, first: int, end: int) -> SendReply:

@@ -70,6 +70,8 @@ from storage_nodes.protocol.messages import (
     QueueStatsRequest,
     RegisterNodeRequest,
     RescheduleRequest,
+    RetireReply,
+    RetireRequest,
     ScheduledReply,
     ScheduledRequest,
     ScrubReply,
@@ -103,6 +105,7 @@ _group_committed_reply = msgspec.msgpack.Decoder(GroupCommittedReply)
 _group_delete_reply = msgspec.msgpack.Decoder(GroupDeleteReply)
 _group_membership = msgspec.msgpack.Decoder(GroupMembership)
 _partition_info = msgspec.msgpack.Decoder(PartitionInfo)
+_retire_reply = msgspec.msgpack.Decoder(RetireReply)
 _purge_reply = msgspec.msgpack.Decoder(PurgeReply)
 _change_request = msgspec.msgpack.Decoder(ChangeVisibilityRequest)
 _configure_reply = msgspec.msgpack.Decoder(ConfigureReply)
@@ -354,6 +357,12 @@ class StorageClient:
         info = _partition_info.decode(reply)
         self._links.learn(info)
         return info
+
+    async def retire_partition(self, partition: int, tag: str) -> bool:
+        """The queue partition is to be deleted: it takes no requests any more. True: all of its usage stands in the
+        usage stream, or it is gone; else ask again. id and tag must both match."""
+        reply = await self._call(Opcode.RETIRE, partition, encode_message(RetireRequest(partition, tag)))
+        return _retire_reply.decode(reply).is_confirmed
 
     async def delete_partition(self, partition: int, tag: str) -> None:
         """Delete a partition; id and tag must both match. Deleting one that is gone is fine."""

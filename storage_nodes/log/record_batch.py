@@ -45,7 +45,6 @@ from storage_nodes.protocol.configuration import (
 )
 from storage_nodes.protocol.records import (
     LENGTHS,
-    LENGTHS_MAX,
     RecordError,
     decode_body,
     decode_varint,
@@ -93,6 +92,10 @@ NO_PRODUCER: Producer = (-1, -1, -1)
 _LEADS = [b"\x00\x00" + encode_varint(delta) for delta in range(4_096)]
 _SHORT_LEADS = 64
 _SHORT_LEAD_BYTES = len(_LEADS[0])
+# The length of a record, encoded, by that of its body: behind a lead of the first ones, and of all others.
+_SHORT_LENGTHS = LENGTHS[_SHORT_LEAD_BYTES:]
+_LONG_LENGTHS = LENGTHS[_SHORT_LEAD_BYTES + 1 :]
+assert {len(lead) for lead in _LEADS[_SHORT_LEADS:]} == {_SHORT_LEAD_BYTES + 1}
 
 # Half the cost of calling a named tuple; every entry takes some of them.
 _new = tuple.__new__
@@ -163,17 +166,26 @@ def build_batch(
         attributes |= ATTRIBUTE_METERED
         base_ms = usage
     count = len(bodies)
-    parts: list[bytes] = [b"", _CHECKED.pack(attributes, count - 1, base_ms, timestamp_ms, *producer, count)]
-    add = parts.append
-    for delta, body in enumerate(bodies):
-        lead = _LEADS[delta]
-        length = len(lead) + len(body)
-        add(LENGTHS[length] if length < LENGTHS_MAX else encode_varint(length))
-        add(lead)
-        add(body)
+    parts: list[bytes] = [b""] * (3 * count + 1)
+    parts[0] = _CHECKED.pack(attributes, count - 1, base_ms, timestamp_ms, *producer, count)
+    parts[1::3] = _record_lengths(bodies)
+    parts[2::3] = _LEADS[:count]
+    parts[3::3] = bodies
     checked = b"".join(parts)
     prefix = _PREFIX.pack(base_offset, len(checked) + 9, epoch, MAGIC, google_crc32c.value(checked))
     return prefix + checked
+
+
+def _record_lengths(bodies: Sequence[bytes]) -> list[bytes]:
+    """Of each record, encoded: what stands between its length and its body, and the body."""
+    short, long = bodies[:_SHORT_LEADS], bodies[_SHORT_LEADS:]
+    try:
+        lengths = list(map(_SHORT_LENGTHS.__getitem__, map(len, short)))
+        if long:
+            lengths += map(_LONG_LENGTHS.__getitem__, map(len, long))
+    except IndexError:  # a body is larger than what the tables hold
+        return [encode_varint(len(_LEADS[delta]) + len(body)) for delta, body in enumerate(bodies)]
+    return lengths
 
 
 def read_header(batch: bytes | memoryview, at: int = 0) -> BatchHeader:

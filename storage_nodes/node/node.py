@@ -23,6 +23,7 @@ from storage_nodes.limits import (
     BALANCE_INTERVAL_MS,
     CLUSTER_VOTERS_MAX,
     DESCRIBE_PARTITIONS_MAX,
+    QUARANTINED_TOLD_MAX,
     RETIRE_MS_MAX,
     STARTS_PER_MS_MAX,
 )
@@ -50,6 +51,7 @@ from storage_nodes.node.replicas.hand_over import hand_over_some
 from storage_nodes.node.replicas.local_replicas import LocalReplicas
 from storage_nodes.node.replicas.partition_meta import PartitionMeta, meta_text
 from storage_nodes.node.replicas.queue_replica import QueueReplica
+from storage_nodes.node.replicas.retiring import become_retired
 from storage_nodes.node.replicas.snapshots import Snapshots
 from storage_nodes.node.replicas.stream_replica import StreamReplica
 from storage_nodes.node.timers import Timers
@@ -239,6 +241,9 @@ class StorageNode:
     def configuration_committed(self, partition: int, configuration: Configuration) -> None:
         self.moves.wake()
 
+    def retired(self, partition: int) -> None:
+        become_retired(self.replicas[partition])
+
     # --- Requests: for connections ----------------------------------------------------------------------------
 
     def _stood_still(self, gap_ms: int) -> None:
@@ -339,7 +344,14 @@ class StorageNode:
         if node_id == self.node_id:
             since_ms = self.failover.started_wall_ms
             free_bytes = _free_bytes(self.config.node_dir)
-            return NodeInfo(*address, True, since_ms, "", free_bytes, *held, offset_ms, self.clocks.is_off)
+            own = NodeInfo(*address, True, since_ms, "", free_bytes, *held, offset_ms, self.clocks.is_off)
+            return msgspec.structs.replace(
+                own,
+                read_only=self.links.read_only,
+                slow=self.links.slow,
+                unrepaired=self.damage.unrepaired,
+                quarantined=self.damage.quarantined()[:QUARANTINED_TOLD_MAX],
+            )
         since_ms, why = self.failover.peer_words(node_id)
         is_off = self.links.is_clock_off(node_id)
         return NodeInfo(*address, self.links.is_up(node_id), since_ms, why, 0, *held, offset_ms, is_off)
@@ -350,11 +362,13 @@ class StorageNode:
         if replica is None:
             return info
         raft = replica.raft
-        move = info.move
-        if move is not None and replica.serving:
+        move, lag = info.move, 0
+        if replica.serving:
             status = raft.status()
-            match = next((peer.match for peer in status.peers if peer.node_id == move.target), 0)
-            move = msgspec.structs.replace(move, match=match, log_end=status.log_end)
+            lag = max((peer.behind for peer in status.peers if not peer.learner), default=0)
+            if move is not None:
+                match = next((peer.match for peer in status.peers if peer.node_id == move.target), 0)
+                move = msgspec.structs.replace(move, match=match, log_end=status.log_end)
         return msgspec.structs.replace(
             info,
             leader=raft.leader,
@@ -362,6 +376,7 @@ class StorageNode:
             leader_since_ms=self.failover.since_wall_ms(raft),
             leader_reason=self.failover.reason(raft, info.replicas[0]),
             move=move,
+            lag=lag,
         )
 
     def _is_registered(self) -> bool:

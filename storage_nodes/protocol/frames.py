@@ -50,6 +50,13 @@ def encode_frame(opcode: int, flags: int, correlation_id: int, payload: bytes) -
     return b"%b%b%b" % (head, crc.to_bytes(4, "big"), payload)
 
 
+def frame_pieces(opcode: int, flags: int, correlation_id: int, payload: bytes) -> tuple[bytes, bytes]:
+    """The same frame in two pieces, of which the second is `payload`: it is not copied."""
+    head = _HEAD.pack(MAGIC, PROTOCOL_VERSION, opcode, flags, correlation_id, len(payload))
+    crc = google_crc32c.extend(google_crc32c.value(head), payload)
+    return head + crc.to_bytes(4, "big"), payload
+
+
 class FrameDecoder:
     """Turns the bytes of one connection into frames."""
 
@@ -70,10 +77,28 @@ class FrameDecoder:
             self.pending_bytes = have
             return []
         if self._chunks:
-            self._chunks.append(data)
-            data = b"".join(self._chunks)
-            self._chunks = []
+            chunks, self._chunks = self._chunks, []
+            if self._need_bytes > HEADER_BYTES:
+                return self._end_frame(chunks, data, have - self._need_bytes)
+            chunks.append(data)
+            data = b"".join(chunks)
         return self._cut(data)
+
+    def _end_frame(self, chunks: list[bytes], data: bytes, beyond_bytes: int) -> list[Frame]:
+        """A frame is whole whose head was read before: its payload is put together out of its pieces, copied once."""
+        _, _, opcode, flags, correlation_id, _, crc = _HEADER.unpack_from(chunks[0])
+        head = chunks[0][:12]
+        own = len(data) - beyond_bytes
+        pieces = [memoryview(chunks[0])[HEADER_BYTES:], *chunks[1:], memoryview(data)[:own]]
+        payload = b"".join(pieces)
+        if google_crc32c.extend(google_crc32c.value(head), payload) != crc:
+            raise FrameError("checksum does not match")
+        frame = Frame(opcode, flags, correlation_id, payload)
+        if beyond_bytes:
+            return [frame, *self._cut(data[own:])]
+        self.pending_bytes = 0
+        self._need_bytes = HEADER_BYTES
+        return [frame]
 
     def _cut(self, buffer: bytes) -> list[Frame]:
         frames: list[Frame] = []

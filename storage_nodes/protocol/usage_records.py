@@ -42,10 +42,12 @@ def window_key(partition: int, hour_ms: int) -> bytes:
     return _KEY.pack(partition, hour_ms // HOUR_MS)
 
 
-def window_record(cluster: str, partition: int, account_id: str, queue_uuid: bytes, window: ClosedWindow) -> bytes:
-    """The record body of a closed window."""
+def window_record(
+    cluster: str, partition: int, account_id: str, queue_uuid: bytes, window: ClosedWindow, is_final: bool = False
+) -> bytes:
+    """The record body of a closed window. `is_final`: the partition is to be deleted: nothing is stored after it."""
     row = [
-        cluster, partition, account_id, queue_uuid, window.hour_ms, window.until_ms, False,
+        cluster, partition, account_id, queue_uuid, window.hour_ms, window.until_ms, is_final,
         window.stored_byte_ms, window.stored_bytes, window.origins,
     ]  # fmt: skip
     return encode_body(_PREFIX + _encode(row), window_key(partition, window.hour_ms))

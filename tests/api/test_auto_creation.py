@@ -46,7 +46,8 @@ def test_setting_is_off_until_it_is_set_and_audited(caller: Caller) -> None:
     answer = allow(caller)
     assert (answer.status_code, answer.json()["auto_create_queues"]) == (200, True)
     entry = AuditEntry.objects.order_by("-id").first()
-    assert entry is not None and (entry.action, entry.details) == ("account.configure", {"auto_create_queues": True})
+    told = {"auto_create_queues": True, "before": {"auto_create_queues": False}}
+    assert entry is not None and (entry.action, entry.details) == ("account.configure", told)
     assert caller.request("PATCH", "/v1/account", {"auto_create_queues": "perhaps"}).status_code == 400
 
 

@@ -108,7 +108,11 @@ def test_rules_of_deletion_are_audited_and_bounded(owner: Caller) -> None:
     shown = owner.request("PATCH", "/v1/account", {"deletion_grace_days": 30, "deletion_protection": True}).json()
     assert (shown["deletion_grace_days"], shown["deletion_protection"]) == (30, True)
     entry = AuditEntry.objects.filter(action="account.configure").latest("id")
-    assert entry.details == {"deletion_grace_days": 30, "deletion_protection": True}
+    assert entry.details == {
+        "deletion_grace_days": 30,
+        "deletion_protection": True,
+        "before": {"deletion_grace_days": 2, "deletion_protection": False},
+    }
     for bad in ({"deletion_grace_days": 31}, {"deletion_grace_days": -1}, {"deletion_protection": "perhaps"}):
         assert owner.request("PATCH", "/v1/account", bad).status_code == 400
     assert Account.objects.get().deletion_grace_days == 30

@@ -111,6 +111,15 @@ def test_policy_is_changed_taken_away_and_lifted(caller: Caller) -> None:
     assert list(entries.values_list("action", flat=True)) == [
         "key.create", "key.put_policy", "key.put_policy", "key.delete_policy", "key.free",
     ]  # fmt: skip
+    listing, everything = compact(document("sqs:ListQueues")), compact(ALL)
+    told = [entry.details for entry in entries]
+    assert told[2:] == [
+        {"policy": everything, "before": listing}, {"before": everything}, {"before": "", "detached": []},
+    ]  # fmt: skip
+
+
+def compact(content: Any) -> str:
+    return json.dumps(content, separators=(",", ":"))
 
 
 def test_each_change_of_what_a_key_may_do_is_announced(caller: Caller) -> None:

@@ -37,7 +37,8 @@ def test_pause_is_answered_when_storage_follows_and_is_audited(caller: Caller, s
     assert caller.request("GET", "/v1/queues/orders").json()["paused"] is True
     entry = AuditEntry.objects.order_by("-id").first()
     assert entry is not None
-    assert (entry.action, entry.details) == ("queue.configure", {"attributes": {"Penstock.Paused": "true"}})
+    told = {"attributes": {"Penstock.Paused": "true"}, "before": {"Penstock.Paused": None}}
+    assert (entry.action, entry.details) == ("queue.configure", told)
     again = caller.request("POST", "/v1/queues/orders/pause")
     assert (again.status_code, again.json()["paused"]) == (200, True)
     resumed = caller.request("POST", "/v1/queues/orders/resume")

@@ -207,29 +207,6 @@ def test_request_that_is_not_there_is_not_found(caller: Caller, request_id: str)
     assert caller.request("GET", f"/v1/quota-requests/{request_id}").status_code == 404
 
 
-# --- what front ends tell ---
-
-
-def test_use_that_front_ends_tell_is_noted_once_an_hour(caller: Caller) -> None:
-    told = {"name": "requests_per_s", "level": "warning", "percent": 85}
-    for _ in range(3):
-        assert caller.request("POST", "/internal/quotas", told).status_code == 200
-    assert caller.request("POST", "/internal/quotas", {**told, "level": "exceeded"}).status_code == 200
-    assert audit(caller.account_id) == [("quota.warning", {"percent": 85}), ("quota.exceeded", {"percent": 85})]
-
-
-@pytest.mark.parametrize("change", [{"level": "x"}, {"percent": -1}, {"percent": "5"}, {"more": 1}, {"name": 5}])
-def test_use_that_does_not_parse_is_refused(caller: Caller, change: dict[str, Any]) -> None:
-    told = {"name": "requests_per_s", "level": "warning", "percent": 85, **change}
-    assert caller.request("POST", "/internal/quotas", told).status_code == 400
-    assert audit(caller.account_id) == []
-
-
-def test_use_of_a_quota_that_is_none_is_not_noted(caller: Caller) -> None:
-    told = {"name": "nothing", "level": "warning", "percent": 85}
-    assert caller.request("POST", "/internal/quotas", told).status_code == 200 and audit(caller.account_id) == []
-
-
 # --- the operator's command ---
 
 

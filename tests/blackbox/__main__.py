@@ -16,7 +16,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.blackbox import away, bad_input, bursts, clocks, crowding, http_target, report, trials
+from tests.blackbox import (
+    away,
+    bad_input,
+    bursts,
+    clocks,
+    crowding,
+    fuzzing,
+    http_target,
+    quotas,
+    report,
+    revocation,
+    trials,
+)
 from tests.blackbox.checkers import check_queue, check_stream
 from tests.blackbox.history import load
 from tests.blackbox.scenarios import SCENARIOS, Outcome, run_scenario
@@ -27,6 +39,9 @@ TRIALS: dict[str, trials.Trial] = {
     **away.TRIALS,
     **bad_input.TRIALS,
     **crowding.TRIALS,
+    **revocation.TRIALS,
+    **fuzzing.TRIALS,
+    **quotas.TRIALS,
 }
 SECONDS_USUAL = 30.0
 Run = Callable[[str, float, int, Path | None], Outcome]

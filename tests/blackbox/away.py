@@ -15,14 +15,12 @@ import shutil
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tests.blackbox.checkers import percentile
 from tests.blackbox.faults.servers import Postgres, Valkey
 from tests.blackbox.raw_http import Answer, Endpoint
-from tests.blackbox.stage import READY_TIMEOUT_S, FrontEnd, Stage, serves, until
+from tests.blackbox.stage import READY_TIMEOUT_S, FrontEnd, Stage, second_front_end, serves, until
 from tests.blackbox.trials import Ask, Result, Trial
 from tests.blackbox.verdicts import ACCEPTED, judge_after
 
@@ -124,22 +122,15 @@ class Watch:
         }
 
 
-def _key(stage: Stage, account: str) -> Mapping[str, Any]:
-    found: dict[str, Any] = json.loads(
-        stage.installation.command("keys", "create", "--account", account, "--json").stdout
-    )
-    return found
-
-
 async def _callers(stage: Stage, ports: tuple[int, int]) -> tuple[list[Caller], dict[int, list[Caller]]]:
     """Warm callers; and cold ones by front end, whose queues were made through the other one."""
     warm, cold = [], {port: [] for port in ports}  # type: ignore[var-annotated]
     for number in range(WARM_ACCOUNTS):
-        key = await asyncio.to_thread(_key, stage, f"warm-{number}")
+        key = await stage.new_key(f"warm-{number}")
         queue = await stage.new_queue(stage.endpoint(ports[0], key))
         warm += [Caller(f"warm-{number}@{port}", stage.endpoint(port, key), queue) for port in ports]
     for number in range(COLD_ACCOUNTS):
-        key = await asyncio.to_thread(_key, stage, f"cold-{number}")
+        key = await stage.new_key(f"cold-{number}")
         port, other = ports if number % 2 else ports[::-1]
         queue = await stage.new_queue(stage.endpoint(other, key))
         cold[port].append(Caller(f"cold-{number}@{port}", stage.endpoint(port, key), queue))
@@ -151,17 +142,12 @@ async def postgres_away(hang: bool, ask: Ask, result: Result) -> None:
     server.start()
     server.make_database()
     stage = Stage({"DATABASE_URL": server.url})
-    second: FrontEnd | None = None
     try:
         stage.up()
-        second = FrontEnd(stage)
-        second.start()
-        ports = (stage.installation.port, second.port)
-        await until(lambda: serves(stage.endpoint(second.port)), READY_TIMEOUT_S, "second front end")
-        await _postgres_away(server, hang, stage, second, ports, ask, result)
+        async with second_front_end(stage) as second:
+            ports = (stage.installation.port, second.port)
+            await _postgres_away(server, hang, stage, second, ports, ask, result)
     finally:
-        if second is not None:
-            second.stop()
         stage.close()
         server.stop()
         shutil.rmtree(server.directory.parent, ignore_errors=True)

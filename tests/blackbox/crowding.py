@@ -2,7 +2,8 @@
 
 one-account   searches of the message browser, readers that do not read, long polls, and move tasks of one account, more
               of each than it gets; the calls of another account, one after the other, each within a second at p99.
-              These are made and timed by a process of their own: the crowd keeps the one that makes it busy
+              These are made and timed by a process of their own, as are the polls: a crowd keeps the one that makes it
+              busy, and a client that cannot follow would not be answered by the best of servers
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import multiprocessing
 import resource
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from frontend.limits import FILES_KEPT
 from tests.blackbox.checkers import percentile
 from tests.blackbox.raw_http import Answer, Endpoint
-from tests.blackbox.stage import Stage
+from tests.blackbox.stage import Stage, core_time
 from tests.blackbox.trials import Ask, Result, Trial
 from tests.blackbox.verdicts import ACCEPTED
 
@@ -29,12 +31,21 @@ P99_WITHIN_S = 1.0
 # What a client hears that asks for more than its share, or than there is.
 REFUSED = (429, 503)
 PAUSE_S = 0.2
+POLL_S = 20
+# From the moment on at which it is asked: what a crowded client of this size needs besides the wait.
+POLL_TIMEOUT_S = POLL_S + 60.0
+# Beyond its share of polls the account is refused at once; then it comes again.
+REFUSED_PAUSE_S = 15.0
+POLL_PROCESSES = 2
+POLLS_BEGUN_PER_S = 500
 NEIGHBOUR_PAUSE_S = 0.02
+# The crowd outlasts the neighbour's calls by this: a process has to start, and its last call to end.
+SETTLED_S = 10.0
 BODY = "x" * 2_000
 BATCH = 50
 # At a message a second a move task lasts for the whole trial.
 MOVED_MESSAGES = 200
-# Descriptors of this process that the polls and readers leave for everything else.
+# Descriptors that the polls and readers leave for everything else, here and in the front end, which keeps some back.
 SPARE_FILES = 500
 
 
@@ -48,9 +59,16 @@ class Crowd(NamedTuple):
     messages: int = 2_000
 
     def that_fits(self) -> Crowd:
-        """Each poll and reader takes a descriptor of this process."""
-        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return self._replace(polls=min(self.polls, max(files - SPARE_FILES - self.readers, 1)))
+        """Each poll and reader takes a descriptor of the front end, which has as many as this process may have."""
+        _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if files == resource.RLIM_INFINITY:
+            return self
+        return self._replace(polls=min(self.polls, max(files - FILES_KEPT - SPARE_FILES - self.readers, 1)))
+
+    @property
+    def ramp_s(self) -> float:
+        """How long it takes until every poll was begun."""
+        return self.polls / POLLS_BEGUN_PER_S
 
 
 class Greedy:
@@ -63,6 +81,8 @@ class Greedy:
         self._crowd = crowd
         self._queue = ""
         self._tasks: list[asyncio.Task[None]] = []
+        self._processes = ProcessPoolExecutor(POLL_PROCESSES, mp_context=multiprocessing.get_context("spawn"))
+        self._polls: list[asyncio.Future[Counter[str]]] = []
 
     async def prepare(self) -> None:
         self._queue = await self._stage.new_queue(self._endpoint)
@@ -85,20 +105,30 @@ class Greedy:
             made = await self._endpoint.post(path, content, CALL_TIMEOUT_S)
             assert made.status in ACCEPTED, f"{path}: {made.status} {made.body[:200]!r}"
 
-    async def begin(self) -> None:
-        for count, work in (
-            (self._crowd.searches, self._search),
-            (self._crowd.readers, self._read_nothing),
-            (self._crowd.polls, self._poll),
-        ):
+    async def begin(self, seconds: float) -> None:
+        """For so long. Returns when every poll was begun."""
+        loop = asyncio.get_running_loop()
+        for number in range(POLL_PROCESSES):
+            mine = range(number, self._crowd.polls, POLL_PROCESSES)
+            crowd = (self._fresh(), self._queue, [one / POLLS_BEGUN_PER_S for one in mine], seconds)
+            self._polls.append(loop.run_in_executor(self._processes, poll_apart, *crowd))
+        for count, work in ((self._crowd.searches, self._search), (self._crowd.readers, self._read_nothing)):
             self._tasks += [asyncio.create_task(self._again(work)) for _ in range(count)]
         self._tasks.append(asyncio.create_task(self._move()))
+        await asyncio.sleep(self._crowd.ramp_s)
 
     async def end(self) -> None:
+        """Waits until the polls have ended, by themselves."""
+        for found in await asyncio.gather(*self._polls):
+            self.statuses += found
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._processes.shutdown()
         await self._endpoint.close()
+
+    def _fresh(self) -> Endpoint:
+        return Endpoint(self._endpoint.port, self._endpoint.token, self._endpoint.host)
 
     async def _again(self, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -112,10 +142,6 @@ class Greedy:
 
     async def _search(self) -> None:
         await self._post("search", "messages/find", {"filter": {"body_contains": "is not there"}, "limit": 5})
-
-    async def _poll(self) -> None:
-        """The queue's messages are in flight, or parked behind a long visibility: most polls wait."""
-        await self._post("poll", "messages/receive", {"max_messages": 1, "wait_seconds": 20, "visibility_seconds": 600})
 
     async def _read_nothing(self) -> None:
         """Asks for a page of messages, and reads none of the answer."""
@@ -141,6 +167,32 @@ class Greedy:
         """What the account did not get a single one of: then the trial says nothing about it."""
         got = ("search 200", "poll 200", "reader", "move 201")
         return [what for what in got if not self.statuses[what]]
+
+
+def poll_apart(endpoint: Endpoint, queue: str, begins_s: list[float], seconds: float) -> Counter[str]:
+    """Long polls, in a process of their own: when each is begun, and how they were answered. The queue's messages are
+    in flight, behind a long visibility: most polls wait."""
+    statuses: Counter[str] = Counter()
+    path = f"/v1/queues/{queue}/messages/receive"
+    asked = {"max_messages": 1, "wait_seconds": POLL_S, "visibility_seconds": 600}
+
+    async def poll(begin_s: float) -> None:
+        await asyncio.sleep(begin_s)
+        while True:
+            answer = await endpoint.post(path, asked, POLL_TIMEOUT_S)
+            statuses[f"poll {answer.status}"] += 1
+            await asyncio.sleep(PAUSE_S if answer.status in ACCEPTED else REFUSED_PAUSE_S)
+
+    async def run() -> None:
+        tasks = [asyncio.create_task(poll(begin_s)) for begin_s in begins_s]
+        await asyncio.sleep(seconds)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await endpoint.close()
+
+    asyncio.run(run())
+    return statuses
 
 
 class Neighbour:
@@ -217,15 +269,20 @@ def judge_neighbour(neighbour: Neighbour, within_s: float) -> dict[str, list[str
 
 async def one_account(stage: Stage, crowd: Crowd, seconds: float, within_s: float, result: Result) -> None:
     """On an installation that runs, and has other accounts besides these two."""
-    greedy = Greedy(stage, stage.endpoint(key=await asyncio.to_thread(_key, stage, "greedy")), crowd)
-    own = stage.endpoint(key=await asyncio.to_thread(_key, stage, "neighbour"))
+    greedy = Greedy(stage, stage.endpoint(key=await stage.new_key("greedy")), crowd)
+    own = stage.endpoint(key=await stage.new_key("neighbour"))
     await greedy.prepare()
     alone = await neighbour_apart(own, await stage.new_queue(own), seconds / 4)
     queue = await stage.new_queue(own)
-    await greedy.begin()
+    parked: list[float] = []
+    front_end = await asyncio.to_thread(stage.pid_of, "frontend")
+    await greedy.begin(crowd.ramp_s + seconds + SETTLED_S)
     try:
-        await asyncio.sleep(min(5.0, seconds / 4))
+        parked.append(await stage.metric("penstock_polls_parked"))
+        before, began_s = core_time(front_end), time.monotonic()
         beside = await neighbour_apart(own, queue, seconds)
+        used, lasted_s = core_time(front_end).since(before), time.monotonic() - began_s
+        parked.append(await stage.metric("penstock_polls_parked"))
     finally:
         await greedy.end()
     wrong = [f"{what}: {count}" for what, count in greedy.statuses.items() if what.endswith((" 500", " 502"))]
@@ -238,21 +295,18 @@ async def one_account(stage: Stage, crowd: Crowd, seconds: float, within_s: floa
         **{f"calls {name}": len(beside.seconds[name]) for name in Neighbour.CALLS},
         **dict(sorted(greedy.statuses.items())),
         "polls": crowd.polls,
+        "parked at the begin": parked[0],
+        "parked at the end": parked[1],
+        "front end ran percent": round(100 * used.ran_s / lasted_s),
+        "front end waited for a core percent": round(100 * used.waited_s / lasted_s),
     }
-
-
-def _key(stage: Stage, account: str) -> Mapping[str, Any]:
-    found: dict[str, Any] = json.loads(
-        stage.installation.command("keys", "create", "--account", account, "--json").stdout
-    )
-    return found
 
 
 async def _trial(ask: Ask, result: Result) -> None:
     stage = Stage()
     crowd = Crowd().that_fits()
     if crowd != Crowd():
-        result.notes.append(f"{crowd.polls} polls: this process cannot open further files")
+        result.notes.append(f"{crowd.polls} polls: the front end cannot open further files")
     try:
         stage.up()
         await one_account(stage, crowd, ask.seconds, P99_WITHIN_S, result)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.blackbox.faults.harm import Harm
 from tests.blackbox.raw_http import Answer, Endpoint
@@ -85,6 +87,14 @@ class Stage:
     def endpoint(self, port: int = 0, key: Mapping[str, Any] | None = None) -> Endpoint:
         return Endpoint(port or self.installation.port, (key or self.installation.key)["bearer_token"])
 
+    async def new_key(self, account: str) -> dict[str, Any]:
+        """A key that may do everything in this account, which is made if it is not there."""
+        made = await asyncio.to_thread(
+            self.installation.command, "keys", "create", "--account", account, "--json"
+        )  # fmt: skip
+        found: dict[str, Any] = json.loads(made.stdout)
+        return found
+
     async def new_queue(self, endpoint: Endpoint, **settings: object) -> str:
         """A queue that nobody used yet; its name."""
         self._queues += 1
@@ -92,6 +102,14 @@ class Stage:
         answer = await endpoint.post("/v1/queues", {"name": name, **settings})
         assert answer.status in (200, 201), f"create {name}: {answer.status} {answer.body[:300]!r} {answer.note}"
         return name
+
+    async def metric(self, name: str) -> float:
+        """What the installation's own front end says; 0 where it says nothing of it."""
+        state = json.loads((self.installation.data / "run" / "state.json").read_text())
+        answer = await Endpoint(state["ports"]["frontend-metrics"], "").call("GET", "/metrics")
+        assert answer.status == 200, f"metrics: {answer.status} {answer.note}"
+        found = re.search(rf"^{name} ([0-9.e+]+)$", answer.body.decode(), re.MULTILINE)
+        return float(found[1]) if found else 0.0
 
     async def counts(self, name: str) -> tuple[int, int]:
         """(there to be received, in flight), as GetQueueAttributes says."""
@@ -144,6 +162,22 @@ def rss_mib(pid: int) -> float:
         return 0.0
 
 
+class CoreTime(NamedTuple):
+    """Of a process, since it began: seconds that it ran, and that it was ready to and others ran. Its children are not
+    in it. On a machine that is busy with other work the second says how much of a result is the machine's."""
+
+    ran_s: float
+    waited_s: float
+
+    def since(self, before: CoreTime) -> CoreTime:
+        return CoreTime(self.ran_s - before.ran_s, self.waited_s - before.waited_s)
+
+
+def core_time(pid: int) -> CoreTime:
+    ran_ns, waited_ns, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
+    return CoreTime(int(ran_ns) / 1e9, int(waited_ns) / 1e9)
+
+
 async def watch_memory(pids: Mapping[int, int], samples: dict[int, list[float]]) -> None:
     """Adds a sample of every process until it is cancelled."""
     while True:
@@ -165,6 +199,18 @@ async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float, what
 async def serves(endpoint: Endpoint, path: str = "/healthz") -> bool:
     answer: Answer = await endpoint.call("GET", path, timeout_s=2.0)
     return answer.status == 200
+
+
+@contextlib.asynccontextmanager
+async def second_front_end(stage: Stage) -> AsyncIterator[FrontEnd]:
+    """It serves when it is handed over, and is stopped at the end."""
+    second = await asyncio.to_thread(FrontEnd, stage)  # it asks the cluster, on a loop of its own
+    await asyncio.to_thread(second.start)
+    try:
+        await until(lambda: serves(stage.endpoint(second.port)), READY_TIMEOUT_S, "second front end")
+        yield second
+    finally:
+        await asyncio.to_thread(second.stop)
 
 
 @contextlib.contextmanager

@@ -37,11 +37,19 @@ class ClientQueue(NamedTuple):
 
 
 class UsageClient:
-    """Runs in a thread of its own until `operations` messages were sent, and what it can receive was deleted."""
+    """Runs in a thread of its own until `operations` messages were sent, and what it can receive was deleted; with
+    `leaves_some` the last ones stay."""
 
     def __init__(
-        self, queue: ClientQueue, ledger: UsageLedger, operations: int, seed: int, lasts_s: float = 0.0
+        self,
+        queue: ClientQueue,
+        ledger: UsageLedger,
+        operations: int,
+        seed: int,
+        lasts_s: float = 0.0,
+        leaves_some: bool = False,
     ) -> None:
+        self._leaves_some = leaves_some
         self._queue, self._ledger, self._left = queue, ledger, operations
         # Between batches, so that a short load goes on for as long as there is harm to be done.
         self._pause_s = lasts_s * BATCH / operations
@@ -57,9 +65,10 @@ class UsageClient:
         try:
             while self._left > 0:
                 self._send()
-                self._consume()
+                if not self._leaves_some or self._left > 0:
+                    self._consume()
                 time.sleep(self._pause_s)
-            for _ in range(3):
+            for _ in range(0 if self._leaves_some else 3):
                 while self._consume():
                     pass
         except BaseException as error:

@@ -101,6 +101,7 @@ def _meter(account_id: str, queues: dict[str, uuid.UUID], now: datetime) -> None
         sent = 0 if "/" in source.partition("/")[2] else 4_000
         ProvisionalUsage.objects.create(
             hour=floor_hour(now), account_id=account_id, queue_uuid=queues["orders"], source=source, origin="client",
-            messages_sent=sent, sent_units=sent, delivered_units=sent, requests=0 if sent else 3_210,
+            messages_sent=sent, sent_bytes=sent * 900, sent_units=sent, delivered_units=sent,
+            requests=0 if sent else 3_210,
         )  # fmt: skip
     note_reading(now - timedelta(seconds=5), 40, now, "")

@@ -6,6 +6,7 @@ Desktop and phone, light and dark, of an installation of its own that is filled 
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 import tempfile
@@ -92,14 +93,19 @@ OPERATOR_PAGES = {
     "plan": "operators/billing/plans/house",
     "work": "operators/background",
 }
-BILL = "from tests.console.billed import bill; bill('tests'); print('{}')"
-# Pages that a link of another page leads to.
+EXAMPLES = (
+    "from tests.console.billed import bill; bill('tests')",
+    "from tests.console.alarmed import alarm; alarm('tests')",
+)
+# Pages that a link of another page leads to: out of a row with this text.
 LINKED_PAGES = {
     "key": ("keys", "checkout"),
     "encryption-key": ("encryption-keys", "payments"),
     "person": ("people", "@"),
+    "alarm-history": ("alarms", "backlog"),
+    "invoice": ("billing/invoices", "Issued"),
 }
-OPERATED_PAGES = ("operator-account", "operator-account-quotas", "acting")
+OPERATED_PAGES = ("operator-account-quotas", "operator-account-billing", "operator-account", "acting")
 README_PICTURES = {"messages": "light", "queue": "light", "overview": "dark"}
 README_SIZE = {"width": 1100, "height": 760}
 PERSON_PAGES = ("me", "passkey-added", "passkeys", "passkey-sign-in")
@@ -122,7 +128,7 @@ def main() -> None:
                 _take_readme(installation, browser, out)
             else:
                 _call(installation, receiver)
-                installation.manage("shell", "-v", "0", "-c", BILL)
+                installation.manage("shell", "-v", "0", "-c", "; ".join((*EXAMPLES, "print('{}')")))
                 _take_all(installation, browser, Saver(out, tuple(options.only.split(","))))
         receiver.close()
 
@@ -204,7 +210,23 @@ def _take_account(installation: RunningInstallation, page: Any, saver: Saver) ->
             page.keyboard.type("ord")
             page.wait_for_selector("#jumps a small")
             saver.save(page, "jump")
+        if name == "definitions":
+            page.get_by_label("Or the document").fill(_changed_definitions(installation))
+            page.get_by_role("button", name="Show what would change").click()
+            page.get_by_role("heading", name="What would change").wait_for()
+            saver.save(page, "definitions-changes")
     page.goto(start)
+
+
+def _changed_definitions(installation: RunningInstallation) -> str:
+    """Those of the account with a changed queue and a new one."""
+    with installation.rest() as rest:
+        found = rest.get("/v1/definitions").raise_for_status().json()
+    orders = next(queue for queue in found["queues"] if queue["name"] == "orders")
+    orders["attributes"] |= {"VisibilityTimeout": "90"}
+    orders["tags"] |= {"team": "fulfilment"}
+    found["queues"].append({"name": "returns", "attributes": {"DelaySeconds": "30"}, "tags": {"team": "checkout"}})
+    return json.dumps(found, indent=2)
 
 
 def _take_linked_pages(installation: RunningInstallation, page: Any, saver: Saver) -> None:
@@ -213,8 +235,8 @@ def _take_linked_pages(installation: RunningInstallation, page: Any, saver: Save
     for name in filter(saver.wants, LINKED_PAGES):
         path, link = LINKED_PAGES[name]
         page.goto(f"{start}{path}")
-        page.locator("main td a").get_by_text(link).first.click()
-        page.wait_for_url(f"**/{path}/*")
+        page.locator("main tr", has_text=link).locator("td a").first.click()
+        page.wait_for_url(lambda at, path=path: not at.endswith(path))  # not one with the path of the list
         saver.save(page, name)
 
 
@@ -225,14 +247,18 @@ def _take_operator_pages(installation: RunningInstallation, page: Any, saver: Sa
     for name in filter(saver.wants, OPERATOR_PAGES):
         page.goto(url_of(installation, f"/console/{OPERATOR_PAGES[name]}"))
         saver.save(page, name)
+    if any(map(saver.wants, OPERATED_PAGES)):
+        _take_operated_pages(installation, page, saver)
+
+
+def _take_operated_pages(installation: RunningInstallation, page: Any, saver: Saver) -> None:
+    """Of one account."""
     page.goto(url_of(installation, "/console/operators/accounts"))
-    page.get_by_role("link", name="tests", exact=True).click()
-    saver.save(page, "operator-account")
-    page.get_by_role("link", name="Quotas", exact=True).last.click()
-    page.wait_for_url("**/quotas")
-    saver.save(page, "operator-account-quotas")
-    page.go_back()
-    page.get_by_role("button", name="Act as this member").wait_for()
+    account = str(page.get_by_role("link", name="tests", exact=True).get_attribute("href"))
+    billing = account.replace("/operators/", "/operators/billing/")
+    for name, path in zip(OPERATED_PAGES, (f"{account}/quotas", billing, account), strict=False):
+        page.goto(url_of(installation, path))
+        saver.save(page, name)
     page.get_by_label("Reason").last.fill("Ticket 4711: messages that nobody receives")
     page.get_by_role("button", name="Act as this member").click()
     page.get_by_text("You act as").wait_for()

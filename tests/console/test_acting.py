@@ -61,6 +61,7 @@ def test_trail_of_the_account_has_both_names(ann: Browser, operator: Browser, st
         (entry,) = trail(ann.account_id, action)
         assert entry.actor != member and entry.actor.startswith("person:"), action
         assert entry.details["acting_as"] == member, action
+        assert entry.details["source"] == operator.source, action
     assert trail(ann.account_id, "acting.begin")[0].details["reason"] == "ticket 7"
     text = ann.get(ann.at("audit")).content.decode()
     assert "operator operator" in text and f"acting as {ann.email}" in text

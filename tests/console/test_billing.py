@@ -333,3 +333,52 @@ def test_correction_stands_with_its_invoice(shop: Browser) -> None:
     assert note is not None
     text = text_of(shop, f"billing/invoices/{found.pk}")
     assert note.number in text and "Credit note" in text and "counted twice" in text and "-1,000" in text
+
+
+def test_overview_shows_what_the_month_costs_so_far(shop: Browser, join: Joins) -> None:
+    from api import clock
+    from api.accounts.models import Account
+    from api.billing.meter import cost_meter
+    from console.templatetags.money import minor
+    from tests.api.billing.usage import NOW
+
+    now = clock.now()
+    meter = cost_meter(Account.objects.get(pk=shop.account_id), NOW, now)
+    assert meter is not None and meter.charges_minor > 0
+    text = text_of(shop, "cost")
+    assert minor(meter.charges_minor, meter.currency) in text and "Sending is stopped" not in text
+    assert f"{shop.at('cost')}" in text_of(shop, "")
+    reader = join(shop, "reader")
+    assert reader.get(reader.at("cost")).status_code == 403
+    assert reader.at("cost") not in reader.get(reader.at()).content.decode()
+
+
+@pytest.mark.parametrize("span", ["24h", "7d"])
+def test_cost_of_a_queue_stands_beside_its_charts(shop: Browser, join: Joins, span: str) -> None:
+    from api import clock
+    from api.accounts.models import Account
+    from api.billing.account_month import month_of
+    from api.billing.models import ProvisionalUsage
+    from api.billing.pricing.periods import floor_hour, period_of
+    from api.queues.models import Queue
+    from console.metric_charts import span_named
+    from console.queue_cost import queue_cost
+
+    now = clock.now()
+    orders = Queue.objects.get(account_id=shop.account_id, name="orders")
+    ProvisionalUsage.objects.create(
+        hour=floor_hour(now), account_id=shop.account_id, queue_uuid=orders.uuid, source="one/4", origin="client",
+        messages_sent=5, sent_units=900_000,
+    )  # fmt: skip
+    cost = queue_cost(Account.objects.get(pk=shop.account_id), orders.uuid, span_named(span), now)
+    assert cost is not None and cost.chart is not None and cost.rows[-1].provisional > 0
+    assert len(cost.rows) == {"24h": 24, "7d": 7}[span]
+    month = month_of(Account.objects.get(pk=shop.account_id), period_of(now), is_provisional=True)
+    assert month is not None
+    share = sum(one.amount_nanos for one in month.priced.shares if one.queue_uuid == orders.uuid)
+    assert 0 < sum(row.settled + row.provisional for row in cost.rows) <= share
+    assert cost.total in text_of(shop, f"queues/orders/costs?span={span}")
+    assert f"/costs?span={span}" in text_of(shop, f"queues/orders/metrics?span={span}")
+    reader = join(shop, "reader")
+    assert reader.get(reader.at("queues/orders/costs")).status_code == 403
+    assert "/costs?" not in reader.get(reader.at("queues/orders/metrics")).content.decode()

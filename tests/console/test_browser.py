@@ -430,6 +430,18 @@ def test_operator_sees_the_nodes(browser: Any, installation: RunningInstallation
     open_link(page, link_of(installation, "--operator"))
     page.get_by_role("heading", name="Nodes").wait_for()
     assert page.locator("tbody tr", has_text="Up").count() >= installation.node_count
+    installation.sqs().create_queue(QueueName="on-all-nodes")  # its partition has a replica on each of three nodes
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Drain node 1").click()
+    window.see("Without node 1, 2 active nodes are left")
+    page.get_by_role("link", name="Cluster", exact=True).click()
+    partition = page.locator("tr", has_text="on-all-nodes:0").locator("td").first.inner_text()
+    for label, number in (("Partition", partition), ("From node", "1"), ("To node", "2")):
+        page.get_by_label(label, exact=True).fill(number)
+    page.get_by_role("button", name="Move the replica").click()
+    window.see(f"Node 2 holds a replica of partition {partition} already.")
+    page.get_by_role("link", name="Cluster", exact=True).click()
+    page.get_by_role("button", name="Drain node 1").wait_for()  # it is active still
     page.get_by_role("link", name="Accounts", exact=True).click()
     page.get_by_placeholder("Id, name, title or address of a member").fill("tests")
     page.get_by_role("link", name="tests", exact=True).wait_for()

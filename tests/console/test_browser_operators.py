@@ -1,14 +1,21 @@
-"""Operators in a real browser: accounts suspended, requests for quotas answered, plans given with a tax in percent."""
+"""Operators in a real browser: nodes drained and taken back, replicas moved, accounts suspended, requests for quotas
+answered, plans given with a tax in percent."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.console.pictures import PHONE, browsing
 from tests.console.serving import ServedPages
+from tests.console.test_accessibility import MARK_ANSWERED, wrong
 from tests.console.test_browser import Window
+from tests.console.test_cluster_pages import ClusterScript, info, script
+
+__all__ = ["script"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
@@ -29,6 +36,64 @@ def owner(served: ServedPages, operator: Window) -> Iterator[Window]:
     served.enter(window.page, served.owner_link)
     yield window
     window.close()
+
+
+@pytest.fixture
+def cluster(script: ClusterScript, monkeypatch: pytest.MonkeyPatch) -> ClusterScript:
+    """Two nodes that are as they were asked to be, and one partition, which moves once it was asked to."""
+    from api.cluster.selectors import view_of
+    from console.views import cluster
+
+    async def look() -> Any:
+        moves = [asked for asked in script.asked if asked[0] == "move"]
+        move = None
+        if moves and script.asked[-1][0] != "cancel":
+            _, _, source, target = moves[-1]
+            move = SimpleNamespace(number=3, source=source, target=target, undo=False, match=25, log_end=100)
+        said = info(1, leader=1, epoch=5, clocks_off=(), move=move)
+        for node in said.nodes:
+            states = [asked[2] for asked in script.asked if asked[:2] == ("state", node.node_id)]
+            node.state = states[-1] if states else 0
+        return view_of({1: said, 2: said}, [])
+
+    monkeypatch.setattr(cluster, "look_at_cluster", look)
+    return script
+
+
+def test_node_is_drained_taken_back_and_a_replica_moved(
+    served: ServedPages, cluster: ClusterScript, operator: Window
+) -> None:
+    page, asked = operator.page, list[str]()
+    page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.accept()))
+    page.add_init_script(MARK_ANSWERED)
+    page.goto(served.at("operators/"))
+    operator.see("No system alarm.")
+    cluster.refuses = "no other node has room for its replicas"
+    page.get_by_role("button", name="Drain node 2").click()
+    operator.see("No other node has room for its replicas.")
+    cluster.refuses, cluster.asked[:] = "", []
+    page.get_by_role("link", name="Cluster", exact=True).click()
+    page.get_by_role("button", name="Drain node 2").click()
+    operator.see("Node 2 is being drained")
+    assert asked and asked[-1].startswith("Drain node 2? All that it holds (replicas: 1) moves")
+    row = page.locator("tr", has_text="Draining")
+    row.get_by_role("button", name="Take node 2 back").click()
+    operator.see("Node 2 is active again.")
+    page.get_by_role("button", name="Drain node 2").wait_for()
+    for label, number in (("Partition", "7"), ("From node", "1"), ("To node", "4")):
+        page.get_by_label(label, exact=True).fill(number)
+    page.get_by_role("button", name="Move the replica").click()
+    operator.see("Partition 7 moves from node 1 to node 4.")
+    operator.see("25 %")
+    assert wrong(page) == []
+    page.set_viewport_size(PHONE)
+    assert operator.fits()
+    for name in ("Drain node 2", "Cancel the move of partition 7"):
+        box = page.get_by_role("button", name=name).bounding_box()
+        assert box is not None and box["x"] + box["width"] <= PHONE["width"], "in sight without scrolling sideways"
+    page.get_by_role("button", name="Cancel the move of partition 7").click()
+    operator.see("No replica is moving.")
+    assert cluster.asked == [("state", 2, 1), ("state", 2, 0), ("move", 7, 1, 4), ("cancel", 7, 3)]
 
 
 def test_account_is_suspended_with_a_reason_and_resumed(served: ServedPages, operator: Window, owner: Window) -> None:

@@ -72,7 +72,7 @@ def test_document_holds_what_differs_from_the_defaults(shop: Browser) -> None:
     assert (document["format"], document["account_id"]) == ("penstock.definitions/1", shop.account_id)
     assert (orders["name"], orders["tags"]) == ("orders", {"team": "checkout"})
     assert orders["attributes"].keys() == {"VisibilityTimeout", "RedrivePolicy"}
-    assert dead == {"name": "orders-dead", "attributes": {}, "tags": {}}
+    assert dead == {"name": "orders-dead", "attributes": {}, "tags": {}, "quotas": {}}
     assert document["policies"] == [{"name": "all-queues", "policy": POLICY}]
 
 
@@ -104,7 +104,7 @@ def test_changes_are_shown_before_they_are_made(shop: Browser) -> None:
     assert attributes(shop.account_id, "orders")["VisibilityTimeout"] == "90", "looking changes nothing"
     assert outcomes(applied(shop, document)) == [("orders", "update", "")]
     after = exported(shop)["queues"][0]
-    assert after == {"name": "orders", "attributes": {"DelaySeconds": "5"}, "tags": {"stage": "test"}}
+    assert after == {"name": "orders", "attributes": {"DelaySeconds": "5"}, "tags": {"stage": "test"}, "quotas": {}}
 
 
 def test_queues_that_the_document_does_not_name_stay(shop: Browser) -> None:

@@ -61,6 +61,21 @@ def test_form_without_its_token_changes_nothing(ann: Browser) -> None:
     assert ann.get("/console/me").status_code == 200
 
 
+@pytest.mark.parametrize("page", ["/console/sign-in", "/console/sign-up", "/console/reset", "/console/join"])
+def test_head_of_a_page_with_a_form_is_its_get_and_submits_nothing(ann: Browser, page: str) -> None:
+    """Django wants no token of a HEAD."""
+    from api.people.origin import SOURCE_HEADER, SOURCE_MAC_HEADER, source_mac
+    from api.secrets import internal_key
+
+    source = f"203.0.113.9 {time.time_ns() // 1_000_000}"
+    vouched = {SOURCE_HEADER: source, SOURCE_MAC_HEADER: source_mac(internal_key(), "HEAD", page.encode(), source)}
+    for browser in (ann, Browser()):
+        shown = browser.get(page)
+        answer = browser.client.head(page, headers=vouched)
+        assert answer.status_code == shown.status_code in (200, 302) and answer.content == b""
+        assert answer.get("Location") == shown.get("Location")
+
+
 def test_form_of_another_origin_changes_nothing_even_with_the_token(ann: Browser) -> None:
     assert ann.post("/console/sign-out", origin="http://evil.example").status_code == 403
     assert ann.get("/console/me").status_code == 200

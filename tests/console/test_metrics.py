@@ -105,3 +105,13 @@ def test_overview_shows_the_traffic_of_all_queues_and_who_waits_for_longest(ann:
     assert sum(value or 0 for value in charts_of(text)["Messages a minute"][1]) == pytest.approx(12 / 5, abs=0.01)
     assert "<dt>Sent</dt><dd>12</dd>" in text
     assert "orders" in text and "12 waiting, oldest 3 h" in text
+
+
+def test_charts_read_their_series_together(
+    ann: Browser, orders: Any, django_assert_max_num_queries: Callable[..., Any]
+) -> None:
+    with django_assert_max_num_queries(12):
+        text = ann.get(ann.at("traffic")).content.decode()
+    assert "<dt>Sent</dt><dd>12</dd>" in text
+    with django_assert_max_num_queries(12):
+        assert "Dead letters" in ann.get(ann.at("queues/orders/charts?span=24h")).content.decode()

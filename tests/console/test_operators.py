@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
 from tests.console.browsing import Browser
@@ -62,43 +59,3 @@ def test_account_that_was_made_with_a_key_can_be_suspended(operator: Browser) ->
     assert operator.post(path, {"what": "suspend", "reason": "abuse"}).status_code == 302
     account.refresh_from_db()
     assert not account.active
-
-
-def test_cluster_is_shown_as_the_nodes_tell(operator: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    from console.cluster import view_of
-    from console.views import operators
-
-    async def look() -> Any:
-        return view_of({1: _info(1, leader=1, epoch=5), 2: _info(2, leader=2, epoch=4)}, [3])
-
-    monkeypatch.setattr(operators, "look_at_cluster", look)
-    text = operator.get("/console/operators/now").content.decode()
-    assert "Node 3 does not answer" in text and "orders/0" in text and "The clock of node 2 is off" in text
-
-    async def nothing() -> None:
-        return None
-
-    monkeypatch.setattr(operators, "look_at_cluster", nothing)
-    assert "No storage node answers" in operator.get("/console/operators/now").content.decode()
-
-
-def test_leader_of_a_partition_is_who_the_newest_epoch_says() -> None:
-    from console.cluster import view_of
-
-    view = view_of({1: _info(1, leader=1, epoch=5), 2: _info(2, leader=1, epoch=4)}, [])
-    assert [(row.leader, row.epoch) for row in view.recent] == [(1, 5)]
-    assert [(node.node_id, node.leads, node.replicas) for node in view.nodes] == [(1, 1, 1), (2, 0, 1)]
-
-
-def _info(node_id: int, leader: int, epoch: int) -> Any:
-    row = SimpleNamespace(
-        partition=7, tag="orders/0", leader=leader, epoch=epoch, replicas=[1, 2], leader_since_ms=1, leader_reason="r"
-    )
-    nodes = [
-        SimpleNamespace(
-            node_id=one, zone="a", alive=True, why="", since_ms=1, disk_free_bytes=2**30, clock_offset_ms=9,
-            clock_off=one == 2,
-        )
-        for one in (1, 2)
-    ]  # fmt: skip
-    return SimpleNamespace(nodes=nodes, partitions=[row], manager=node_id)

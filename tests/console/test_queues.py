@@ -50,6 +50,23 @@ def test_value_out_of_range_is_told_at_its_field_and_the_form_keeps_the_rest(ann
     assert 'value="7"' in text and 'value="orders"' in text and 'value="99999"' in text
 
 
+@pytest.mark.parametrize("typed", ["abc", "1e400", "nan", "²", "9" * 400, "{}"])
+def test_value_that_is_no_number_is_told_at_its_field(ann: Browser, typed: str) -> None:
+    answer = make_queue(ann, "orders", VisibilityTimeout=typed)
+    assert answer.status_code == 400 and b'class="field wrong"' in answer.content
+    queue = queue_row(ann.account_id, "orders")
+    page = ann.at("queues/orders/edit")
+    assert ann.post(page, {"version": str(queue.version), "VisibilityTimeout": typed}, page).status_code == 400
+
+
+@pytest.mark.parametrize("target", ["no queue", "a/b", "é", "x" * 300])
+def test_dead_letter_queue_of_a_wrong_name_is_refused(ann: Browser, target: str) -> None:
+    assert make_queue(ann, "orders", dead_letter_name=target).status_code == 400
+    queue = queue_row(ann.account_id, "orders")
+    page = ann.at("queues/orders/edit")
+    assert ann.post(page, {"version": str(queue.version), "dead_letter_name": target}, page).status_code == 400
+
+
 def test_every_attribute_has_its_words(db: None) -> None:
     from api.queues.attributes import _CHECKS
     from console.attribute_words import ELSEWHERE, SECTIONS
@@ -201,6 +218,8 @@ def test_permission_is_given_and_taken_and_a_policy_is_checked(ann: Browser) -> 
     assert b"partner" in ann.get(page).content
     wrong = ann.post(page, {"policy": '{"Version": "2099"}'}, page)
     assert wrong.status_code == 400 and b"2099" in wrong.content
+    no_text = ann.post(page, {"policy": r'{"Version": "\ud800"}'}, page)
+    assert no_text.status_code == 400 and b"ud800" in no_text.content
     assert ann.post(page, {"remove": "partner"}, page).status_code == 302
     assert "partner" not in stored(ann.account_id, "orders").attributes.get("Policy", "")
 

@@ -62,7 +62,8 @@ def test_value_that_no_quota_can_have_is_refused_with_its_bounds(ann: Browser, n
 
 def test_use_near_the_limit_is_seen(ann: Browser) -> None:
     from api.audit.actions import OPERATOR
-    from api.quotas.actions import note_use, set_quotas
+    from api.quotas.actions import set_quotas
+    from api.quotas.notices import note_use
 
     for name in ("a", "b", "c"):
         queue_row(ann.account_id, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -51,6 +51,8 @@ READS = {
     "jump?q=o": "owner admin developer reader",
     "queues/orders/metrics": "owner admin developer reader",
     "queues/orders/charts": "owner admin developer reader",
+    "queues/orders/costs": "owner admin",
+    "cost": "owner admin billing",
     "traffic": "owner admin developer reader",
     "alarms": "owner admin developer reader",
     "webhooks": "owner admin developer reader",
@@ -68,6 +70,7 @@ READS = {
     "billing/budgets/edit": "owner admin billing",
     "billing/prices": "owner admin billing",
 }
+MEMBER = "11111111-1111-4111-8111-111111111111"
 CHANGES = {
     "queues/orders/pause": "owner admin developer",
     "queues/orders/delete": "owner admin developer",
@@ -110,9 +113,69 @@ CHANGES = {
     "alarm/backlog/delete": "owner admin developer",
     "billing/budgets/edit": "owner admin billing",
     "billing/budgets/delete": "owner admin billing",
+    "keys/AKPS/rotate": "owner admin",
+    "queues/orders/policy-editor": "owner admin developer reader",
+    "policy-editor": "owner admin developer reader billing",
     "close": "owner",
     "reopen": "owner",
 }
+
+
+# Pages of one thing: who may see it finds that there is none; who may not is refused before anybody looks.
+ONE_OF = {
+    "alarm/none": "owner admin developer reader",
+    "webhooks/none": "owner admin developer reader",
+    "webhooks/none/deliveries": "owner admin developer reader",
+    "groups/none": "owner admin developer reader",
+    "policies/none": "owner admin developer reader",
+    "keys/none": "owner admin developer reader",
+    "encryption-keys/none": "owner admin developer reader",
+    f"billing/invoices/{MEMBER}": "owner admin billing",
+    f"billing/invoices/{MEMBER}.pdf": "owner admin billing",
+}
+
+
+# Everybody may leave, so nobody is refused at the door: test_reader_removes_nobody_else.
+LEAVES = "people/<uuid:person_id>/remove"
+
+
+def patterns(routes: Any, before: str = "") -> Iterator[str]:
+    for route in routes:
+        path = before + str(route.pattern)
+        if hasattr(route, "url_patterns"):
+            yield from patterns(route.url_patterns, path)
+        else:
+            yield path
+
+
+def test_every_address_of_an_account_has_its_roles_in_the_tables() -> None:
+    """A page that is added without a row here fails."""
+    from django.urls import Resolver404, resolve
+
+    from console.urls import _ACCOUNT
+
+    filled = dict.fromkeys((*READS, *CHANGES, *ONE_OF))
+    known = set()
+    for path in filled:
+        at = f"/console/a/123456789012/{path.partition('?')[0]}".replace("{person}", MEMBER)
+        try:
+            known.add(resolve(at).route.partition("a/<name:account_id>/")[2])
+        except Resolver404:
+            raise AssertionError(f"{path} is no address") from None
+    assert sorted(set(patterns(_ACCOUNT)) - known) == [LEAVES]
+
+
+def test_reader_removes_nobody_else(ann: Browser, join: Joins) -> None:
+    from api.people.models import AccountMembership, Person
+
+    guest, other = join(ann, "reader"), join(ann, "developer")
+    for email in (other.email, ann.email):
+        person_id = Person.objects.get(email=email).pk
+        assert guest.post(guest.at(f"people/{person_id}/remove")).status_code == 403, email
+    assert AccountMembership.objects.filter(account_id=ann.account_id).count() == 3
+    own = Person.objects.get(email=guest.email).pk
+    assert guest.post(guest.at(f"people/{own}/remove")).status_code == 302
+    assert AccountMembership.objects.filter(account_id=ann.account_id).count() == 2
 
 
 @pytest.mark.parametrize("role", ["admin", "developer", "reader", "billing"])
@@ -132,6 +195,8 @@ def test_role_opens_its_pages_and_no_others(ann: Browser, join: Joins, data_plan
             assert status == 200, path
         else:
             assert status in (403, 302) and len(data_plane.asked) == asked, path
+    for path, roles in ONE_OF.items():
+        assert guest.get(guest.at(path)).status_code == (404 if role in roles.split() else 403), path
 
 
 @pytest.mark.parametrize("role", ["developer", "reader", "billing"])

@@ -10,13 +10,13 @@ import pytest
 from deploy.commands.run_tests import FILES_ALONE_MAX, WORKERS_MAX, workers_for
 from deploy.installation import ROOT
 
-SHARED = ["-n", "2", "--dist", "loadgroup"]
+SHARED = ["-n", "3", "--dist", "loadgroup"]
 
 
 @pytest.mark.parametrize(
     "arguments", [[], ["-q", "--durations=40"], ["tests/frontend"], ["-m", "not slow"], ["tests/api", "tests/tidy"]]
 )
-def test_run_of_many_files_has_a_worker_a_core(arguments: list[str]) -> None:
+def test_run_of_many_files_has_a_worker_more_than_cores(arguments: list[str]) -> None:
     assert workers_for(arguments, 2) == SHARED
     assert workers_for(arguments, 64)[1] == str(WORKERS_MAX)
     assert workers_for(arguments, 1) == []
@@ -27,7 +27,7 @@ def test_run_of_many_files_has_a_worker_a_core(arguments: list[str]) -> None:
     [
         ["tests/deploy/test_child.py"],
         ["tests/deploy/test_child.py::test_x[a]", "tests/deploy/test_lines.py"],
-        ["tests/blackbox"],
+        ["tests/api/series"],
         ["-k", "backoff"],
         ["-kbackoff"],
         ["-n", "0"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.blackbox.usage import lines, prove
+from tests.blackbox.usage_changes import DELETED_QUEUES
 from tests.support.installation import RunningInstallation
 from tests.support.java import OF_JVMS
 from workers.spark_jobs.java import missing_parts
@@ -27,3 +28,5 @@ def test_quantities_of_the_month_are_what_clients_were_told(
     assert proof.kills == 2 and not proof.wrong and not proof.meter_differs, told
     sends = [finding for finding in proof.findings if finding.meter.startswith("sent")]
     assert sum(finding.billed for finding in sends) > 0 and proof.operations >= OPERATIONS * 0.9, told
+    gone = [finding for finding in sends if finding.queue.startswith("gone-")]
+    assert proof.deleted == DELETED_QUEUES and all(finding.billed for finding in gone), told

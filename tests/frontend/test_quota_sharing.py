@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from api.metadata.demands import DemandTable
+from frontend.limits import QUOTA_SINGLE_NOTES_MAX
 from frontend.limits.quota_tree import QuotaTree
 from frontend.limits.quotas import AccountLimits, Rates
 from frontend.limits.sharing import KEPT, divide
@@ -45,7 +46,7 @@ class Fleet:
         self.now_s = 0.0
         self.table = DemandTable()
         self.is_away = False
-        self.noted: list[tuple[str, str, str, int]] = []
+        self.noted: list[tuple[str, str, str, int, str]] = []
         self.limits = AccountLimits(Rates(QUOTA, QUOTA))
         self.keys: dict[str, Rates] = {}
         self.queues: dict[str, Rates] = {}
@@ -110,14 +111,19 @@ async def test_rate_of_one_key_or_queue_is_divided_as_that_of_an_account(level: 
     passed = await fleet.run(60, asked, "slow")
     assert passed["greedy"] == pytest.approx(60 * 40, rel=0.1)
     assert passed["other"] == 60 * 10, "the same name in another account is another queue"
-    assert not fleet.noted, "the account is far from its own quota"
+    subject = "key:greedy-key" if level == "key" else "queue:slow"
+    unit = "requests" if level == "key" else "messages"
+    assert {told[:3] + told[4:] for told in fleet.noted} == {
+        ("greedy", f"{level}_{unit}_per_s", "exceeded", subject),
+    }, "the account is far from its own quota"
 
 
 async def test_requests_of_a_limited_key_count_for_its_account() -> None:
     fleet = Fleet(2)
     fleet.keys["a-key"] = Rates(QUOTA - 1)
     await fleet.run(5, {"a": [95, 95]})
-    assert {(name, level) for name, _, level, _ in fleet.noted} == {("a", "warning")}
+    near = ("a", "key_requests_per_s", "warning", "key:a-key")
+    assert {told[:3] + told[4:] for told in fleet.noted} == {("a", "requests_per_s", "warning", ""), near}
 
 
 async def test_customer_within_its_quota_is_not_refused_wherever_it_asks() -> None:
@@ -146,10 +152,39 @@ async def test_shares_stay_while_the_metadata_service_is_away() -> None:
 async def test_use_near_and_over_a_quota_is_told_once() -> None:
     fleet = Fleet(2)
     await fleet.run(5, {"near": [90, 90], "over": [300, 300], "far": [50, 50]})
-    assert {(account, level) for account, _, level, _ in fleet.noted} == {("near", "warning"), ("over", "exceeded")}
+    assert {(account, level) for account, _, level, *_ in fleet.noted} == {("near", "warning"), ("over", "exceeded")}
     assert len(fleet.noted) <= 2 * 2, "once by each front end"
-    percents = {account: percent for account, _, _, percent in fleet.noted}
+    percents = {account: percent for account, _, _, percent, _ in fleet.noted}
     assert percents["near"] == pytest.approx(90, abs=6) and percents["over"] == pytest.approx(300, abs=20)
+
+
+async def test_accounts_are_told_of_first_and_a_few_queues_of_each_after_a_report() -> None:
+    fleet = Fleet(1)
+    names = [f"q{number}" for number in range(QUOTA_SINGLE_NOTES_MAX + 5)]
+    fleet.limits = AccountLimits(Rates(QUOTA, QUOTA), queues_differ=True)
+    fleet.queues = dict.fromkeys(names, Rates(1))
+    (tree,), (reporter,) = fleet.trees, fleet.reporters
+
+    async def ask(account: str, queues: list[str], times: int) -> None:
+        for queue in queues:
+            for _ in range(times):
+                tree.pay(account, f"{account}-key", queue, fleet.now_s, 1)
+
+    for second in (1, 2):
+        fleet.now_s = float(second)
+        await ask("many", names, 12)
+        await ask("few", names[:1], 300)
+        await reporter.step()
+        assert reporter._telling is not None
+        await reporter._telling
+        told = [(account, subject) for account, _, _, _, subject in fleet.noted]
+        if second == 1:
+            assert {account for account, _ in told[:2]} == {"many", "few"} and {subject for _, subject in told[:2]} == {
+                ""
+            }
+            assert len([1 for account, subject in told if account == "many" and subject]) == QUOTA_SINGLE_NOTES_MAX
+    assert {subject for account, subject in told if account == "many" and subject} == {f"queue:{one}" for one in names}
+    assert len(told) == len(set(told)), "each once an hour"
 
 
 async def test_reports_do_not_wait_for_an_audit_trail_that_hangs() -> None:

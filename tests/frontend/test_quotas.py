@@ -95,6 +95,45 @@ async def test_absent_queue_is_paid_for_before_it_is_looked_up() -> None:
     assert len([look for look in front.metadata.lookups if look[0] == "queue"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("path", "params"),
+    [
+        (f"{MESSAGES}/receive", {"max_messages": 501}),
+        (f"{MESSAGES}/receive", {"unknown": 1}),
+        (MESSAGES, {"messages": [{"body": "x"}] * 501}),
+        (f"{MESSAGES}/peek", [1]),
+    ],
+)
+async def test_rest_call_that_is_refused_for_its_form_pays_as_a_request(path: str, params: Any) -> None:
+    front = limited(requests_per_s=3)
+    assert [(await front.rest(path, params)).status for _ in range(5)] == [400, 400, 400, 429, 429]
+    assert (await front.rest(f"{MESSAGES}/receive", {})).status == 429
+
+
+@pytest.mark.parametrize(
+    ("action", "params"),
+    [
+        ("ReceiveMessage", {"QueueUrl": QUEUE_URL, "MaxNumberOfMessages": 77}),
+        ("ReceiveMessage", {"QueueUrl": QUEUE_URL, "MaxNumberOfMessages": "x"}),
+        ("ReceiveMessage", {}),
+        ("SendMessageBatch", {"QueueUrl": QUEUE_URL, "Entries": []}),
+        ("DeleteMessage", {"QueueUrl": QUEUE_URL}),
+    ],
+)
+async def test_sqs_call_that_is_refused_for_its_form_pays_as_a_request(action: str, params: Any) -> None:
+    front = limited(requests_per_s=3)
+    answers = [await front.sqs(action, params) for _ in range(5)]
+    assert [answer.error == "RequestThrottled" for answer in answers] == [False, False, False, True, True]
+    assert (await front.sqs("ReceiveMessage", {"QueueUrl": QUEUE_URL})).error == "RequestThrottled"
+
+
+async def test_call_that_fails_after_it_has_paid_pays_once() -> None:
+    front = limited(requests_per_s=3)
+    absent = QUEUE_URL.replace("orders", "absent")
+    errors = [(await front.sqs("ReceiveMessage", {"QueueUrl": absent})).error for _ in range(4)]
+    assert errors[3] == "RequestThrottled" and errors[3] not in errors[:3]
+
+
 async def test_batch_that_storage_fails_pays_no_messages() -> None:
     front = limited(messages_per_s=10, requests_per_s=100)
     send = front.storage.send

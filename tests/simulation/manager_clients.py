@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from storage_nodes.model import PartitionKind
-from storage_nodes.protocol.messages import CreatePartitionRequest, DeletePartitionRequest, Opcode, QueueConfig
+from storage_nodes.protocol.messages import (
+    CreatePartitionRequest,
+    DeletePartitionRequest,
+    Opcode,
+    QueueConfig,
+    RetireRequest,
+)
 from tests.simulation.clients import RETRY_US, Client, Operation
 from tests.simulation.keeper_clients import queue_config
 
@@ -11,6 +17,12 @@ TOPIC_PARTITIONS = 3
 # Of each manager. One partition more is there from the beginning.
 PARTITIONS_AT_ONCE_MAX = 3
 PARTITIONS_MAX = 8
+# Longest pauses until a partition that is retired is looked at again; between the steps of its leader, and beyond.
+RETIRE_US = (200, 2_000, 100_000)
+# How long clients may still use what was confirmed.
+CONFIRMED_US = 1_000_000
+# Who is billed for the queues.
+ACCOUNT = "1" * 12
 # Short, so that streams are trimmed within a run.
 RETENTIONS_MS = (3_000, 20_000, 345_600_000)
 
@@ -58,7 +70,8 @@ class Creator(Client):
 
 
 class Manager(Client):
-    """Creates queues and streams under names that others create too, and deletes what it finds, until the end comes."""
+    """Creates queues and streams under names that others create too, and deletes what it finds, until the end comes.
+    Queues it retires before."""
 
     is_idle = False
 
@@ -75,15 +88,18 @@ class Manager(Client):
         full = len(present) >= PARTITIONS_AT_ONCE_MAX
         if present and (full or self.random.random() < 0.4):
             info = self.random.choice(present)
-            self.world.dropping(info.partition)
-            self._drop(DeletePartitionRequest(info.partition, info.tag))
+            self.world.leaving(info.partition)
+            if info.kind == PartitionKind.QUEUE:
+                self._retire(info.partition, info.tag)
+            else:
+                self._drop(DeletePartitionRequest(info.partition, info.tag))
         elif self._made < PARTITIONS_MAX and not full:
             self._made += 1
             kind = self.random.choice([PartitionKind.QUEUE, PartitionKind.STREAM])
             retention_ms = self.random.choice(RETENTIONS_MS) if kind == PartitionKind.STREAM else RETENTIONS_MS[-1]
             fifo = kind == PartitionKind.QUEUE and self.random.random() < 0.6
             tag = f"{kind.name.lower()}:{'fifo' if fifo else 'sim'}:{self.random.randrange(1, 6)}"
-            self._create(CreatePartitionRequest(kind, tag, QueueConfig(retention_ms, fifo=fifo)))
+            self._create(CreatePartitionRequest(kind, tag, QueueConfig(retention_ms, fifo=fifo, account_id=ACCOUNT)))
         else:
             self._later()
 
@@ -101,7 +117,21 @@ class Manager(Client):
 
         self.ask(Opcode.CREATE_PARTITION, request, 1_500_000, created)
 
+    def _retire(self, partition: int, tag: str) -> None:
+        def answered(operation: Operation) -> None:
+            if operation.outcome == "ok" and operation.reply.is_confirmed:
+                request = DeletePartitionRequest(partition, tag)
+                self.later(self.random.randrange(CONFIRMED_US), lambda: self._drop(request))
+                return
+            if operation.outcome != "ok":
+                self.elsewhere(operation.reply)
+            self.later(self.random.randrange(self.random.choice(RETIRE_US)), lambda: self._retire(partition, tag))
+
+        self.ask(Opcode.RETIRE, RetireRequest(partition, tag), 1_500_000, answered)
+
     def _drop(self, request: DeletePartitionRequest) -> None:
+        self.world.dropping(request.partition)
+
         def dropped(operation: Operation) -> None:
             if operation.outcome == "ok":
                 self._later()

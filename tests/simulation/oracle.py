@@ -445,6 +445,7 @@ class Oracle(LogOracle):
         hours = [window.hour_ms for window in windows]
         if sorted(set(hours)) != hours:
             self.fail("METERING", f"node {node_id}: windows of {hours}")
+        self._world.usage_referee.check(node_id, replica)
 
     def check_same_fold(self, node_id: int, replica: Any) -> tuple[tuple[int, int], bytes]:
         """Replicas that folded the same entries have the same state. Returns what was folded, and the state."""

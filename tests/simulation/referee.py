@@ -155,6 +155,8 @@ class Referee:
             self.check_created(request, reply)
         elif operation.opcode == Opcode.DELETE_PARTITION:
             self.check_dropped(request)
+        elif operation.opcode == Opcode.RETIRE:
+            self._world.usage_referee.answered(process, request, reply)
         elif operation.opcode in (Opcode.MOVE_REPLICA, Opcode.CANCEL_MOVE):
             self.check_move(reply)
         elif operation.opcode == Opcode.CONFIGURE and process.node is not None:

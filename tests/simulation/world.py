@@ -42,6 +42,7 @@ from tests.simulation.process import SimProcess, node_in
 from tests.simulation.queue_clients import FifoSender, Receiver, Sender
 from tests.simulation.referee import Referee
 from tests.simulation.stream_clients import Appender, Reader
+from tests.simulation.usage_referee import UsageReferee
 
 STEPS_DEFAULT = 4_000
 CONSUMERS_PER_GROUP = 3
@@ -116,13 +117,15 @@ class World:
         self.groups: list[bytes] = []
         self.partitions: dict[int, PartitionInfo] = {}  # created, and nobody is about to drop them
         self.wipes = self.stops = 0
-        self._dropped: set[int] = set()
+        self._leaving: set[int] = set()  # to be dropped
+        self._dropped: set[int] = set()  # of those, the ones of which nothing is used any more
         self._unled_us: dict[int, int] = {}  # and when it was last seen without one leader
         self._led_us: dict[int, int] = {}  # when each partition was last seen led, after everything healed
         self.oracle = Oracle(self)
         self.memory = MemoryOracle(self)
         self.referee = Referee(self)
         self.group_referee = GroupReferee(self)
+        self.usage_referee = UsageReferee(self)
         self.clients: list[Client] = []
         self.front_ends: list[FrontEnd] = []
         self.processes = {node_id: SimProcess(self, node_id, self.faults.bounds) for node_id in self.node_ids}
@@ -205,7 +208,7 @@ class World:
 
     def partition_created(self, info: PartitionInfo) -> None:
         """Another partition is there, perhaps not for the first time, perhaps not any more."""
-        if info.partition not in self.partitions and info.partition not in self._dropped:
+        if info.partition not in self.partitions and info.partition not in self._leaving:
             self.partitions[info.partition] = info
             kinds: tuple[Any, ...] = (Appender, Reader, Reader)
             if info.kind == PartitionKind.QUEUE:
@@ -213,10 +216,14 @@ class World:
             for kind in kinds:
                 self._let_loose(kind, info.partition)
 
-    def dropping(self, partition: int) -> None:
-        """Somebody wants the partition deleted: nothing can be demanded of it any more."""
-        self._dropped.add(partition)
+    def leaving(self, partition: int) -> None:
+        """A manager wants the partition deleted: nothing can be demanded of it any more. Clients go on."""
+        self._leaving.add(partition)
         del self.partitions[partition]
+
+    def dropping(self, partition: int) -> None:
+        """And now it goes: clients need not try any more."""
+        self._dropped.add(partition)
 
     def is_dropped(self, partition: int) -> bool:
         return partition in self._dropped

@@ -1,8 +1,8 @@
 """A security key of software: ES256, without attestation. It answers as told, so that tests can make it lie.
 
-    authenticatorData   sha256(RP id), 32 bytes | flags, 1 byte | count of signatures, 4 bytes, big-endian
-                        of a new credential: | AAGUID, 16 bytes | length of the id, 2 bytes | id | COSE key
-    signature           ECDSA over authenticatorData | sha256(clientDataJSON), in DER
+authenticatorData   sha256(RP id), 32 bytes | flags, 1 byte | count of signatures, 4 bytes, big-endian
+                    of a new credential: | AAGUID, 16 bytes | length of the id, 2 bytes | id | COSE key
+signature           ECDSA over authenticatorData | sha256(clientDataJSON), in DER
 """
 
 from __future__ import annotations

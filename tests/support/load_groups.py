@@ -49,6 +49,7 @@ GROUPS = (
             "tests/storage_nodes/node/test_membership_of_nodes.py",
             "tests/storage_nodes/node/test_moves_between_nodes.py",
             "tests/storage_nodes/node/test_repeats_between_nodes.py",
+            "tests/storage_nodes/node/test_retired_partitions.py",
             "tests/storage_nodes/node/test_scheduled_between_nodes.py",
             "tests/storage_nodes/node/test_snapshots_between_nodes.py",
             "tests/storage_nodes/node/test_usage_between_nodes.py",
@@ -56,6 +57,7 @@ GROUPS = (
         ),
         tuple(f"tests.storage_nodes.node.conftest.{name}" for name in CLUSTERS),
     ),
+    # Three groups have an installation each, which costs a tenth of what they would take one after the other.
     LoadGroup(
         "installation",
         (
@@ -65,7 +67,18 @@ GROUPS = (
         ),
         ("tests.support.installation.installation",),
     ),
-    # An installation of its own, which costs a tenth of what the two groups would take one after the other.
+    # Schedules, meters and rounds of workers: mostly waiting.
+    LoadGroup(
+        "schedules",
+        (
+            "tests/e2e/test_billing.py",
+            "tests/e2e/test_broker_away.py",
+            "tests/e2e/test_operations.py",
+            "tests/e2e/test_scheduled.py",
+            "tests/e2e/test_usage_to_invoice.py",
+        ),
+        ("tests.support.installation.installation",),
+    ),
     LoadGroup(
         "browser",
         (

@@ -45,6 +45,8 @@ class ScriptedStorage(PartitionsByTag):
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[str] = []
+        self.retired: list[int] = []  # as often as it was asked for
+        self.is_usage_stuck = False  # nothing is exported
         # Called before each step with its name; may raise, or do something in between.
         self.before: Callable[[str], None] = lambda call: None
 
@@ -53,6 +55,14 @@ class ScriptedStorage(PartitionsByTag):
     ) -> PartitionInfo:
         self._step("create")
         return self.made(kind, tag, config)
+
+    async def retire_partition(self, partition: int, tag: str) -> bool:
+        """Known to have all its usage exported at the second look."""
+        self._step("retire")
+        if self.partitions.get(tag) != partition:
+            return True
+        self.retired.append(partition)
+        return not self.is_usage_stuck and self.retired.count(partition) > 1
 
     async def delete_partition(self, partition: int, tag: str) -> None:
         self._step("delete")

@@ -8,6 +8,7 @@ from typing import NoReturn
 import pytest
 from django.utils import timezone
 
+from api import limits
 from api.audit.actions import OPERATOR
 from api.hints import Hint
 from api.queues import actions, lifecycle
@@ -17,6 +18,7 @@ from api.queues.models import Queue
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.support.control_plane import Caller
 from tests.support.scripted_storage import ScriptedStorage
+from workers.lifecycle import steps
 from workers.lifecycle.reconciling import reconcile_queue, resync
 from workers.lifecycle.steps import reconcile_partitions
 
@@ -208,3 +210,59 @@ def test_resync_sends_hints_for_rows_that_stand_still(caller: Caller, monkeypatc
         (Hint.PROVISION_QUEUE, creating.pk),
         (Hint.DELETE_QUEUE, deleting.pk),
     ]
+
+
+def deleted_queue(caller: Caller, storage: ScriptedStorage) -> Queue:
+    queue = new_queue(caller)
+    reconcile_queue(queue.pk, storage)
+    actions.delete_queue(OPERATOR, caller.account_id, "orders")
+    storage.calls.clear()
+    return queue
+
+
+def test_partition_is_deleted_once_its_last_usage_is_confirmed(caller: Caller) -> None:
+    storage = ScriptedStorage()
+    deleted_queue(caller, storage)
+    reconcile_queue(Queue.objects.get().pk, storage)
+    assert storage.calls == ["retire", "retire", "delete"]
+    assert Queue.objects.get().state == "deleted"
+
+
+def test_partition_whose_last_usage_is_not_confirmed_stays_and_says_so(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "LAST_USAGE_WAIT_MS", 30)
+    storage = ScriptedStorage()
+    storage.is_usage_stuck = True
+    queue = deleted_queue(caller, storage)
+    reconcile_queue(queue.pk, storage)
+    queue.refresh_from_db()
+    assert (queue.state, list(storage.partitions.values())) == ("deleting", [1])
+    assert "the last usage of partition 1 is not confirmed yet" in queue.last_error
+    storage.is_usage_stuck = False
+    lease_runs_out()
+    reconcile_queue(queue.pk, storage)
+    assert (Queue.objects.get(pk=queue.pk).state, storage.partitions) == ("deleted", {})
+
+
+def test_partition_without_a_leader_holds_its_deletion_for_a_bounded_time(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "LAST_USAGE_LAST_WAIT_MS", 30)
+    lost: list[str] = []
+    monkeypatch.setattr(steps._log, "error", lambda event, **given: lost.append(f"{event} {given['partition']}"))
+    storage = ScriptedStorage()
+    queue = deleted_queue(caller, storage)
+
+    def no_majority(call: str) -> None:
+        if call == "retire":
+            raise StorageError(ErrorCode.NO_QUORUM, "one of three")
+
+    storage.before = no_majority
+    reconcile_queue(queue.pk, storage)
+    assert "NO_QUORUM" in Queue.objects.get(pk=queue.pk).last_error and storage.partitions
+    Queue.objects.filter(pk=queue.pk).update(failures=limits.LAST_USAGE_FAILURES_MAX)
+    lease_runs_out()
+    reconcile_queue(queue.pk, storage)
+    assert (Queue.objects.get(pk=queue.pk).state, storage.partitions) == ("deleted", {})
+    assert lost == ["last_usage_lost 1"]

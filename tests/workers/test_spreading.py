@@ -18,6 +18,7 @@ from api.queues.models import Queue
 from frontend.metadata.records import PartitionRecord
 from tests.support.control_plane import Caller
 from tests.support.scripted_storage import ScriptedStorage
+from workers.lifecycle import steps
 from workers.lifecycle.reconciling import reconcile_queue
 
 FAST = {"FifoThroughputLimit": "perMessageGroupId", "DeduplicationScope": "messageGroup"}
@@ -203,6 +204,27 @@ def test_fifo_queue_changes_over_in_rounds(caller: Caller, later: Any) -> None:
     assert line.queue.observed_generation == line.queue.generation
     owner = moving.owner_of_partition(caller.account_id, 1)
     assert owner is not None and owner.name == "line.fifo", "its dead letters find home"
+
+
+def test_replaced_partition_stays_until_its_last_usage_is_confirmed(
+    caller: Caller, later: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "LAST_USAGE_WAIT_MS", 30)
+    line = Line(caller, "line.fifo")
+    line.change(**FAST)
+    waits_ms = line.reconcile_queue()
+    later(limits.DRAIN_CHECK_MS)
+    waits_ms = line.reconcile_queue()
+    assert waits_ms is not None
+    later(waits_ms)
+    line.storage.is_usage_stuck = True
+    assert line.reconcile_queue() == limits.LIFECYCLE_RETRY_MS_MIN
+    assert 1 in line.storage.partitions.values() and line.queue.state == "active"
+    assert [one.generation for one in line.record()] == [1, 1, 1, 1], "front ends hear of it no more"
+    assert "the last usage of partition 1" in line.queue.last_error
+    line.storage.is_usage_stuck = False
+    assert line.reconcile_queue() is None
+    assert 1 not in line.storage.partitions.values()
 
 
 @pytest.mark.parametrize("survives", range(1, 9))

@@ -11,6 +11,9 @@ A FIFO queue gets other partitions in rounds, each one claim:
     drain      until a close answers that the old set holds no message any more
     remember   until no deduplication id of the old set counts any more
     drop       note that the old set is gone; then delete it
+
+A partition is deleted in two parts: it is retired, which ends its use and has its last usage exported, and deleted once
+that is confirmed (docs/decisions/0043-last-windows-are-exported-before-a-partition-goes.md).
 """
 
 from __future__ import annotations
@@ -21,14 +24,25 @@ from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
+import structlog
 
-from api.limits import DRAIN_CHECK_MS, DRAIN_WINDOW_MARGIN_MS
+from api.limits import (
+    DRAIN_CHECK_MS,
+    DRAIN_WINDOW_MARGIN_MS,
+    LAST_USAGE_FAILURES_MAX,
+    LAST_USAGE_LAST_WAIT_MS,
+    LAST_USAGE_POLL_MS,
+    LAST_USAGE_WAIT_MS,
+)
 from api.queues.layout import LayoutRow, closed, opened
 from api.queues.lifecycle import Claim, ReconcileResult
 from api.queues.models import QueueStatus
 from storage_nodes.limits import REPLICATION_FACTOR
 from storage_nodes.model import PartitionKind
+from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import PartitionInfo, QueueConfig, QueueStats
+
+_log = structlog.get_logger(__name__)
 
 
 class PartitionAdmin(Protocol):
@@ -37,6 +51,8 @@ class PartitionAdmin(Protocol):
     async def create_partition(
         self, kind: int, tag: str, config: QueueConfig | None = None, replication_factor: int = 3
     ) -> PartitionInfo: ...
+
+    async def retire_partition(self, partition: int, tag: str) -> bool: ...
 
     async def delete_partition(self, partition: int, tag: str) -> None: ...
 
@@ -89,8 +105,34 @@ async def _create(storage: PartitionAdmin, claim: Claim, factor: int) -> list[La
 async def _delete(storage: PartitionAdmin, claim: Claim, places: Sequence[tuple[int, int]]) -> None:
     """A queue deleted while it was being created may own partitions nobody has noted: asking for them again by tag
     named them (they are planned), so that they can be deleted."""
-    uuid = claim.queue_uuid
-    await asyncio.gather(*(storage.delete_partition(one, partition_tag(uuid, number)) for one, number in places))
+    tags = [partition_tag(claim.queue_uuid, number) for _, number in places]
+    await asyncio.gather(*(_delete_one(storage, claim, one, tag) for (one, _), tag in zip(places, tags, strict=True)))
+
+
+async def _delete_one(storage: PartitionAdmin, claim: Claim, partition: int, tag: str) -> None:
+    """Raises StorageError where its last usage is not confirmed yet. What can never be, is not waited for for ever."""
+    is_last_wait = claim.failures >= LAST_USAGE_FAILURES_MAX
+    wait_ms = LAST_USAGE_LAST_WAIT_MS if is_last_wait else LAST_USAGE_WAIT_MS
+    reason = await _unconfirmed(storage, partition, tag, wait_ms)
+    if reason and not is_last_wait:
+        text = f"the last usage of partition {partition} is not confirmed yet: {reason}"
+        raise StorageError(ErrorCode.UNAVAILABLE, text)
+    if reason:
+        _log.error("last_usage_lost", queue=str(claim.queue_uuid), partition=partition, reason=reason)
+    await storage.delete_partition(partition, tag)
+
+
+async def _unconfirmed(storage: PartitionAdmin, partition: int, tag: str, wait_ms: int) -> str:
+    """Why the last usage of a partition is not confirmed after so long; empty: it is."""
+    try:
+        async with asyncio.timeout(wait_ms / 1000):
+            while not await storage.retire_partition(partition, tag):
+                await asyncio.sleep(LAST_USAGE_POLL_MS / 1000)
+    except TimeoutError:
+        return "it is not exported, or the partition has no leader"
+    except StorageError as error:
+        return str(error)
+    return ""
 
 
 async def _replace(

@@ -15,6 +15,7 @@ from django.db import transaction
 
 from api import clock
 from api.accounts.models import Account
+from api.accounts.selectors import locked_account
 from api.audit.actions import Actor, record
 from api.billing import limits
 from api.billing.actions.plans import ensure_standard_plan
@@ -51,7 +52,7 @@ class BudgetSpec(NamedTuple):
 @transaction.atomic
 def put_budget(actor: Actor, account_id: str, name: str, spec: BudgetSpec) -> tuple[SpendingBudget, bool]:
     """Makes or replaces it; True where it is new. Its alerts come again after a change. Raises BillingError."""
-    account = _locked(account_id)
+    account = locked_account(account_id, not_found)
     queue_uuid = _check(account_id, name, spec)
     now = clock.now()
     budget = SpendingBudget.objects.select_for_update().filter(account=account, name=name).first()
@@ -77,7 +78,7 @@ def put_budget(actor: Actor, account_id: str, name: str, spec: BudgetSpec) -> tu
 @transaction.atomic
 def delete_budget(actor: Actor, account_id: str, name: str) -> bool:
     """A stop that it made ends. False where there is none of this name."""
-    account = _locked(account_id)
+    account = locked_account(account_id, not_found)
     budget = SpendingBudget.objects.select_for_update().filter(account=account, name=name).first()
     if budget is None:
         return False
@@ -93,7 +94,7 @@ def delete_budget(actor: Actor, account_id: str, name: str) -> bool:
 @transaction.atomic
 def judge_budgets(account_id: str) -> int:
     """Events for levels that the current month has reached, and the stop as it is to be; how many events."""
-    return judge(_locked(account_id), period_of(clock.now()))
+    return judge(locked_account(account_id, not_found), period_of(clock.now()))
 
 
 def note_mailed(event_id: int) -> None:
@@ -203,10 +204,3 @@ def _check(account_id: str, name: str, spec: BudgetSpec) -> UUID | None:
     if queue is None:
         raise not_found()
     return queue.uuid
-
-
-def _locked(account_id: str) -> Account:
-    account = Account.objects.select_for_update().filter(pk=account_id).first()
-    if account is None:
-        raise not_found()
-    return account

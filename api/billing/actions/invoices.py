@@ -15,6 +15,7 @@ from django.db.models.functions import Length
 
 from api import clock
 from api.accounts.models import Account
+from api.accounts.selectors import locked_account
 from api.audit.actions import Actor, record
 from api.billing import limits
 from api.billing.account_month import AccountMonth, month_of
@@ -44,7 +45,7 @@ def draft_invoice(account_id: str, period: BillingPeriod) -> Invoice | None:
     """The month as it stands; the current month's is compared with the budgets. An issued invoice is left as it is.
     None where the account was not open."""
     ensure_standard_plan()
-    account = _locked(account_id)
+    account = locked_account(account_id, not_found)
     invoice = _write_draft(account, period)
     if period == period_of(clock.now()):
         judge(account, period)
@@ -55,7 +56,7 @@ def draft_invoice(account_id: str, period: BillingPeriod) -> Invoice | None:
 def issue_invoice(actor: Actor, account_id: str, period: BillingPeriod) -> Invoice | None:
     """Once. Raises BillingError while usage of the month is not settled."""
     ensure_standard_plan()
-    account = _locked(account_id)
+    account = locked_account(account_id, not_found)
     invoice = _write_draft(account, period)
     if invoice is None or invoice.state == InvoiceState.ISSUED:
         return invoice
@@ -76,7 +77,7 @@ def issue_invoice(actor: Actor, account_id: str, period: BillingPeriod) -> Invoi
 def correct_invoice(actor: Actor, account_id: str, invoice_id: UUID, reason: str) -> CreditNote | None:
     """A note of the difference between what was billed and what the settled usage says now; None without one. Raises
     BillingError."""
-    account = _locked(account_id)
+    account = locked_account(account_id, not_found)
     invoice = Invoice.objects.select_for_update().filter(account=account, pk=invoice_id).first()
     if invoice is None or invoice.state != InvoiceState.ISSUED:
         raise not_found()
@@ -111,13 +112,6 @@ def correct_invoice(actor: Actor, account_id: str, invoice_id: UUID, reason: str
         )  # fmt: skip
     record(actor, account_id, "invoice.correct", f"note:{note.number}", kind=kind.value, total_minor=abs(total))
     return note
-
-
-def _locked(account_id: str) -> Account:
-    account = Account.objects.select_for_update().filter(pk=account_id).first()
-    if account is None:
-        raise not_found()
-    return account
 
 
 def _write_draft(account: Account, period: BillingPeriod) -> Invoice | None:

@@ -11,6 +11,7 @@ from django.db import transaction
 
 from api import clock
 from api.accounts.models import Account
+from api.accounts.selectors import locked_account
 from api.audit.actions import OPERATOR, Actor, record
 from api.billing import limits
 from api.billing.errors import invalid, not_found
@@ -86,9 +87,7 @@ def assign_plan(
 ) -> AccountPlan:
     """From a whole hour on that is still to come, or, for an account without an issued invoice, from any one. Another
     currency begins with a month. Raises BillingError."""
-    account = Account.objects.select_for_update().filter(pk=account_id).first()
-    if account is None:
-        raise not_found()
+    account = locked_account(account_id, not_found)
     if not PricePlanVersion.objects.filter(plan_id=code).exists():
         raise invalid(f"there is no plan {code!r}")
     now = clock.now()
@@ -113,8 +112,7 @@ def grant_credit(
     actor: Actor, account_id: str, name: str, currency: str, amount_minor: int, ends_at: datetime | None
 ) -> BillingCredit:
     """Used by invoices that are issued from now on. Raises BillingError."""
-    if Account.objects.select_for_update().filter(pk=account_id).first() is None:
-        raise not_found()
+    locked_account(account_id, not_found)
     if currency not in CURRENCIES or not 0 < amount_minor <= AMOUNT_MINOR_MAX:
         raise invalid("a credit has a currency and a positive amount in minor units")
     if not 1 <= len(name) <= limits.CREDIT_NAME_CHARACTERS_MAX or not name.isprintable():

@@ -7,10 +7,11 @@ import uuid
 from django.db import transaction
 
 from api import clock
+from api.accounts.selectors import locked_account
 from api.audit.actions import Actor, record
 from api.iam import limits
 from api.iam.errors import IamError, not_found
-from api.iam.locks import check_name, locked_account, locked_group
+from api.iam.locks import check_name, locked_group
 from api.iam.models import GroupMember, PeopleGroup
 from api.people.models import AccountMembership
 

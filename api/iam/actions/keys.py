@@ -11,10 +11,11 @@ from django.db import transaction
 from api import clock
 from api.accounts.actions import NewKey, create_key
 from api.accounts.models import AccessKey
+from api.accounts.selectors import locked_account
 from api.audit.actions import Actor, record
 from api.iam import limits
 from api.iam.errors import IamError
-from api.iam.locks import access_of, announce_key, locked_account, locked_key
+from api.iam.locks import access_of, announce_key, locked_key
 from api.iam.models import KeyAccess, PolicyAttachment
 from api.quotas.single import copy_key_quotas
 
@@ -45,11 +46,11 @@ def make_key(actor: Actor, account_id: str, spec: KeySpec) -> NewKey:
 def put_key_policy(actor: Actor, account_id: str, access_key_id: str, policy: str) -> AccessKey:
     """From now on the key may do what this policy, and those that are attached to it, allow. Raises IamError."""
     key = locked_key(account_id, access_key_id)
-    access, _ = KeyAccess.objects.get_or_create(key=key)
-    access.policy = policy
+    access, is_new = KeyAccess.objects.get_or_create(key=key)
+    before, access.policy = None if is_new else access.policy, policy  # None: it could do everything
     access.save(update_fields=["policy"])
     check_size(access)
-    _note(actor, key, "key.put_policy", policy=policy)
+    _note(actor, key, "key.put_policy", policy=policy, before=before)
     announce_key(key)
     return key
 
@@ -60,9 +61,9 @@ def delete_key_policy(actor: Actor, account_id: str, access_key_id: str) -> Acce
     key = locked_key(account_id, access_key_id)
     access = access_of(key)
     if access is not None and access.policy:
-        access.policy = ""
+        before, access.policy = access.policy, ""
         access.save(update_fields=["policy"])
-        _note(actor, key, "key.delete_policy")
+        _note(actor, key, "key.delete_policy", before=before)
         announce_key(key)
     return key
 
@@ -77,9 +78,11 @@ def set_restricted(actor: Actor, account_id: str, access_key_id: str, restricted
         return key
     if access is None:
         KeyAccess.objects.create(key=key)
+        _note(actor, key, "key.restrict")
     else:
+        attached = list(access.attachments.order_by("policy__name").values_list("policy__name", flat=True))
+        _note(actor, key, "key.free", before=access.policy, detached=attached)
         access.delete()
-    _note(actor, key, "key.restrict" if restricted else "key.free")
     announce_key(key)
     return key
 
@@ -93,9 +96,9 @@ def set_key_tags(actor: Actor, account_id: str, access_key_id: str, tags: Mappin
     if access is None:
         raise IamError("invalid-request", "Tags are for keys with a policy: nothing else looks at them.", "/tags")
     if access.tags != tags:
-        access.tags = dict(tags)
+        before, access.tags = access.tags, dict(tags)
         access.save(update_fields=["tags"])
-        _note(actor, key, "key.tag", tags=dict(tags))
+        _note(actor, key, "key.tag", tags=dict(tags), before=before)
         announce_key(key)
     return key
 

@@ -10,6 +10,7 @@ from django.db import transaction
 from api import clock
 from api.accounts.actions import NewKey
 from api.accounts.models import AccessKey
+from api.accounts.selectors import locked_account
 from api.audit.actions import Actor, record
 from api.iam import limits
 from api.iam.actions.keys import KeySpec, check_size, make_key
@@ -18,7 +19,6 @@ from api.iam.locks import (
     access_of,
     announce_key,
     check_name,
-    locked_account,
     locked_group,
     locked_key,
     locked_policy,
@@ -52,11 +52,12 @@ def update_policy(actor: Actor, account_id: str, name: str, text: str) -> Policy
     policy = locked_policy(account_id, name)
     if policy.text == text:
         return policy
+    before = policy.text
     policy.text, policy.modified_at = text, clock.now()
     policy.save(update_fields=["text", "modified_at"])
     for access in KeyAccess.objects.filter(key__in=keys):
         check_size(access)
-    _note(actor, policy, "policy.update", text=text)
+    _note(actor, policy, "policy.update", text=text, before=before)
     for key in keys:
         announce_key(key)
     return policy
@@ -69,7 +70,7 @@ def delete_policy(actor: Actor, account_id: str, name: str) -> None:
     policy = locked_policy(account_id, name)
     if policy.attachments.exists():
         raise IamError("policy-attached", "The policy is attached to keys, members or groups: detach it first.")
-    _note(actor, policy, "policy.delete")
+    _note(actor, policy, "policy.delete", before=policy.text)
     policy.delete()
 
 

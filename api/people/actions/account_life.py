@@ -92,8 +92,8 @@ def reopen_by_operator(operator: Actor, account_id: str) -> AccountLife:
 @transaction.atomic
 def close_account(origin: RequestOrigin, person: Person, account_id: str) -> AccountLife:
     """Its keys open nothing from now on; what it holds goes when the grace period is over. Raises PeopleError."""
-    require(locked_membership(person, account_id), Act.CLOSE_ACCOUNT)
-    life = _move(_actor(origin, person), _locked(account_id), StateChange.CLOSE)
+    require(locked_membership(person, account_id), Act.CLOSE_ACCOUNT, origin.of_member)
+    life = _move(origin.actor(person), _locked(account_id), StateChange.CLOSE)
     origin.note(person, account_id, StateChange.CLOSE, f"account:{account_id}", closes_at=str(life.closes_at))
     return life
 
@@ -101,8 +101,8 @@ def close_account(origin: RequestOrigin, person: Person, account_id: str) -> Acc
 @transaction.atomic
 def reopen_account(origin: RequestOrigin, person: Person, account_id: str) -> AccountLife:
     """Raises PeopleError."""
-    require(locked_membership(person, account_id), Act.CLOSE_ACCOUNT)
-    life = _move(_actor(origin, person), _locked(account_id), StateChange.REOPEN)
+    require(locked_membership(person, account_id), Act.CLOSE_ACCOUNT, origin.of_member)
+    life = _move(origin.actor(person), _locked(account_id), StateChange.REOPEN)
     origin.note(person, account_id, StateChange.REOPEN, f"account:{account_id}")
     return life
 
@@ -165,7 +165,3 @@ def _move(actor: Actor, life: AccountLife, move: StateChange, reason: str = "") 
     if was_active != (state == AccountState.ACTIVE):
         set_account_active(actor, life.account_id, state == AccountState.ACTIVE)
     return life
-
-
-def _actor(origin: RequestOrigin, person: Person) -> Actor:
-    return Actor(f"person:{person.pk}", origin.request_id)

@@ -69,7 +69,8 @@ def note_request(origin: RequestOrigin, visit: ActingVisit, operation: str, queu
 
 def actor_acting(origin: RequestOrigin, visit: ActingVisit) -> Actor:
     """Both names."""
-    return Actor(f"person:{visit.session.person_id}", origin.request_id, f"person:{visit.member.person_id}")
+    who, as_whom = f"person:{visit.session.person_id}", f"person:{visit.member.person_id}"
+    return Actor(who, origin.request_id, as_whom, origin.source)
 
 
 def _end(origin: RequestOrigin, session: PersonSession) -> bool:
@@ -84,4 +85,4 @@ def _end(origin: RequestOrigin, session: PersonSession) -> bool:
 
 def _note(origin: RequestOrigin, visit: ActingVisit, action: str, **details: object) -> None:
     account_id, person_id = visit.member.account_id, visit.member.person_id
-    record(actor_acting(origin, visit), account_id, action, f"person:{person_id}", source=origin.source, **details)
+    record(actor_acting(origin, visit), account_id, action, f"person:{person_id}", **details)

@@ -12,7 +12,7 @@ from api.iam.selectors import attached_policies
 from api.people.errors import ActDenied, PeopleError, not_found
 from api.people.models import AccountLife, AccountMembership, AccountState, Invitation, Person
 from api.people.origin import RequestOrigin
-from api.people.roles import Act, MemberRole, act_to_give, may_with
+from api.people.roles import UNKNOWN_ORIGIN, Act, MemberOrigin, MemberRole, act_to_give, may_with
 from frontend.authz.request_context import person_caller
 
 
@@ -24,8 +24,8 @@ def change_role(
     mine = locked_membership(person, account_id)
     require_active(account_id)
     member = _member(account_id, member_id)
-    require(mine, act_to_give(member.role))
-    require(mine, act_to_give(role))
+    require(mine, act_to_give(member.role), origin.of_member)
+    require(mine, act_to_give(role), origin.of_member)
     if member.role == role:
         return member
     before, member.role = member.role, role
@@ -44,7 +44,7 @@ def remove_member(origin: RequestOrigin, person: Person, account_id: str, member
     leaves = member.person_id == person.pk
     if not leaves:
         require_active(account_id)
-        require(mine, act_to_give(member.role))
+        require(mine, act_to_give(member.role), origin.of_member)
     _require_owner_beside(member, member.role)
     member.delete()
     Invitation.objects.filter(account_id=account_id, invited_by_id=member_id).delete()
@@ -69,20 +69,20 @@ def require_active(account_id: str) -> None:
         raise PeopleError("account-not-active", "The account is suspended, closing or closed.")
 
 
-def require(mine: AccountMembership, act: Act) -> None:
-    if not is_allowed(mine, act):
+def require(mine: AccountMembership, act: Act, origin: MemberOrigin) -> None:
+    if not is_allowed(mine, act, origin):
         raise ActDenied(mine.account_id, mine.person_id, act)
 
 
-def is_allowed(mine: AccountMembership, act: Act) -> bool:
+def is_allowed(mine: AccountMembership, act: Act, origin: MemberOrigin = UNKNOWN_ORIGIN) -> bool:
     """By the member's role, and by the policies of the member and of its groups."""
     attached = attached_policies(mine)
-    return may_with(mine.role, act, attached, person_caller(mine.account_id, str(mine.person_id)))
+    return may_with(mine.role, act, attached, person_caller(mine.account_id, str(mine.person_id)), origin)
 
 
-def may_give(mine: AccountMembership, role: str) -> bool:
+def may_give(mine: AccountMembership, role: str, origin: MemberOrigin) -> bool:
     """May this member give, change or take away the role?"""
-    return is_allowed(mine, act_to_give(role))
+    return is_allowed(mine, act_to_give(role), origin)
 
 
 def _member(account_id: str, member_id: uuid.UUID) -> AccountMembership:

@@ -18,6 +18,7 @@ from api.people.actions.sessions import require_recent
 from api.people.authentication import signed_in
 from api.people.errors import not_found
 from api.people.models import AccountMembership
+from api.people.origin import origin_of
 from api.people.roles import Act, MemberRole
 from api.people.serializers import (
     InvitationRequestSerializer,
@@ -143,7 +144,7 @@ def _mine(request: Request, account_id: str, act: Act) -> AccountMembership:
     mine = selectors.membership_of(signed_in(request).person, account_id)
     if mine is None:
         raise not_found()
-    members.require(mine, act)
+    members.require(mine, act, origin_of(request._request).of_member)
     return mine
 
 

@@ -31,6 +31,7 @@ A command is a msgpack array in the value of a control record whose key is (int1
    20 UNPARKED             FIFO: groups that are handed out again; none named = all of them
    21 USAGE_CLOSED         (nothing): the open window of state/metering.py ends here, or goes on and is named early
    22 USAGE_EXPORTED       hour_ms, until_ms: the closed windows up to this one stand in the usage stream
+   23 RETIRED              (nothing): the partition takes no requests any more, its next window is its last one
 
 Kinds are on disk: never reuse one; a kind gets new fields only at its end. Arrays are flat because decoding
 and walking a flat list of integers costs a third of a list of pairs.
@@ -74,7 +75,8 @@ REMOVED = 19
 UNPARKED = 20
 USAGE_CLOSED = 21
 USAGE_EXPORTED = 22
-USAGE_COMMANDS = (USAGE_CLOSED, USAGE_EXPORTED)
+RETIRED = 23
+USAGE_COMMANDS = (USAGE_CLOSED, USAGE_EXPORTED, RETIRED)
 
 # In the place of a visibility.
 NACKED = -1

@@ -151,9 +151,14 @@ class ExportUsage(NamedTuple):
     `usage_not_exported`. One export is under way at a time."""
 
     windows: tuple[MeteredHour, ...]
+    is_final: bool = False  # is the last of them the last one of the partition?
 
 
-Effect = ExportUsage | Deliver | CommandAnswer | Refuse | Fetch | Propose | Duplicated | DeadLetter | Release
+class Retired(NamedTuple):
+    """The partition takes no requests any more: refuse them before they come here."""
+
+
+Effect = ExportUsage | Retired | Deliver | CommandAnswer | Refuse | Fetch | Propose | Duplicated | DeadLetter | Release
 
 
 def answers_of(codes: list[ErrorCode], askers: Sequence[tuple[Token, int]]) -> Iterator[CommandAnswer]:

@@ -3,8 +3,8 @@
 Pure: (input, now_ms) -> effects. Four parts:
 
     state        what every replica folds, in log order: cursor, live messages, counters
-    delivery     what a leader can hand out, and in which order: waiting messages, leases, groups
-    leader       what only the leader keeps beside it: timers, waiters, staged commands
+    delivery     what a leader can hand out, in which order and to whom: messages at hand, leases, waiters, commands
+    leader       requests, what follows from the fold, and what is done after every input
     commands.py  the records between leader and state
 
     acquire/delete/...  ->  Leader decides and stages  ->  take_commands()  ->  log  ->  apply()  ->  state, answers
@@ -31,12 +31,14 @@ from storage_nodes.limits import (
 from storage_nodes.machines.driver_contract import Refuse, Token
 from storage_nodes.machines.queue.commands import (
     KIND,
+    RETIRED,
     TIME_MS,
     USAGE_COMMANDS,
     USAGE_EXPORTED,
     decode_command,
     uncounted,
 )
+from storage_nodes.machines.queue.delivery.by_group import ByGroupDelivery
 from storage_nodes.machines.queue.effects import (
     BatchFacts,
     Duplicated,
@@ -45,10 +47,9 @@ from storage_nodes.machines.queue.effects import (
     FreshRange,
     Groups,
     Keys,
+    Retired,
     Tags,
 )
-from storage_nodes.machines.queue.leader.fifo_leader import FifoLeader
-from storage_nodes.machines.queue.leader.keyed_leader import KeyedLeader
 from storage_nodes.machines.queue.leader.leader import Leader
 from storage_nodes.machines.queue.leader.usage_export import UsageExport
 from storage_nodes.machines.queue.state.checkpoint import decode_checkpoint
@@ -101,8 +102,8 @@ class QueueMachine:
         if not header.is_plain:
             noted = self.state.fold_records(records(), timestamp_ms)
             self.state.end_entry(last + 1)
-            if noted.keys and type(leader) is Leader:
-                leader = self._enable_key_tracking()
+            if noted.keys and leader is not None:
+                leader.track_keys()
         if header.usage >= 0 and self.state.config.account_id:
             meter_messages(self.state, header, noted, usages)
         if header.producer_id >= 0:
@@ -156,15 +157,16 @@ class QueueMachine:
         # No two leaderships have the same: each begins with an entry of its own below this position.
         self._term = self.state.log_end
         self._led_ms = self.state.last_ms  # what earlier leaders leased, they leased before
+        effects: list[Effect] = [Retired()] if self.state.is_retired else []
         if self.state.live or self.state.fresh_count or self.state.scheduled:
-            return self._leader_state().start(now_ms)
-        return []
+            effects += self._leader_state().start(now_ms)
+        return effects
 
     def clocks_say(self, ahead_ms: int) -> None:
         """So far is `now_ms` ahead of what most clocks of the cluster say; AHEAD_UNKNOWN where that is not known."""
         self.ahead_ms = ahead_ms
         if self._leader is not None:
-            self._leader.ahead_ms = ahead_ms
+            self._leader.clocks_say(ahead_ms)
 
     def follow(self) -> list[Effect]:
         """Leadership is over: everyone who waits is refused. Harmless when not leading."""
@@ -194,8 +196,8 @@ class QueueMachine:
         if tags:
             if self.is_fifo:
                 return [Refuse(token, ErrorCode.INVALID_REQUEST, "a FIFO queue keeps an order: no tags")]
-            return self._enable_key_tracking().acquire_tagged(token, wanted, visibility_ms, wait_until_ms, tags, now_ms)
-        return self._leader_state().acquire(token, wanted, visibility_ms, wait_until_ms, now_ms, attempt)
+            self._leader_state().track_keys()
+        return self._leader_state().acquire(token, wanted, visibility_ms, wait_until_ms, now_ms, attempt, tags)
 
     def cancel(self, token: Token) -> list[Effect]:
         """Give up a waiting acquire: refused with CANCELLED if it still waited, nothing otherwise."""
@@ -239,7 +241,9 @@ class QueueMachine:
     def remove(self, token: Token, offsets: Sequence[int], groups: Mapping[int, bytes], moved: bool) -> list[Effect]:
         """Remove messages from wherever they stand. Distinct offsets of messages, -1 in the place of what is none; of a
         FIFO queue with the groups of those that are not in `live`."""
-        return self._leader_state().remove(token, offsets, groups, moved) if self._term >= 0 else [_not_leader(token)]
+        if self._term < 0 or self.state.is_retired:  # since the messages were looked up
+            return [_not_leader(token)]
+        return self._leader_state().remove(token, offsets, groups, moved)
 
     def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
         if self._term < 0:
@@ -265,10 +269,9 @@ class QueueMachine:
         """Hand parked groups out again; none named = all of them."""
         if self._term < 0:
             return [_not_leader(token)]
-        leader = self._leader_state()
-        if not isinstance(leader, FifoLeader):
+        if not self.is_fifo:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "a standard queue parks no groups")]
-        return leader.unpark(token, groups, now_ms)
+        return self._leader_state().unpark(token, groups, now_ms)
 
     # --- leader: the driver's other inputs --------------------------------------------------------------------
 
@@ -333,6 +336,20 @@ class QueueMachine:
         asked = self._export is not None and self._export.is_asked and meter is not None and meter.is_changed
         return not asked and (meter is None or not meter.closed)
 
+    def retire(self, now_ms: int) -> list[Effect]:
+        """To be deleted: take no requests any more, and export the last window. Said until `may_be_deleted`."""
+        if self._term < 0 or self.state.is_retired or not self.state.config.account_id:
+            return []
+        command = self._usage_export().retire(now_ms)
+        return [] if command is None else self._leader_state().note(command, now_ms)
+
+    @property
+    def may_be_deleted(self) -> bool:
+        """Does the usage stream have all that was folded, and does nothing more come?"""
+        state, leader = self.state, self._leader
+        is_told = state.metering is not None and state.metering.is_ended and (leader is None or leader.is_quiet)
+        return is_told or not state.config.account_id
+
     def usage_exported(self, hour_ms: int, until_ms: int, now_ms: int) -> list[Effect]:
         """Answer to ExportUsage: its windows, up to this one, are committed in the usage stream."""
         if self._export is None:
@@ -356,7 +373,7 @@ class QueueMachine:
     @property
     def tracks_keys(self) -> bool:
         """Does the leader look at groups and tags of a standard queue?"""
-        return isinstance(self._leader, KeyedLeader)
+        return self._leader is not None and self._leader.tracks_keys
 
     def dedup_room(self, now_ms: int, uncommitted: int) -> int:
         """How many messages with deduplication ids may be appended, when so many are on their way already."""
@@ -408,10 +425,10 @@ class QueueMachine:
         state = self.state
         if not isinstance(state, FifoState) or not state.parked:
             return []
-        leader = self._leader_state()
-        assert isinstance(leader, FifoLeader)
+        delivery = self._leader_state().delivery
+        assert isinstance(delivery, ByGroupDelivery)
         page = state.parked.page(after, groups_max)
-        return [ParkedGroup(group, *parked, leader.known_count(group)) for group, parked in page]
+        return [ParkedGroup(group, *parked, delivery.window.known_count(group)) for group, parked in page]
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -433,21 +450,8 @@ class QueueMachine:
         if self._leader is None:
             state = self.state
             state.allocate()
-            if isinstance(state, FifoState):
-                self._leader = FifoLeader(state, self._term)
-            elif state.keys or state.keyed_end > state.cursor:
-                self._leader = KeyedLeader(state, self._term)
-            else:
-                self._leader = Leader(state, self._term)
-            self._leader.ahead_ms = self.ahead_ms
+            self._leader = Leader(state, self._term, self.ahead_ms)
         return self._leader
-
-    def _enable_key_tracking(self) -> KeyedLeader:
-        """Groups and tags matter from now on, until the queue is idle."""
-        leader = self._leader_state()
-        if not isinstance(leader, KeyedLeader):
-            self._leader = leader = KeyedLeader.after(leader)
-        return leader
 
     def _apply_commands(self, header: BatchFacts, records: Records, before: int, now_ms: int) -> list[Effect]:
         state, leader = self.state, self._leader
@@ -464,6 +468,7 @@ class QueueMachine:
             state.last_ms = max(state.last_ms, command[TIME_MS])
             if command[KIND] in USAGE_COMMANDS and self._export is not None:
                 self._export.folded(command[KIND])
+                effects += [Retired(), *self._leader_state().retire()] if command[KIND] == RETIRED else ()
         state.last_ms = max(state.last_ms, header.timestamp_ms)
         state.fold_control(header.base_offset, header.last_offset)
         state.end_entry(header.last_offset + 1)

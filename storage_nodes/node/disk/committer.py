@@ -26,7 +26,7 @@ from prometheus_client import REGISTRY
 
 from storage_nodes.limits import BATCH_BYTES_MAX, WAL_GROUP_BYTES_MAX
 from storage_nodes.log.node_log import NodeLog, WriteGroup
-from storage_nodes.node.group_metrics import GroupMetrics
+from storage_nodes.node.plain_metrics import GroupMetrics
 from storage_nodes.protocol.peer_messages import RaftMessage
 
 GROUPS = GroupMetrics()

@@ -217,6 +217,11 @@ class DamageControl:
     def unrepaired(self) -> int:
         return len(self._open) + len(self.waiting)
 
+    def quarantined(self) -> list[int]:
+        """Partitions whose replicas here are closed for damage, or may lack what they acknowledged."""
+        suspect = (log.partition for log in self._log.partitions.values() if log.suspect)
+        return sorted({*self._stopped, *suspect})
+
     def _reset(self, log: PartitionLog) -> None:
         partition = log.partition
         if self._log.partitions.get(partition) is not log:

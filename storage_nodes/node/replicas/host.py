@@ -54,4 +54,7 @@ class Host(Protocol):
     def configuration_committed(self, partition: int, configuration: Configuration) -> None:
         """The configuration in force of a replica here is committed; perhaps said again after a restart."""
 
+    def retired(self, partition: int) -> None:
+        """A queue partition led here is to be deleted, and takes no requests any more."""
+
     def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...

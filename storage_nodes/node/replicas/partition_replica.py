@@ -42,6 +42,11 @@ class PartitionReplica(Replica):
             return
         self._do(self.machine.cancel(token))
 
+    @property
+    def is_quiet(self) -> bool:
+        """Is all that was accepted here committed and folded?"""
+        return self.applied == self.log.log_end and (self._appends is None or not self._appends.gathered_records)
+
     # --- for `Appends` ----------------------------------------------------------------------------------------
 
     def used_since_ms(self) -> int:

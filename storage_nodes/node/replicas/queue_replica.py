@@ -29,7 +29,7 @@ from storage_nodes.machines.queue import effects as queue_effects
 from storage_nodes.machines.queue.effects import FreshRange, Keys
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.queue.state.headers import group_of, key_of
-from storage_nodes.node.plain_counter import PlainCounter
+from storage_nodes.node.plain_metrics import PlainCounter
 from storage_nodes.node.replicas.appends import Appends
 from storage_nodes.node.replicas.bodies import BodyReader
 from storage_nodes.node.replicas.browsing import browse
@@ -339,6 +339,9 @@ class QueueReplica(PartitionReplica):
     def _export_usage(self, effect: queue_effects.ExportUsage) -> None:
         export_usage(self.leader_context(), self.machine, effect, self.staged)
 
+    def _retired(self, _effect: queue_effects.Retired) -> None:
+        self.host.retired(self.partition)
+
     def _release_due(self, effect: queue_effects.Release) -> None:
         # A turn later, as with dead letters.
         self.host.loop.call_soon(self.leader_context().then(self._release), effect)
@@ -493,6 +496,7 @@ class QueueReplica(PartitionReplica):
         queue_effects.Duplicated: _duplicated,
         queue_effects.DeadLetter: _dead_letters_due,
         queue_effects.ExportUsage: _export_usage,
+        queue_effects.Retired: _retired,
         queue_effects.Release: _release_due,
         queue_effects.CommandAnswer: _answer,
         queue_effects.Fetch: _fetch,

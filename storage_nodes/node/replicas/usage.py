@@ -27,7 +27,10 @@ def export_usage(
     account_id = machine.config.account_id
     queue_uuid = queue_of_tag(replica.tag)
     bodies = [
-        window_record(host.cluster_id, replica.partition, account_id, queue_uuid, window) for window in effect.windows
+        window_record(
+            host.cluster_id, replica.partition, account_id, queue_uuid, window, effect.is_final and window is last
+        )
+        for window in effect.windows
     ]
 
     def ended(error: StorageError | None) -> None:

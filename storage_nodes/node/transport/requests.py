@@ -13,11 +13,12 @@ from storage_nodes.node.disk.maintenance import DiskMaintenance
 from storage_nodes.node.replicas.local_replicas import LocalReplicas
 from storage_nodes.node.replicas.queue_replica import QueueReplica
 from storage_nodes.node.replicas.replica import Replica
+from storage_nodes.node.replicas.retiring import retire
 from storage_nodes.node.replicas.stream_replica import StreamReplica
 from storage_nodes.node.replicas.usage_closing import UsageClosing
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import ClusterInfo, DescribeClusterRequest, Opcode, encode_message
+from storage_nodes.protocol.messages import ClusterInfo, DescribeClusterRequest, Opcode, RetireReply, encode_message
 
 _describe_request = msgspec.msgpack.Decoder(DescribeClusterRequest)
 
@@ -80,6 +81,7 @@ class RequestTable:
             Opcode.SET_NODE_STATE: lambda token, payload: replicas.cluster.set_state(token, payload),
             Opcode.DESCRIBE_CLUSTER: self._describe,
             Opcode.SCRUB: node.maintenance.scrub.answer,
+            Opcode.RETIRE: self._retire,
             Opcode.CLOSE_USAGE: UsageClosing(replicas, node.loop).answer,
         }
 
@@ -122,6 +124,14 @@ class RequestTable:
         if cluster_call is None:
             raise StorageError(ErrorCode.UNKNOWN_OPCODE, f"opcode {opcode} is not known here")
         cluster_call(token, payload)
+
+    def _retire(self, token: Token, payload: bytes) -> None:
+        partition, machine = first_integer(payload), self._replicas.cluster.machine
+        if machine.was_made(partition) and partition not in machine.partitions:
+            # Deleted, which is for good: whoever asks was stopped before it could note that.
+            token.connection.answer(token, encode_message(RetireReply(True)))
+            return
+        retire(self._replica(payload, QueueReplica), token, payload)
 
     def _replica(self, payload: bytes, kind: type[Any] | tuple[type[Any], ...]) -> Any:
         partition = first_integer(payload)

@@ -26,6 +26,13 @@ class NodeInfo(Message, frozen=True):
     # itself finds that its clock is off.
     clock_offset_ms: int | None = None
     clock_off: bool = False
+    # Of the answering node only: is its disk nearly full (`read_only`), or so slow that others lead (`slow`); how much
+    # damage is not repaired; the partitions whose replicas are closed for damage, or may lack something that they
+    # acknowledged (`QUARANTINED_TOLD_MAX` of them).
+    read_only: bool = False
+    slow: bool = False
+    unrepaired: int = 0
+    quarantined: list[int] = msgspec.field(default_factory=list)
 
 
 class MoveInfo(Message, frozen=True):
@@ -47,6 +54,7 @@ class PartitionInfo(Message, frozen=True):
 
     `leader_since_ms` (ms since the epoch): since when it leads, or since when none is known; 0 = the answering node
     has no replica. `leader_reason`: how the leader before was lost and this one came, whose voters only itself knows.
+    `lag`: how many offsets the voter that is furthest behind lacks; known to the leader alone (else 0).
     """
 
     partition: int
@@ -58,6 +66,7 @@ class PartitionInfo(Message, frozen=True):
     leader_since_ms: int = 0
     leader_reason: str = ""
     move: MoveInfo | None = None
+    lag: int = 0
 
 
 class CreatePartitionRequest(Message, frozen=True):

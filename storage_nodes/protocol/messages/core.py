@@ -48,6 +48,7 @@ class Opcode(enum.IntEnum):
     UNPARK = 81
     SCHEDULED = 82
     RESCHEDULE = 83
+    RETIRE = 84
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -183,6 +183,20 @@ class ConfigureReply(Message, frozen=True):
     messages: int = 0
 
 
+class RetireRequest(Message, frozen=True):
+    """The partition is to be deleted: from its commit on it takes no requests, and its last usage is exported. Asked
+    again until the answer says that this is confirmed. id and tag must both match."""
+
+    partition: int
+    tag: str
+
+
+class RetireReply(Message, frozen=True):
+    """`is_confirmed`: the usage stream has all of the partition's usage, or it is gone; then it may be deleted."""
+
+    is_confirmed: bool
+
+
 class QueueStatsRequest(Message, frozen=True):
     partition: int
 

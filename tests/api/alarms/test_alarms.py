@@ -179,6 +179,7 @@ def test_mail_that_cannot_be_sent_holds_up_no_other_and_is_given_up(
     [
         {"queue": "other"}, {"metric": "CPUUtilization"}, {"statistic": "Maximum"}, {"period_s": 90},
         {"period_s": 7200}, {"threshold": "10"}, {"threshold": 1e300}, {"periods": 0}, {"periods": 2, "breaching": 3},
+        {"threshold": 10**400},
         {"period_s": 3600, "periods": 25}, {"mail_to": ["no address"]}, {"mail_to": ["a@example.com"] * 11},
         {"mail_to": ['"\x0bBcc:x"@example.com']},
         {"comparison": "Equal"}, {"webhook": "https://example.com"},

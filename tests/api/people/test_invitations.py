@@ -159,3 +159,12 @@ def test_title_cannot_break_the_mail(db: None) -> None:
     token = mailed_token("eve@example.com")
     payload = {"token": token, "password": "a good long one", "account_title": "a\r\nBcc: x@example.com"}
     assert refused(eve.call("POST", "/v1/people/confirmation", payload)) == (400, "invalid-request")
+
+
+def test_member_who_may_not_invite_uses_no_rate_up(ann: Visitor, bob: Visitor) -> None:
+    join(ann, bob, "reader")
+    path = f"/v1/accounts/{ann.account_id}/invitations"
+    for number in range(limits.INVITATION_PER_ACCOUNT_BURST + 1):
+        asked = bob.call("POST", path, {"email": f"g{number}@example.com", "role": "reader"})
+        assert refused(asked) == (403, "access-denied"), number
+    assert ann.call("POST", path, {"email": "cyd@example.com", "role": "reader"}).status_code == 201

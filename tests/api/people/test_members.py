@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -165,3 +167,41 @@ def test_unknown_role_is_refused(ann: Visitor, bob: Visitor, role: object) -> No
     answer = ann.call("PATCH", path(ann, bob), {"role": role})
     assert refused(answer) == (400, "invalid-request")
     assert role_of(ann, bob) == "reader"
+
+
+def test_policy_about_an_address_holds_where_members_are_managed(ann: Visitor, bob: Visitor) -> None:
+    """The address of the request counts, for reading and for changing, and so does whether it came by TLS."""
+    join(ann, bob, "admin")
+    root = f"/v1/accounts/{ann.account_id}"
+    attach(ann, bob, "by-address", {"IpAddress": {"aws:SourceIp": bob.source}})
+    invitation = {"email": "cyd@example.com", "role": "reader"}
+    assert bob.call("GET", f"{root}/invitations").status_code == 403
+    assert bob.call("POST", f"{root}/invitations", invitation).status_code == 403
+    bob.source = "192.0.2.77"
+    assert bob.call("GET", f"{root}/invitations").status_code == 200
+    assert bob.call("POST", f"{root}/invitations", invitation).status_code == 201
+    attach(ann, bob, "encrypted", {"Bool": {"aws:SecureTransport": "false"}})
+    assert bob.call("GET", f"{root}/invitations").status_code == 403
+    assert bob.call("GET", f"{root}/invitations", **{"X-Forwarded-Proto": "https"}).status_code == 403, "nobody vouches"
+    assert bob.call("GET", f"{root}/invitations", **vouched(f"{root}/invitations", bob.source)).status_code == 200
+
+
+def attach(owner: Visitor, member: Visitor, name: str, condition: dict[str, object]) -> None:
+    """A policy that denies to manage members where the condition holds."""
+    from api.audit.actions import OPERATOR
+    from api.iam.actions import policies
+
+    statement = {"Effect": "Deny", "Action": "penstock:ManageMembers", "Resource": "*", "Condition": condition}
+    text = json.dumps({"Version": "2012-10-17", "Statement": statement})
+    policies.create_policy(OPERATOR, owner.account_id, name, text)
+    policies.attach_to_member(OPERATOR, owner.account_id, uuid.UUID(member.person_id), name)
+
+
+def vouched(target: str, source: str) -> dict[str, str]:
+    """What a front end adds to a GET that came by TLS."""
+    from api.people.origin import SOURCE_HEADER, SOURCE_MAC_HEADER, source_mac
+    from api.secrets import internal_key
+
+    said = f"{source} {time.time_ns() // 1_000_000}"
+    mac = source_mac(internal_key(), "GET", target.encode(), said)
+    return {SOURCE_HEADER: said, SOURCE_MAC_HEADER: mac, "X-Forwarded-Proto": "https"}

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from api.people.roles import Act, MemberRole, act_to_give, may, may_with, role_policy
+from api.people.roles import Act, MemberOrigin, MemberRole, act_to_give, may, may_with, role_policy
 from frontend.authz import CompiledPolicy, PolicyKind, RequestContext, compile_policy, evaluate
 from frontend.authz.request_context import person_caller
 
@@ -97,3 +97,29 @@ def test_attached_policy_makes_no_owner() -> None:
         assert not may_with("admin", act, [everything], ANN)
         assert may_with("owner", act, [everything], ANN)
         assert not may_with("owner", act, [policy("Deny", act.value)], ANN)
+
+
+def test_conditions_and_the_arn_of_the_account_count_for_acts() -> None:
+    """A Deny that is about an address, the encryption or the account itself reaches what people do."""
+    office, elsewhere = MemberOrigin("203.0.113.7", True), MemberOrigin("198.51.100.7", True)
+    cases: list[tuple[dict[str, object], bool, bool]] = [
+        ({"Condition": {"IpAddress": {"aws:SourceIp": "198.51.100.0/24"}}}, True, False),
+        ({"Condition": {"NotIpAddress": {"aws:SourceIp": "203.0.113.0/24"}}}, True, False),
+        ({"Condition": {"Bool": {"aws:SecureTransport": "false"}}}, True, True),
+        ({"Condition": {"StringEquals": {"aws:RequestedRegion": "us-east-1"}}}, False, False),
+        ({"Resource": f"arn:aws:penstock:us-east-1:{ACCOUNT}:account"}, False, False),
+        ({"Resource": f"arn:aws:penstock:eu-west-1:{ACCOUNT}:account"}, True, True),
+    ]
+    for more, at_office, outside in cases:
+        statement = {"Effect": "Deny", "Action": "penstock:ManageMembers", "Resource": "*", **more}
+        text = json.dumps({"Version": "2012-10-17", "Statement": statement})
+        denied = [compile_policy(text, PolicyKind.IDENTITY, "attached")]
+        found = [may_with("admin", Act.MANAGE_MEMBERS, denied, ANN, origin) for origin in (office, elsewhere)]
+        assert found == [at_office, outside], more
+    plain = policy_text({"Bool": {"aws:SecureTransport": "false"}})
+    assert not may_with("admin", Act.MANAGE_MEMBERS, [plain], ANN, MemberOrigin("203.0.113.7"))
+
+
+def policy_text(condition: dict[str, object]) -> CompiledPolicy:
+    statement = {"Effect": "Deny", "Action": "penstock:ManageMembers", "Resource": "*", "Condition": condition}
+    return compile_policy(json.dumps({"Statement": statement}), PolicyKind.IDENTITY, "attached")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from api.series import limits
+from api.series.metrics import METRICS, MetricKind, Statistic
 from api.series.models import SeriesCoverage, SeriesMinute, SeriesQueue, SeriesRollup
+from api.series.reading import MetricQuery, MetricSpan, SeriesReader
 from api.series.rolling import Bucket, buckets_due, remove_old, roll_up
-from tests.api.series.scene import NOON, QUEUE, after, hold, look, meter, values
+from tests.api.series.scene import LONG_AGO, NOON, QUEUE, after, hold, look, meter, values
 from tests.support.control_plane import Caller
 
 pytestmark = pytest.mark.django_db
@@ -48,6 +52,26 @@ def test_rolled_points_are_those_of_the_minutes(caller: Caller) -> None:
     roll_up(Bucket(5, after(0)))
     SeriesMinute.objects.filter(at__lt=after(5)).delete()
     assert [values(account, name, after(0), after(10), 300) for name in names] == fine
+
+
+def test_metrics_that_are_read_together_are_those_read_alone(
+    caller: Caller, django_assert_num_queries: Callable[..., Any]
+) -> None:
+    scene(caller.account_id)
+    roll_up(Bucket(5, after(0)))
+    SeriesMinute.objects.filter(at__lt=after(5)).delete()
+    span = MetricSpan(after(1), after(10))
+    asked = [MetricQuery(QUEUE, LONG_AGO, metric, one, 300) for metric in METRICS.values() for one in metric.statistics]
+    alone = [SeriesReader(caller.account_id, span, after(10)).points(query) for query in asked]
+    seen = {query.metric.kind for query, found in zip(asked, alone, strict=True) if any(one.value for one in found)}
+    assert seen == set(MetricKind), "there is something to compare"
+    together = SeriesReader(caller.account_id, span, after(10))
+    together.read_together(QUEUE, METRICS.values(), 300)
+    with django_assert_num_queries(0):
+        assert [together.points(query) for query in asked] == alone
+        flows = [query for query in asked if query.statistic is Statistic.SUM]
+        totals = [sum(point.value for point in together.points(query)) for query in flows]
+        assert [together.total(query) for query in flows] == totals and 55 in totals
 
 
 def test_bucket_is_rolled_up_once(caller: Caller) -> None:

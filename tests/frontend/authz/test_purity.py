@@ -9,7 +9,7 @@ import frontend.authz
 
 PURE = {
     "__future__", "base64", "binascii", "bisect", "collections", "datetime", "decimal", "enum", "functools",
-    "ipaddress", "json", "operator", "re", "types", "typing",
+    "ipaddress", "json", "math", "operator", "re", "types", "typing",
 }  # fmt: skip
 
 

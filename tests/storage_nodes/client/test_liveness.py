@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from storage_nodes.client.connection import LATE_S, PING_AFTER_S, PING_ANSWER_S, ClientConnection
+from storage_nodes.client.connection import LATE_S, PIECES_FROM_BYTES, PING_AFTER_S, PING_ANSWER_S, ClientConnection
 from storage_nodes.limits import CLIENT_WRITE_BUFFER_BYTES
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ANSWER, FrameDecoder, encode_frame
@@ -67,6 +67,7 @@ class Wire:
         self.holds = False
         self.waiting_bytes = 0
         self.opcodes: list[int] = []
+        self.pieces = 0
         self.is_aborted = False
 
     def write(self, data: bytes) -> None:
@@ -75,6 +76,10 @@ class Wire:
             self.waiting_bytes += len(data)
             if self.waiting_bytes > 64 * 1024:
                 self._connection.pause_writing()
+
+    def writelines(self, pieces: Sequence[bytes]) -> None:
+        self.pieces += len(pieces)
+        self.write(b"".join(pieces))
 
     def take(self, count: int) -> None:
         self.waiting_bytes -= count
@@ -136,6 +141,21 @@ def test_node_that_takes_what_waits_to_be_written_is_there_though_it_says_nothin
         clock.run(PING_ANSWER_S * 0.9)
         wire.take(10_000)
     assert not wire.is_aborted
+    clock.run(2 * EXCHANGE_S)
+    assert wire.is_aborted
+
+
+def test_large_frame_leaves_in_pieces_and_is_watched_as_a_small_one() -> None:
+    clock, connection, wire, answers = connected()
+    wire.holds = True
+    connection.ask(Opcode.SEND, bytes(PIECES_FROM_BYTES - 1), answers.append, at_once=True)
+    assert wire.pieces == 0
+    connection.ask(Opcode.SEND, bytes(PIECES_FROM_BYTES), answers.append, at_once=True)
+    assert wire.pieces == 2 and wire.opcodes == [Opcode.SEND, Opcode.SEND]
+    for _ in range(20):
+        clock.run(PING_ANSWER_S * 0.9)
+        wire.take(1_000)
+    assert not wire.is_aborted, "the node takes what waits, all of which is counted"
     clock.run(2 * EXCHANGE_S)
     assert wire.is_aborted
 

@@ -95,10 +95,15 @@ def test_final_error_is_raised_at_once() -> None:
 
 def test_retriable_error_is_raised_when_the_deadline_is_over() -> None:
     async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
-        with pytest.raises(StorageError) as refused:
-            await client.purge(3)
+        for _ in range(3):
+            nodes[0].frames.clear()
+            with pytest.raises(StorageError) as refused:
+                await client.purge(3)
+            assert 3 < len(nodes[0].frames) < 40, "tried again, with pauses that grow"
+            # On a machine that stood still at the deadline the last attempt is unanswered, and its outcome unknown.
+            if refused.value.code is not ErrorCode.OUTCOME_UNKNOWN:
+                break
         assert refused.value.code is ErrorCode.NO_QUORUM
-        assert 3 < len(nodes[0].frames) < 40, "tried again, with pauses that grow"
 
     run([lambda frame: StorageError(ErrorCode.NO_QUORUM)], scenario)
 

@@ -32,6 +32,7 @@ from storage_nodes.node.transport.connections import NodeConnection, Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ERROR, encode_frame
 from storage_nodes.protocol.messages import Cancel, ErrorReply, Hello, Opcode, SendRequest, encode_message
+from storage_nodes.protocol.peer_messages import PeerHello
 from tests.storage_nodes.node.slow_pipe import SlowPipe
 
 HELLO = encode_frame(Opcode.HELLO, 0, 1, encode_message(Hello("c", "client")))
@@ -106,9 +107,7 @@ def test_burst_of_answers_waits_and_arrives_in_order() -> None:
         pipe.drain(100_000)
         node.run()
     assert answered(pipe) == list(range(7))
-    assert node.room.budget.used(Kind.ANSWERS) <= TRANSPORT_BYTES_MAX // 2, (
-        "as it was found when it had drained"
-    )
+    assert node.room.budget.used(Kind.ANSWERS) <= TRANSPORT_BYTES_MAX // 2, "as it was found when it had drained"
     node.table.look(1_000)
     assert node.room.budget.used(Kind.ANSWERS) == 0 and not pipe.aborted
 
@@ -411,3 +410,27 @@ def test_sends_for_all_voters_that_were_given_up_do_not_use_up_the_connection() 
     assert connection._in_flight == 25
     connection.connection_lost(None)
     assert sorted(node.cancelled_ids) == list(range(2, 52)) and connection._in_flight == 0
+
+
+# --- what no client and no node sends -------------------------------------------------------------------------
+
+
+STRANGE = {
+    "client of another cluster": encode_frame(Opcode.HELLO, 0, 1, encode_message(Hello("d", "client"))),
+    "node of another cluster": encode_frame(Opcode.PEER_HELLO, 0, 0, encode_message(PeerHello("d", 2, 1))),
+    "request before a greeting": acquires(1),
+    "claim of 2**31 bytes": (2**31).to_bytes(4, "little") + HELLO[4:],
+    "HTTP": b"GET / HTTP/1.1\r\nhost: x\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
+    "flipped bit": HELLO[:-1] + bytes([HELLO[-1] ^ 1]),
+}
+
+
+@pytest.mark.parametrize("sent", STRANGE)
+def test_stranger_is_hung_up_on_at_once_and_does_nothing(sent: str) -> None:
+    """S34."""
+    node = Node()
+    connection, pipe = node.connect(greets=False)
+    connection.data_received(STRANGE[sent] + acquires(7))
+    node.run()
+    assert pipe.aborted and not node.asked and not pipe.frames, sent

@@ -19,6 +19,7 @@ from storage_nodes.protocol.frames import (
     FrameDecoder,
     FrameError,
     encode_frame,
+    frame_pieces,
 )
 
 frames = st.builds(Frame, st.integers(0, 255), st.integers(0, 255), st.integers(0, 2**32 - 1), st.binary(max_size=300))
@@ -36,6 +37,9 @@ def test_frame_layout_is_the_one_that_is_drawn() -> None:
     head = struct.pack(">BBBBII", 0xA7, 1, 12, 1, 77, len(payload))
     crc = google_crc32c.value(head + payload)
     assert encode_frame(12, FLAG_ANSWER, 77, payload) == head + struct.pack(">I", crc) + payload
+    pieces = frame_pieces(12, FLAG_ANSWER, 77, payload)
+    assert b"".join(pieces) == encode_frame(12, FLAG_ANSWER, 77, payload)
+    assert pieces[1] is payload, "not copied"
 
 
 @settings(max_examples=200, deadline=None)
@@ -50,6 +54,20 @@ def test_frames_come_out_whatever_the_cuts(sent: list[Frame], cuts: list[int]) -
         at += cut
     received += decoder.feed(stream[at:])
     assert received == sent
+
+
+@pytest.mark.parametrize("cut", [1, 12, HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + 1, 60])
+@pytest.mark.parametrize("payload_bytes", [0, 1, 100])
+def test_decoder_begins_anew_where_a_frame_ended(cut: int, payload_bytes: int) -> None:
+    sent = Frame(10, FLAG_ANSWER, 5, bytes(range(payload_bytes)))
+    encoded = encode_frame(*sent)
+    decoder = FrameDecoder()
+    for _ in range(3):
+        received: list[Frame] = []
+        for at in range(0, len(encoded), cut):
+            assert decoder.pending_bytes == at and not received
+            received += decoder.feed(encoded[at : at + cut])
+        assert received == [sent] and decoder.pending_bytes == 0
 
 
 @settings(max_examples=300, deadline=None)

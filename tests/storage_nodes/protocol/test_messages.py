@@ -44,6 +44,8 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
         "92079fcdea60cd4e20c3cd03e80509c303cd01f4cd2328ccfac3c392090aa131",
     ),
     (m.ConfigureReply(3), "9103"),
+    (m.RetireRequest(7, "queue:a:0"), "9207a971756575653a613a30"),
+    (m.RetireReply(True), "91c3"),
     (m.QueueStatsRequest(7), "9107"),
     (m.QueueStats(1, 2, 3, 1_700_000_000_000, 4, 5, 6, 7, 8, 9, 10, 11), "9c010203cf0000018bcfe568000405060708090a0b"),
     (m.ParkedGroupsRequest(7, b"g", 10), "9307c401670a"),
@@ -78,13 +80,13 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.GroupDeleteRequest(8, b"g", 6), "9308c4016706"),
     (m.GroupDeleteReply(6), "9106"),
     (
-        m.NodeInfo(1, "127.0.0.1", 7101, "zone-a", False, 1_000, "went", 9, 1, 12, -5, True),
-        "9c01a93132372e302e302e31cd1bbda67a6f6e652d61c2cd03e8a477656e7409010cfbc3",
+        m.NodeInfo(1, "127.0.0.1", 7101, "zone-a", False, 1_000, "went", 9, 1, 12, -5, True, True, True, 2, [7]),
+        "dc001001a93132372e302e302e31cd1bbda67a6f6e652d61c2cd03e8a477656e7409010cfbc3c3c3029107",
     ),
     (m.MoveInfo(3, 1, 4, True, 90, 100), "96030104c35a64"),
     (
-        m.PartitionInfo(7, 1, [1, 2, 3], "queue:x:0", 2, 9, 1_000, "won", m.MoveInfo(3, 1, 4)),
-        "99070193010203a971756575653a783a300209cd03e8a3776f6e96030104c20000",
+        m.PartitionInfo(7, 1, [1, 2, 3], "queue:x:0", 2, 9, 1_000, "won", m.MoveInfo(3, 1, 4), 6),
+        "9a070193010203a971756575653a783a300209cd03e8a3776f6e96030104c2000006",
     ),
     (
         m.CreatePartitionRequest(1, "queue:x:0"),
@@ -94,7 +96,7 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.DescribeClusterRequest([7], 300, True), "939107cd012cc3"),
     (
         m.ClusterInfo("pk-1", 1, [m.NodeInfo(1, "h", 1, "z", False)], [], 77),
-        "95a4706b2d3101919c01a16801a17ac200a0000000c0c2904d",
+        "95a4706b2d310191dc001001a16801a17ac200a0000000c0c2c2c20090904d",
     ),
     (m.MoveReplicaRequest(7, 1, 4), "93070104"),
     (m.CancelMoveRequest(7, 3), "920703"),
@@ -219,6 +221,7 @@ def test_opcodes_are_frozen() -> None:
         "UNPARK": 81,
         "SCHEDULED": 82,
         "RESCHEDULE": 83,
+        "RETIRE": 84,
     }
 
 

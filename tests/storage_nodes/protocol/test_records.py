@@ -122,6 +122,19 @@ def test_control_batch_is_one_for_the_other_reader() -> None:
     assert record.key == b"\x00\x00\x00\x11" and control_kind(record.key) == CONTROL_QUEUE
 
 
+@pytest.mark.parametrize("size", [0, 1, 59, 60, 61, 4_091, 4_092, 4_093, 4_094, 5_000])
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 200])
+def test_batch_of_any_size_has_each_record_behind_its_own_length(count: int, size: int) -> None:
+    bodies = [encode_body(b"a")] * (count - 1) + [b"b" * size]
+    records = b""
+    for delta, body in enumerate(bodies):
+        lead = b"\x00\x00" + encode_varint(delta)
+        records += encode_varint(len(lead) + len(body)) + lead + body
+    for batch in (build_batch(7, 1, 1_000, bodies), build_batch(7, 1, 1_000, tuple(bodies))):
+        assert verify_batch(batch).record_count == count
+        assert batch[HEADER_BYTES:] == records
+
+
 def test_batch_has_its_golden_bytes() -> None:
     batch = build_batch(1_000, 7, 1_700_000_000_000, [encode_body(b"hi"), encode_body(b"", b"k", [(b"d", b"50")])])
     assert batch.hex() == (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from storage_nodes.log.record_batch import build_batch, read_header, usages_of, verify_batch
@@ -62,6 +62,36 @@ def test_sums_of_a_batch_are_those_of_its_messages_or_none(sent: list[tuple[Orig
         assert unpack_sum(header.usage)[0] == MIXED
     else:
         assert unpack_sum(header.usage) == (sent[0][0], sum(one[1] for one in each), sum(one[2] for one in each))
+
+
+keyed = st.builds(usage_key, st.sampled_from(Origin), st.integers(0, 200_000))
+# Records of one origin or several, records without a key, with another one, and bytes that are no record.
+any_body = st.one_of(
+    st.builds(encode_body, st.binary(max_size=20), keyed),
+    st.builds(lambda size: encode_body(b"v" * size), st.sampled_from([0, 1, 1_000, 65_531, 65_532, 70_000])),
+    st.builds(encode_body, st.binary(max_size=20), st.binary(min_size=5, max_size=5)),
+    st.binary(max_size=8),
+)
+
+
+@given(
+    st.one_of(
+        st.lists(any_body, min_size=1, max_size=8), st.lists(keyed.map(lambda key: encode_body(b"", key)), min_size=1)
+    )
+)
+@example([encode_body(b"v", usage_key(Origin.CLIENT, 65_535)), encode_body(b"v", usage_key(Origin.CLIENT, 65_536))])
+@example([encode_body(b"v" * 65_532), encode_body(b"v" * 65_533)])
+@example([b"\x0a\x01\x00\x00\x00\x05", b"\x0a\x01\x00\x00\x00\x05"])
+@example([b"\x0a\x09\x00\x00\x00\x05ab", b"\x0a\x09\x00\x00\x00\x05ab"])
+def test_sums_of_any_bodies_are_those_of_each(bodies: list[bytes]) -> None:
+    each = list(map(usage_of, bodies))
+    origin, billed_bytes, units = unpack_sum(sum_of(bodies))
+    if len({usage[0] for usage in each}) > 1:
+        assert origin == MIXED
+    else:
+        assert (origin, billed_bytes, units) == (
+            each[0][0], sum(usage[1] for usage in each), sum(usage[2] for usage in each)
+        )  # fmt: skip
 
 
 def test_sums_too_large_for_the_header_are_read_message_by_message() -> None:

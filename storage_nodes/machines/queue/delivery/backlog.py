@@ -122,6 +122,13 @@ class Backlog:
         self._put_all(start, last + 1, keys, first)
         self.end = last + 1
 
+    def commands_arrived(self, before: int) -> None:
+        """A control batch was folded when the log ended at `before`."""
+        if self._state.fresh_count == 0:
+            self.clear(self._state.log_end)
+        elif self.end >= before:
+            self.end = self._state.log_end
+
     def fetched(self, ranges: Iterable[FreshRange], keys_of: Sequence[Keys], end: int) -> None:
         """The log was read up to `end`; its ranges may hold messages that are delayed, leased or gone."""
         gone, live = self._state.removed_above_cursor, self._state.live

@@ -75,6 +75,8 @@ class MessageGroup:
 class GroupWindow:
     __slots__ = ("_bases", "_leases", "_offers", "_returns", "_state", "_times_ms", "count", "end", "groups")
 
+    head = 0  # commands need not say what waits from where on: the fold of a FIFO queue moves the cursor by itself
+
     def __init__(self, state: FifoState, leases: Leases) -> None:
         self._state = state
         self._leases = leases
@@ -106,6 +108,13 @@ class GroupWindow:
         unavailable_offsets = set(delayed)
         self._add_fresh((offset, key) for offset, key in groups.items() if offset not in unavailable_offsets)
         self.end = last + 1
+
+    def commands_arrived(self, before: int) -> None:
+        """A control batch was folded when the log ended at `before`."""
+        if self.end >= before:
+            self.end = self._state.log_end
+        elif self._state.fresh_count == 0:
+            self.reach(self._state.log_end)
 
     def fetched(self, ranges: Iterable[FreshRange], groups_of: Sequence[Groups], end: int) -> None:
         """The log was read up to `end`; its ranges may hold messages that do not wait any more."""

@@ -140,13 +140,17 @@ class Leases:
         self.hold(offset)
         self._tidy_order()
 
-    def hide(self, offsets: Sequence[int]) -> list[int]:
-        """A change on its way may put off messages that are ready: nobody gets them until it is folded. Which they are.
+    def hide(self, changes: Sequence[tuple[int, int, int]]) -> list[int]:
+        """Changes (offset, delivery, visibility_ms) on their way may put off messages that are ready, by receipts of
+        leases that ran out: nobody gets them until the changes are folded. Which they are.
 
         None that was delayed: no lease of it is known, so it is not put off.
         """
         live, ready = self._live, self._ready
-        hidden = [offset for offset in offsets if offset in ready and live[offset][1]] if ready else []
+        hidden = []
+        if ready:
+            hidden = [o for o, delivery, wanted_ms in changes if delivery > 0 and wanted_ms >= 0 and o in ready]
+            hidden = [offset for offset in hidden if live[offset][1]]
         ready.difference_update(hidden)
         self._tidy_order()
         return hidden

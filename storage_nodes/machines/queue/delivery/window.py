@@ -48,6 +48,13 @@ class Window:
         self.extend(base, last, timestamp_ms, noted.unavailable_offsets() if noted is not None else ())
         self.end = last + 1
 
+    def commands_arrived(self, before: int) -> None:
+        """A control batch was folded when the log ended at `before`."""
+        if self._state.fresh_count == 0:
+            self.clear(self._state.log_end)
+        elif self.end >= before:
+            self.end = self._state.log_end
+
     def fetched(self, ranges: Iterable[FreshRange], keys: Sequence[Any], end: int) -> None:
         """The log was read up to `end`; its ranges may hold messages that are delayed or gone. They have no keys."""
         gone = self._state.removed_above_cursor

@@ -1,6 +1,12 @@
 """The leader's side of a queue partition: decides who gets what, stages it, and follows the fold.
 
-Every input does its own part and then settles (`settling.py`).
+Every input does its own part and then *settles*: expired messages at the head go, waiters are served, the window is
+read ahead, the driver is told that commands are staged. So whatever made messages available, waiters see it.
+Which message goes to whom: delivery/strategy.py.
+
+Time: `now_ms` is the time of the partition, which never falls and goes on where its last leader was; decisions use
+max(it, the highest time in the log) all the same. It may be `ahead_ms` ahead of what most clocks of the cluster say:
+what a wrong clock must not bring about, that messages expire or scheduled ones are released, waits for those clocks.
 """
 
 from __future__ import annotations
@@ -8,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from storage_nodes.machines.driver_contract import Refuse, Token
+from storage_nodes.limits import CLOCK_LOOK_MS, PROPOSALS_PENDING_MAX, WAITERS_PER_PARTITION_MAX
+from storage_nodes.machines.driver_contract import Propose, Refuse, Token
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
     CONFIGURED,
@@ -17,39 +24,101 @@ from storage_nodes.machines.queue.commands import (
     EXPIRED,
     FIRST_FIELD,
     KIND,
+    LEASED,
     PURGED,
     REMOVED,
     RESCHEDULED,
+    UNPARKED,
     USAGE_COMMANDS,
     VISIBILITY_CHANGED,
     Command,
 )
+from storage_nodes.machines.queue.delivery.by_group import ByGroupDelivery
+from storage_nodes.machines.queue.delivery.fair import FairDelivery
+from storage_nodes.machines.queue.delivery.in_order import InOrderDelivery
+from storage_nodes.machines.queue.delivery.leases import Removals
+from storage_nodes.machines.queue.delivery.pending_commands import InFlightCommand
+from storage_nodes.machines.queue.delivery.strategy import DeliveryContext, DeliveryStrategy
 from storage_nodes.machines.queue.effects import (
     CommandAnswer,
     Deliver,
     Effect,
+    Fetch,
     FreshRange,
     Groups,
     Keys,
+    Tags,
     answers_of,
     overloaded,
 )
-from storage_nodes.machines.queue.leader.pending_commands import InFlightCommand
-from storage_nodes.machines.queue.leader.settling import Settling
+from storage_nodes.machines.queue.leader.letters import Letters
+from storage_nodes.machines.queue.leader.releases import Releases
 from storage_nodes.machines.queue.state.configs import config_fields
+from storage_nodes.machines.queue.state.fifo_state import FifoState
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
 from storage_nodes.machines.queue.state.meter_entries import fold_usage
+from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig, QueueStats
 
 # After a read of the log that got nowhere.
 FETCH_RETRY_MS = 50
+# How often a queue that holds messages looks for expired ones.
+RETENTION_CHECK_MS_MIN = 1_000
+RETENTION_CHECKS_PER_RETENTION = 100
+# How long a short poll may wait for the read of the log that will find its messages.
+FETCH_PATIENCE_MS = 1_000
 
 
-class Leader(Settling):
+class Leader:
     """Exists only while leading and while there is something to do."""
 
-    __slots__ = ()
+    __slots__ = (
+        "_context", "_fetch_again_ms", "_fetching", "_leases", "_letters", "_probes", "_removals",
+        "_retention_check_ms", "_staging", "_state", "_time_ms", "_waiters", "delivery", "releases",
+    )  # fmt: skip
+
+    def __init__(self, state: QueueState, term: int, ahead_ms: int) -> None:
+        self._context = context = DeliveryContext(state, term, ahead_ms)
+        self._state, self._leases, self._staging = state, context.leases, context.staging
+        self._waiters, self._probes = context.waiters, context.probes
+        self._time_ms = state.last_ms
+        self._fetching = -1  # the offset that the outstanding Fetch named, -1 = none
+        self._fetch_again_ms = 0  # the last Fetch found nothing to go by: not before this time; 0 = at once
+        self._retention_check_ms = 0  # 0 = nothing to look after
+        self._letters = Letters(term)
+        self.releases = Releases(state.scheduled)
+        self._removals = Removals()
+        self.delivery: DeliveryStrategy = InOrderDelivery(context)
+        if isinstance(state, FifoState):
+            self.delivery = ByGroupDelivery(context, state)
+        elif state.keys or state.keyed_end > state.cursor:
+            self.track_keys()
+
+    def track_keys(self) -> None:
+        """Groups and tags of a standard queue matter from now on."""
+        if isinstance(self.delivery, InOrderDelivery):
+            self.delivery = FairDelivery(self._context, self.delivery.window)
+
+    @property
+    def tracks_keys(self) -> bool:
+        return isinstance(self.delivery, FairDelivery)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing here that the replicated state does not say as well, and no answer of the driver to come."""
+        state = self._state
+        held = state.fresh_count or state.live or state.scheduled or self._waiters or self._probes
+        asked = self._fetching >= 0 or self._letters.under_way or self.releases.is_reading
+        return not held and not asked and self._staging.is_settled
+
+    @property
+    def _is_overloaded(self) -> bool:
+        return self._staging.outstanding + len(self._probes) >= PROPOSALS_PENDING_MAX
+
+    def clocks_say(self, ahead_ms: int) -> None:
+        """So far is the time here ahead of what most clocks of the cluster say."""
+        self._context.ahead_ms = ahead_ms
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -61,19 +130,20 @@ class Leader(Settling):
         wait_until_ms: int,
         now_ms: int,
         attempt: bytes = b"",
+        tags: Tags = (),
     ) -> list[Effect]:
-        """`attempt` is for FIFO queues."""
+        """`attempt` is for FIFO queues, tags are for those that track keys."""
         time_ms = self._advance(now_ms)
+        delivery = self.delivery
+        if delivery.commits_leases and self._is_overloaded:
+            return [overloaded(token)]
+        if attempt and delivery.is_under_way(attempt):
+            return [Refuse(token, ErrorCode.OVERLOADED, "this attempt is on its way")]
         effects: list[Effect] = []
-        if self._waiters:
-            self._serve(effects, time_ms)  # those who came first
-        picks = self._pick(messages_max, visibility_ms, time_ms)
-        if picks:
-            effects.append(Deliver(token, picks))
-        elif not (wait_until_ms or self._is_paused) and self.in_flight_count >= self._state.config.in_flight_max:
-            effects.append(Refuse(token, ErrorCode.OVER_LIMIT, "too many messages are in flight"))
-        else:
-            effects += self._park(token, messages_max, visibility_ms, wait_until_ms, now_ms, b"")
+        if not delivery.acquire(token, messages_max, visibility_ms, wait_until_ms, attempt, tags, effects, time_ms):
+            effects += self._park(token, messages_max, visibility_ms, wait_until_ms, now_ms, attempt, tags)
+            if tags:
+                delivery.tags_parked(tags)
         return self._settle(effects, time_ms)
 
     def cancel(self, token: Token) -> list[Effect]:
@@ -84,12 +154,7 @@ class Leader(Settling):
     def delete(self, token: Token, receipts: Sequence[tuple[int, int]]) -> list[Effect]:
         if self._is_overloaded:
             return [overloaded(token)]
-        count = len(receipts)
-        if not receipts or max(receipts) < (self._window.head,):
-            self._staging.deleted(receipts, CommandAnswer(token, [ErrorCode.OK] * count))
-        else:
-            self._probes.add(token, receipts, self._window, self._state)
-            self._stage_probed()
+        self.delivery.delete(token, receipts)
         return self._settle([], self._time_ms)
 
     def change_visibility(
@@ -98,7 +163,7 @@ class Leader(Settling):
         time_ms = self._advance(now_ms)
         if self._is_overloaded and token is not None:
             return [overloaded(token)]
-        self._hide(changes)
+        self.delivery.hide(changes)
         for offset in [offset for offset, delivery, _ in changes if delivery > 0]:
             self._leases.hold(offset)
         self._staging.changed(changes, token)
@@ -115,12 +180,16 @@ class Leader(Settling):
 
     def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
         # A pause begins here, so that nothing is handed out once it is answered: leases of FIFO queues take a while.
-        self._pauses_staged += config.paused and not self._is_overloaded
+        self._context.pauses_staged += config.paused and not self._is_overloaded
         return self._single([CONFIGURED, *config_fields(config)], token, self._time_ms)
 
     def reschedule(self, token: Token, changes: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
         flat = [number for change in changes for number in change]
         return self._single([RESCHEDULED, flat], token, self._advance(now_ms))
+
+    def unpark(self, token: Token, groups: list[bytes], now_ms: int) -> list[Effect]:
+        """Hand these groups of a FIFO queue out again; none named = all. Answered with a code each."""
+        return self._single([UNPARKED, groups], token, self._advance(now_ms))
 
     def moved(self, offsets: list[int], now_ms: int) -> list[Effect]:
         """These dead letters stand in the other queue, committed."""
@@ -137,7 +206,7 @@ class Leader(Settling):
         time_ms = self._advance(now_ms)
         moving = self._letters.failed(time_ms)
         if is_final:
-            self._window.became_ready(self._leases.revive(moving))
+            self.delivery.window.became_ready(self._leases.revive(moving))
         return self._settle([], time_ms)
 
     # --- the driver's other inputs ----------------------------------------------------------------------------
@@ -158,11 +227,11 @@ class Leader(Settling):
         # says nothing about what is there: taking it for "nothing" would skip messages for good.
         end = min(next_offset, self._state.log_end)
         self._fetch_again_ms = 0 if end > from_offset else time_ms + FETCH_RETRY_MS
-        if self._probes.asks(from_offset):
+        if self._probes:
             self._probes.fetched(from_offset, ranges, end)
-            self._stage_probed()
-        if from_offset == self._window.end or from_offset < self._window.end < end:
-            self._window.fetched(ranges, groups, end)
+        window = self.delivery.window
+        if from_offset == window.end or from_offset < window.end < end:
+            window.fetched(ranges, groups, end)
         effects = self._settle([], time_ms)
         self._answer_hasty(effects)
         return effects
@@ -171,6 +240,7 @@ class Leader(Settling):
         time_ms = self._advance(now_ms)
         if self._retention_check_ms and time_ms >= self._retention_check_ms:
             self._expire_live(time_ms)
+            self.delivery.expire_fresh(time_ms)
             self._retention_check_ms = 0
         effects = self._settle([], time_ms)
         effects += [Deliver(token, []) for token in self._waiters.remove_overdue(now_ms)]
@@ -190,26 +260,28 @@ class Leader(Settling):
         return min([due for due in due_ms if due], default=0) if any(due_ms[1:]) else due_ms[0]
 
     def take_commands(self, now_ms: int) -> list[bytes]:
-        return self._staging.take(self._advance(now_ms), self._window.head)
+        return self._staging.take(self._advance(now_ms), self.delivery.window.head)
 
     def stats(self, now_ms: int) -> QueueStats:
         self._advance(now_ms)
         state, staging, leases = self._state, self._staging, self._leases
         fresh = max(0, state.fresh_count - staging.fresh_picked - staging.fresh_expired)
         first_ready = leases.first_ready()
-        oldest_ms = self._window.oldest_ms
+        window = self.delivery.window
+        oldest_ms = window.oldest_ms
         if first_ready is not None:
             sent_ms = state.live[first_ready][3]
             oldest_ms = min(oldest_ms, sent_ms) if oldest_ms else sent_ms
         return QueueStats(
             fresh + leases.ready_count,
-            self.in_flight_count,
+            self._context.in_flight_count,
             leases.delayed + len(state.scheduled),
             oldest_ms,
-            *self._window.group_counts(),
+            *window.group_counts(),
             state.duplicates,
             state.dead_lettered,
             state.parked_count,
+            *self.delivery.noisy_counts(),
             scheduled=len(state.scheduled),
         )
 
@@ -218,25 +290,36 @@ class Leader(Settling):
 
     def stop(self) -> list[Effect]:
         """The leadership ended: nobody who waits here will hear from the fold."""
-        effects: list[Effect] = [
-            Refuse(token, ErrorCode.NOT_LEADER, "another node leads now") for token in self._waiters.tokens()
-        ]
+        waiting = self._waiters.tokens()
+        effects: list[Effect] = [Refuse(token, ErrorCode.NOT_LEADER, "another node leads now") for token in waiting]
         tokens = self._staging.tokens() + self._probes.tokens()
         effects += [Refuse(token, ErrorCode.OUTCOME_UNKNOWN, "the leader changed before commit") for token in tokens]
         return effects
 
-    # --- the fold's hooks -------------------------------------------------------------------------------------
+    def retire(self) -> list[Effect]:
+        """The partition is retired: nobody who waits here is handed anything any more."""
+        tokens = self._waiters.tokens()
+        for token in tokens:
+            self._waiters.remove(token)
+        return [Refuse(token, ErrorCode.UNKNOWN_PARTITION, "the partition is being deleted") for token in tokens]
+
+    @property
+    def is_quiet(self) -> bool:  # nothing is on its way that the meter will count
+        return self._staging.is_settled and not self._letters.under_way and not self._probes
+
+    # --- the fold --------------------------------------------------------------------------------------------
 
     def messages_arrived(
         self, first: int, last: int, timestamp_ms: int, before: int, noted: FoldedHeaders | None, now_ms: int
     ) -> list[Effect]:
-        self._window.arrived(first, last, timestamp_ms, before, noted)
+        window = self.delivery.window
+        window.arrived(first, last, timestamp_ms, before, noted)
         for offset in noted.delayed if noted is not None else ():
             self._leases.delayed += 1
             self._leases.set_timer(self._state.live[offset][0], offset, offset)
         if noted is not None and noted.released:
             self.releases.folded(noted.released)
-        elif not self._waiters and self._retention_check_ms and self._fetching < 0 and self._window.end > last:
+        elif not self._waiters and self._retention_check_ms and self._fetching < 0 and window.end > last:
             return []  # nothing to settle: the fast way of a queue that only fills
         return self._settle([], self._advance(now_ms))
 
@@ -249,12 +332,16 @@ class Leader(Settling):
             self._state.fold_acquired(command)
             self._follow_acquired(command)
         elif kind == DELETED:
-            self._fold_deleted(command, taken, effects)
+            self.delivery.fold_deleted(command, taken, effects)
         elif kind == VISIBILITY_CHANGED:
             codes = self._state.fold_visibility(command)
             self._follow_visibility(command, codes, effects, taken.askers)
+        elif kind in (LEASED, UNPARKED):
+            self.delivery.fold_own(command, taken, effects)
         else:
+            groups = self.delivery.before_fold(command)
             self._fold_rare(command, offset, taken, effects)
+            self.delivery.after_fold(command, groups)
 
     def _fold_rare(self, command: Command, offset: int, taken: InFlightCommand, effects: list[Effect]) -> None:
         kind, state = command[KIND], self._state
@@ -266,7 +353,7 @@ class Leader(Settling):
             result = state.fold_purged(command, offset)
             if result[0] == ErrorCode.OK and not is_repeat:
                 self._leases.clear()
-                self._window.clear(offset)
+                self.delivery.window.clear(offset)
             effects += [CommandAnswer(asker.token, result) for asker in taken.askers]
         elif kind == DEAD_LETTERED:
             state.fold_dead_lettered(command)
@@ -278,26 +365,23 @@ class Leader(Settling):
         elif kind == REMOVED:
             groups = self._removals.end(command[FIRST_FIELD], self._leases)
             codes = state.fold_removed(command)
-            self._window.removed(command[FIRST_FIELD], groups)
+            self.delivery.window.removed(command[FIRST_FIELD], groups)
             effects += [CommandAnswer(asker.token, codes) for asker in taken.askers]
         elif kind in USAGE_COMMANDS:
             fold_usage(state, command)
         else:
             assert kind == CONFIGURED, f"command kind {kind}"
             state.fold_configured(command)
-            self._pauses_staged -= state.config.paused
-            self._window.became_ready(self._leases.configure(state.receives_max, state.retry))
+            self._context.pauses_staged -= state.config.paused
+            self.delivery.window.became_ready(self._leases.configure(state.receives_max, state.retry))
             effects += [CommandAnswer(asker.token, (ErrorCode.OK, state.held_count)) for asker in taken.askers]
 
     def commands_arrived(self, before: int, effects: list[Effect], now_ms: int) -> None:
         """A control batch was folded when the log ended at `before`."""
-        state, window = self._state, self._window
-        if state.fresh_count == 0:
-            window.clear(state.log_end)
-        elif window.end >= before:
-            window.end = state.log_end
+        self.delivery.window.commands_arrived(before)
         self._settle(effects, self._advance(now_ms))
-        self._answer_hasty(effects)
+        if not self.delivery.commits_leases:
+            self._answer_hasty(effects)
 
     def note(self, command: list[Any], now_ms: int) -> list[Effect]:
         """A command that nobody waits for; not staged when there is too much already."""
@@ -311,12 +395,6 @@ class Leader(Settling):
 
     # --- following the fold -----------------------------------------------------------------------------------
 
-    def _fold_deleted(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
-        ahead = self._state.fold_deleted(command)
-        self._leases.forget(command[FIRST_FIELD][::2])
-        if ahead:
-            self._window.cut(ahead)
-
     def _follow_acquired(self, command: Command) -> None:
         leases = self._leases
         for time_ms, deadline_ms, fresh, again in command[FIRST_FIELD + 1]:
@@ -325,7 +403,8 @@ class Leader(Settling):
             for offset in again:
                 leases.release(offset)
             if deadline_ms == time_ms:
-                self._coming_back -= len(again) + sum(fresh[1::3]) - sum(fresh[::3]) + len(fresh) // 3
+                self._context.coming_back -= len(again) + sum(fresh[1::3]) - sum(fresh[::3]) + len(fresh) // 3
+        self.delivery.acquired(command)
 
     def _follow_visibility(
         self, command: Command, codes: list[ErrorCode], effects: list[Effect], askers: Sequence[tuple[Token, int]]
@@ -335,3 +414,87 @@ class Leader(Settling):
             if flat[at + 1] > 0:
                 self._leases.release(flat[at])
         effects += answers_of(codes, askers)
+
+    # --- settling ---------------------------------------------------------------------------------------------
+
+    def _advance(self, now_ms: int) -> int:
+        """The time of this input; leases that ran out by then are ready."""
+        time_ms = now_ms if now_ms > self._time_ms else self._time_ms
+        self._time_ms = time_ms = time_ms if time_ms > self._state.last_ms else self._state.last_ms
+        due = self._leases.advance(time_ms)
+        if due:
+            self.delivery.window.became_ready(due)
+        return time_ms
+
+    def _settle(self, effects: list[Effect], time_ms: int) -> list[Effect]:
+        state, staging, delivery = self._state, self._staging, self.delivery
+        delivery.expire_head(time_ms)
+        if self._waiters:
+            delivery.serve(effects, time_ms)
+        if self._leases.dead or self._letters.again_ms:
+            self._move_dead(effects, time_ms)
+        if state.scheduled and (release := self.releases.due(time_ms, time_ms - self._context.ahead_ms)) is not None:
+            effects.append(release)
+        if self._fetch_again_ms and time_ms >= self._fetch_again_ms:
+            self._fetch_again_ms = 0
+        if self._fetching < 0 and not self._fetch_again_ms:
+            from_offset = self._probes.wanted_offset() if self._probes else delivery.wanted_offset()
+            if from_offset >= 0:
+                self._fetching = from_offset
+                effects.append(Fetch(from_offset))
+        if not staging.announced and not staging.is_empty:
+            staging.announced = True
+            effects.append(Propose())
+        if not self._retention_check_ms and (state.fresh_count or state.live):
+            every_ms = state.config.retention_ms // RETENTION_CHECKS_PER_RETENTION
+            self._retention_check_ms = time_ms + max(RETENTION_CHECK_MS_MIN, every_ms)
+        elif self._retention_check_ms and not (state.fresh_count or state.live):
+            self._retention_check_ms = 0
+        return effects
+
+    def _next_release_ms(self) -> int:
+        """When to look for scheduled messages that are due; how far the time is ahead may be another by then."""
+        due_ms, ahead_ms = self.releases.next_ms(), self._context.ahead_ms
+        if due_ms and ahead_ms:
+            return min(due_ms + ahead_ms, max(due_ms, self._time_ms + CLOCK_LOOK_MS))
+        return due_ms
+
+    def _expire_live(self, time_ms: int) -> None:
+        if self._staging.live_expired:
+            return  # the last ones are still on their way through the log
+        oldest_ms = self._context.outlived_ms(time_ms)
+        expired = [offset for offset, entry in self._state.live.items() if entry[3] <= oldest_ms]
+        self._staging.expired_offsets(expired[: max(0, self._staging.expired_room)])
+
+    def _park(
+        self,
+        token: Token,
+        messages_max: int,
+        visibility_ms: int,
+        wait_until_ms: int,
+        now_ms: int,
+        attempt: bytes,
+        tags: Tags,
+    ) -> list[Effect]:
+        """There is nothing to hand out: wait if the caller does, or if a read of the log may change that."""
+        is_long_poll = wait_until_ms > now_ms
+        if not is_long_poll and not (self._context.coming_back or self.delivery.may_find(tags)):
+            return [Deliver(token, [])]
+        if len(self._waiters) >= WAITERS_PER_PARTITION_MAX:
+            return [Refuse(token, ErrorCode.OVERLOADED, "too many requests wait for messages")]
+        until_ms = wait_until_ms if is_long_poll else now_ms + FETCH_PATIENCE_MS
+        self._waiters.park(token, messages_max, visibility_ms, until_ms, is_long_poll, attempt, tags)
+        return []
+
+    def _answer_hasty(self, effects: list[Effect]) -> None:
+        """Short polls waited for what is known now."""
+        if self._waiters and not (self._context.coming_back or self.delivery.may_find(())):
+            effects += [Deliver(token, []) for token in self._waiters.remove_hasty()]
+
+    def _move_dead(self, effects: list[Effect], time_ms: int) -> None:
+        if self.delivery.holds_dead_letters:
+            self._letters.again_ms = 0  # looked at again when groups are unparked
+            return
+        move = self._letters.next_move(self._state, self._leases, time_ms)
+        if move is not None:
+            effects.append(move)

@@ -43,7 +43,7 @@ class Letters:
     def next_move(self, state: QueueState, leases: Leases, time_ms: int) -> DeadLetter | None:
         if self.again_ms and time_ms >= self.again_ms:
             self.again_ms = 0
-        if self.under_way or self.again_ms or not leases.dead:
+        if self.under_way or self.again_ms or not leases.dead or state.is_retired:
             return None
         chosen = [offset for offset in self._chosen if offset in leases.dead] or self._choose(state, leases)
         self.under_way = chosen[:DEAD_LETTERS_PER_MOVE_MAX]

@@ -81,7 +81,8 @@ class FifoState(QueueState):
             for group, again, fresh in zip(fields, fields, fields, strict=True):
                 self._lease_again(again, time_ms, deadline_ms, is_renewal, picks)
                 self._lease_fresh_of(group, fresh, time_ms, deadline_ms, picks)
-            self.received += len(picks)
+            if not is_renewal:  # the same delivery, said again
+                self.received += len(picks)
             if attempt:
                 self._remember(attempt, now_ms, deadline_ms, picks)
             picked.append(picks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from storage_nodes.machines.queue.commands import FIRST_FIELD, KIND, TIME_MS, USAGE_EXPORTED, Command
+from storage_nodes.machines.queue.commands import FIRST_FIELD, KIND, RETIRED, TIME_MS, USAGE_EXPORTED, Command
 from storage_nodes.machines.queue.effects import BatchFacts
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
 from storage_nodes.machines.queue.state.metering import Metering, Totals
@@ -39,8 +39,13 @@ def meter_messages(state: QueueState, batch: BatchFacts, noted: FoldedHeaders | 
 
 
 def fold_usage(state: QueueState, command: Command) -> None:
-    """USAGE_CLOSED or USAGE_EXPORTED."""
+    """USAGE_CLOSED, USAGE_EXPORTED or RETIRED."""
     meter = state.metering
+    if command[KIND] == RETIRED:
+        if meter is None:
+            meter = state.metering = Metering(max(state.last_ms, command[TIME_MS]))
+        meter.end()
+        return
     if meter is None:
         return
     if command[KIND] == USAGE_EXPORTED:

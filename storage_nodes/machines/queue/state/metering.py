@@ -12,6 +12,7 @@ all of it once more. A closed window waits here until USAGE_EXPORTED names it, o
     stored_byte_ms      integral of held_bytes from hour_ms to until_ms
     is_changed          does the open window say anything that no closed one says? Only then it is closed
     is_said             was it closed early, in part?
+    is_final            is the partition retired? Then its last window says that nothing is stored after it
     closed              windows that wait for confirmation, oldest first, one an hour
 
 No size is remembered by message: what leaves the queue, and what is delivered, has the mean size of what was held
@@ -59,6 +60,7 @@ class Metering:
         "held_units",
         "hour_ms",
         "is_changed",
+        "is_final",
         "is_said",
         "stored_byte_ms",
         "until_ms",
@@ -69,7 +71,7 @@ class Metering:
         self.until_ms = time_ms  # hour_ms <= until_ms < hour_ms + HOUR_MS
         self.counters: dict[int, list[int]] = {}
         self.held_bytes = self.held_units = self.stored_byte_ms = 0
-        self.is_changed = self.is_said = False
+        self.is_changed = self.is_said = self.is_final = False
         self.closed: list[MeteredHour] = []
 
     # --- entries ----------------------------------------------------------------------------------------------
@@ -126,6 +128,12 @@ class Metering:
             self._say()
             self.is_said = True
 
+    def end(self) -> None:
+        """The partition is retired. What it stores is billed up to now: that has to be said, also where nothing else
+        happened in this hour."""
+        self.is_final = True
+        self.is_changed = self.is_changed or self.held_bytes > 0
+
     def exported(self, hour_ms: int, until_ms: int) -> None:
         """Windows up to this one stand in the usage stream, committed."""
         self.closed = [window for window in self.closed if window[:2] > (hour_ms, until_ms)]
@@ -134,8 +142,16 @@ class Metering:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is held, counted or waiting: the partition needs no meter until its next message."""
+        """Nothing is held, counted or waiting: the partition needs no meter until its next message. A retired one
+        keeps it, as it says so."""
+        if self.is_final:
+            return False
         return not (self.closed or self.counters or self.held_bytes or self.is_changed or self.is_said)
+
+    @property
+    def is_ended(self) -> bool:
+        """Retired, and the last window stands in the usage stream."""
+        return self.is_final and not self.is_changed and not self.closed
 
     def window(self) -> MeteredHour:
         """The open window as it is now."""
@@ -149,6 +165,8 @@ class Metering:
             self.hour_ms, self.until_ms, self.held_bytes, self.held_units, self.stored_byte_ms,
             int(self.is_changed), int(self.is_said),
         ]  # fmt: skip
+        if self.is_final:
+            scalars.append(1)
         return [scalars, self.window().origins, self.closed]
 
     @classmethod
@@ -157,9 +175,9 @@ class Metering:
         meter = cls(scalars[0])
         (
             meter.hour_ms, meter.until_ms, meter.held_bytes, meter.held_units, meter.stored_byte_ms,
-            is_changed, is_said,
+            is_changed, is_said, *is_final,
         ) = scalars  # fmt: skip
-        meter.is_changed, meter.is_said = bool(is_changed), bool(is_said)
+        meter.is_changed, meter.is_said, meter.is_final = bool(is_changed), bool(is_said), bool(is_final)
         meter.counters = {origin: counters for origin, *counters in origins}
         meter.closed = [
             MeteredHour(hour_ms, until_ms, stored_byte_ms, stored_bytes, tuple(map(tuple, origins)))

@@ -355,6 +355,11 @@ class QueueState(HeldMessages):
         self._move_cursor(offset)
         return ErrorCode.OK, count
 
+    @property
+    def is_retired(self) -> bool:
+        """Does the partition take no requests any more? It is to be deleted."""
+        return self.metering is not None and self.metering.is_final
+
     def is_last_purge(self, command: Command) -> bool:
         """Does this PURGED repeat the last one?"""
         return bool(command[FIRST_FIELD]) and self.last_purge is not None and self.last_purge[0] == command[FIRST_FIELD]

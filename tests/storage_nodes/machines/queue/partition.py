@@ -28,6 +28,7 @@ from storage_nodes.machines.queue.effects import (
     FreshRange,
     Pick,
     Release,
+    Retired,
 )
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.queue.state.headers import group_of, key_of
@@ -198,6 +199,8 @@ class Partition:
                 self._answered(effect.token)
                 self.refused[effect.token] = effect
             else:
+                if isinstance(effect, Retired):
+                    continue
                 assert isinstance(effect, Propose)
                 assert not self.is_proposed, "announced twice"
                 self.is_proposed = True

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from storage_nodes.limits import LOOKAHEAD_RUNS_MAX, NOISY_IN_FLIGHT_MIN, RETENTION_MS_MIN
-from storage_nodes.machines.queue.leader import keyed_leader
-from storage_nodes.machines.queue.leader.keyed_leader import KeyedLeader
+from storage_nodes.machines.queue.delivery import fair
+from storage_nodes.machines.queue.delivery.fair import FairDelivery
 from storage_nodes.protocol.messages import QueueConfig
 from tests.storage_nodes.machines.queue.partition import Partition, offsets_of, receipts_of
 
@@ -182,7 +182,7 @@ def test_stretches_taken_out_grow_together_over_control_records(partition: Parti
 def test_too_many_stretches_taken_out_fall_back_to_the_order_of_the_log(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keyed_leader, "TAKEN_AHEAD_RANGES_MAX", 3)
+    monkeypatch.setattr(fair, "TAKEN_AHEAD_RANGES_MAX", 3)
     flood = partition.send_tagged(*[FLOOD] * 30)
     mixed = partition.send_tagged(*[key for n in range(10) for key in (FLOOD, (b"q%d" % n, b""))])
     partition.acquire("flood", len(flood), visibility_ms=1_000_000)
@@ -205,9 +205,9 @@ def test_flood_in_front_is_a_bounded_number_of_runs(monkeypatch: pytest.MonkeyPa
         partition.now_ms += number % 2
     partition.acquire("flood", 31, visibility_ms=1_000_000)
     partition.commit()
-    leader = partition.leader._leader
-    assert isinstance(leader, KeyedLeader)
-    assert leader._window._runs < 50 + 6
+    delivery = partition.leader._leader.delivery
+    assert isinstance(delivery, FairDelivery)
+    assert delivery.window._runs < 50 + 6
     assert len(drain(partition)) == 240 - 31
     partition.check()
 

@@ -353,23 +353,23 @@ def test_what_was_taken_behind_a_locked_group_is_one_range_however_much_it_is(pa
 def test_group_beyond_the_read_ahead_is_found_when_it_is_asked_for(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("delivery.groups", "leader.fifo_leader"):
+    for module in ("delivery.groups", "delivery.by_group"):
         monkeypatch.setattr(f"storage_nodes.machines.queue.{module}.FIFO_READ_AHEAD_MESSAGES_MAX", 20)
-    monkeypatch.setattr("storage_nodes.machines.queue.leader.fifo_leader.READ_AHEAD_MESSAGES_MAX", 4)
+    monkeypatch.setattr("storage_nodes.machines.queue.delivery.by_group.READ_AHEAD_MESSAGES_MAX", 4)
     send(partition, "a" * 15)
     send(partition, "b" * 3)
     (far,) = send(partition, "c" * 30)[-1:]
     take(partition, "one", 1)
     assert len(take(partition, "two", 10)) == 3, "the b's"
-    window = partition.leader._leader._window  # type: ignore[union-attr]
+    window = partition.leader._leader.delivery.window  # type: ignore[union-attr]
     assert window.count <= 20 + 30 and window.end <= far + 20, "what does not fit is not read"
     assert partition.leader.state.fresh_count == 44
 
 
 def read_little_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("delivery.groups", "leader.fifo_leader"):
+    for module in ("delivery.groups", "delivery.by_group"):
         monkeypatch.setattr(f"storage_nodes.machines.queue.{module}.FIFO_READ_AHEAD_MESSAGES_MAX", 4)
-    monkeypatch.setattr("storage_nodes.machines.queue.leader.fifo_leader.READ_AHEAD_MESSAGES_MAX", 2)
+    monkeypatch.setattr("storage_nodes.machines.queue.delivery.by_group.READ_AHEAD_MESSAGES_MAX", 2)
 
 
 def test_delayed_message_beyond_the_read_ahead_waits_for_what_stands_in_front_of_it(
@@ -423,7 +423,7 @@ def test_statistics_count_groups_and_locks(partition: Partition) -> None:
 
 @pytest.fixture
 def room_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("delivery.groups", "leader.fifo_leader"):
+    for module in ("delivery.groups", "delivery.by_group"):
         monkeypatch.setattr(f"storage_nodes.machines.queue.{module}.FIFO_READ_AHEAD_MESSAGES_MAX", 2)
 
 

@@ -11,9 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from storage_nodes.machines.queue.delivery import backlog, fairness
+from storage_nodes.machines.queue.delivery import backlog, fair, fairness
 from storage_nodes.machines.queue.effects import Deliver
-from storage_nodes.machines.queue.leader import keyed_leader
 from tests.storage_nodes.machines.queue.partition import RETRY_FIELDS
 from tests.storage_nodes.machines.queue.test_queue_model import QueueAgainstModel
 
@@ -44,7 +43,7 @@ class KeyedQueueAgainstModel(QueueAgainstModel):
             self.patch.setattr(backlog, "LOOKAHEAD_RUNS_MAX", 12)
             self.patch.setattr(backlog, "LOOKAHEAD_TAG_QUEUES_MAX", 4)
             self.patch.setattr(backlog, "LOOKAHEAD_STEPS_MAX", 2)
-            self.patch.setattr(keyed_leader, "TAKEN_AHEAD_RANGES_MAX", 4)
+            self.patch.setattr(fair, "TAKEN_AHEAD_RANGES_MAX", 4)
 
     @rule(
         keys=st.lists(st.tuples(GROUPS, TAGS), min_size=1, max_size=8), times=st.integers(1, 4),
@@ -130,10 +129,11 @@ class KeyedQueueAgainstModel(QueueAgainstModel):
     def _places(self) -> dict[int, int] | None:
         """Where messages that came back stand; None where the desk is that of a queue without groups and tags."""
         leader = self.partition.leader._leader
-        if not isinstance(leader, keyed_leader.KeyedLeader):
+        if leader is None or not isinstance(leader.delivery, fair.FairDelivery):
             return None
         entries = sorted(
-            (entry for tag_queue in leader._window._tag_queues.values() for entry in tag_queue.again), reverse=True
+            (entry for tag_queue in leader.delivery.window._tag_queues.values() for entry in tag_queue.again),
+            reverse=True,
         )
         return {offset: place for place, offset in entries if leader._leases.is_ready(offset)}
 
@@ -167,9 +167,9 @@ class KeyedQueueAgainstModel(QueueAgainstModel):
     @invariant()
     def view_agrees_with_itself(self) -> None:
         leader = self.partition.leader._leader
-        if not isinstance(leader, keyed_leader.KeyedLeader):
+        if leader is None or not isinstance(leader.delivery, fair.FairDelivery):
             return
-        view = leader._window
+        view = leader.delivery.window
         tag_queues = list(view._tag_queues.values())
         assert view.count == sum(tag_queue.count for tag_queue in tag_queues)
         assert view.noisy_count == sum(tag_queue.count for tag_queue in tag_queues if tag_queue.is_noisy)
@@ -182,7 +182,7 @@ class KeyedQueueAgainstModel(QueueAgainstModel):
             assert not view.taken
             state, now_ms = leader._state, self.partition.now_ms
             hidden = {o for o, entry in state.live.items() if entry[1] and state.due_ms(o, entry) > now_ms}
-            assert {o for o in hidden if self._key(o)[0]} == hidden.intersection(leader._in_flight._group_of)
+            assert {o for o in hidden if self._key(o)[0]} == hidden.intersection(leader.delivery._in_flight._group_of)
 
     def teardown(self) -> None:
         try:

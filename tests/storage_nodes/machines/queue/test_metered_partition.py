@@ -8,9 +8,10 @@ import pytest
 
 from storage_nodes.log.record_batch import build_batch, read_header, records_to_fold, usages_of
 from storage_nodes.machines.queue.commands import USAGE_EXPORTED, decode_command
-from storage_nodes.machines.queue.effects import ExportUsage, MeteredHour
+from storage_nodes.machines.queue.effects import ExportUsage, MeteredHour, Retired
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.queue.state.metering import HOUR_MS
+from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DUE, HEADER_GROUP, encode_body
 from storage_nodes.protocol.usage import Origin, sum_of, usage_key
@@ -232,3 +233,171 @@ def test_close_on_demand_of_a_window_without_news_is_not_left_to_the_next_messag
     assert partition.leader.is_usage_told
     assert tick(partition, partition.now_ms + 1) == []
     assert partition.take() == []
+
+
+def retire(partition: Partition) -> None:
+    partition.perform(partition.leader.retire(partition.now_ms))
+    partition.commit()
+
+
+def confirm_last_window(partition: Partition) -> ExportUsage:
+    """The leader closes and exports what is left; the export is confirmed."""
+    partition.now_ms += 1
+    assert tick(partition, partition.now_ms) == [], "closed first"
+    partition.commit()
+    (export,) = tick(partition, partition.now_ms + 1)
+    assert not partition.leader.may_be_deleted
+    partition.perform(partition.leader.usage_exported(*export.windows[-1][:2], partition.now_ms))
+    assert not partition.leader.may_be_deleted, "USAGE_EXPORTED is not committed yet"
+    partition.commit()
+    return export
+
+
+def test_retired_partition_may_go_once_its_last_window_is_confirmed(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    partition.now_ms += 5
+    retire(partition)
+    assert not partition.leader.may_be_deleted
+    export = confirm_last_window(partition)
+    assert export.is_final and rows(export.windows[-1])[Origin.CLIENT][0] == 1
+    assert partition.leader.may_be_deleted
+
+
+def test_retired_partition_says_once_more_what_it_stores(partition: Partition) -> None:
+    """Nothing happened since the last record, but what it stores would be billed until its next one."""
+    send(partition, message(100, group=b"g"), plain=False)
+    (window,) = close_quiet_hour(partition).windows
+    partition.perform(partition.leader.usage_exported(*window[:2], partition.now_ms))
+    partition.commit()
+    partition.now_ms += 50
+    retire(partition)
+    (last,) = confirm_last_window(partition).windows
+    assert last.until_ms == partition.now_ms - 1 and last.stored_byte_ms == 100 * (last.until_ms - last.hour_ms)
+
+
+def test_retired_partition_without_usage_has_nothing_to_say(partition: Partition) -> None:
+    assert not partition.leader.may_be_deleted
+    retire(partition)
+    assert partition.leader.may_be_deleted and partition.leader.next_tick_ms() == 0
+    partition.fail_over()
+    assert partition.leader.may_be_deleted, "the next leader knows"
+
+
+def test_partition_of_nobody_may_go_at_once() -> None:
+    partition = Partition()
+    send(partition, message())
+    entries = len(partition.log)
+    retire(partition)
+    assert partition.leader.may_be_deleted and len(partition.log) == entries
+
+
+@pytest.mark.parametrize("dies_at", ["retired", "closed", "exported"])
+def test_next_leader_goes_on_with_the_last_window(partition: Partition, dies_at: str) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    partition.now_ms += 5
+    retire(partition)
+    if dies_at != "retired":
+        tick(partition, partition.now_ms + 1)
+        partition.commit()
+    if dies_at == "exported":
+        (export,) = tick(partition, partition.now_ms + 1)
+        partition.perform(partition.leader.usage_exported(*export.windows[-1][:2], partition.now_ms))
+    partition.fail_over()
+    retire(partition)
+    if dies_at == "retired":
+        assert confirm_last_window(partition).is_final
+    else:
+        (export,) = tick(partition, partition.now_ms + 1)
+        assert export.is_final
+        partition.perform(partition.leader.usage_exported(*export.windows[-1][:2], partition.now_ms))
+        partition.commit()
+    assert partition.leader.may_be_deleted
+
+
+def test_what_was_on_its_way_when_the_partition_was_retired_is_in_a_later_last_window(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    retire(partition)
+    confirm_last_window(partition)
+    send(partition, message(100, group=b"g"), plain=False)
+    assert not partition.leader.may_be_deleted
+    export = confirm_last_window(partition)
+    assert export.is_final and rows(export.windows[-1])[Origin.CLIENT][0] == 2
+    assert partition.leader.may_be_deleted
+
+
+def test_command_on_its_way_is_waited_for(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    retire(partition)
+    confirm_last_window(partition)
+    partition.delete("late", [(0, 1)])
+    assert not partition.leader.may_be_deleted
+
+
+def test_who_waits_at_a_retired_partition_is_refused(partition: Partition) -> None:
+    partition.acquire("poll", 1, wait_ms=20_000)
+    retire(partition)
+    assert partition.refused["poll"].code == ErrorCode.UNKNOWN_PARTITION
+    send(partition, message(100, group=b"g"), plain=False)
+    assert "poll" not in partition.delivered
+
+
+def test_dead_letters_of_a_retired_partition_stay() -> None:
+    config = QueueConfig(account_id="1" * 12, max_receives=1, dead_letter_partition=9)
+    partition = Partition(config)
+    send(partition, message(100))
+    partition.acquire("a", 1)
+    partition.commit()
+    retire(partition)
+    partition.now_ms += 60_000
+    partition.perform(partition.leader.tick(partition.now_ms))
+    assert not partition.moves
+
+
+def test_retired_is_said_to_the_driver_by_whoever_leads(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    retire(partition)
+    assert sum(isinstance(effect, Retired) for effect in partition.effects) == 1
+    partition.fail_over()
+    assert sum(isinstance(effect, Retired) for effect in partition.effects) == 2
+
+
+def test_checkpoint_of_a_retired_partition_says_so(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    retire(partition)
+    confirm_last_window(partition)
+    again = QueueMachine()
+    again.restore(partition.follower.checkpoint())
+    assert again.state.is_retired and again.may_be_deleted
+    assert any(isinstance(effect, Retired) for effect in again.lead(partition.now_ms))
+
+
+def test_window_of_a_partition_that_stays_is_not_final(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    assert not close_quiet_hour(partition).is_final
+
+
+def test_window_that_waited_when_the_partition_was_retired_is_not_the_last_one(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    earlier = close_quiet_hour(partition)
+    partition.leader.usage_not_exported(partition.now_ms)
+    partition.now_ms += 10
+    retire(partition)
+    (again,) = tick(partition, partition.now_ms + 1)
+    assert (again.windows, again.is_final) == (earlier.windows, False), "what it stores since has to be said"
+    partition.perform(partition.leader.usage_exported(*again.windows[-1][:2], partition.now_ms))
+    partition.commit()
+    assert confirm_last_window(partition).is_final
+
+
+def test_receive_that_is_asked_again_is_one_delivery() -> None:
+    """Its answer was lost with the leader: the repeat gets the same messages under the same receipts."""
+    partition = Partition(QueueConfig(account_id="1" * 12, fifo=True))
+    send(partition, message(100, group=b"g"), plain=False)
+    for leader in range(2):
+        partition.acquire(leader, 1, attempt=b"receive")
+        partition.commit()
+        (pick,) = partition.delivered[leader]
+        assert pick.delivery == 1
+        partition.fail_over()
+    billed = rows(open_window(partition))[Origin.CLIENT]
+    assert billed[1] == 1 and billed[7] == 100 and billed[9] == 1

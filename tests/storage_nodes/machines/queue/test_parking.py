@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from storage_nodes.limits import PURGE_INTERVAL_MS
-from storage_nodes.machines.queue.leader import fifo_leader
+from storage_nodes.machines.queue.delivery import by_group
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import ParkedGroup, QueueConfig
@@ -133,7 +133,7 @@ def test_purge_forgets_what_was_parked(partition: Partition) -> None:
 def test_no_more_dead_letters_move_when_too_many_groups_are_held(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fifo_leader, "PARKED_GROUPS_MAX", 1)
+    monkeypatch.setattr(by_group, "PARKED_GROUPS_MAX", 1)
     a1, a2, b1, b2 = send(partition, "aabb")
     bury_first(partition)
     assert take(partition, "b", 1) == [b1]

@@ -137,7 +137,7 @@ def test_filtered_receive_whose_matches_are_out_of_sight_is_refused(monkeypatch:
 def test_filtered_receive_is_refused_when_too_much_was_taken_out(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage_nodes.machines.queue.leader.keyed_leader.TAKEN_AHEAD_RANGES_MAX", 3)
+    monkeypatch.setattr("storage_nodes.machines.queue.delivery.fair.TAKEN_AHEAD_RANGES_MAX", 3)
     sent = partition.send_tagged(*[BLUE, RED] * 5)
     picks = partition.acquire("red", 3, tags=(b"red",))
     partition.delete("d", receipts_of(picks))

@@ -1,19 +1,27 @@
-"""What the storage nodes say of themselves, for operators. The control plane asks each of them."""
+"""What the storage nodes say of themselves, for operators. Each of them is asked."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+from uuid import UUID
 
+from api.queues.models import Queue
 from api.settings.environment import environment
 from storage_nodes.client.storage_client import StorageClient
+from storage_nodes.model import NodeState
+from storage_nodes.protocol.usage_records import NO_QUEUE, queue_of_tag
 
 NODE_ANSWER_S_MAX = 2.0
 PARTITIONS_SHOWN_MAX = 100
 
 
 class NodeRow(NamedTuple):
+    """From `read_only` on: None where the node itself does not answer. `quarantined`: partitions whose replicas on it
+    are closed for damage, or may lack what they acknowledged."""
+
     node_id: int
     zone: str
     alive: bool
@@ -24,6 +32,23 @@ class NodeRow(NamedTuple):
     clock_off: bool
     leads: int
     replicas: int
+    state: NodeState
+    read_only: bool | None
+    slow: bool | None
+    unrepaired: int | None
+    quarantined: list[int] | None
+
+
+class ReplicaMove(NamedTuple):
+    """`source` 0: the partition grows. `percent` None: its leader does not say."""
+
+    partition: int
+    tag: str
+    number: int
+    source: int
+    target: int
+    undo: bool
+    percent: int | None
 
 
 class PartitionSummary(NamedTuple):
@@ -34,10 +59,12 @@ class PartitionSummary(NamedTuple):
     replicas: list[int]
     leader_since_ms: int
     leader_reason: str
+    lag: int
 
 
 class ClusterView(NamedTuple):
-    """`silent` are the nodes that did not answer."""
+    """`silent` are the nodes that did not answer. `behind`: partitions with a replica that lacks something, the worst
+    first; `leaders`: of every partition."""
 
     manager: int
     nodes: list[NodeRow]
@@ -45,6 +72,26 @@ class ClusterView(NamedTuple):
     leaderless: list[PartitionSummary]
     recent: list[PartitionSummary]
     silent: list[int]
+    behind: list[PartitionSummary]
+    moves: list[ReplicaMove]
+    leaders: Mapping[int, int]
+
+
+class QueueScope(NamedTuple):
+    """What a partition holds: `number` of the queue's partitions."""
+
+    account_id: str
+    name: str
+    number: str
+
+
+def queue_scopes(view: ClusterView) -> dict[str, QueueScope]:
+    """By tag, of the partitions that the view lists and that belong to queues."""
+    tags = {row.tag for rows in (view.leaderless, view.recent, view.behind, view.moves) for row in rows}
+    uuids = {tag: UUID(bytes=queue_of_tag(tag)) for tag in tags}
+    rows = Queue.objects.filter(uuid__in=set(uuids.values()) - {UUID(bytes=NO_QUEUE)})
+    named = {uuid: (account_id, name) for uuid, account_id, name in rows.values_list("uuid", "account_id", "name")}
+    return {tag: QueueScope(*named[uuid], tag.rpartition(":")[2]) for tag, uuid in uuids.items() if uuid in named}
 
 
 async def look_at_cluster() -> ClusterView | None:
@@ -82,10 +129,11 @@ def view_of(views: dict[int, Any], silent: list[int]) -> ClusterView:
                 best[row.partition] = (rank, row)
     rows = [
         PartitionSummary(
-            row.partition, row.tag, row.leader, row.epoch, list(row.replicas), row.leader_since_ms, row.leader_reason
+            row.partition, row.tag, row.leader, row.epoch, list(row.replicas), row.leader_since_ms, row.leader_reason,
+            row.lag,
         )
         for _, (_, row) in sorted(best.items())
-    ]
+    ]  # fmt: skip
     leads = Counter(row.leader for row in rows)
     replicas = Counter(node for row in rows for node in row.replicas)
     known: dict[int, Any] = {}
@@ -97,12 +145,27 @@ def view_of(views: dict[int, Any], silent: list[int]) -> ClusterView:
         NodeRow(
             one.node_id, one.zone, one.alive, "" if one.alive else one.why, one.since_ms, one.disk_free_bytes or None,
             one.clock_offset_ms, bool(one.clock_off and one.alive), leads[one.node_id], replicas[one.node_id],
+            NodeState(one.state), *_own_words(one, one.node_id in views),
         )
         for _, one in sorted(known.items())
     ]  # fmt: skip
     manager = max(views.values(), key=lambda view: len(view.nodes)).manager
     recent = sorted((row for row in rows if row.leader), key=lambda row: -row.leader_since_ms)
     leaderless = [row for row in rows if not row.leader]
+    behind = sorted((row for row in rows if row.lag), key=lambda row: -row.lag)
+    moves = [_move(row) for _, (_, row) in sorted(best.items()) if row.move is not None]
     return ClusterView(
-        manager, nodes, len(rows), leaderless[:PARTITIONS_SHOWN_MAX], recent[:PARTITIONS_SHOWN_MAX], silent
-    )
+        manager, nodes, len(rows), leaderless[:PARTITIONS_SHOWN_MAX], recent[:PARTITIONS_SHOWN_MAX], silent,
+        behind[:PARTITIONS_SHOWN_MAX], moves, {row.partition: row.leader for row in rows},
+    )  # fmt: skip
+
+
+def _own_words(node: Any, answers: bool) -> tuple[bool | None, bool | None, int | None, list[int] | None]:
+    """What a node says of itself alone."""
+    return (node.read_only, node.slow, node.unrepaired, list(node.quarantined)) if answers else (None, None, None, None)
+
+
+def _move(row: Any) -> ReplicaMove:
+    move = row.move
+    percent = min(move.match * 100 // move.log_end, 100) if move.log_end else None
+    return ReplicaMove(row.partition, row.tag, move.number, move.source, move.target, move.undo, percent)

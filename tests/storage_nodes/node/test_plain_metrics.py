@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from storage_nodes.node.group_metrics import GroupMetrics
+from storage_nodes.node.plain_metrics import GroupMetrics
 
 
 def test_scrape_shows_how_many_groups_how_large_and_how_slow() -> None:

@@ -1,4 +1,4 @@
-"""The leader's side of a FIFO queue: the same leader, but messages are handed out by group and only after commit.
+"""Delivery by group: FIFO queues, where messages are handed out group by group and only after commit.
 
     acquire  ->  pick runs off the front of groups, lock those, stage a lease  ->  log  ->  fold  ->  Deliver
 
@@ -19,7 +19,7 @@ from storage_nodes.limits import (
     PARKED_GROUPS_MAX,
     READ_AHEAD_MESSAGES_MAX,
 )
-from storage_nodes.machines.driver_contract import Refuse, Token
+from storage_nodes.machines.driver_contract import Token
 from storage_nodes.machines.queue.commands import (
     DEAD_LETTERED,
     EXPIRED,
@@ -31,22 +31,22 @@ from storage_nodes.machines.queue.commands import (
     Command,
 )
 from storage_nodes.machines.queue.delivery.groups import GroupWindow, MessageGroup
-from storage_nodes.machines.queue.effects import CommandAnswer, Deliver, Effect, answers_of, overloaded
-from storage_nodes.machines.queue.leader.leader import Leader
-from storage_nodes.machines.queue.leader.pending_commands import InFlightCommand, StagedLease
+from storage_nodes.machines.queue.delivery.pending_commands import InFlightCommand, StagedLease
+from storage_nodes.machines.queue.delivery.strategy import DeliveryContext
+from storage_nodes.machines.queue.effects import CommandAnswer, Deliver, Effect, Tags, answers_of
 from storage_nodes.machines.queue.state.fifo_state import FifoState
 from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
-from storage_nodes.protocol.errors import ErrorCode
 
 
-class FifoLeader(Leader):
-    __slots__ = ("_attempts_under_way", "_is_hungry")
+class ByGroupDelivery:
+    __slots__ = ("_attempts_under_way", "_context", "_is_hungry", "_leases", "_staging", "_state", "_waiters", "window")
 
-    _state: FifoState
+    commits_leases = True
 
-    def __init__(self, state: FifoState, term: int) -> None:
-        super().__init__(state, term)
-        self._window: GroupWindow = GroupWindow(state, self._leases)  # type: ignore[assignment]
+    def __init__(self, context: DeliveryContext, state: FifoState) -> None:
+        self._context, self._state, self._leases = context, state, context.leases
+        self._staging, self._waiters = context.staging, context.waiters
+        self.window = GroupWindow(state, self._leases)
         self._attempts_under_way: set[bytes] = set()
         self._is_hungry = False  # somebody asked for more than the window has to hand out
 
@@ -58,44 +58,38 @@ class FifoLeader(Leader):
         messages_max: int,
         visibility_ms: int,
         wait_until_ms: int,
-        now_ms: int,
-        attempt: bytes = b"",
-    ) -> list[Effect]:
-        time_ms = self._advance(now_ms)
-        if self._is_overloaded:
-            return [overloaded(token)]
-        if attempt and attempt in self._attempts_under_way:
-            return [Refuse(token, ErrorCode.OVERLOADED, "this attempt is on its way")]
-        effects: list[Effect] = []
-        if attempt and not self._is_paused and self._renew(token, attempt, visibility_ms, time_ms):
-            return self._settle(effects, time_ms)
+        attempt: bytes,
+        tags: Tags,
+        effects: list[Effect],
+        time_ms: int,
+    ) -> bool:
+        if attempt and not self._context.is_paused and self._renew(token, attempt, visibility_ms, time_ms):
+            return True
         if not messages_max:
-            return self._settle([Deliver(token, [])], time_ms)  # it was only asked whether the attempt is known here
+            effects.append(Deliver(token, []))  # it was only asked whether the attempt is known here
+            return True
         if self._waiters:
-            self._serve(effects, time_ms)  # those who came first
-        if not self._lease(token, messages_max, visibility_ms, attempt, time_ms):
-            effects += self._park(token, messages_max, visibility_ms, wait_until_ms, now_ms, attempt)
-        return self._settle(effects, time_ms)
+            self.serve(effects, time_ms)  # those who came first
+        return self._lease(token, messages_max, visibility_ms, attempt, time_ms)
 
-    def delete(self, token: Token, receipts: Sequence[tuple[int, int]]) -> list[Effect]:
-        if self._is_overloaded:
-            return [overloaded(token)]
+    def tags_parked(self, tags: Tags) -> None:
+        raise AssertionError("a FIFO queue keeps an order: no tags")
+
+    def is_under_way(self, attempt: bytes) -> bool:
+        return attempt in self._attempts_under_way
+
+    def delete(self, token: Token, receipts: Sequence[tuple[int, int]]) -> None:
         self._staging.receipts(receipts, token)
-        return self._settle([], self._time_ms)
 
-    def unpark(self, token: Token, groups: list[bytes], now_ms: int) -> list[Effect]:
-        """Hand these groups out again; none named = all. Answered with a code each."""
-        return self._single([UNPARKED, groups], token, self._advance(now_ms))
+    def hide(self, changes: Sequence[tuple[int, int, int]]) -> None:
+        """Nothing: a lease that ran out is not changed."""
 
-    def known_count(self, group: bytes) -> int:
-        return self._window.known_count(group)
-
-    def take_commands(self, now_ms: int) -> list[bytes]:
-        return self._staging.take(self._advance(now_ms), 0)  # the fold of a FIFO queue moves the cursor by itself
+    def noisy_counts(self) -> tuple[int, int]:
+        return 0, 0
 
     # --- leases -----------------------------------------------------------------------------------------------
 
-    def _serve(self, effects: list[Effect], time_ms: int) -> None:
+    def serve(self, effects: list[Effect], time_ms: int) -> None:
         while self._waiters:
             waiter = self._waiters.first()
             if not self._lease(waiter.token, waiter.messages_max, waiter.visibility_ms, waiter.attempt, time_ms):
@@ -104,10 +98,10 @@ class FifoLeader(Leader):
 
     def _lease(self, token: Token, messages_max: int, visibility_ms: int, attempt: bytes, time_ms: int) -> bool:
         """Stage a lease on as many messages of as few groups as may be; False if there is nothing."""
-        if self._is_paused:
+        context, window, staging = self._context, self.window, self._staging
+        if context.is_paused:
             return False
-        window, staging = self._window, self._staging
-        room = min(messages_max, self._state.config.in_flight_max - self.in_flight_count, staging.leased_room)
+        room = min(messages_max, self._state.config.in_flight_max - context.in_flight_count, staging.leased_room)
         parts: list[bytes | Sequence[int]] = []
         groups: list[MessageGroup] = []
         again_count = fresh_count = 0
@@ -136,14 +130,14 @@ class FifoLeader(Leader):
         self, group: MessageGroup, again_count: int, fresh_count: int, time_ms: int
     ) -> tuple[list[int], list[int]]:
         """Take messages off the front of a group: offsets of those in `live`, flat (offset, sent_ms) of fresh ones."""
-        window = self._window
+        window = self.window
         again = group.back[:again_count]
         for offset in again:
             self._leases.take_one(offset)
         fresh: list[int] = []
         if fresh_count:
             window.count -= fresh_count
-            oldest_ms = self._outlived_ms(time_ms)
+            oldest_ms = self._context.outlived_ms(time_ms)
             for offset in group.take_fresh(fresh_count):
                 sent_ms = window.sent_ms(offset)
                 if sent_ms <= oldest_ms:
@@ -173,36 +167,38 @@ class FifoLeader(Leader):
         self._staging.leased(lease, StagedLease(token, attempt, []), 0, len(offsets))
         return True
 
-    # --- the fold's hooks -------------------------------------------------------------------------------------
+    # --- the fold ---------------------------------------------------------------------------------------------
 
-    def _fold_rare(self, command: Command, offset: int, taken: InFlightCommand, effects: list[Effect]) -> None:
-        kind = command[KIND]
-        if kind == LEASED:
+    def fold_own(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
+        if command[KIND] == LEASED:
             self._fold_leased(command, taken, effects)
-        elif kind in (EXPIRED, DEAD_LETTERED, REMOVED):
-            offsets = command[FIRST_FIELD + 2] if kind == EXPIRED else command[FIRST_FIELD]
-            keys = self._keys(offsets)
-            super()._fold_rare(command, offset, taken, effects)
-            self._follow_gone(offsets, keys)
-        elif kind == UNPARKED:
-            parked = list(self._state.parked)
-            codes = self._state.fold_unparked(command)
-            self._window.unparked(parked)
-            effects += [CommandAnswer(asker.token, codes) for asker in taken.askers]
-        else:
-            parked = list(self._state.parked)
-            super()._fold_rare(command, offset, taken, effects)
-            self._window.unparked(parked)
-
-    def _move_dead(self, effects: list[Effect], time_ms: int) -> None:
-        state = self._state
-        if state.config.park_groups and len(state.parked) >= PARKED_GROUPS_MAX:
-            self._letters.again_ms = 0  # looked at again when groups are unparked
             return
-        super()._move_dead(effects, time_ms)
+        assert command[KIND] == UNPARKED, f"command kind {command[KIND]}"
+        parked = list(self._state.parked)
+        codes = self._state.fold_unparked(command)
+        self.window.unparked(parked)
+        effects += [CommandAnswer(asker.token, codes) for asker in taken.askers]
+
+    def acquired(self, command: Command) -> None:
+        raise AssertionError("a FIFO queue is leased by group")
+
+    def before_fold(self, command: Command) -> Sequence[bytes | None]:
+        """The groups of the messages that it names; of others, which may unpark groups, those that are parked."""
+        group_of = self._state.group_of
+        offsets = _offsets_that_go(command)
+        return list(self._state.parked) if offsets is None else [group_of.get(offset) for offset in offsets]
+
+    def after_fold(self, command: Command, groups: Sequence[bytes | None]) -> None:
+        """Groups of which messages left `live`, or that are parked no more, go on."""
+        offsets, live = _offsets_that_go(command), self._state.live
+        if offsets is None:
+            self.window.unparked([key for key in groups if key is not None])
+            return
+        known = zip(offsets, groups, strict=True)
+        self.window.left_live([(key, offset) for offset, key in known if key is not None and offset not in live])
 
     def _fold_leased(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
-        leases, window = self._leases, self._window
+        leases, window = self._leases, self.window
         picked = self._state.fold_leased(command)
         live = self._state.live
         for lease, staged, picks in zip(command[FIRST_FIELD], taken.leases, picked, strict=True):
@@ -224,60 +220,51 @@ class FifoLeader(Leader):
             self._attempts_under_way.discard(staged.attempt)
             effects.append(Deliver(staged.token, picks))
 
-    def _fold_deleted(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
+    def fold_deleted(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
         gone: list[tuple[bytes, int]] = []
         codes = self._state.fold_receipts(command, gone)
         self._leases.forget(command[FIRST_FIELD][::2])
-        self._window.left_live(gone)
+        self.window.left_live(gone)
         effects += answers_of(codes, taken.askers)
 
-    def commands_arrived(self, before: int, effects: list[Effect], now_ms: int) -> None:
-        state, window = self._state, self._window
-        if window.end >= before:
-            window.end = state.log_end
-        elif state.fresh_count == 0:
-            window.reach(state.log_end)
-        self._settle(effects, self._advance(now_ms))
+    # --- what comes next --------------------------------------------------------------------------------------
 
-    def _keys(self, offsets: Sequence[int]) -> list[bytes | None]:
-        group_of = self._state.group_of
-        return [group_of.get(offset) for offset in offsets]
-
-    def _follow_gone(self, offsets: Sequence[int], keys: list[bytes | None]) -> None:
-        """Of these some left `live`: their groups go on."""
-        live = self._state.live
-        known = zip(offsets, keys, strict=True)
-        self._window.left_live([(key, offset) for offset, key in known if key is not None and offset not in live])
-
-    # --- the window -------------------------------------------------------------------------------------------
-
-    def _hide(self, changes: Sequence[tuple[int, int, int]]) -> list[int]:
-        return []  # a lease that ran out is not changed
-
-    @property
-    def _fetch_may_help(self) -> bool:
-        return self._may_read_on and not self._window.has_offers and not self._is_paused
+    def may_find(self, tags: Tags) -> bool:
+        return self._may_read_on and not self.window.has_offers and not self._context.is_paused
 
     @property
     def _may_read_on(self) -> bool:
-        state, window = self._state, self._window
+        state, window = self._state, self.window
         return state.fresh_count > 0 and window.end < state.log_end and window.count < FIFO_READ_AHEAD_MESSAGES_MAX
 
-    def _wanted_offset(self) -> int:
-        window = self._window
+    def wanted_offset(self) -> int:
+        window = self.window
         if self._may_read_on and (self._is_hungry or window.count < READ_AHEAD_MESSAGES_MAX // 2):
             return window.end
         return -1
 
-    def _expire_head(self, time_ms: int) -> None:
-        """Nothing: a lease leaves out what is too old, and the retention check drops the rest."""
+    @property
+    def holds_dead_letters(self) -> bool:
+        """So many groups are parked that none may be parked besides."""
+        state = self._state
+        return state.config.park_groups and len(state.parked) >= PARKED_GROUPS_MAX
 
-    def _expire_live(self, time_ms: int) -> None:
-        super()._expire_live(time_ms)
+    def expire_head(self, time_ms: int) -> None:
+        """Nothing: a lease leaves out what is too old, and `expire_fresh` drops the rest."""
+
+    def expire_fresh(self, time_ms: int) -> None:
         staging = self._staging
         expired = OffsetRanges()
-        oldest_ms = self._outlived_ms(time_ms)
-        for offset in self._window.take_expired(oldest_ms, max(0, staging.expired_room)):
+        oldest_ms = self._context.outlived_ms(time_ms)
+        for offset in self.window.take_expired(oldest_ms, max(0, staging.expired_room)):
             expired.add(offset, offset + 1)
         for first, end in expired.ranges():
             staging.expired_range(first, end - 1)
+
+
+def _offsets_that_go(command: Command) -> Sequence[int] | None:
+    """Messages that a command takes out of `live`; None where it names none."""
+    kind = command[KIND]
+    if kind == EXPIRED:
+        return command[FIRST_FIELD + 2]
+    return command[FIRST_FIELD] if kind in (DEAD_LETTERED, REMOVED) else None

@@ -31,16 +31,27 @@ _Line = OrderedDict[Token, Waiter]
 
 
 class Waiters:
-    __slots__ = ("_deadlines", "_hasty", "_next_number", "_waiting")
+    """All in one line. Once tags are tracked, those that ask for whatever there is stand in a line of their own too,
+    and the others in one a tag: the first that came is served first, in whichever line; a line is looked at when
+    something of its tag came.
+    """
+
+    __slots__ = ("_deadlines", "_hasty", "_next_number", "_untagged", "_waiting", "by_tag")
 
     def __init__(self) -> None:
-        self._waiting: OrderedDict[Token, Waiter] = OrderedDict()
+        self._waiting: _Line = OrderedDict()
         self._deadlines: list[tuple[int, int, Token]] = []  # heap of (until_ms, number, token)
         self._hasty: list[Token] = []  # short polls, in order; may name some that are gone
         self._next_number = 0
+        self._untagged: _Line | None = None  # None: tags are not tracked
+        self.by_tag: dict[bytes, _Line] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def track_tags(self) -> None:
+        """Nobody who waits already asks for tags."""
+        self._untagged = self._waiting.copy()
 
     def park(
         self,
@@ -59,6 +70,11 @@ class Waiters:
         heapq.heappush(self._deadlines, (until_ms, waiter.number, token))
         if not is_long_poll:
             self._hasty.append(token)
+        if self._untagged is not None:
+            for tag in tags:
+                self.by_tag.setdefault(tag, OrderedDict())[token] = waiter
+            if not tags:
+                self._untagged[token] = waiter
         if len(self._deadlines) > 2 * len(self._waiting) + _GARBAGE_MAX:
             self._deadlines = [(w.until_ms, w.number, w.token) for w in self._waiting.values()]
             heapq.heapify(self._deadlines)
@@ -66,10 +82,28 @@ class Waiters:
     def first(self) -> Waiter:
         return next(iter(self._waiting.values()))
 
+    def first_untagged(self) -> Waiter | None:
+        return next(iter(self._untagged.values()), None) if self._untagged else None
+
+    def first_of(self, tag: bytes) -> Waiter | None:
+        line = self.by_tag.get(tag)
+        return next(iter(line.values())) if line else None
+
     def remove(self, token: Token) -> bool:
-        return self._waiting.pop(token, None) is not None
+        waiter = self._waiting.pop(token, None)
+        if waiter is None:
+            return False
+        if self._untagged is not None:
+            self._untagged.pop(token, None)
+            for tag in waiter.tags:
+                line = self.by_tag[tag]
+                del line[token]
+                if not line:
+                    del self.by_tag[tag]
+        return True
 
     def remove_first(self) -> None:
+        """Where tags are not tracked."""
         self._waiting.popitem(last=False)
 
     def remove_hasty(self) -> list[Token]:
@@ -99,61 +133,3 @@ class Waiters:
     def _is_waiting(self, token: Token, number: int) -> bool:
         waiter = self._waiting.get(token)
         return waiter is not None and waiter.number == number
-
-
-class TagWaiters(Waiters):
-    """Long polls where some ask for tags: those that ask for whatever there is stand in one line, the others in one a
-    tag. The first that came is served first, in whichever line; a line is looked at when something of its tag came.
-    """
-
-    __slots__ = ("_plain", "by_tag")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._plain: _Line = OrderedDict()
-        self.by_tag: dict[bytes, _Line] = {}
-
-    @classmethod
-    def after(cls, plain: Waiters) -> TagWaiters:
-        """Those who wait already."""
-        waiters = cls()
-        waiters._waiting, waiters._deadlines = plain._waiting, plain._deadlines
-        waiters._hasty, waiters._next_number = plain._hasty, plain._next_number
-        waiters._plain.update(plain._waiting)
-        return waiters
-
-    def park(
-        self,
-        token: Token,
-        messages_max: int,
-        visibility_ms: int,
-        until_ms: int,
-        is_long_poll: bool,
-        attempt: bytes,
-        tags: Tags = (),
-    ) -> None:
-        super().park(token, messages_max, visibility_ms, until_ms, is_long_poll, attempt, tags)
-        waiter = self._waiting[token]
-        for tag in tags:
-            self.by_tag.setdefault(tag, OrderedDict())[token] = waiter
-        if not tags:
-            self._plain[token] = waiter
-
-    def remove(self, token: Token) -> bool:
-        waiter = self._waiting.pop(token, None)
-        if waiter is None:
-            return False
-        self._plain.pop(token, None)
-        for tag in waiter.tags:
-            line = self.by_tag[tag]
-            del line[token]
-            if not line:
-                del self.by_tag[tag]
-        return True
-
-    def first_plain(self) -> Waiter | None:
-        return next(iter(self._plain.values()), None)
-
-    def first_of(self, tag: bytes) -> Waiter | None:
-        line = self.by_tag.get(tag)
-        return next(iter(line.values())) if line else None

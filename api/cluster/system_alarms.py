@@ -1,0 +1,97 @@
+"""What is wrong with the installation now, judged from what nodes and workers say. Pure: nothing is read here.
+
+Alarms of customers' metrics are `api/alarms`. The rules for Prometheus, which also watch while nobody looks at a page,
+are in docs/operations.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from api.billing.models import WorkRound
+from api.cluster.selectors import ClusterView, NodeRow
+
+# A replica that lacks more offsets than this does not only wait for the next append.
+LAG_OFFSETS_MAX = 10_000
+# One round that failed is tried again by itself.
+TROUBLED_ROUNDS_MAX = 2
+NAMED_MAX = 5
+
+
+class SystemAlarm(NamedTuple):
+    """`is_severe`: messages are refused, or a further fault would lose some. `step`: what to do."""
+
+    is_severe: bool
+    text: str
+    step: str
+
+
+def system_alarms(view: ClusterView | None, rounds: Sequence[WorkRound]) -> list[SystemAlarm]:
+    """The severe ones first. `view` None: no node answers."""
+    found = _of_work(rounds)
+    if view is None:
+        found.append(SystemAlarm(True, "No storage node answers", "See ./penstock status and ./penstock logs."))
+    else:
+        found += _of_cluster(view)
+    return sorted(found, key=lambda alarm: not alarm.is_severe)
+
+
+def _of_cluster(view: ClusterView) -> list[SystemAlarm]:
+    found = [
+        SystemAlarm(True, f"Node {node_id} does not answer", f"See ./penstock logs node-{node_id}.")
+        for node_id in view.silent
+    ]
+    for node in view.nodes:
+        found += _of_node(node)
+    if view.leaderless:
+        text = f"{_counted(len(view.leaderless), 'partition')} without a leader: {_named(view.leaderless)}"
+        found.append(SystemAlarm(True, text, "Start the nodes that are down: a majority must be up."))
+    behind = [row for row in view.behind if row.lag > LAG_OFFSETS_MAX]
+    if behind:
+        text = f"Replicas of {_counted(len(behind), 'partition')} are far behind: {_named(behind)}"
+        found.append(SystemAlarm(False, text, "Look for a node that is down, or a slow disk or network."))
+    return found
+
+
+def _of_node(node: NodeRow) -> list[SystemAlarm]:
+    found = []
+    if node.clock_off:
+        text = f"The clock of node {node.node_id} is off by {node.clock_offset_ms} ms"
+        step = "Set it right (NTP): until then the node leads nothing that others can lead."
+        found.append(SystemAlarm(False, text, step))
+    if node.read_only:
+        found.append(SystemAlarm(True, f"The disk of node {node.node_id} is nearly full", "Give it more room."))
+    if node.slow:
+        step = "Replace the disk; until then other nodes lead."
+        found.append(SystemAlarm(False, f"The disk of node {node.node_id} is slow", step))
+    if node.quarantined:
+        many = _counted(len(node.quarantined), "quarantined partition")
+        names = ", ".join(map(str, node.quarantined[:NAMED_MAX]))
+        text = f"Node {node.node_id} has {many}: {names}"
+        found.append(SystemAlarm(True, text, f"See ./penstock scrub and ./penstock logs node-{node.node_id}."))
+    elif node.unrepaired:
+        text = f"Node {node.node_id} found damage that is not repaired ({node.unrepaired})"
+        found.append(SystemAlarm(True, text, f"See ./penstock scrub and ./penstock logs node-{node.node_id}."))
+    return found
+
+
+def _of_work(rounds: Sequence[WorkRound]) -> list[SystemAlarm]:
+    return [
+        SystemAlarm(
+            False,
+            f"The background work {row.work} failed in its last {row.troubled_rounds} rounds",
+            "See Background work.",
+        )
+        for row in rounds
+        if row.troubled_rounds > TROUBLED_ROUNDS_MAX
+    ]
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _named(rows: Sequence[object]) -> str:
+    names = [str(getattr(row, "partition", row)) for row in rows[:NAMED_MAX]]
+    return ", ".join(names) + (", …" if len(rows) > NAMED_MAX else "")

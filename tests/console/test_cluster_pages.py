@@ -1,0 +1,247 @@
+"""The cluster as operators see it: alarms, lag, quarantine, heat, moves; drains and moves, and who may ask for them."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.console.browsing import Browser, queue_row
+from tests.console.test_operators import operator
+
+__all__ = ["operator"]
+
+MOVE = SimpleNamespace(number=3, source=1, target=4, undo=False, match=25, log_end=100)
+
+
+class ClusterScript:
+    """Stands in for the client of the storage nodes: what it was asked for, and what it refuses."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+        self.refuses = ""
+
+    def __call__(self, *_: Any) -> ClusterScript:
+        return self
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def set_node_state(self, *asked: Any) -> None:
+        self._ask("state", *asked)
+
+    async def move_replica(self, *asked: Any) -> None:
+        self._ask("move", *asked)
+
+    async def cancel_move(self, *asked: Any) -> None:
+        self._ask("cancel", *asked)
+
+    def _ask(self, *asked: Any) -> None:
+        from storage_nodes.protocol.errors import ErrorCode, StorageError
+
+        self.asked.append(asked)
+        if self.refuses:
+            raise StorageError(ErrorCode.INVALID_REQUEST, self.refuses)
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> ClusterScript:
+    from api.cluster import actions
+
+    script = ClusterScript()
+    env = SimpleNamespace(cluster_id="c", nodes=lambda: ["somewhere"])
+    monkeypatch.setattr(actions, "environment", lambda: env)
+    monkeypatch.setattr(actions, "StorageClient", script)
+    return script
+
+
+@pytest.fixture
+def look(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Sets what the nodes say."""
+    from console.views import cluster
+
+    def set_view(view: Any) -> None:
+        async def look() -> Any:
+            return view
+
+        monkeypatch.setattr(cluster, "look_at_cluster", look)
+
+    return set_view
+
+
+def shown(operator: Browser) -> str:
+    answer = operator.get("/console/operators/now")
+    assert answer.status_code == 200
+    return str(answer.content.decode())
+
+
+def test_cluster_is_shown_as_the_nodes_tell(operator: Browser, look: Any) -> None:
+    from api.cluster.selectors import view_of
+
+    look(view_of({1: info(1, leader=1, epoch=5), 2: info(2, leader=2, epoch=4)}, [3]))
+    text = shown(operator)
+    assert "Node 3 does not answer" in text and "orders/0" in text and "The clock of node 2 is off" in text
+    assert "Every replica has all that its leader has" in text and "No replica is moving" in text
+    look(None)
+    assert "No storage node answers" in shown(operator)
+
+
+def test_leader_of_a_partition_is_who_the_newest_epoch_says() -> None:
+    from api.cluster.selectors import view_of
+
+    view = view_of({1: info(1, leader=1, epoch=5), 2: info(2, leader=1, epoch=4)}, [])
+    assert [(row.leader, row.epoch) for row in view.recent] == [(1, 5)]
+    assert [(node.node_id, node.leads, node.replicas) for node in view.nodes] == [(1, 1, 1), (2, 0, 1)]
+
+
+def test_lag_quarantine_and_moves_are_shown(operator: Browser, look: Any) -> None:
+    from api.cluster.selectors import view_of
+
+    views = {1: info(1, leader=1, epoch=5, lag=12_345, move=MOVE), 2: info(2, leader=1, epoch=5, quarantined=[7, 9])}
+    look(view_of(views, []))
+    text = shown(operator)
+    assert "12,345 records" in text and "25 %" in text and "Cancel the move of partition 7" in text
+    assert "Node 2 has 2 quarantined partitions: 7, 9" in text
+    assert "Replicas of 1 partition are far behind: 7" in text
+
+
+def test_node_that_does_not_answer_is_not_said_to_be_sound(operator: Browser, look: Any) -> None:
+    from api.cluster.selectors import view_of
+
+    view = view_of({1: info(1, leader=1, epoch=5)}, [2])
+    assert [node.quarantined for node in view.nodes] == [[], None]
+
+
+def test_alarms_name_what_is_wrong_the_severe_ones_first() -> None:
+    from api.cluster.selectors import view_of
+    from api.cluster.system_alarms import system_alarms
+
+    sound = view_of({1: info(1, leader=1, epoch=5, clocks_off=())}, [])
+    assert system_alarms(sound, []) == []
+    first = info(1, leader=0, epoch=5, read_only=True, slow=True, unrepaired=1)
+    tired = SimpleNamespace(work="usage", troubled_rounds=3, trouble="no Java")
+    texts = [(one.is_severe, one.text) for one in system_alarms(view_of({1: first}, [2]), [tired])]
+    assert texts == [
+        (True, "Node 2 does not answer"),
+        (True, "The disk of node 1 is nearly full"),
+        (True, "Node 1 found damage that is not repaired (1)"),
+        (True, "1 partition without a leader: 7"),
+        (False, "The background work usage failed in its last 3 rounds"),
+        (False, "The disk of node 1 is slow"),
+        (False, "The clock of node 2 is off by 9 ms"),
+    ]
+    assert [one.is_severe for one in system_alarms(None, [SimpleNamespace(work="x", troubled_rounds=1)])] == [True]
+
+
+def test_busiest_queues_are_named_with_the_nodes_that_lead_them(ann: Browser, operator: Browser, look: Any) -> None:
+    from api import clock
+    from api.cluster.selectors import view_of
+    from api.series.collecting import OF_ACCOUNT
+    from api.series.models import SeriesMinute
+
+    queue, idle = queue_row(ann.account_id, "orders"), queue_row(ann.account_id, "idle")
+    type(queue).objects.filter(pk=queue.pk).update(partitions=[7])
+    now = clock.now()
+    for uuid, sent, minutes in ((queue.uuid, 40, 1), (queue.uuid, 2, 2), (OF_ACCOUNT, 42, 1), (idle.uuid, 99, 30)):
+        at = now - timedelta(minutes=minutes)
+        SeriesMinute.objects.create(
+            account_id=ann.account_id, queue_uuid=uuid, at=at, messages_sent=sent, requests=sent, throttled=1
+        )
+    look(view_of({2: info(2, leader=2, epoch=5)}, []))
+    text = shown(operator).partition("Busiest queues")[2].partition("</section>")[0]
+    cells = re.findall(r'<td class="num" data-label="[A-Z][a-z]+">([^<]*)</td>', text)
+    assert cells == ["42", "42", "2"] and "Node 2" in text and "idle" not in text
+
+
+def test_partition_of_a_queue_is_shown_with_the_name_of_the_queue(ann: Browser, operator: Browser, look: Any) -> None:
+    from api.cluster.selectors import queue_scopes, view_of
+
+    queue, tag = queue_row(ann.account_id, "orders"), f"queue:{'0' * 32}:0"
+    tag_of_queue = f"queue:{queue.uuid.hex}:3"
+    views = {1: info(1, leader=1, epoch=5)}
+    views[1].partitions[0].tag = tag_of_queue
+    view = view_of(views, [])
+    assert queue_scopes(view) == {tag_of_queue: (ann.account_id, "orders", "3")}
+    look(view)
+    text = shown(operator)
+    assert "orders:3" in text and f"/console/operators/accounts/{ann.account_id}" in text
+    views[1].partitions[0].tag = tag
+    look(view_of(views, []))
+    assert tag in shown(operator), "of no queue that is there"
+
+
+def test_node_is_drained_and_taken_back_and_the_trail_says_so(operator: Browser, script: ClusterScript) -> None:
+    from api.audit.models import AuditEntry
+
+    for verb in ("drain", "activate"):
+        assert operator.post(f"/console/operators/nodes/2/{verb}").status_code == 302
+    assert script.asked == [("state", 2, 1), ("state", 2, 0)]
+    assert operator.post("/console/operators/nodes/2/decommission").status_code == 404
+    move = {"partition": "7", "source": "1", "target": "4"}
+    assert operator.post("/console/operators/moves", move).status_code == 302
+    assert operator.post("/console/operators/moves/cancel", {"partition": "7", "number": "3"}).status_code == 302
+    assert script.asked[2:] == [("move", 7, 1, 4), ("cancel", 7, 3)]
+    rows = AuditEntry.objects.filter(action__regex="^(node|replica)[.]").order_by("id")
+    assert [(row.action, row.subject) for row in rows] == [
+        ("node.drain", "node:2"),
+        ("node.activate", "node:2"),
+        ("replica.move", "partition:7"),
+        ("replica.cancel_move", "partition:7"),
+    ]
+    assert all(row.actor.startswith("person:") for row in rows)
+
+
+def test_refusal_of_the_cluster_is_told_in_its_words(operator: Browser, script: ClusterScript) -> None:
+    script.refuses = "no other node has room for its replicas"
+    answer = operator.post("/console/operators/nodes/2/drain")
+    assert answer.status_code == 409 and b"No other node has room for its replicas." in answer.content
+    for wrong in ({"partition": "x", "source": "1", "target": "2"}, {"partition": "7", "source": "1"}):
+        assert operator.post("/console/operators/moves", wrong).status_code == 400
+    assert len(script.asked) == 1
+
+
+def test_change_of_the_cluster_wants_an_operator_with_a_recent_sign_in(
+    ann: Browser, operator: Browser, script: ClusterScript
+) -> None:
+    from django.db.models import F
+
+    from api.people.models import PersonSession
+
+    paths = ("nodes/2/drain", "nodes/2/activate", "moves", "moves/cancel")
+    form = {"partition": "7", "source": "1", "target": "4", "number": "3"}
+    for path in paths:
+        assert ann.post(f"/console/operators/{path}", form).status_code == 404, path
+        assert operator.client.post(f"/console/operators/{path}", form).status_code == 403, "a form of another site"
+    PersonSession.objects.update(authenticated_at=F("authenticated_at") - timedelta(hours=1))
+    for path in paths:
+        answer = operator.post(f"/console/operators/{path}", form)
+        assert answer.status_code == 302 and answer["Location"].startswith("/console/again"), path
+    assert script.asked == []
+
+
+def info(
+    node_id: int,
+    leader: int,
+    epoch: int,
+    lag: int = 0,
+    move: Any = None,
+    clocks_off: tuple[int, ...] = (2,),
+    **own: Any,
+) -> Any:
+    row = SimpleNamespace(
+        partition=7, tag="orders/0", leader=leader, epoch=epoch, replicas=[1, 2], leader_since_ms=1, leader_reason="r",
+        lag=lag, move=move,
+    )  # fmt: skip
+    told = {"read_only": False, "slow": False, "unrepaired": 0, "quarantined": [], **own}
+    nodes = [
+        SimpleNamespace(
+            node_id=one, zone="a", alive=True, why="", since_ms=1, disk_free_bytes=2**30, clock_offset_ms=9,
+            clock_off=one in clocks_off, state=0, **told,
+        )
+        for one in (1, 2)
+    ]  # fmt: skip
+    return SimpleNamespace(nodes=nodes, partitions=[row], manager=node_id)
