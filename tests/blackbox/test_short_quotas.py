@@ -11,7 +11,7 @@ from tests.blackbox.stage import Stage
 from tests.blackbox.trials import Result
 
 # The suite shares its machine: less is asked than the trial asks, and what a client loses is not judged.
-SECONDS = 22.0
+SECONDS = 18.0
 
 
 def flagged(*rates: float) -> list[str]:
