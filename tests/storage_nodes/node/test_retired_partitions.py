@@ -95,7 +95,7 @@ def test_last_window_is_exported_through_the_kill_of_the_leader(cluster: Storage
 
 
 async def refused_as_unknown(call: Callable[[], Awaitable[object]]) -> None:
-    """The client repeats the call until its deadline. If a try is under way then, the outcome is unknown: asked again."""
+    """The client repeats the call until its deadline. If a try is under way then, its outcome is unknown: ask again."""
     for _ in range(TRIES_MAX):
         with pytest.raises(StorageError) as refused:
             await call()
