@@ -151,6 +151,7 @@ def kill_around(
         if done % 2 == 0:
             leaders = [row["leader"] for row in installation.status()["partitions"] if row["leader"]]
             installation.kill("storage-node", chance.choice(leaders))
+            ledger.killed(time.monotonic())
         else:
             installation.kill("frontend")
         done += 1

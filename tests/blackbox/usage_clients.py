@@ -111,6 +111,8 @@ class UsageClient:
         if not receipts:
             return False
         self._ledger.know(account, name, **{DELIVERED: len(receipts)})
+        if not self._queue.is_fifo:
+            self._ledger.leased(account, name, len(receipts), time.monotonic())
         done, why = self._call("/ack", {"receipts": receipts})
         if done is not None:
             self._ledger.know(account, name, **{DELETED: done["done"]})
