@@ -48,6 +48,8 @@ BILLING_SLICE_S = 20.0
 INVOICE_TEXT_CHARACTERS_MAX = 200
 # Queue lines that a PDF lists; CSV and JSON have all.
 PDF_QUEUES_MAX = 200
+# The text of a transfer.
+PAYMENT_REFERENCE_CHARACTERS_MAX = 100
 # Keys of tags by which a page offers to split an invoice.
 TAG_KEYS_OFFERED_MAX = 50
 

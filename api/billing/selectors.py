@@ -221,7 +221,7 @@ def invoices_of(account_id: str, before: datetime | None, limit: int) -> list[In
     rows = Invoice.objects.filter(account_id=account_id)
     if before is not None:
         rows = rows.filter(period_start__lt=before)
-    return list(rows.order_by("-period_start")[:limit])
+    return list(rows.order_by("-period_start").prefetch_related("notes", "payments")[:limit])
 
 
 def invoice_of(account_id: str, invoice_id: UUID) -> Invoice | None:

@@ -59,6 +59,9 @@ class CostMeterSerializer(serializers.Serializer):
     provisional = QuantitiesSerializer(help_text="Of the hours that are not settled.")
 
 
+_DUE = "What is left to pay, with corrections; 0 of a draft. Negative: more was paid than is owed now."
+
+
 class InvoiceSummarySerializer(serializers.Serializer):
     id = serializers.UUIDField()
     number = serializers.CharField(allow_null=True)
@@ -72,6 +75,9 @@ class InvoiceSummarySerializer(serializers.Serializer):
     total_minor = serializers.IntegerField()
     settled_up_to = serializers.DateTimeField(allow_null=True)
     issued_at = serializers.DateTimeField(allow_null=True)
+    paid_minor = serializers.IntegerField()
+    due_minor = serializers.IntegerField(help_text=_DUE)
+    is_paid = serializers.BooleanField(help_text="It is issued, and nothing is due.")
 
     def get_period(self, invoice: Any) -> str:
         return f"{invoice.period_start:%Y-%m}"
@@ -130,6 +136,13 @@ class InvoiceNoteSerializer(serializers.Serializer):
     issued_at = serializers.CharField()
 
 
+class InvoicePaymentSerializer(serializers.Serializer):
+    amount_minor = serializers.IntegerField(help_text="Negative: it went back, or was recorded by mistake before.")
+    amount = serializers.CharField()
+    received_on = serializers.DateField()
+    reference = serializers.CharField()
+
+
 class TagShareSerializer(serializers.Serializer):
     value = serializers.CharField(help_text="Empty: queues without this tag.")
     amount_nanos = serializers.IntegerField()
@@ -161,6 +174,10 @@ class InvoiceDocumentSerializer(serializers.Serializer):
     lines = InvoiceLineSerializer(many=True)
     queues = InvoiceQueueSerializer(many=True)
     notes = InvoiceNoteSerializer(many=True)
+    payments = InvoicePaymentSerializer(many=True)
+    paid_minor = serializers.IntegerField()
+    due_minor = serializers.IntegerField(help_text=_DUE)
+    is_paid = serializers.BooleanField(help_text="It is issued, and nothing is due.")
     tags = TagShareSerializer(many=True, required=False, help_text="Where a tag is asked for.")
 
 

@@ -15,7 +15,7 @@ from api.billing.actions.plans import ensure_standard_plan
 from api.billing.errors import BillingError, invalid
 from api.billing.meter import month_spending
 from api.billing.models import SpendingBudget
-from api.billing.pricing.money import CURRENCIES, format_minor
+from api.billing.pricing.money import format_minor, parse_minor
 from api.billing.pricing.periods import period_of
 from api.people.roles import Act
 from console.error_notices import notice_of
@@ -97,14 +97,10 @@ def _spec(given: dict[str, str], currency: str) -> BudgetSpec:
 
 
 def _minor(text: str, currency: str) -> int:
-    """`12`, `12.5` and `12.50` of USD are 1200, 1250 and 1250."""
-    digits = CURRENCIES[currency]
-    found = re.fullmatch(
-        rf"([0-9]{{1,13}})(?:\.([0-9]{{1,{digits}}}))?" if digits else r"([0-9]{1,13})()", text, re.ASCII
-    )
-    if found is None:
-        raise invalid(f"the amount is written like {format_minor(5000, currency)}")
-    return int(found[1]) * 10**digits + int((found[2] or "").ljust(digits, "0") or 0)
+    try:
+        return parse_minor(text, currency)
+    except ValueError as error:
+        raise invalid(str(error)) from None
 
 
 def _percent(text: str) -> int:

@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from api.billing import selectors
-from api.billing.documents.content import invoice_content, line_content, note_content, tag_shares
+from api.billing.documents.content import invoice_content, line_content, note_content, payments_content, tag_shares
 from api.billing.documents.invoice_csv import invoice_csv
 from api.billing.documents.invoice_pdf import invoice_pdf
 from api.billing.models import Invoice
@@ -49,6 +49,7 @@ def invoice(request: HttpRequest, visit: AccountVisit, invoice_id: uuid.UUID) ->
         "period": period_of(found.period_start),
         "lines": [line_content(line, found.currency) for line in found.lines.order_by("position")],
         "notes": [note_content(note, found.currency) for note in selectors.notes_of(visit.account_id, invoice_id)],
+        "payments": payments_content(found),
         "queues": queues[:QUEUES_SHOWN],
         "more_queues": len(queues) > QUEUES_SHOWN,
         "tag": tag,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -14,11 +14,12 @@ from django.shortcuts import render
 from api import clock
 from api.billing import operator_selectors, selectors
 from api.billing.actions.invoices import correct_invoice
+from api.billing.actions.payments import record_payment
 from api.billing.actions.plans import add_plan_version, assign_plan, ensure_standard_plan, grant_credit
-from api.billing.errors import BillingError, invalid
+from api.billing.errors import BillingError, invalid, not_found
 from api.billing.plan_reads import plans_of
 from api.billing.preview import MonthPreview, preview_month, terms_given
-from api.billing.pricing.money import parse_percent
+from api.billing.pricing.money import format_minor, parse_minor, parse_percent
 from api.billing.pricing.periods import BillingPeriod, Interval
 from api.billing.pricing.terms import STANDARD_TERMS, terms_document
 from api.billing.provisional import meter_reading
@@ -27,6 +28,7 @@ from console.error_notices import notice_of
 from console.months import before_asked, month_asked, months_since
 from console.pages import operator_page, require_recent_sign_in, told
 from console.price_words import plan_words
+from console.templatetags.money import minor
 from console.visits import Visit
 
 PREVIEWED_MAX = 10
@@ -104,6 +106,7 @@ def one_account(request: HttpRequest, visit: Visit, account_id: str) -> HttpResp
         "credits": selectors.credits_of(account_id),
         "invoices": selectors.invoices_of(account_id, None, INVOICES_SHOWN),
         "given": request.POST,
+        "today": clock.now(),
     }
     status = refusal.status if refusal else 200
     return render(request, "console/operators/billing/account.html", shown, status=status)
@@ -223,10 +226,29 @@ def _correct(request: HttpRequest, visit: Visit, account_id: str) -> str:
     return f"{note.number} is issued, a {note.kind} note."
 
 
+def _pay(request: HttpRequest, visit: Visit, account_id: str) -> str:
+    found = selectors.invoice_of(account_id, _invoice_id(request))
+    if found is None:
+        raise not_found()
+    text = request.POST.get("amount", "").replace("\0", "").strip()
+    is_back = text.startswith("-")
+    try:
+        amount = parse_minor(text.removeprefix("-"), found.currency) if text else found.due_minor
+        received = date.fromisoformat(request.POST.get("received", ""))
+    except ValueError:
+        says = f"an amount is written like {format_minor(5000, found.currency)}, a day like 2026-12-03"
+        raise invalid(says) from None
+    reference = request.POST.get("reference", "").strip()
+    made = record_payment(visit.actor, account_id, found.pk, -amount if is_back else amount, received, reference)
+    state = "is paid" if made.invoice.is_paid else f"has {minor(made.invoice.due_minor, found.currency)} due"
+    return f"The payment is recorded: {found.number} {state}."
+
+
 _CHANGES: dict[str, Callable[[HttpRequest, Visit, str], str]] = {
     "assign": _assign,
     "credit": _credit,
     "correct": _correct,
+    "pay": _pay,
 }
 
 

@@ -1,6 +1,7 @@
 """An account with two months of usage and all that billing makes of it: for pictures and browser tests.
 
 Runs within the installation: `manage.py shell -c "from tests.console.billed import bill; bill('shop')"`.
+`bill_last_month` makes one invoice, of a young account.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from api.accounts.models import Account
 from api.audit.actions import OPERATOR
 from api.billing.actions.budgets import BudgetSpec, put_budget
 from api.billing.actions.invoices import BILLING, correct_invoice, draft_invoice, issue_invoice
+from api.billing.actions.payments import record_payment
 from api.billing.actions.plans import add_plan_version, assign_plan, grant_credit
 from api.billing.models import ProvisionalUsage
 from api.billing.pricing.meters import BYTE_MS_PER_GIB_HOUR, PRICED_METERS
 from api.billing.pricing.periods import DAY, HOUR, BillingPeriod, Interval, floor_hour, period_before, period_of
 from api.billing.provisional import note_reading
+from api.billing.selectors import invoice_for
 from api.billing.settling import UsageRow, settle
 from api.billing.work_notes import FailureSubject, Work, note_failure, note_round
 from api.people.models import AccountLife
@@ -46,6 +49,7 @@ def bill(account_name: str) -> None:
     for period in (first, last):
         issue_invoice(BILLING, account.pk, period)
     _correct(account.pk, first, queues)
+    _pay(account.pk, first)
     draft_invoice(account.pk, period_of(now))
     _meter(account.pk, queues, now)
     put_budget(OPERATOR, account.pk, "All of it", BudgetSpec(6_000, [50, 80, 100], True, ["money@example.com"]))
@@ -53,6 +57,23 @@ def bill(account_name: str) -> None:
     note_round(Work.METER, 41, 1, "")
     note_round(Work.USAGE, 61_000, 1, "settle ended with 1: no space left on device")
     note_failure(Work.INVOICES, FailureSubject(f"{account.pk} {last.name}", account.pk, last.start), FAILED)
+
+
+def bill_last_month(account_id: str, queue_name: str, sent: int) -> str:
+    """As if the account had been opened a month ago and the messages had been sent then. The number of the invoice."""
+    now = clock.now()
+    last = period_before(period_of(now))
+    Account.objects.filter(pk=account_id).update(created_at=last.start)
+    AccountLife.objects.filter(account_id=account_id).update(state_since=last.start)
+    code = f"house-{account_id}"
+    add_plan_version(OPERATOR, code, "House prices", _prices(), None)
+    assign_plan(OPERATOR, account_id, code, last.start, [{"name": "VAT", "rate_ppm": 190_000}])
+    queue = Queue.objects.get(account_id=account_id, name=queue_name)
+    rows = [_row(account_id, last.start + 12 * HOUR, queue.uuid, sent)]
+    settle(uuid.uuid4(), Interval(last.start, floor_hour(now)), rows)
+    invoice = issue_invoice(BILLING, account_id, last)
+    assert invoice is not None and invoice.number is not None
+    return invoice.number
 
 
 def _prices() -> dict[str, object]:
@@ -94,6 +115,12 @@ def _correct(account_id: str, period: BillingPeriod, queues: dict[str, uuid.UUID
     invoice = draft_invoice(account_id, period)
     assert invoice is not None
     correct_invoice(BILLING, account_id, invoice.pk, "An hour was counted twice")
+
+
+def _pay(account_id: str, period: BillingPeriod) -> None:
+    invoice = invoice_for(account_id, period)
+    assert invoice is not None
+    record_payment(OPERATOR, account_id, invoice.pk, invoice.due_minor, clock.now().date(), "Transfer 4711")
 
 
 def _meter(account_id: str, queues: dict[str, uuid.UUID], now: datetime) -> None:

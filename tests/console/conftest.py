@@ -10,6 +10,7 @@ import pytest
 from tests.console.browsing import Browser, member, owner
 from tests.console.pictures import chromium_path
 from tests.console.serving import ServedPages, serve_account, server
+from tests.console.variants import Variant, holding
 from tests.support.control_plane import set_up, stop_threads
 from tests.support.scripted_storage import ScriptedStorage
 
@@ -94,6 +95,13 @@ def served(transactional_db: None, storage: ScriptedStorage) -> Iterator[ServedP
         pytest.fail("there is no Chromium; install it with: sudo apt-get install -y chromium fonts-dejavu-core")
     with server() as url:
         yield serve_account(url, "shop")
+
+
+@pytest.fixture
+def variant(request: pytest.FixtureRequest) -> Iterator[Variant]:
+    """That of a test which is marked as a flow."""
+    with holding(request.param) as held:
+        yield held
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,6 +14,7 @@ import pytest
 
 from tests.console.pictures import DESKTOP, account_of, browsing, fill, link_of, open_link, url_of
 from tests.console.screenshots import ACCOUNT_PAGES, OPEN_PAGES, OPERATOR_PAGES
+from tests.console.variants import variant_held
 from tests.support.installation import RunningInstallation, wait_until
 
 pytestmark = pytest.mark.slow
@@ -74,6 +75,7 @@ def wrong(page: Any) -> list[str]:
     for scheme, rules in RULES.items():
         page.emulate_media(color_scheme=scheme)
         found += [f"{scheme}: {one}" for one in page.evaluate(_RUN, [SERIOUS, rules])]
+    page.emulate_media(color_scheme=variant_held().scheme)
     return found
 
 

@@ -1,4 +1,4 @@
-"""The console in a real browser, on a running installation: as a person would, from sign-up to the first message."""
+"""The console in a real browser, on a running installation, as a person would use it."""
 
 from __future__ import annotations
 
@@ -8,28 +8,36 @@ import re
 import time
 import uuid
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.console.pictures import (
-    DESKTOP,
-    PASSWORD,
     PHONE,
     account_of,
     browsing,
     chromium_path,
     fill,
     link_of,
-    mail_token,
     new_account,
     open_link,
     url_of,
 )
+from tests.console.variants import (
+    DESKTOP_DARK,
+    DESKTOP_LIGHT,
+    PHONE_DARK,
+    PHONE_LIGHT,
+    RUNS_ALL,
+    VARIANTS,
+    Variant,
+    flow,
+    variant_held,
+)
+from tests.console.window import Window
 from tests.support.installation import RunningInstallation
 
 pytestmark = pytest.mark.slow
-WAIT_MS = 30_000
 TAILED_S = 5
 
 
@@ -41,98 +49,7 @@ def browser() -> Iterator[Any]:
         yield found
 
 
-class HasEndpoint(Protocol):
-    """An installation, or pages that a test serves."""
-
-    @property
-    def key(self) -> dict[str, Any]: ...
-
-
-class Window:
-    """A page that notes what must never happen: failing scripts, refused resources, requests to other sites."""
-
-    def __init__(self, browser: Any, installation: HasEndpoint, **options: Any) -> None:
-        self.context = browser.new_context(viewport=DESKTOP, **options)
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(WAIT_MS)
-        self.endpoint = installation.key["endpoint"]
-        self.wrong: list[str] = []
-        self.page.on("pageerror", lambda error: self.wrong.append(f"script: {error}"))
-        self.page.on("console", lambda line: self.wrong.append(line.text) if _is_wrong(line) else None)
-        self.page.on("request", self._look)
-
-    def _look(self, request: Any) -> None:
-        if not request.url.startswith((self.endpoint, "data:", "blob:")):
-            self.wrong.append(f"request to another site: {request.url}")
-
-    def see(self, text: str) -> None:
-        """Raises AssertionError with what the page says instead."""
-        from playwright.sync_api import TimeoutError as NotThere
-
-        try:
-            self.page.get_by_text(text).first.wait_for()
-        except NotThere:
-            shown = self.page.inner_text("body")[:1_000]
-            raise AssertionError(f"{text!r} is not on {self.page.url}: {shown}") from None
-
-    def fits(self) -> bool:
-        """Nothing makes the page wider than the window."""
-        return bool(self.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
-
-    def close(self) -> None:
-        self.context.close()
-        assert not self.wrong, self.wrong
-
-
-def _is_wrong(line: Any) -> bool:
-    """A refusal (status 4xx) that a test provokes is noted by the browser and by htmx, too."""
-    return line.type == "error" and not re.search(r"status of 4|Status Error Code 4", line.text)
-
-
-def test_person_goes_from_sign_up_to_the_first_message(browser: Any, installation: RunningInstallation) -> None:
-    window = Window(browser, installation)
-    page, email = window.page, f"ann-{uuid.uuid4().hex[:8]}@example.com"
-    page.goto(url_of(installation, "/console"))
-    page.get_by_role("link", name="Sign up").click()
-    page.wait_for_url("**/console/sign-up*")  # the page before it has fields of the same names
-    page.get_by_label("E-mail address").fill(email)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign up").click()
-    window.see("Check your mail")
-    page.goto(url_of(installation, f"/console/confirm#{mail_token(installation, email)}"))
-    page.get_by_label("Password that you chose").fill(PASSWORD)
-    page.get_by_label("Name of your account").fill("Ann's shop")
-    page.get_by_role("button", name="Confirm").click()
-    window.see("No queues yet")
-    page.get_by_role("link", name="New queue").first.click()
-    page.get_by_label("Name", exact=True).fill("orders")
-    page.get_by_label("Visibility timeout").fill("90")
-    page.locator("#same").get_by_text("'VisibilityTimeout': '90'").wait_for()
-    page.get_by_role("button", name="Create the queue").click()
-    window.see("The queue orders is ready.")
-    page.get_by_role("link", name="Send", exact=True).click()
-    page.get_by_label("Body", exact=True).fill('{"order": 1, "note": "<b>bold</b>"}')
-    page.get_by_role("button", name="Add an attribute").click()
-    page.get_by_label("Name of the attribute").fill("color")
-    page.get_by_label("Value", exact=True).fill("red")
-    page.get_by_role("button", name="Send", exact=True).click()
-    window.see("Sent, with the id")
-    page.get_by_role("link", name="Browse the messages").click()
-    page.locator("details.message summary").first.click()
-    assert '"note": "<b>bold</b>"' in page.locator("[data-pretty-text]").first.inner_text()
-    page.get_by_role("link", name="Edit and resend").click()
-    page.get_by_label("Body", exact=True).fill('{"order": 2}')
-    page.get_by_role("button", name="Send again").click()
-    window.see("Sent again to orders")
-    page.locator("details.message summary").first.click()
-    assert '"order": 2' in page.locator("[data-pretty-text]").first.inner_text()
-    page.on("dialog", lambda dialog: dialog.accept())
-    page.get_by_role("button", name="Delete", exact=True).click()
-    window.see("The message is deleted.")
-    window.see("The queue is empty")
-    window.close()
-
-
+@flow(PHONE_DARK)
 def test_key_of_a_page_opens_the_service_and_is_shown_once(browser: Any, installation: RunningInstallation) -> None:
     import httpx2
 
@@ -162,26 +79,54 @@ class SignedIn(NamedTuple):
     path: str
 
 
-@pytest.fixture(scope="module")
-def signed_in(browser: Any, filled: RunningInstallation) -> SignedIn:
-    """A session costs a command of the launcher, so the tests of this file share one."""
-    context = browser.new_context()
-    page = context.new_page()
-    open_link(page, link_of(filled, "--account", "shop"))
-    found = SignedIn(context.storage_state(), f"/console/a/{account_of(page)}/")
-    context.close()
-    return found
+class Shops:
+    """Accounts of examples, whose lists are not full of the queues of other tests. Flows change what is in them, so
+    each variant has one where flows run in all."""
+
+    def __init__(self, browser: Any, installation: RunningInstallation) -> None:
+        self._browser, self._installation = browser, installation
+        self._filled: dict[str, RunningInstallation] = {}
+        self._sessions: dict[str, SignedIn] = {}
+
+    def filled(self, name: str) -> RunningInstallation:
+        if name not in self._filled:
+            shop = copy.copy(self._installation)
+            shop.key = json.loads(self._installation.command("keys", "create", "--account", name, "--json").stdout)
+            fill(shop)
+            self._filled[name] = shop
+        return self._filled[name]
+
+    def signed_in(self, name: str) -> SignedIn:
+        """A session costs a command of the launcher, so the tests of this file share one."""
+        if name not in self._sessions:
+            context = self._browser.new_context()
+            page = context.new_page()
+            open_link(page, link_of(self.filled(name), "--account", name))
+            self._sessions[name] = SignedIn(context.storage_state(), f"/console/a/{account_of(page)}/")
+            context.close()
+        return self._sessions[name]
+
+
+def shop_name() -> str:
+    return f"shop-{variant_held()}" if RUNS_ALL else "shop"
 
 
 @pytest.fixture(scope="module")
-def filled(installation: RunningInstallation) -> RunningInstallation:
-    """With an account of examples, whose lists are not full of the queues of other tests."""
-    shop = copy.copy(installation)
-    shop.key = json.loads(installation.command("keys", "create", "--account", "shop", "--json").stdout)
-    fill(shop)
-    return shop
+def shops(browser: Any, installation: RunningInstallation) -> Shops:
+    return Shops(browser, installation)
 
 
+@pytest.fixture
+def filled(shops: Shops, variant: Variant) -> RunningInstallation:
+    return shops.filled(shop_name())
+
+
+@pytest.fixture
+def signed_in(shops: Shops, variant: Variant) -> SignedIn:
+    return shops.signed_in(shop_name())
+
+
+@flow(DESKTOP_DARK)
 def test_dead_letters_are_counted_and_moved_back(
     browser: Any, filled: RunningInstallation, signed_in: SignedIn
 ) -> None:
@@ -200,13 +145,14 @@ def test_dead_letters_are_counted_and_moved_back(
     window.close()
 
 
+@flow(PHONE_LIGHT)
 def test_queue_is_searched_paused_purged_and_deleted(
     browser: Any, filled: RunningInstallation, signed_in: SignedIn
 ) -> None:
     window = Window(browser, filled, storage_state=signed_in.state)
     page = window.page
     page.goto(url_of(filled, signed_in.path))
-    page.get_by_role("link", name="Queues", exact=True).first.click()
+    window.choose("Queues")
     row = page.locator('tr[data-queue="orders"]')
     row.locator("td", has_text="1").first.wait_for()
     page.keyboard.press("/")
@@ -235,6 +181,7 @@ CHART = """<section class="series"><div class="head"><h3>Messages a minute</h3>
 <div class="table-box series-rows" tabindex="0" hidden></div></section>"""
 
 
+@flow(DESKTOP_LIGHT)
 def test_charts_of_a_queue_are_drawn_and_read_as_tables(
     browser: Any, filled: RunningInstallation, signed_in: SignedIn
 ) -> None:
@@ -260,6 +207,7 @@ def test_charts_of_a_queue_are_drawn_and_read_as_tables(
     window.close()
 
 
+@flow(DESKTOP_LIGHT)
 def test_page_is_reached_by_keyboard_alone(browser: Any, filled: RunningInstallation, signed_in: SignedIn) -> None:
     window = Window(browser, filled, storage_state=signed_in.state)
     page = window.page
@@ -277,24 +225,18 @@ def test_page_is_reached_by_keyboard_alone(browser: Any, filled: RunningInstalla
     window.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_pages_fit_and_can_be_read(
-    browser: Any, filled: RunningInstallation, signed_in: SignedIn, size: dict[str, int], scheme: str
-) -> None:
-    window = Window(browser, filled, color_scheme=scheme, storage_state=signed_in.state)
+@flow(*VARIANTS)
+def test_pages_fit_and_can_be_read(browser: Any, filled: RunningInstallation, signed_in: SignedIn) -> None:
+    window = Window(browser, filled, storage_state=signed_in.state)
     page = window.page
-    page.set_viewport_size(size)
     start = signed_in.path
     for path in ("", "queues", "queues/orders", "queues/orders/messages", "new-queue", "queues/orders/send", "audit"):
         page.goto(url_of(filled, f"{start}{path}"))
         page.wait_for_load_state("networkidle" if path in ("", "queues") else "load")
         assert window.fits(), path
         assert page.evaluate(CONTRAST) == [], path
-    if size == PHONE:
-        page.get_by_role("button", name="Menu").click()
-        page.locator("nav[aria-label=Main]").get_by_role("link", name="Queues").click()
-        page.wait_for_url("**/queues")
+    window.choose("Queues")
+    page.wait_for_url("**/queues")
     window.close()
 
 
@@ -325,11 +267,12 @@ class TailPage:
         return int(self.page.locator(f"[data-tail-{name}]").inner_text().replace(",", ""))
 
 
+@flow(DESKTOP_DARK)
 def test_live_tail_is_watched_paused_filtered_and_ends_with_the_session(
     browser: Any, filled: RunningInstallation
 ) -> None:
     window = Window(browser, filled)
-    open_link(window.page, link_of(filled, "--account", "shop"))
+    open_link(window.page, link_of(filled, "--account", shop_name()))
     own = SignedIn(None, f"/console/a/{account_of(window.page)}/")
     tail, page = TailPage(window, filled, own, f"live-{uuid.uuid4().hex[:8]}"), window.page
     tail.send('<img src=x onerror="throw 1">')
@@ -349,14 +292,15 @@ def test_live_tail_is_watched_paused_filtered_and_ends_with_the_session(
     tail.send("blue", "red")
     page.locator("[data-row-line]", has_text="red").wait_for()
     assert tail.lines == ["red"]
-    other = window.context.new_page()
-    other.goto(url_of(filled, own.path))
-    other.get_by_role("button", name="Sign out").click()
-    other.wait_for_url("**/console/sign-in*")
+    other = window.another()
+    other.page.goto(url_of(filled, own.path))
+    other.sign_out()
+    other.page.wait_for_url("**/console/sign-in*")
     window.see("Your session has ended.")
     window.close()
 
 
+@flow(PHONE_LIGHT)
 def test_live_tail_follows_a_thousand_messages_a_second(
     browser: Any, filled: RunningInstallation, signed_in: SignedIn
 ) -> None:
@@ -379,6 +323,7 @@ def test_live_tail_follows_a_thousand_messages_a_second(
     window.close()
 
 
+@flow(DESKTOP_LIGHT)
 def test_filter_is_kept_and_chosen_messages_are_deleted(
     browser: Any, filled: RunningInstallation, signed_in: SignedIn
 ) -> None:
@@ -407,6 +352,7 @@ def test_filter_is_kept_and_chosen_messages_are_deleted(
     window.close()
 
 
+@flow(PHONE_DARK)
 def test_definitions_are_looked_at_and_imported(browser: Any, filled: RunningInstallation, signed_in: SignedIn) -> None:
     window = Window(browser, filled, storage_state=signed_in.state)
     page, queue = window.page, f"told-{uuid.uuid4().hex[:8]}"
@@ -424,6 +370,7 @@ def test_definitions_are_looked_at_and_imported(browser: Any, filled: RunningIns
     window.close()
 
 
+@flow(DESKTOP_DARK)
 def test_operator_sees_the_nodes(browser: Any, installation: RunningInstallation) -> None:
     window = Window(browser, installation)
     page = window.page
@@ -434,20 +381,21 @@ def test_operator_sees_the_nodes(browser: Any, installation: RunningInstallation
     page.on("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Drain node 1").click()
     window.see("Without node 1, 2 active nodes are left")
-    page.get_by_role("link", name="Cluster", exact=True).click()
+    window.choose("Cluster")
     partition = page.locator("tr", has_text="on-all-nodes:0").locator("td").first.inner_text()
     for label, number in (("Partition", partition), ("From node", "1"), ("To node", "2")):
         page.get_by_label(label, exact=True).fill(number)
     page.get_by_role("button", name="Move the replica").click()
     window.see(f"Node 2 holds a replica of partition {partition} already.")
-    page.get_by_role("link", name="Cluster", exact=True).click()
+    window.choose("Cluster")
     page.get_by_role("button", name="Drain node 1").wait_for()  # it is active still
-    page.get_by_role("link", name="Accounts", exact=True).click()
+    window.choose("Accounts")
     page.get_by_placeholder("Id, name, title or address of a member").fill("tests")
     page.get_by_role("link", name="tests", exact=True).wait_for()
     window.close()
 
 
+@flow(PHONE_LIGHT)
 def test_link_of_the_launcher_is_good_once(browser: Any, installation: RunningInstallation) -> None:
     told = json.loads(installation.command("console-link", "--account", "tests", "--json").stdout)
     assert set(told) == {"url", "good_for_seconds"}
@@ -487,6 +435,7 @@ CONTRAST = """() => {
 }"""
 
 
+@flow(DESKTOP_LIGHT)
 def test_policy_is_written_given_to_a_key_and_tried(browser: Any, installation: RunningInstallation) -> None:
     window = Window(browser, installation)
     page, name = window.page, f"send-{uuid.uuid4().hex[:8]}"
@@ -530,6 +479,7 @@ def test_policy_is_written_given_to_a_key_and_tried(browser: Any, installation: 
     window.close()
 
 
+@flow(PHONE_DARK)
 def test_operator_acts_as_a_member_under_a_banner(browser: Any, installation: RunningInstallation) -> None:
     link_of(installation, "--account", "tests")  # the account has an owner then
     window = Window(browser, installation)
@@ -540,7 +490,7 @@ def test_operator_acts_as_a_member_under_a_banner(browser: Any, installation: Ru
     page.get_by_label("Reason").last.fill("Ticket 4711")
     page.get_by_role("button", name="Act as this member").click()
     window.see("You act as")
-    page.get_by_role("link", name="Queues", exact=True).click()
+    window.choose("Queues")
     page.wait_for_url("**/queues")
     window.see("You act as")
     page.set_viewport_size(PHONE)

@@ -15,7 +15,8 @@ from api.people.limits import TOTP_STEP_S
 from api.people.totp import code_at
 from tests.console.pictures import PASSWORD, PHONE, account_of, browsing
 from tests.console.serving import ServedPages, mailed_path
-from tests.console.test_browser import Window
+from tests.console.variants import DESKTOP_DARK, DESKTOP_LIGHT, PHONE_DARK, PHONE_LIGHT, flow
+from tests.console.window import Window
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 BOB = "bob@example.com"
@@ -52,6 +53,7 @@ def sign_in(page: Any, served: ServedPages, email: str, password: str = PASSWORD
     page.get_by_role("button", name="Sign in", exact=True).click()
 
 
+@flow(DESKTOP_DARK)
 def test_person_is_invited_joins_gets_a_policy_through_a_group_and_leaves(served: ServedPages, owner: Window) -> None:
     page = owner.page
     page.goto(served.of_account("new-policy?start=watch"))
@@ -98,6 +100,7 @@ def test_person_is_invited_joins_gets_a_policy_through_a_group_and_leaves(served
     guest.close()
 
 
+@flow(PHONE_LIGHT)
 def test_key_is_rotated_and_what_it_was_is_in_the_audit_log(served: ServedPages, owner: Window) -> None:
     page = owner.page
     page.goto(served.of_account("keys"))
@@ -111,13 +114,14 @@ def test_key_is_rotated_and_what_it_was_is_in_the_audit_log(served: ServedPages,
     owner.see("The old key,")
     assert page.locator("code", has_text="pstk_").inner_text() != first
     assert page.locator("tbody tr", has_text="worker").count() == 2
-    page.get_by_role("link", name="Audit log").click()
+    owner.choose("Audit log")
     page.get_by_label("Action begins with").fill("key.rotate")
     page.get_by_role("button", name="Show", exact=True).click()
     page.wait_for_url("**action=key.rotate**")
     assert page.locator("tbody tr").count() == 1
 
 
+@flow(DESKTOP_LIGHT)
 def test_encryption_key_is_created_rotated_disabled_and_its_deletion_cancelled(
     served: ServedPages, owner: Window
 ) -> None:
@@ -141,6 +145,7 @@ def test_encryption_key_is_created_rotated_disabled_and_its_deletion_cancelled(
     owner.see("The deletion is cancelled.")
 
 
+@flow(PHONE_DARK)
 def test_second_factor_is_set_up_and_asked_for_and_a_new_password_comes_by_mail(served: ServedPages) -> None:
     with browsing() as browser:
         window = Window(browser, served)
@@ -154,14 +159,14 @@ def test_second_factor_is_set_up_and_asked_for_and_a_new_password_comes_by_mail(
         page.get_by_role("button", name="Switch it on").click()
         window.see("Recovery codes")
         recovery = page.locator(".shown-once pre").inner_text().split()
-        page.get_by_role("button", name="Sign out").click()
+        window.sign_out()
         sign_in(page, served, BOB)
         page.get_by_label("Code of your authenticator").fill("000000")
         page.get_by_role("button", name="Continue").click()
         page.get_by_role("alert").first.wait_for()
         page.get_by_label("Code of your authenticator").fill(recovery[0])
         page.get_by_role("button", name="Continue").click()
-        page.get_by_role("button", name="Sign out").click()
+        window.sign_out()
         page.get_by_role("link", name="Forgot the password").click()
         page.get_by_label("E-mail address").fill(BOB)
         page.get_by_role("button", name="Send a mail").click()
@@ -177,9 +182,10 @@ def test_second_factor_is_set_up_and_asked_for_and_a_new_password_comes_by_mail(
         window.close()
 
 
+@flow(DESKTOP_DARK)
 def test_account_is_closed_after_its_id_is_typed_and_reopened(served: ServedPages, owner: Window) -> None:
     page = owner.page
-    page.get_by_role("link", name="Settings").click()
+    owner.choose("Settings")
     page.get_by_role("button", name="Switch it on").click()
     owner.see("The settings are changed.")
     page.locator("button:disabled", has_text="Close the account").wait_for()

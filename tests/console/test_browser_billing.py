@@ -11,7 +11,9 @@ from tests.console.billed import bill
 from tests.console.browsing import queue_row
 from tests.console.pictures import DESKTOP, PHONE, browsing
 from tests.console.serving import ServedPages
-from tests.console.test_browser import CONTRAST, Window
+from tests.console.test_browser import CONTRAST
+from tests.console.variants import DESKTOP_LIGHT, PHONE_LIGHT, flow
+from tests.console.window import Window
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 QUEUES = ("orders", "customer-events.fifo", "search-index", "webhooks", "exports")
@@ -34,6 +36,7 @@ def shop(served: ServedPages) -> ServedPages:
     return served
 
 
+@flow(PHONE_LIGHT)
 def test_customer_goes_from_the_month_to_the_hours_behind_a_line_and_caps_it(shop: ServedPages) -> None:
     with browsing() as browser:
         window = Window(browser, shop)
@@ -87,20 +90,21 @@ def test_pages_about_money_fit_and_can_be_read(shop: ServedPages, scheme: str) -
         window.close()
 
 
+@flow(DESKTOP_LIGHT)
 def test_operator_looks_at_prices_and_closes_what_failed(shop: ServedPages) -> None:
     with browsing() as browser:
         window = Window(browser, shop)
         page = window.page
         shop.enter(page, shop.operator_link)
-        page.get_by_role("link", name="Billing", exact=True).click()
+        window.choose("Billing")
         page.get_by_role("link", name="Prices", exact=True).click()
         page.get_by_role("link", name="house", exact=True).click()
         page.get_by_role("button", name="Preview").click()
         window.see("would have cost")
-        page.get_by_role("link", name="Billing", exact=True).click()
+        window.choose("Billing")
         page.get_by_role("link", name="Settling", exact=True).click()
         window.see("negative_counter")
-        page.get_by_role("link", name="Background work").click()
+        window.choose("Background work")
         window.see("no space left on device")
         page.get_by_role("button", name="Try again").click()
         window.see("It is done.")

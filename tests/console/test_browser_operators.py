@@ -12,8 +12,9 @@ import pytest
 from tests.console.pictures import PHONE, browsing
 from tests.console.serving import ServedPages
 from tests.console.test_accessibility import MARK_ANSWERED, wrong
-from tests.console.test_browser import Window
 from tests.console.test_cluster_pages import ClusterScript, info, script
+from tests.console.variants import DESKTOP_DARK, DESKTOP_LIGHT, PHONE_DARK, PHONE_LIGHT, flow
+from tests.console.window import Window
 
 __all__ = ["script"]
 
@@ -60,6 +61,7 @@ def cluster(script: ClusterScript, monkeypatch: pytest.MonkeyPatch) -> ClusterSc
     return script
 
 
+@flow(PHONE_DARK)
 def test_node_is_drained_taken_back_and_a_replica_moved(
     served: ServedPages, cluster: ClusterScript, operator: Window
 ) -> None:
@@ -72,7 +74,7 @@ def test_node_is_drained_taken_back_and_a_replica_moved(
     page.get_by_role("button", name="Drain node 2").click()
     operator.see("No other node has room for its replicas.")
     cluster.refuses, cluster.asked[:] = "", []
-    page.get_by_role("link", name="Cluster", exact=True).click()
+    operator.choose("Cluster")
     page.get_by_role("button", name="Drain node 2").click()
     operator.see("Node 2 is being drained")
     assert asked and asked[-1].startswith("Drain node 2? All that it holds (replicas: 1) moves")
@@ -96,6 +98,7 @@ def test_node_is_drained_taken_back_and_a_replica_moved(
     assert cluster.asked == [("state", 2, 1), ("state", 2, 0), ("move", 7, 1, 4), ("cancel", 7, 3)]
 
 
+@flow(DESKTOP_DARK)
 def test_account_is_suspended_with_a_reason_and_resumed(served: ServedPages, operator: Window, owner: Window) -> None:
     page = operator.page
     page.goto(served.at("operators/accounts"))
@@ -112,6 +115,7 @@ def test_account_is_suspended_with_a_reason_and_resumed(served: ServedPages, ope
     owner.page.get_by_role("link", name="New queue").first.wait_for()
 
 
+@flow(PHONE_LIGHT)
 def test_request_for_a_quota_is_approved_and_the_answer_is_read(
     served: ServedPages, operator: Window, owner: Window
 ) -> None:
@@ -122,7 +126,7 @@ def test_request_for_a_quota_is_approved_and_the_answer_is_read(
     owner.page.get_by_role("button", name="Send the request").click()
     owner.see("is with the operator.")
     page = operator.page
-    page.get_by_role("link", name="Quotas", exact=True).click()
+    operator.choose("Quotas")
     operator.see("One queue a shop")
     page.get_by_label("Answer").fill("Welcome")
     page.get_by_role("button", name="Approve").click()
@@ -132,6 +136,7 @@ def test_request_for_a_quota_is_approved_and_the_answer_is_read(
     assert "250,000" in owner.page.locator("tr", has_text="queues").first.inner_text()
 
 
+@flow(DESKTOP_LIGHT)
 def test_plan_is_created_and_given_with_a_tax_in_percent(served: ServedPages, operator: Window, owner: Window) -> None:
     page = operator.page
     page.goto(served.at("operators/billing/new-plan"))

@@ -11,7 +11,8 @@ import pytest
 
 from tests.console.pictures import PASSWORD, browsing, by_name, link_of, new_account, open_link, with_device
 from tests.console.test_accessibility import MARK_ANSWERED, wrong
-from tests.console.test_browser import Window
+from tests.console.variants import DESKTOP_DARK, PHONE_DARK, PHONE_LIGHT, flow
+from tests.console.window import Window
 from tests.support.installation import RunningInstallation
 
 pytestmark = pytest.mark.slow
@@ -30,6 +31,7 @@ class LocalName:
         self.key = {"endpoint": by_name(installation.key["endpoint"])}
 
 
+@flow(PHONE_DARK)
 def test_person_adds_a_passkey_and_signs_in_with_it_alone(browser: Any, installation: RunningInstallation) -> None:
     window = Window(browser, LocalName(installation), reduced_motion="reduce")
     window.context.add_init_script(MARK_ANSWERED)
@@ -49,7 +51,7 @@ def test_person_adds_a_passkey_and_signs_in_with_it_alone(browser: Any, installa
     window.see("This device holds a passkey of yours already.")
     held = tools.send("WebAuthn.getCredentials", {"authenticatorId": device})["credentials"]
     assert [(one["rpId"], one["isResidentCredential"]) for one in held] == [("localhost", True)]
-    page.get_by_role("button", name="Sign out").click()
+    window.sign_out()
     window.see("You are signed out.")
     page.get_by_role("button", name="Sign in with a passkey").wait_for()
     assert wrong(page) == [], "the button of passkeys"
@@ -58,12 +60,13 @@ def test_person_adds_a_passkey_and_signs_in_with_it_alone(browser: Any, installa
     page.goto(f"{window.endpoint}/console/me")
     page.get_by_role("button", name="Remove the passkey This computer").click()
     window.see("The passkey is removed.")
-    page.get_by_role("button", name="Sign out").click()
+    window.sign_out()
     page.get_by_role("button", name="Sign in with a passkey").click()
     window.see("The passkey was not accepted.")
     window.close()
 
 
+@flow(DESKTOP_DARK)
 def test_page_under_another_name_leads_to_the_one_that_has_passkeys(
     browser: Any, installation: RunningInstallation
 ) -> None:
@@ -76,6 +79,7 @@ def test_page_under_another_name_leads_to_the_one_that_has_passkeys(
     window.close()
 
 
+@flow(PHONE_LIGHT)
 def test_person_without_a_device_reads_what_happened(browser: Any, installation: RunningInstallation) -> None:
     window = Window(browser, LocalName(installation))
     tools, device = with_device(window.page)

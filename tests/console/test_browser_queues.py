@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.console.pictures import PHONE, account_of, browsing, link_of, open_link, url_of
-from tests.console.test_browser import Window
+from tests.console.variants import DESKTOP_DARK, DESKTOP_LIGHT, PHONE_DARK, flow
+from tests.console.window import Window
 from tests.support.installation import RunningInstallation, wait_until
 
 pytestmark = pytest.mark.slow
@@ -41,6 +42,7 @@ def window(browser: Any, installation: RunningInstallation, state: tuple[Any, st
     found.close()
 
 
+@flow(DESKTOP_LIGHT)
 def test_queue_is_created_from_a_preset_and_its_settings_are_changed(window: Window) -> None:
     page, name = window.page, f"jobs-{uuid.uuid4().hex[:8]}"
     page.goto(f"{page.url}new-queue")
@@ -69,6 +71,7 @@ def test_queue_is_created_from_a_preset_and_its_settings_are_changed(window: Win
     assert window.fits()
 
 
+@flow(PHONE_DARK)
 def test_schedule_is_created_paused_and_deleted_and_a_single_message_is_cancelled(
     window: Window, installation: RunningInstallation
 ) -> None:
@@ -98,6 +101,7 @@ def test_schedule_is_created_paused_and_deleted_and_a_single_message_is_cancelle
     window.see("No single message is scheduled.")
 
 
+@flow(DESKTOP_DARK)
 def test_chosen_dead_letters_are_moved_back_and_a_slow_redrive_is_cancelled(
     window: Window, installation: RunningInstallation
 ) -> None:

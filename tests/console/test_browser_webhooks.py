@@ -11,12 +11,13 @@ import pytest
 
 from tests.console.pictures import PHONE, account_of, browsing, link_of, new_account, open_link, url_of
 from tests.console.test_accessibility import MARK_ANSWERED, wrong
-from tests.console.test_browser import Window
+from tests.console.variants import DESKTOP_LIGHT, PHONE_LIGHT, flow
+from tests.console.window import Window
 from tests.support.installation import RunningInstallation
 from tests.support.webhook_receiver import WebhookReceiver, documented_check
 
 pytestmark = pytest.mark.slow
-RECEIVER_FAILS = 503
+OK, RECEIVER_FAILS = 200, 503
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +26,11 @@ def browser() -> Iterator[Any]:
         yield found
 
 
+@flow(PHONE_LIGHT)
 def test_person_creates_a_webhook_and_tests_it_against_a_receiver(
     browser: Any, installation: RunningInstallation, webhook_receiver: WebhookReceiver
 ) -> None:
+    webhook_receiver.status, webhook_receiver.calls = OK, []
     window = Window(browser, installation, reduced_motion="reduce")
     window.context.add_init_script(MARK_ANSWERED)
     page, name = window.page, f"ops-{uuid.uuid4().hex[:8]}"
@@ -66,6 +69,7 @@ def create(page: Any, alarms: str, name: str, url: str) -> str:
     return secret
 
 
+@flow(DESKTOP_LIGHT)
 def test_alarm_names_a_webhook_is_muted_and_lets_it_go_when_it_is_deleted(
     browser: Any, installation: RunningInstallation, webhook_receiver: WebhookReceiver
 ) -> None:

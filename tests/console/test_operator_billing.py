@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -59,8 +59,10 @@ def test_pages_and_changes_are_not_there_for_owners(ann: Browser, billed: str) -
         assert ann.get(f"{BASE}{path}").status_code == 404, path
     assert ann.get(WORK).status_code == 404
     credit = {"what": "credit", "name": "Mine", "currency": "USD", "amount_minor": "99999"}
+    payment = {"what": "pay", "invoice": "x", "amount": "", "received": "2026-01-01", "reference": "Mine"}
     for path, form in (
         (f"{BASE}/accounts/{billed}", credit),
+        (f"{BASE}/accounts/{billed}", payment),
         (f"{BASE}/plans/test", {"what": "add", "terms": "{}"}),
         (f"{BASE}/new-plan", {"what": "add", "terms": "{}"}),
         (f"{WORK}/1/retry", {}),
@@ -118,6 +120,27 @@ def test_invoice_is_corrected_by_a_note_with_a_reason(operator: Browser, billed:
     assert b"a credit note" in follow(operator, path, form)
     note = CreditNote.objects.get()
     assert (note.total_minor, note.reason) == (100, "counted twice")
+
+
+def test_payment_is_recorded_and_seen_by_the_customer(operator: Browser, ann: Browser, billed: str) -> None:
+    from api.billing.models import Invoice
+
+    path, found = f"{BASE}/accounts/{billed}", Invoice.objects.get(account_id=billed, state="issued")
+    page = ann.at(f"billing/invoices/{found.pk}")
+    today = datetime.now(UTC).date().isoformat()
+    form = {"what": "pay", "invoice": str(found.pk), "amount": "", "received": today, "reference": "<b>4711"}
+    for wrong in ({"amount": "1,50"}, {"amount": "--1"}, {"received": "soon"}, {"reference": " "}, {"invoice": "x"}):
+        assert operator.post(path, form | wrong).status_code == 400, wrong
+    assert operator.post(path, form | {"invoice": str(uuid.uuid4())}).status_code == 404
+    assert operator.post(path, form | {"amount": "2.01"}).status_code == 409
+    assert ">Due</span>" in text_of(ann, page) and ">Due</span>" in text_of(ann, ann.at("billing/invoices"))
+    assert f"{found.number} has 0.50 USD due".encode() in follow(operator, path, form | {"amount": "1.50"})
+    assert operator.post(path, form).status_code == 409, "the same transfer"
+    assert f"{found.number} is paid".encode() in follow(operator, path, form | {"reference": "4712"})
+    text = text_of(ann, page)
+    assert ">Paid</span>" in text and "&lt;b&gt;4711" in text and "1.50 USD" in text
+    assert ">Paid</span>" in text_of(ann, ann.at("billing/invoices")) and ">Paid</span>" in text_of(operator, path)
+    assert b"has 2.00 USD due" in follow(operator, path, form | {"amount": "-2.00", "reference": "back"})
 
 
 def follow(operator: Browser, path: str, form: dict[str, str]) -> bytes:

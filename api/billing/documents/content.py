@@ -42,6 +42,10 @@ def invoice_content(invoice: Invoice, notes: Iterable[CreditNote]) -> dict[str, 
         "lines": [line_content(line, currency) for line in invoice.lines.order_by("position")],
         "queues": [_queue_line(line) for line in _queue_lines(invoice)],
         "notes": [note_content(note, currency) for note in notes],
+        "payments": payments_content(invoice),
+        "paid_minor": invoice.paid_minor,
+        "due_minor": invoice.due_minor,
+        "is_paid": invoice.is_paid,
     }
 
 
@@ -58,6 +62,18 @@ def note_content(note: CreditNote, currency: str) -> dict[str, Any]:
         "reason": note.reason,
         "issued_at": _time(note.issued_at),
     }
+
+
+def payments_content(invoice: Invoice) -> list[dict[str, Any]]:
+    return [
+        {
+            "amount_minor": payment.amount_minor,
+            "amount": format_minor(payment.amount_minor, invoice.currency),
+            "received_on": payment.received_on.isoformat(),
+            "reference": payment.reference,
+        }
+        for payment in invoice.payments.order_by("received_on", "pk")
+    ]
 
 
 def tag_shares(invoice: Invoice, tag_key: str) -> list[dict[str, Any]]:

@@ -67,6 +67,23 @@ class Invoice(models.Model):
     def __str__(self) -> str:
         return f"{self.account_id} {self.period_start:%Y-%m} {self.state}"
 
+    @property
+    def paid_minor(self) -> int:
+        return sum(payment.amount_minor for payment in self.payments.all())
+
+    @property
+    def due_minor(self) -> int:
+        """What is left to pay, with corrections. Of a draft nothing is due; negative: more was paid."""
+        if self.state != InvoiceState.ISSUED:
+            return 0
+        notes = sum(note.owed_minor for note in self.notes.all())
+        return self.total_minor + notes - self.paid_minor
+
+    @property
+    def is_paid(self) -> bool:
+        """An issued invoice of which nothing is due."""
+        return self.state == InvoiceState.ISSUED and self.due_minor <= 0
+
 
 class InvoiceLine(models.Model):
     """As `pricing.priced_month.PricedLine`. The amounts sum to the invoice's total."""
@@ -139,3 +156,30 @@ class CreditNote(models.Model):
 
     def __str__(self) -> str:
         return f"{self.number} {self.kind}"
+
+    @property
+    def owed_minor(self) -> int:
+        """By how much the customer owes more; negative: less."""
+        return self.total_minor if self.kind == NoteKind.DEBIT else -self.total_minor
+
+
+class InvoicePayment(models.Model):
+    """Money that came for an issued invoice. A negative amount went back, or had been recorded by mistake: rows never
+    change."""
+
+    invoice = models.ForeignKey(Invoice, on_delete=models.PROTECT, related_name="payments", db_index=False)
+    amount_minor = models.BigIntegerField()
+    received_on = models.DateField()
+    # As the transfer says it. One is recorded once.
+    reference = models.CharField(max_length=limits.PAYMENT_REFERENCE_CHARACTERS_MAX)
+    recorded_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "invoice_payment"
+        constraints = (
+            models.UniqueConstraint(fields=["invoice", "reference"], name="invoice_payment_once"),
+            models.CheckConstraint(condition=~Q(amount_minor=0), name="invoice_payment_amount"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.invoice_id} {self.amount_minor}"

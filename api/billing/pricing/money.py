@@ -81,3 +81,12 @@ def _with_point(amount: int, digits: int) -> str:
     sign = "-" if amount < 0 else ""
     text = str(abs(amount)).rjust(digits + 1, "0")
     return f"{sign}{text[:-digits]}.{text[-digits:]}" if digits else f"{sign}{text}"
+
+
+def parse_minor(text: str, currency: str) -> int:
+    """`12`, `12.5` and `12.50` of USD are 1200, 1250 and 1250. Raises ValueError."""
+    digits = CURRENCIES[currency]
+    found = re.fullmatch(rf"([0-9]{{1,13}})(?:\.([0-9]{{1,{digits}}}))?" if digits else r"([0-9]{1,13})()", text)
+    if found is None:
+        raise ValueError(f"an amount is written like {format_minor(5000, currency)}")
+    return int(found[1]) * 10**digits + int((found[2] or "").ljust(digits, "0") or 0)

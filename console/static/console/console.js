@@ -31,7 +31,14 @@
       }
     });
     all("[data-json]", root).forEach(checkJson);
+    reachScrolled(root);
   }
+
+  // A table that is wider than its box is scrolled by keys, too.
+  function reachScrolled(root) {
+    for (const box of all(".table-box", root)) if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+  }
+  addEventListener("resize", () => reachScrolled(document));
 
   function fillCounts(root) {
     for (const found of all("[data-counts]", root)) {

@@ -1,15 +1,16 @@
-"""`manage.py billing_admin plan|assign|credit|correct ...`: operators' work. Prints what was done.
+"""`manage.py billing_admin plan|assign|credit|correct|pay ...`: operators' work. Prints what was done.
 
 plan --code C --name N --terms FILE [--from HOUR]           a plan's first or next version; FILE as docs/billing.md
 assign --account NAME --code C [--from HOUR] [--tax NAME=PERCENT ...]
 credit --account NAME --name N --currency USD --amount-minor N [--ends HOUR]
 correct --account NAME --period 2026-11 --reason TEXT        a note, where the settled usage says something else
+pay --account NAME --period 2026-11 --amount-minor N --received 2026-12-03 --reference TEXT     a payment that came
 """
 
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,16 @@ from api.accounts.models import Account
 from api.audit.actions import OPERATOR
 from api.billing import selectors
 from api.billing.actions.invoices import correct_invoice
+from api.billing.actions.payments import record_payment
 from api.billing.actions.plans import add_plan_version, assign_plan, ensure_standard_plan, grant_credit
 from api.billing.errors import BillingError
+from api.billing.models import Invoice
 from api.billing.pricing.money import parse_percent
 from api.billing.pricing.periods import parse_period
 
 
 class Command(BaseCommand):
-    help = "Plans, which account has which, credits, corrections."
+    help = "Plans, which account has which, credits, corrections, payments."
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
@@ -45,6 +48,11 @@ class Command(BaseCommand):
         correct = verbs.add_parser("correct")
         for name in ("--account", "--period", "--reason"):
             correct.add_argument(name, required=True)
+        pay = verbs.add_parser("pay")
+        for name in ("--account", "--period", "--reference"):
+            pay.add_argument(name, required=True)
+        pay.add_argument("--amount-minor", type=int, required=True)
+        pay.add_argument("--received", type=date.fromisoformat, required=True, metavar="DAY")
         for verb in (plan, assign):
             verb.add_argument("--from", dest="since", type=_time)
 
@@ -79,15 +87,19 @@ def _credit(options: dict[str, Any]) -> str:
 
 
 def _correct(options: dict[str, Any]) -> str:
-    account_id = _account(options)
-    invoice = selectors.invoice_for(account_id, parse_period(options["period"]))
-    if invoice is None:
-        raise CommandError("there is no invoice of this month")
-    note = correct_invoice(OPERATOR, account_id, invoice.pk, options["reason"])
+    invoice = _invoice(options)
+    note = correct_invoice(OPERATOR, invoice.account_id, invoice.pk, options["reason"])
     return "nothing to correct" if note is None else f"{note.number}: {note.kind} note, {note.total_minor} minor units"
 
 
-_VERBS = {"plan": _plan, "assign": _assign, "credit": _credit, "correct": _correct}
+def _pay(options: dict[str, Any]) -> str:
+    invoice = _invoice(options)
+    account_id, amount_minor = invoice.account_id, options["amount_minor"]
+    record_payment(OPERATOR, account_id, invoice.pk, amount_minor, options["received"], options["reference"])
+    return f"{invoice.number}: {invoice.due_minor} minor units are due"
+
+
+_VERBS = {"plan": _plan, "assign": _assign, "credit": _credit, "correct": _correct, "pay": _pay}
 
 
 def _account(options: dict[str, Any]) -> str:
@@ -95,6 +107,13 @@ def _account(options: dict[str, Any]) -> str:
     if account is None:
         raise CommandError(f"there is no account {options['account']!r}")
     return account.pk
+
+
+def _invoice(options: dict[str, Any]) -> Invoice:
+    invoice = selectors.invoice_for(_account(options), parse_period(options["period"]))
+    if invoice is None:
+        raise CommandError("there is no invoice of this month")
+    return invoice
 
 
 def _time(text: str) -> datetime:
