@@ -184,7 +184,7 @@ def ways_again(visit: Visit) -> dict[str, bool]:
     }
 
 
-def repeat_form(request: HttpRequest, name: str, error: PeopleError, **given: object) -> HttpResponse:
+def repeat_form(request: HttpRequest, name: str, error: PeopleError, /, **given: object) -> HttpResponse:
     """The form once more, with what was wrong. Passwords and codes are not repeated."""
     refusal = notice_of(error)
     return render(request, f"console/entry/{name}.html", {**given, "refusal": refusal}, status=refusal.status)
