@@ -57,6 +57,13 @@ def took(ms: Any) -> str:
 
 
 @register.filter
+def sentence(text: Any) -> str:
+    """With a full stop: what SQS clients are told ends without one."""
+    shown = str(text).rstrip()
+    return shown if shown.endswith((".", "!", "?", ":")) else f"{shown}."
+
+
+@register.filter
 def detail(value: Any) -> str:
     """What an entry of the audit log holds: text as it is, all else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

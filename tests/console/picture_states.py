@@ -24,7 +24,7 @@ ACCOUNT_STATES = (
 )  # fmt: skip
 GUEST_STATES = (
     "overview-empty", "queues-empty", "alarms-empty", "webhooks-empty", "groups-empty", "policies-empty", "keys-empty",
-    "encryption-keys-empty", "billing-empty", "usage-empty", "invoices-empty", "budgets-empty", "join", "accounts",
+    "encryption-keys-empty", "billing-empty", "usage-empty", "invoices-empty", "budgets-empty", "join", "my-accounts",
     "queue-reader", "not-allowed", "me-password", "totp", "totp-on", "code", "code-wrong",
 )  # fmt: skip
 OPERATOR_STATES = ("accounts-none", "plan-new", "plan-preview", "plan-wrong", "account-suspended", "acting-keys")
@@ -136,7 +136,7 @@ def take_guest_states(installation: RunningInstallation, browser: Any, page: Any
     guest.goto(f"{start}new-queue")
     saver.save(guest, "not-allowed")
     guest.goto(url_of(installation, "/console/"))
-    saver.save(guest, "accounts")
+    saver.save(guest, "my-accounts")
     _take_second_factor(installation, guest, saver, email)
     context.close()
 

@@ -133,6 +133,9 @@ def main() -> None:
     parser.add_argument("--out", default="screenshots", metavar="DIR")
     parser.add_argument("--readme", action="store_true", help="those of the documentation: --out docs/images")
     parser.add_argument("--only", default="", metavar="NAME,...", help="pages whose names begin so")
+    parser.add_argument(
+        "--kinds", default="", metavar="KIND,...", help="as desktop-light, phone-dark: those that begin so"
+    )
     options = parser.parse_args()
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -146,7 +149,8 @@ def main() -> None:
             else:
                 _call(installation, receiver)
                 installation.manage("shell", "-v", "0", "-c", "; ".join((*EXAMPLES, "print('{}')")))
-                _take_all(installation, browser, Saver(out, tuple(options.only.split(","))))
+                kinds = tuple(options.kinds.split(","))
+                _take_all(installation, browser, Saver(out, tuple(options.only.split(","))), kinds)
         receiver.close()
 
 
@@ -191,10 +195,12 @@ def _call(installation: RunningInstallation, receiver: WebhookReceiver) -> None:
         wait_until(lambda: len(receiver.calls) == 2, CALLED_S_MAX, 0.2)
 
 
-def _take_all(installation: RunningInstallation, browser: Any, saver: Saver) -> None:
+def _take_all(installation: RunningInstallation, browser: Any, saver: Saver, kinds: tuple[str, ...]) -> None:
     for theme in ("light", "dark"):
         for name, size in (("desktop", DESKTOP), ("phone", PHONE)):
             saver.kind = f"{name}-{theme}"
+            if not saver.kind.startswith(kinds):
+                continue
             options = {"viewport": size, "color_scheme": theme}
             context = browser.new_context(**options)
             page = context.new_page()
@@ -289,7 +295,7 @@ def _take_operated_pages(installation: RunningInstallation, page: Any, saver: Sa
         page.goto(url_of(installation, path))
         saver.save(page, name)
     owner = page.locator("select[name=person] option", has_text="(owner)").get_attribute("value")
-    page.get_by_label("Member").select_option(owner)
+    page.locator("select[name=person]").select_option(owner)
     page.get_by_label("Reason").last.fill("Ticket 4711: messages that nobody receives")
     page.get_by_role("button", name="Act as this member").click()
     page.get_by_text("You act as").wait_for()

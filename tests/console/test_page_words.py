@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from console.bars import BarValue, bar_chart
-from console.templatetags.words import detail, took
+from console.templatetags.words import detail, sentence, took
 from tests.console.browsing import Browser
 from tests.console.test_billing import see_open_usage
 
@@ -27,6 +27,13 @@ def test_time_that_work_took_is_in_the_unit_that_people_read(ms: Any, shown: str
 )
 def test_detail_of_an_audit_entry_is_text_or_json(value: Any, shown: str) -> None:
     assert detail(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("A queue exists", "A queue exists."), ("Done.", "Done."), ("Why?", "Why?")]
+)
+def test_refusal_is_a_sentence(text: str, shown: str) -> None:
+    assert sentence(text) == shown
 
 
 def test_chart_of_bars_says_which_is_the_highest() -> None:
