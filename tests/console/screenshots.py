@@ -206,12 +206,12 @@ def _take_all(installation: RunningInstallation, browser: Any, saver: Saver, kin
             page = context.new_page()
             _take_open_pages(installation, page, saver)
             _take_account(installation, page, saver)
+            start = page.url
             _take_linked_pages(installation, page, saver)
             if any(map(saver.wants, ACCOUNT_STATES)):
-                start = page.url
                 with installation.rest() as rest:
                     take_account_states(start, page, saver, rest)
-                page.goto(start)
+            page.goto(start)
             if any(map(saver.wants, (*GUEST_STATES, "people-invited", "sign-up-mailed"))):
                 take_guest_states(installation, browser, page, saver, options)
             _take_operator_pages(installation, page, saver)
