@@ -57,8 +57,8 @@ FAILURE = Section(
     (
         Word(
             "RedrivePolicy", "Dead-letter queue",
-            "A message that was received so often and not deleted moves there, where you can look at it and move it "
-            "back.", "dead-letter",
+            "A message that was received this many times without being deleted moves there, where you can look at "
+            "it and move it back.", "dead-letter",
         ),
         Word(
             "RedriveAllowPolicy", "Which queues may use this one as dead-letter queue",
@@ -70,8 +70,8 @@ FAILURE = Section(
             '"max_ms": 60000, "jitter": 0.2}. Empty: the visibility timeout alone counts.', "json",
         ),
         Word(
-            "Penstock.UncountedRelease", "Given back without counting",
-            "On: a consumer that gives a message back at once does not use up one of its receives.",
+            "Penstock.UncountedRelease", "Release without counting",
+            "On: a consumer that releases a message at once does not use up one of its receives.",
             "choice", choices=_ON_OFF, default="false",
         ),
     ),
@@ -85,12 +85,12 @@ ORDER = Section(
             "choice", choices=_ON_OFF, only="fifo",
         ),
         Word(
-            "DeduplicationScope", "Duplicates are looked for in",
+            "DeduplicationScope", "Deduplication scope",
             "The whole queue, or each message group by itself.", "choice",
             choices=(("queue", "The queue"), ("messageGroup", "The message group")), only="fifo",
         ),
         Word(
-            "FifoThroughputLimit", "Throughput limit counts for",
+            "FifoThroughputLimit", "Throughput limit applies to",
             "Per group lets groups be spread over more partitions.", "choice",
             choices=(("perQueue", "The queue"), ("perMessageGroupId", "Each message group")), only="fifo",
         ),
@@ -100,7 +100,8 @@ ORDER = Section(
         ),
         Word(
             "Penstock.ParkGroups", "Hold a group after a dead letter",
-            "On: when a message of a group dies, the rest of that group waits until you release it.",
+            "On: when a message of a group goes to the dead-letter queue, the rest of that group waits until you "
+            "release it.",
             "choice", choices=_ON_OFF, only="fifo", default="false",
         ),
     ),
@@ -118,8 +119,8 @@ SCALE = Section(
             "Messages of a higher level are delivered first. Empty: one level.", "number", 1, 10, only="standard",
         ),
         Word(
-            "Penstock.Acks", "A send is answered when",
-            "Quorum: a majority of replicas has it on disk. The others are quicker or safer.", "choice",
+            "Penstock.Acks", "A send is acknowledged when",
+            "Quorum: when a majority of replicas has it on disk. The other choices are faster or safer.", "choice",
             choices=(("", "Quorum (default)"), ("all", "All replicas have it"), ("leader", "The leader has it"),
                      ("none", "At once; it may be lost")),
         ),
@@ -135,7 +136,7 @@ SCALE = Section(
         ),
         Word(
             "KmsDataKeyReusePeriodSeconds", "Data key reuse",
-            "For how long messages are sealed under one key derived from the encryption key.", "seconds", 60, 86_400,
+            "For how long messages are encrypted with one key derived from the encryption key.", "seconds", 60, 86_400,
         ),
     ),
 )  # fmt: skip

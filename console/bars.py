@@ -39,8 +39,11 @@ class BarLabel(NamedTuple):
 
 
 class BarChart(NamedTuple):
+    """`highest` is the highest bar in words: the drawing has no axis of values."""
+
     width: int
     height: int
+    highest: str
     bars: list[Bar]
     labels: list[BarLabel]
 
@@ -55,7 +58,8 @@ def bar_chart(values: Sequence[BarValue]) -> BarChart | None:
     bars = [_bar(place * step, width, one, most) for place, one in enumerate(values)]
     every = -(-len(values) // _LABELS_MAX)
     labels = [BarLabel(place * step * 100 // WIDTH, values[place].label) for place in range(0, len(values), every)]
-    return BarChart(WIDTH, HEIGHT, bars, labels)
+    highest = max(values, key=lambda one: one.settled + one.provisional)
+    return BarChart(WIDTH, HEIGHT, f"{highest.text}, {highest.label}", bars, labels)
 
 
 def _bar(x: int, width: int, value: BarValue, most: int) -> Bar:

@@ -56,7 +56,7 @@ _STEPS = {
     "service-busy": "Try again in a few seconds.",
     "access-denied": "Ask an owner or admin of the account.",
     "account-not-active": "Ask an owner of the account, or the operator of this installation.",
-    "sign-in-refused": "Check both and try again. You can also ask for a new password.",
+    "sign-in-refused": "Check them and try again. You can also ask for a new password.",
     "passkey-refused": "Try once more, or choose another way.",
     "passkeys-not-possible": "Browsers give passkeys to pages that are visited by https and by a name.",
     "passkey-name-taken": "Choose another name.",

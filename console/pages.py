@@ -191,7 +191,7 @@ def denied(request: HttpRequest, visit: AccountVisit, act: Act, does: str = "") 
     """`does`: the action of policies that is refused, where the act itself is not."""
     visit.note_refusal(does or act.value, visit.arn_of(does or act.value))
     roles = ", ".join(roles_that_may(act))
-    text = f"Your role in this account does not allow to {_ACTS_IN_WORDS.get(act, str(act))}."
+    text = f"Your role in this account does not allow you to {_ACTS_IN_WORDS.get(act, str(act))}."
     return show(request, ErrorNotice(403, text, f"These roles do: {roles}. Ask an owner or admin of the account."))
 
 

@@ -137,7 +137,7 @@ class AccountVisit(Visit):
         refused = next((one for one in actions if not self.may_do(one)), "")
         if not self.may_change(act) or refused:
             action = refused if self.may(act) else act.value
-            raise AccessDenied(f"Your role in this account does not allow to {to}", action, self.arn_of(action))
+            raise AccessDenied(f"Your role in this account does not allow you to {to}", action, self.arn_of(action))
 
     def arn_of(self, action: str) -> str:
         """What the page asks the action for: its queue, or the account."""

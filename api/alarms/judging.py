@@ -72,11 +72,11 @@ def judge(rule: AlarmRule, values: Sequence[float | None], before: AlarmState) -
     known = [value for value in values if value is not None]
     if not known and rule.missing in (MissingData.MISSING, MissingData.IGNORE):
         state = before if rule.missing is MissingData.IGNORE else AlarmState.NO_DATA
-        return Judgement(state, f"Nothing is known of {_periods(rule.periods)}.")
+        return Judgement(state, f"No data for {_periods(rule.periods)}.")
     breaches = sum(_BREACHES[rule.comparison](value, rule.threshold) for value in known)
     if rule.missing is MissingData.BREACHING:
         breaches += len(values) - len(known)
-    text = f"{breaches} of {_periods(rule.periods)} {'is' if breaches == 1 else 'are'} {said(rule)}"
+    text = f"{breaches} of {_periods(rule.periods)} {'is' if 1 in (breaches, rule.periods) else 'are'} {said(rule)}"
     if known:
         text += f"; the last value is {known[-1]:g}"
     return Judgement(AlarmState.ALARM if breaches >= rule.breaching else AlarmState.OK, f"{text}.")

@@ -15,6 +15,7 @@ from console.browser_names import browser_name
 from console.page_time import page_now
 
 register = template.Library()
+_MS_SHOWN_MAX = 10_000
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
@@ -45,6 +46,27 @@ def span(seconds: Any) -> str:
     if rest or not parts:
         parts.append(f"{rest} s")
     return " ".join(parts[:2])
+
+
+@register.filter
+def took(ms: Any) -> str:
+    """136 -> 136 ms, 61000 -> 1 min 1 s."""
+    if ms is None or ms == "":
+        return "–"
+    return f"{int(ms):,} ms" if int(ms) < _MS_SHOWN_MAX else span(int(ms) / 1000)
+
+
+@register.filter
+def sentence(text: Any) -> str:
+    """With a full stop: what SQS clients are told ends without one."""
+    shown = str(text).rstrip()
+    return shown if shown.endswith((".", "!", "?", ":")) else f"{shown}."
+
+
+@register.filter
+def detail(value: Any) -> str:
+    """What an entry of the audit log holds: text as it is, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 @register.filter

@@ -56,7 +56,7 @@ def close(request: HttpRequest, visit: Visit, account_id: str) -> HttpResponse:
     if request.POST.get("typed", "").strip() != account_id:
         return show_refusal(request, PeopleError("invalid-request", "What you typed is not the id of the account."))
     account_life.close_account(visit.origin, visit.person, membership.account_id)
-    return told(f"/console/a/{account_id}/settings", "The account is closing. Its keys open nothing.", "warn")
+    return told(f"/console/a/{account_id}/settings", "The account is closing. Its keys are refused.", "warn")
 
 
 @person_page("POST")

@@ -17,9 +17,14 @@ from api.people.origin import origin_of
 from api.people.selectors import has_authenticator, has_second_factor, passkeys_of
 from api.people.tokens import TokenKind
 from console import sessions
-from console.error_notices import notice_of
+from console.error_notices import ErrorNotice, notice_of
 from console.pages import open_page, person_page, told
 from console.visits import Visit
+
+# A code that is wrong and a sign-in that ended are refused alike.
+WRONG_CODE = ErrorNotice(
+    400, "The code is not right, or the sign-in has ended.", "Enter the code that is shown now, or sign in again."
+)
 
 
 @person_page("GET")
@@ -62,7 +67,8 @@ def code(request: HttpRequest) -> HttpResponse:
     try:
         new = actions.answer_challenge(origin_of(request), token, request.POST.get("code", "").strip())
     except PeopleError as error:
-        return repeat_form(request, "code", error, next=target, **ways_of_challenge(token))
+        wrong = {"refusal": WRONG_CODE} if error.code == "invalid-token" else {}
+        return repeat_form(request, "code", error, next=target, **ways_of_challenge(token), **wrong)
     return sessions.begin(request, HttpResponseRedirect(target), new)
 
 
@@ -184,7 +190,7 @@ def ways_again(visit: Visit) -> dict[str, bool]:
     }
 
 
-def repeat_form(request: HttpRequest, name: str, error: PeopleError, **given: object) -> HttpResponse:
+def repeat_form(request: HttpRequest, name: str, error: PeopleError, /, **given: object) -> HttpResponse:
     """The form once more, with what was wrong. Passwords and codes are not repeated."""
     refusal = notice_of(error)
-    return render(request, f"console/entry/{name}.html", {**given, "refusal": refusal}, status=refusal.status)
+    return render(request, f"console/entry/{name}.html", {"refusal": refusal, **given}, status=refusal.status)

@@ -35,7 +35,7 @@ def moves(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
         _require(visit, "moves.start", name, request.POST.get("destination", "").strip())
         try:
             dry = _start(visit, name, request)
-            return told(queue_url(visit, name, "/moves"), "The dry run counts." if dry else "The redrive has begun.")
+            return told(queue_url(visit, name, "/moves"), "The dry run has begun." if dry else "The redrive has begun.")
         except QueueProblem as error:
             refusal = notice_of(error)
         except ValueError as error:

@@ -68,4 +68,4 @@ def _change(request: HttpRequest, visit: Visit, account_id: str) -> HttpResponse
     if not reason:
         raise PeopleError("invalid-request", "Give a reason: it is kept with the account.")
     account_life.suspend_account(visit.actor, account_id, reason)
-    return told(here, "The account is suspended: its keys open nothing.", "warn")
+    return told(here, "The account is suspended: its keys are refused.", "warn")

@@ -18,11 +18,11 @@ from console.pages import account_page, require_recent_sign_in, told
 from console.visits import AccountVisit
 
 ROLES_IN_WORDS = {
-    MemberRole.OWNER: "everything, owners and the closing of the account too",
-    MemberRole.ADMIN: "queues, messages, keys, settings and members, but no owners",
-    MemberRole.DEVELOPER: "queues and messages; sees members and keys",
-    MemberRole.READER: "sees queues, counts, members and the audit log; no message bodies",
-    MemberRole.BILLING: "sees the account and its bills; no queues, members or keys",
+    MemberRole.OWNER: "Everything, including owners and closing the account",
+    MemberRole.ADMIN: "Queues, messages, keys, settings and members, but no owners",
+    MemberRole.DEVELOPER: "Queues and messages; sees members and keys",
+    MemberRole.READER: "Sees queues, counts, members and the audit log; no message bodies",
+    MemberRole.BILLING: "Sees the account and its bills; no queues, members or keys",
 }
 
 

@@ -30,10 +30,10 @@ REQUESTS_SHOWN = 20
 SINGLE_SHOWN_MAX = 200
 _DIGITS_MAX = 18
 _SECTIONS = (
-    ("Of the account", ACCOUNT_RATES),
-    ("Of what is shared", COUNTS),
-    ("Of every key", KEY_RATES),
-    ("Of every queue", QUEUE_RATES),
+    ("Account", ACCOUNT_RATES),
+    ("Shared resources", COUNTS),
+    ("Each key", KEY_RATES),
+    ("Each queue", QUEUE_RATES),
 )
 
 

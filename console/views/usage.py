@@ -24,6 +24,8 @@ from api.billing.pricing.periods import DAY, HOUR, Interval
 from api.billing.usage_reports import KeyRequests, UsageCut, UsagePart, requests_by_key, usage_parts
 from api.limits import KEYS_PER_ACCOUNT_MAX
 from api.people.roles import Act
+from api.people.selectors import member_addresses
+from console.actors import PERSON
 from console.bars import BarChart, BarValue, bar_chart
 from console.months import months_since
 from console.pages import account_page
@@ -267,8 +269,13 @@ def _filters(account_id: str, query: UsageQuery) -> list[tuple[str, str]]:
 
 
 def _keys(visit: AccountVisit, query: UsageQuery) -> list[tuple[KeyRequests, str]]:
-    """With their names, where the member sees keys; one that was deleted has none."""
+    """With their names, where the member sees keys, and addresses of people, where the member sees people; a key that
+    was deleted has none."""
     keys = keys_of(visit.account_id, "", KEYS_PER_ACCOUNT_MAX) if visit.may(Act.READ_KEYS) else []
     names = {key.access_key_id: key.name for key in keys}
     found = requests_by_key(visit.account_id, Interval(*query.period))
+    if visit.may(Act.READ_MEMBERS):
+        people = [key.access_key_id for key in found if key.access_key_id.startswith(PERSON)]
+        addresses = member_addresses(visit.account_id, [one.removeprefix(PERSON) for one in people])
+        names |= {one: addresses.get(one.removeprefix(PERSON), "") for one in people}
     return [(key, names.get(key.access_key_id, "")) for key in found]

@@ -20,6 +20,8 @@ from tests.support.installation import RunningInstallation, wait_until
 # An errand of the workers writes mails; on a machine with much else to do it takes its time.
 MAIL_S_MAX = 60
 PASSWORD = "correct horse battery"
+# Longer than all pictures take.
+IN_FLIGHT_S = 3_600
 DESKTOP = {"width": 1280, "height": 860}
 PHONE = {"width": 390, "height": 844}
 DEVICE = {
@@ -91,13 +93,14 @@ def open_link_without_scripts(client: httpx2.Client, url: str) -> httpx2.Respons
     return client.post(plain.partition("?")[0], data=form, headers={"Referer": plain})
 
 
-def mail_token(installation: RunningInstallation, email: str) -> str:
-    """The token of the last mail to an address, which an errand writes."""
+def mail_token(installation: RunningInstallation, email: str, known: str = "") -> str:
+    """The token of the last mail to an address, which an errand writes; `known` is that of a mail before it."""
     folder = Path(installation.data) / "mail"
 
     def texts() -> list[str]:
         files = sorted(folder.glob("*"), key=lambda path: path.stat().st_mtime) if folder.exists() else []
-        return [text for path in files if email in (text := path.read_text().replace("=\n", "").replace("=3D", "="))]
+        found = [path.read_text().replace("=\n", "").replace("=3D", "=") for path in files]
+        return [text for text in found if email in text and not (known and known in text)]
 
     wait_until(lambda: bool(texts()), MAIL_S_MAX, 0.1)
     found = _TOKEN.search(texts()[-1])
@@ -140,7 +143,7 @@ def fill(installation: RunningInstallation, webhook_url: str = WEBHOOK_URL) -> N
         body = json.dumps(order)
         kind = {"kind": {"DataType": "String", "StringValue": "order"}}
         sqs.send_message(QueueUrl=orders, MessageBody=body, MessageAttributes=kind)
-    sqs.receive_message(QueueUrl=orders, MaxNumberOfMessages=2)
+    sqs.receive_message(QueueUrl=orders, MaxNumberOfMessages=2, VisibilityTimeout=IN_FLIGHT_S)
     sqs.send_message(QueueUrl=orders, MessageBody='{"order": 2000}', DelaySeconds=600)
     later = int(time.time() * 1000) + 3_600_000
     rest.post("/v1/queues/orders/messages", json={"body": '{"report": "hourly"}', "deliver_at_ms": later})
@@ -165,7 +168,7 @@ def fill_access(rest: Any) -> None:
     rest.put("/v1/groups/on-call/policies/no-purge")
     rest.post("/v1/encryption-keys", json={"name": "payments", "description": "Cards and refunds"})
     rest.post("/v1/queues", json={"name": "refunds", "encryption_key": "alias/payments"})
-    rest.post("/v1/quota-requests", json={"name": "queues", "value": 250_000, "reason": "One queue a shop"})
+    rest.post("/v1/quota-requests", json={"name": "queues", "value": 250_000, "reason": "One queue per shop"})
 
 
 def _deny(action: str) -> dict[str, str]:

@@ -13,6 +13,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.console.picture_states import (
+    ACCOUNT_STATES,
+    ENTRY_STATES,
+    GUEST_STATES,
+    OPERATOR_STATES,
+    sign_out,
+    take_account_states,
+    take_acting_states,
+    take_entry_states,
+    take_guest_states,
+    take_operator_states,
+)
 from tests.console.pictures import (
     DESKTOP,
     PHONE,
@@ -64,7 +76,8 @@ ACCOUNT_PAGES = {
     "policy": "policies/send-orders",
     "policy-form": "policies/send-orders?as=form",
     "policy-new": "new-policy?start=receive",
-    "simulator": "simulator?who=policy:send-orders&action=sqs:SendMessage+sqs:PurgeQueue&resource=orders-eu",
+    "simulator": "simulator?who=policy:send-orders&action=sqs:SendMessage+sqs:PurgeQueue"
+    "&resource=orders-eu&source_ip=10.0.0.7",
     "keys": "keys",
     "encryption-keys": "encryption-keys",
     "quotas": "quotas",
@@ -76,8 +89,11 @@ ACCOUNT_PAGES = {
     "usage-queues": "billing/usage?by=queue",
     "usage-tag": "billing/usage?by=tag&tag=team",
     "usage-keys": "billing/usage?by=key",
+    "usage-origins": "billing/usage?by=origin",
+    "usage-meter": "billing/usage?meter=messages_sent",
     "invoices": "billing/invoices",
     "budgets": "billing/budgets",
+    "budget-new": "billing/budgets/edit",
     "budget": "billing/budgets/edit?name=Orders",
     "prices": "billing/prices",
 }
@@ -104,6 +120,7 @@ LINKED_PAGES = {
     "person": ("people", "@"),
     "alarm-history": ("alarms", "backlog"),
     "invoice": ("billing/invoices", "Issued"),
+    "invoice-draft": ("billing/invoices", "Draft"),
 }
 OPERATED_PAGES = ("operator-account-quotas", "operator-account-billing", "operator-account", "acting")
 README_PICTURES = {"messages": "light", "queue": "light", "overview": "dark"}
@@ -116,6 +133,9 @@ def main() -> None:
     parser.add_argument("--out", default="screenshots", metavar="DIR")
     parser.add_argument("--readme", action="store_true", help="those of the documentation: --out docs/images")
     parser.add_argument("--only", default="", metavar="NAME,...", help="pages whose names begin so")
+    parser.add_argument(
+        "--kinds", default="", metavar="KIND,...", help="as desktop-light, phone-dark: those that begin so"
+    )
     options = parser.parse_args()
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -129,7 +149,8 @@ def main() -> None:
             else:
                 _call(installation, receiver)
                 installation.manage("shell", "-v", "0", "-c", "; ".join((*EXAMPLES, "print('{}')")))
-                _take_all(installation, browser, Saver(out, tuple(options.only.split(","))))
+                kinds = tuple(options.kinds.split(","))
+                _take_all(installation, browser, Saver(out, tuple(options.only.split(","))), kinds)
         receiver.close()
 
 
@@ -174,15 +195,25 @@ def _call(installation: RunningInstallation, receiver: WebhookReceiver) -> None:
         wait_until(lambda: len(receiver.calls) == 2, CALLED_S_MAX, 0.2)
 
 
-def _take_all(installation: RunningInstallation, browser: Any, saver: Saver) -> None:
+def _take_all(installation: RunningInstallation, browser: Any, saver: Saver, kinds: tuple[str, ...]) -> None:
     for theme in ("light", "dark"):
         for name, size in (("desktop", DESKTOP), ("phone", PHONE)):
             saver.kind = f"{name}-{theme}"
-            context = browser.new_context(viewport=size, color_scheme=theme)
+            if not saver.kind.startswith(kinds):
+                continue
+            options = {"viewport": size, "color_scheme": theme}
+            context = browser.new_context(**options)
             page = context.new_page()
             _take_open_pages(installation, page, saver)
             _take_account(installation, page, saver)
+            start = page.url
             _take_linked_pages(installation, page, saver)
+            if any(map(saver.wants, ACCOUNT_STATES)):
+                with installation.rest() as rest:
+                    take_account_states(start, page, saver, rest)
+            page.goto(start)
+            if any(map(saver.wants, (*GUEST_STATES, "people-invited", "sign-up-mailed"))):
+                take_guest_states(installation, browser, page, saver, options)
             _take_operator_pages(installation, page, saver)
             _take_passkeys(installation, page, saver)
             context.close()
@@ -192,6 +223,8 @@ def _take_open_pages(installation: RunningInstallation, page: Any, saver: Saver)
     for name in filter(saver.wants, OPEN_PAGES):
         page.goto(url_of(installation, f"/console/{name}"))
         saver.save(page, name)
+    if any(map(saver.wants, ENTRY_STATES)):
+        take_entry_states(installation, page, saver)
 
 
 def _take_account(installation: RunningInstallation, page: Any, saver: Saver) -> None:
@@ -241,13 +274,15 @@ def _take_linked_pages(installation: RunningInstallation, page: Any, saver: Save
 
 
 def _take_operator_pages(installation: RunningInstallation, page: Any, saver: Saver) -> None:
-    if not any(map(saver.wants, (*OPERATOR_PAGES, *OPERATED_PAGES))):
+    if not any(map(saver.wants, (*OPERATOR_PAGES, *OPERATED_PAGES, *OPERATOR_STATES))):
         return
     open_link(page, link_of(installation, "--operator"))
     for name in filter(saver.wants, OPERATOR_PAGES):
         page.goto(url_of(installation, f"/console/{OPERATOR_PAGES[name]}"))
         saver.save(page, name)
-    if any(map(saver.wants, OPERATED_PAGES)):
+    if any(map(saver.wants, OPERATOR_STATES)):
+        take_operator_states(installation, page, saver)
+    if any(map(saver.wants, (*OPERATED_PAGES, "acting-keys"))):
         _take_operated_pages(installation, page, saver)
 
 
@@ -259,10 +294,13 @@ def _take_operated_pages(installation: RunningInstallation, page: Any, saver: Sa
     for name, path in zip(OPERATED_PAGES, (f"{account}/quotas", billing, account), strict=False):
         page.goto(url_of(installation, path))
         saver.save(page, name)
+    owner = page.locator("select[name=person] option", has_text="(owner)").get_attribute("value")
+    page.locator("select[name=person]").select_option(owner)
     page.get_by_label("Reason").last.fill("Ticket 4711: messages that nobody receives")
     page.get_by_role("button", name="Act as this member").click()
     page.get_by_text("You act as").wait_for()
     saver.save(page, "acting")
+    take_acting_states(page.url, page, saver)
     page.get_by_role("button", name="Stop acting").click()
 
 
@@ -281,24 +319,16 @@ def _take_passkeys(installation: RunningInstallation, page: Any, saver: Saver) -
     page.get_by_role("button", name="Add a passkey").click()
     page.get_by_text("Recovery codes").first.wait_for()
     saver.save(page, "passkey-added")
-    _sign_out(page)
+    sign_out(page)
     page.get_by_role("button", name="Sign in with a passkey").click()
     page.wait_for_url("**/console/a/*/")
     page.goto(me)
     saver.save(page, "passkeys")
     page.get_by_role("button", name="Remove the passkey This computer").click()
     page.get_by_text("The passkey is removed.").wait_for()
-    _sign_out(page)
+    sign_out(page)
     page.get_by_role("button", name="Sign in with a passkey").wait_for()
     saver.save(page, "passkey-sign-in")
-
-
-def _sign_out(page: Any) -> None:
-    """On a phone the button is in the menu."""
-    menu = page.get_by_role("button", name="Menu")
-    if menu.is_visible():
-        menu.click()
-    page.get_by_role("button", name="Sign out").click()
 
 
 if __name__ == "__main__":

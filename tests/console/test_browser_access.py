@@ -167,7 +167,7 @@ def test_second_factor_is_set_up_and_asked_for_and_a_new_password_comes_by_mail(
         page.get_by_label("Code of your authenticator").fill(recovery[0])
         page.get_by_role("button", name="Continue").click()
         window.sign_out()
-        page.get_by_role("link", name="Forgot the password").click()
+        page.get_by_role("link", name="Forgot your password?").click()
         page.get_by_label("E-mail address").fill(BOB)
         page.get_by_role("button", name="Send a mail").click()
         window.see("Check your mail")

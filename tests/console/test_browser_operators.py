@@ -105,7 +105,7 @@ def test_account_is_suspended_with_a_reason_and_resumed(served: ServedPages, ope
     page.get_by_role("link", name="shop", exact=True).click()
     page.get_by_label("Reason").first.fill("Unpaid since March")
     page.get_by_role("button", name="Suspend the account").click()
-    operator.see("The account is suspended: its keys open nothing.")
+    operator.see("The account is suspended: its keys are refused.")
     owner.page.goto(served.of_account("settings"))
     owner.see("This account is suspended.")
     owner.see("Unpaid since March")

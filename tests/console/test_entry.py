@@ -28,7 +28,7 @@ def test_session_cookie_is_out_of_reach_of_scripts_and_of_other_sites(ann: Brows
 def test_wrong_password_says_what_to_do_and_gives_no_session(ann: Browser) -> None:
     stranger = Browser()
     answer = stranger.sign_in(ann.email, "wrong horse battery")
-    assert answer.status_code == 401 and b"Check both and try again" in answer.content
+    assert answer.status_code == 401 and b"Check them and try again" in answer.content
     assert COOKIE not in stranger.client.cookies and b"wrong horse" not in answer.content
 
 
@@ -115,7 +115,8 @@ def test_second_factor_is_asked_for_and_a_recovery_code_stands_in(ann: Browser) 
     ann.post("/console/sign-out")
     assert ann.sign_in(ann.email)["Location"].startswith("/console/code")
     assert ann.get("/console/me").status_code == 302, "the password alone gives no session"
-    assert ann.post("/console/code", {"code": "000000"}, "/console/code").status_code == 400
+    wrong = ann.post("/console/code", {"code": "000000"}, "/console/code")
+    assert wrong.status_code == 400 and b"The code is not right" in wrong.content and b"mail" not in wrong.content
     assert ann.post("/console/code", {"code": recovery}, "/console/code").status_code == 302
     assert ann.get("/console/me").status_code == 200
 
@@ -215,3 +216,12 @@ def test_foreign_host_is_refused_and_is_no_failure_of_ours(caplog: pytest.LogCap
     answer = Client().get("/console/sign-in", headers={"host": "evil.example", **vouched})
     assert answer.status_code == 400
     assert all(line.levelno <= logging.WARNING and not line.exc_info for line in caplog.records)
+
+
+def test_unknown_token_of_a_mail_is_refused_on_the_form() -> None:
+    stranger = Browser()
+    for path in ("confirm", "new-password"):
+        for token in ("pstc_" + 43 * "x", "pstc_wrong"):
+            form = {"token": token, "password": PASSWORD, **stranger.token(f"/console/{path}")}
+            answer = stranger.client.post(f"/console/{path}", form, REMOTE_ADDR=stranger.source)
+            assert answer.status_code in (400, 401, 404, 410) and b'role="alert"' in answer.content, (path, token)

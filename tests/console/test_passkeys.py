@@ -39,7 +39,7 @@ def test_passkey_is_added_with_recovery_codes_and_removed_by_its_button(ann: Bro
     text = ann.get("/console/me").content.decode()
     for path in re.findall(r'action="(/console/me/passkeys/[0-9a-f-]+/remove)"', text):
         assert ann.post(path).status_code == 302
-    assert b"The password alone opens your accounts" in ann.get("/console/me").content
+    assert b"A password alone opens your accounts" in ann.get("/console/me").content
 
 
 def test_passkey_signs_in_without_a_password_and_goes_where_it_was_asked_to(ann: Browser) -> None:

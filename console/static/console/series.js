@@ -21,6 +21,9 @@
     if (value >= 7200) return `${+(value / 3600).toFixed(1)} h`;
     return value >= 120 ? `${+(value / 60).toFixed(1)} min` : `${Math.round(value)} s`;
   }
+  // Marks of an axis at whole minutes, hours and days, or at powers of two.
+  const STEPS_S = [1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 345600, 604800];
+  const steps = { seconds: STEPS_S, bytes: Array.from({ length: 31 }, (_, power) => 2 ** power) };
   const words = { count: short, bytes: size, seconds: span };
   function moment(time) {
     const at = new Date(time * 1000);
@@ -44,7 +47,7 @@
     drawn.set(box, new uPlot({
       width: Math.max(box.clientWidth - 24, 120), height: box.clientWidth < 420 ? 150 : 166, cursor: { y: false, drag: { x: false, y: false } },
       series: [{ value: (_, time) => (time == null ? "–" : moment(time)) }, ...series],
-      axes: [{ ...axis, values: (_, ticks) => ticks.map(clock), space: 64 }, { ...axis, size: 60, space: 26, values: (_, ticks) => ticks.map(say) }],
+      axes: [{ ...axis, values: (_, ticks) => ticks.map(clock), space: 64 }, { ...axis, size: 60, space: 26, values: (_, ticks) => ticks.map(say), ...(steps[box.dataset.unit] && { incrs: steps[box.dataset.unit] }) }],
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
     }, data, box));
   }
