@@ -6,12 +6,12 @@ from asgiref.sync import async_to_sync, sync_to_async
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from api import limits
 from api.audit.actions import Actor
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
+from api.operation_view import OperationView, Repetition
 from api.queues import actions, selectors
 from api.queues.attributes import QueueProblem
 from api.queues.models import Queue
@@ -21,14 +21,18 @@ from frontend.metadata.records import queue_change_key
 from frontend.queues.extensions import PAUSED
 
 
-class PauseView(APIView):
+class PauseView(OperationView):
+    repetition = Repetition.WAITS
+
     @extend_schema(operation_id="queues.pause", request=None, responses=QueueSerializer)
     def post(self, request: Request, name: str) -> Response:
         """From the answer on nothing of the queue is handed out. Sends, and what is in flight, go on."""
         return _answer(request, name, True)
 
 
-class ResumeView(APIView):
+class ResumeView(OperationView):
+    repetition = Repetition.WAITS
+
     @extend_schema(operation_id="queues.resume", request=None, responses=QueueSerializer)
     def post(self, request: Request, name: str) -> Response:
         """Receives are answered again, those that wait first."""

@@ -12,13 +12,13 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from api import limits
 from api.accounts.views import PAGE_PARAMETERS
 from api.audit.actions import Actor
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
+from api.operation_view import OperationView, Repetition
 from api.pages import make_page_token, page_asked, text_asked
 from api.queues import actions, moves, selectors
 from api.queues import attributes as rules
@@ -45,7 +45,9 @@ SHRED = OpenApiParameter(
 IF_MATCH = OpenApiParameter("If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="ETag that is meant.")
 
 
-class QueuesView(APIView):
+class QueuesView(OperationView):
+    repetition = Repetition.WAITS
+
     @extend_schema(
         operation_id="queues.list",
         parameters=[OpenApiParameter("prefix", OpenApiTypes.STR), *PAGE_PARAMETERS],
@@ -73,7 +75,9 @@ class QueuesView(APIView):
         return _answer(queue, 201)
 
 
-class QueueView(APIView):
+class QueueView(OperationView):
+    repetition = Repetition.WAITS
+
     @extend_schema(operation_id="queues.get", responses=QueueSerializer)
     def get(self, request: Request, name: str) -> Response:
         queue = selectors.queue_of(caller(request).account_id, name)
@@ -105,7 +109,7 @@ class QueueView(APIView):
         return _answer(actions.delete_queue(actor_of(who), who.account_id, name, shred), 202)
 
 
-class DeadLetterSourcesView(APIView):
+class DeadLetterSourcesView(OperationView):
     @extend_schema(operation_id="queues.sources", parameters=PAGE_PARAMETERS, responses=QueuePageSerializer)
     def get(self, request: Request, name: str) -> Response:
         """The queues that have this one as their dead-letter queue, by name."""
@@ -119,7 +123,7 @@ class DeadLetterSourcesView(APIView):
         return Response({"queues": QueueSerializer(shown, many=True).data, "next_page_token": token})
 
 
-class MovesView(APIView):
+class MovesView(OperationView):
     @extend_schema(operation_id="moves.list", responses=MoveListSerializer)
     def get(self, request: Request, name: str) -> Response:
         """The newest ten tasks that move messages out of this dead-letter queue."""
@@ -141,7 +145,7 @@ class MovesView(APIView):
         return Response(MoveSerializer(task).data, status=201)
 
 
-class MoveView(APIView):
+class MoveView(OperationView):
     @extend_schema(operation_id="moves.get", responses=MoveSerializer)
     def get(self, request: Request, name: str, move_id: UUID) -> Response:
         """One task, and how far it has come."""
@@ -153,14 +157,14 @@ class MoveView(APIView):
         return _ordered(request, name, move_id, moves.cancel_move)
 
 
-class MovePauseView(APIView):
+class MovePauseView(OperationView):
     @extend_schema(operation_id="moves.pause", request=None, responses={202: MoveSerializer})
     def post(self, request: Request, name: str, move_id: UUID) -> Response:
         """The task stops until it is resumed or cancelled."""
         return _ordered(request, name, move_id, moves.pause_move)
 
 
-class MoveResumeView(APIView):
+class MoveResumeView(OperationView):
     @extend_schema(operation_id="moves.resume", request=None, responses={202: MoveSerializer})
     def post(self, request: Request, name: str, move_id: UUID) -> Response:
         """A paused task goes on where it was."""
