@@ -37,6 +37,9 @@ PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1_000
 PAGE_TOKEN_CHARACTERS_MAX = 512
 
+# --- entity tags --------------------------------------------------------------------------------------------
+ETAGS_ASKED_MAX = 20
+
 # --- idempotency keys ---------------------------------------------------------------------------------------
 IDEMPOTENCY_KEY_CHARACTERS_MAX = 255
 # So long a request with the same key is not carried out again, but answered as the first one was.

@@ -23,7 +23,7 @@ from api.iam.documents import scoped_text, stored_form
 from api.iam.serializers import KeyChangeSerializer
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
-from api.operation_view import OperationView
+from api.operation_view import OperationView, Tagged
 from api.pages import make_page_token, page_asked
 
 PAGE_PARAMETERS = [
@@ -38,6 +38,8 @@ def new_key_answer(new: actions.NewKey) -> Response:
 
 
 class AccountView(OperationView):
+    tagged = Tagged()
+
     @extend_schema(operation_id="account.get", responses=AccountSerializer)
     def get(self, request: Request) -> Response:
         """The account of the key that asks."""
@@ -85,6 +87,8 @@ class KeysView(OperationView):
 
 
 class KeyView(OperationView):
+    tagged = Tagged(frozenset(("last_used_at",)), lambda account_id, path: selectors.lock_key(account_id, **path))
+
     @extend_schema(operation_id="keys.get", responses=KeySerializer)
     def get(self, request: Request, access_key_id: str) -> Response:
         key = selectors.key_of(caller(request).account_id, access_key_id)

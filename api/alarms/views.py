@@ -22,7 +22,7 @@ from api.alarms.serializers import (
 )
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
-from api.operation_view import OperationView
+from api.operation_view import OperationView, Tagged
 from api.pages import text_asked
 
 ALARM = OpenApiParameter("alarm", OpenApiTypes.STR, description="Of the alarm of this name alone.")
@@ -53,6 +53,12 @@ class AlarmsView(AlarmingView):
 
 
 class AlarmView(AlarmingView):
+    tagged = Tagged(
+        frozenset(("state", "state_reason", "state_since", "judged_up_to")),
+        lambda account_id, path: selectors.lock_alarm(account_id, **path),
+        creates=True,
+    )
+
     @extend_schema(operation_id="alarms.get", responses=MetricAlarmSerializer)
     def get(self, request: Request, name: str) -> Response:
         account_id = caller(request).account_id

@@ -20,7 +20,7 @@ from api.encryption.serializers import (
 )
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
-from api.operation_view import OperationView
+from api.operation_view import OperationView, Tagged
 from api.pages import make_page_token, page_asked
 
 
@@ -52,6 +52,8 @@ class EncryptionKeysView(OperationView):
 
 
 class EncryptionKeyView(OperationView):
+    tagged = Tagged()
+
     @extend_schema(operation_id="encryption_keys.get", responses=EncryptionKeySerializer)
     def get(self, request: Request, encryption_key: str) -> Response:
         return _answer(_found(request, encryption_key))

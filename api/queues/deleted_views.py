@@ -16,6 +16,7 @@ from api.operation_view import OperationView
 from api.pages import make_page_token, page_asked
 from api.queues import attributes as rules
 from api.queues import keeping, selectors
+from api.queues.answering import queue_answer
 from api.queues.serializers import (
     DeletedQueuePageSerializer,
     DeletedQueueSerializer,
@@ -56,4 +57,4 @@ class RestorationView(OperationView):
         who = caller(request)
         checked = rules.check_name(name) if name else ""
         queue = keeping.restore_queue(actor_of(who), who.account_id, queue_id, checked)
-        return Response(QueueSerializer(queue).data, headers={"ETag": f'"{queue.version}"'})
+        return queue_answer(queue)

@@ -13,6 +13,7 @@ from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView, Repetition
 from api.queues import actions, selectors
+from api.queues.answering import queue_answer
 from api.queues.attributes import QueueProblem
 from api.queues.models import Queue
 from api.queues.readiness import wait_until
@@ -55,4 +56,4 @@ async def set_paused_and_wait(actor: Actor, account_id: str, name: str, paused: 
 def _answer(request: Request, name: str, paused: bool) -> Response:
     who = caller(request)
     queue = async_to_sync(set_paused_and_wait)(actor_of(who), who.account_id, name, paused)
-    return Response(QueueSerializer(queue).data, headers={"ETag": f'"{queue.version}"'})
+    return queue_answer(queue)

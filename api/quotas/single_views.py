@@ -9,13 +9,18 @@ from rest_framework.response import Response
 
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
-from api.operation_view import OperationView
+from api.operation_view import OperationView, Tagged
 from api.quotas import selectors, single
 from api.quotas.selectors import OwnQuotas
 from api.quotas.serializers import OwnQuotasSerializer, SetOwnQuotasSerializer
 
+# Follows the quotas of the account.
+_IN_FORCE = frozenset(("in_force",))
+
 
 class QueueQuotasView(OperationView):
+    tagged = Tagged(_IN_FORCE)
+
     @extend_schema(operation_id="queues.get_quotas", responses=OwnQuotasSerializer)
     def get(self, request: Request, name: str) -> Response:
         """The quotas that the queue has of its own, and those that hold for it."""
@@ -33,6 +38,8 @@ class QueueQuotasView(OperationView):
 
 
 class KeyQuotasView(OperationView):
+    tagged = Tagged(_IN_FORCE)
+
     @extend_schema(operation_id="keys.get_quotas", responses=OwnQuotasSerializer)
     def get(self, request: Request, access_key_id: str) -> Response:
         """The quotas that the key has of its own, and those that hold for it."""

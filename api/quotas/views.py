@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from api.accounts.views import PAGE_PARAMETERS
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
-from api.operation_view import OperationView
+from api.operation_view import OperationView, Tagged
 from api.pages import make_page_token, page_asked
 from api.quotas import actions, selectors
 from api.quotas.serializers import (
@@ -56,6 +56,8 @@ class QuotaRequestsView(OperationView):
 
 
 class QuotaRequestView(OperationView):
+    tagged = Tagged(lock=None)
+
     @extend_schema(operation_id="quotas.request", responses=QuotaRequestSerializer)
     def get(self, request: Request, request_id: str) -> Response:
         known = request_id.isascii() and request_id.isdigit() and len(request_id) < 19

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from api.accounts.views import PAGE_PARAMETERS
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
-from api.operation_view import OperationView
+from api.operation_view import OperationView, Tagged
 from api.pages import make_page_token, page_asked
 from api.queues.selectors import queue_of
 from api.schedules import actions, selectors
@@ -43,6 +43,11 @@ class SchedulesView(OperationView):
 
 
 class ScheduleView(OperationView):
+    tagged = Tagged(
+        frozenset(("next_at", "last_at", "fired", "gaps", "last_error")),
+        lambda account_id, path: selectors.lock_schedule(account_id, path["name"], path["schedule"]),
+    )
+
     @extend_schema(operation_id="schedules.get", responses=ScheduleSerializer)
     def get(self, request: Request, name: str, schedule: str) -> Response:
         found = selectors.schedule_of(caller(request).account_id, name, schedule)

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
-from api.operation_view import OperationView
+from api.operation_view import OperationView, Tagged
 from api.webhooks import actions, selectors
 from api.webhooks.errors import WebhookError, no_such_webhook
 from api.webhooks.models import Webhook
@@ -48,6 +48,8 @@ class WebhooksView(CallingView):
 
 
 class WebhookView(CallingView):
+    tagged = Tagged(lock=lambda account_id, path: selectors.lock_webhook(account_id, **path), creates=True)
+
     @extend_schema(operation_id="webhooks.get", responses=WebhookSerializer)
     def get(self, request: Request, name: str) -> Response:
         return Response(WebhookSerializer(_there(request, name)).data)

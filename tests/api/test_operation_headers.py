@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from api.idempotency.outcomes import SECRET_MEMBERS
-from api.operation_view import Repetition, takes_key
+from api.operation_view import Repetition, takes_etags, takes_key
 from tests.api.test_isolation_matrix import Scene, operations, routes
 
 OPENAPI = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())
@@ -71,3 +71,29 @@ def test_every_operation_that_takes_a_key_looks_at_it(storage: object) -> None:
             assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "/Idempotency-Key"), operation
             looked.add(operation)
     assert len(looked) > 20
+
+
+# GET of one whose PUT, PATCH or DELETE is no change of what GET shows: nothing to be overwritten.
+WITHOUT_PRECONDITION = {"moves.cancel", "session.end"}
+
+
+def test_every_change_of_what_can_be_read_by_itself_takes_a_precondition() -> None:
+    """A resource with GET and a change at one address; those that answer lists, files and counts are none."""
+    for _, path, _ in documented():
+        calls = OPENAPI["paths"][path]
+        if "get" in calls and not calls["get"]["operationId"].endswith((".list", ".requests")):
+            for method in ("put", "patch", "delete"):
+                call = calls.get(method)
+                if call is not None and call["operationId"] not in WITHOUT_PRECONDITION:
+                    assert header(call, "If-Match"), call["operationId"]
+                    assert header(calls["get"], "If-None-Match"), calls["get"]["operationId"]
+                    assert "304" in calls["get"]["responses"]
+
+
+def test_openapi_says_of_etags_what_views_do() -> None:
+    for path, view in routes():
+        for method, call in OPENAPI["paths"][re.sub(r"<\w+:(\w+)>", r"{\1}", path)].items():
+            name = "If-None-Match" if method == "get" else "If-Match"
+            assert header(call, name) == takes_etags(view, method.upper()), f"{method} {path}"
+            shown = any("ETag" in answer.get("headers", {}) for answer in call["responses"].values())
+            assert shown or not header(call, name) or method == "delete", f"{method} {path}"

@@ -15,7 +15,7 @@ from api.iam.actions import groups, policies
 from api.iam.serializers import GroupNameSerializer, GroupPageSerializer, GroupSerializer, NewGroupSerializer
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
-from api.operation_view import OperationView
+from api.operation_view import OperationView, Tagged
 from api.pages import make_page_token, page_asked
 
 
@@ -40,6 +40,8 @@ class GroupsView(OperationView):
 
 
 class GroupView(OperationView):
+    tagged = Tagged()
+
     @extend_schema(operation_id="groups.get", responses=GroupSerializer)
     def get(self, request: Request, group: str) -> Response:
         return _shown(request, group)

@@ -7,6 +7,7 @@ from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from api.accounts.selectors import lock_key
 from api.accounts.serializers import NewKeySerializer
 from api.accounts.views import new_key_answer
 from api.iam import selectors
@@ -21,7 +22,7 @@ from api.iam.serializers import (
 )
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
-from api.operation_view import OperationView
+from api.operation_view import OperationView, Tagged
 
 
 class KeyRotationView(OperationView):
@@ -36,6 +37,8 @@ class KeyRotationView(OperationView):
 
 
 class KeyPolicyView(OperationView):
+    tagged = Tagged(lock=lambda account_id, path: lock_key(account_id, **path))
+
     @extend_schema(operation_id="keys.get_policy", responses=KeyPolicySerializer)
     def get(self, request: Request, access_key_id: str) -> Response:
         """What the key may do: its own policy, and those that are attached to it."""

@@ -22,7 +22,7 @@ from api.iam.serializers import (
 )
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
-from api.operation_view import OperationView
+from api.operation_view import OperationView, Tagged
 from api.pages import make_page_token, page_asked
 
 
@@ -49,6 +49,8 @@ class PoliciesView(OperationView):
 
 
 class PolicyView(OperationView):
+    tagged = Tagged()
+
     @extend_schema(operation_id="policies.get", responses=PolicySerializer)
     def get(self, request: Request, policy: str) -> Response:
         found = selectors.policy_of(caller(request).account_id, policy)
@@ -74,6 +76,8 @@ class PolicyView(OperationView):
 
 
 class MemberPoliciesView(OperationView):
+    tagged = Tagged()
+
     @extend_schema(operation_id="member_policies.list", responses=AttachedSerializer)
     def get(self, request: Request, person_id: uuid.UUID) -> Response:
         """The policies that are attached to a member, not those of the member's groups."""

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from api import clock
 from api.accounts.views import PAGE_PARAMETERS
-from api.operation_view import Repetition
+from api.operation_view import Repetition, Tagged
 from api.pages import make_page_token, page_asked
 from api.people import selectors
 from api.people.actions import account_life, invitations, members
@@ -44,6 +44,8 @@ class AccountsView(SignedInView):
 
 
 class OneAccountView(SignedInView):
+    tagged = Tagged(lock=None)
+
     @extend_schema(operation_id="accounts.get", responses=MemberAccountSerializer)
     def get(self, request: Request, account_id: str) -> Response:
         """One account of the person."""
