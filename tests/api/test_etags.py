@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
-from api import limits
-from api.accounts.models import AccessKey
+from api import clock, limits
+from api.alarms.actions import mute_alarm
 from api.alarms.models import MetricAlarm
 from api.audit.actions import OPERATOR
 from api.encryption.actions import create_encryption_key
 from api.iam.actions import groups, keys, policies
 from api.iam.models import Policy
 from api.idempotency.models import IdempotentOutcome
-from api.webhooks.actions import put_webhook
+from api.webhooks.actions import put_webhook, rotate_webhook
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
 
@@ -126,13 +128,14 @@ def encryption_key(caller: Caller) -> Resource:
 def an_alarm(caller: Caller) -> Resource:
     path = "/v1/alarms/high"
     assert caller.request("PUT", path, alarm()).status_code == 201
-    return Resource(path, "PUT", alarm(6), partial(caller.request, "PUT", path, alarm(7)))
+    mute = partial(mute_alarm, OPERATOR, caller.account_id, "high", clock.now() + timedelta(hours=1))
+    return Resource(path, "PUT", alarm(6), mute)
 
 
 def webhook(caller: Caller) -> Resource:
     put_webhook(OPERATOR, caller.account_id, "hook", "https://hooks.example.com/")
-    other = partial(put_webhook, OPERATOR, caller.account_id, "hook", "https://other.example.com/")
-    return Resource("/v1/webhooks/hook", "PUT", {"url": "https://third.example.com/"}, other)
+    rotate = partial(rotate_webhook, OPERATOR, caller.account_id, "hook", 60)
+    return Resource("/v1/webhooks/hook", "PUT", {"url": "https://third.example.com/"}, rotate)
 
 
 def schedule(caller: Caller) -> Resource:
@@ -260,35 +263,47 @@ def test_operation_without_a_tag_refuses_a_precondition(caller: Caller) -> None:
         assert [error["pointer"] for error in answer.json()["errors"]] == [f"/{header}"]
 
 
-def test_two_changes_of_what_both_have_read_make_one(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over two connections: the second one looks after the first one has committed, not before."""
-    made = keys.make_key(OPERATOR, caller.account_id, keys.KeySpec("k", policy="")).key.access_key_id
-    path = f"/v1/keys/{made}"
-    tag = caller.request("GET", path)["ETag"]
-    entered, go_on = threading.Event(), threading.Event()
-    real = keys.set_key_tags
+@pytest.mark.parametrize("kind", KINDS)
+def test_change_waits_for_another_one_before_it_looks(caller: Caller, kind: Kind) -> None:
+    """Over two connections: the other change is made and not committed when the second one comes."""
+    one = kind(caller)
+    tag = caller.request("GET", one.path)["ETag"]
+    made, go_on = threading.Event(), threading.Event()
 
-    def slow(*args: Any) -> Any:
-        found = real(*args)
-        entered.set()
-        go_on.wait(1)
-        return found
-
-    monkeypatch.setattr(keys, "set_key_tags", slow)
-
-    def ask(value: str) -> Any:
+    def change_slowly() -> None:
         try:
-            return caller.request("PATCH", path, {"tags": {"a": value}}, **{"If-Match": tag})
+            with transaction.atomic():
+                one.between()
+                made.set()
+                assert go_on.wait(20)
+        finally:
+            connection.close()
+
+    def change() -> Any:
+        try:
+            return caller.request(one.method, one.path, one.content, **{"If-Match": tag})
         finally:
             connection.close()
 
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(ask, "first")
-        assert entered.wait(20)
-        second = pool.submit(ask, "second")
-        assert first.result(20).status_code == 200
+        first = pool.submit(change_slowly)
+        try:
+            assert made.wait(20)
+            second = pool.submit(change)
+            while not second.done() and not is_anybody_waiting():
+                time.sleep(0.01)
+        finally:
+            go_on.set()
+        first.result(20)
         assert code(second.result(20)) == (412, "precondition-failed")
-    assert AccessKey.objects.get(pk=made).access.tags == {"a": "first"}
+
+
+def is_anybody_waiting() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return bool(cursor.fetchone()[0])
 
 
 def test_repeated_change_is_answered_although_its_tag_is_old(caller: Caller) -> None:
