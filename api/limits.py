@@ -37,6 +37,24 @@ PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1_000
 PAGE_TOKEN_CHARACTERS_MAX = 512
 
+# --- entity tags --------------------------------------------------------------------------------------------
+ETAGS_ASKED_MAX = 20
+
+# --- idempotency keys ---------------------------------------------------------------------------------------
+IDEMPOTENCY_KEY_CHARACTERS_MAX = 255
+# So long a request with the same key is not carried out again, but answered as the first one was.
+IDEMPOTENCY_KEPT_S = 24 * 3_600
+# So long where the answer showed a secret: time for a client that lost the answer to ask again.
+IDEMPOTENCY_SECRET_KEPT_S = 600
+# Larger answers are not kept.
+IDEMPOTENCY_ANSWER_BYTES_MAX = 64 * 1024
+# Within IDEMPOTENCY_KEPT_S; of a person who asks for no account as many.
+IDEMPOTENCY_KEYS_PER_ACCOUNT_MAX = 10_000
+IDEMPOTENCY_RETRY_AFTER_S = 1
+IDEMPOTENCY_FULL_RETRY_AFTER_S = 3_600
+# In one round of the clean-up, which runs every RESYNC_INTERVAL_S.
+IDEMPOTENCY_FORGOTTEN_AT_ONCE_MAX = 10_000
+
 # --- accounts -----------------------------------------------------------------------------------------------
 ACCOUNT_NAME_CHARACTERS_MAX = 64
 ACCOUNT_ID_DIGITS = 12

@@ -52,7 +52,9 @@ def add_problems(result: dict[str, Any], generator: Any, request: Any, public: b
     result["components"].setdefault("schemas", {})["Problem"] = _PROBLEM_SCHEMA
     reference = {"schema": {"$ref": "#/components/schemas/Problem"}}
     for item in result["paths"].values():
-        for operation in item.values():
+        for method, operation in item.items():
+            if method == "get" and any(one["name"] == "If-None-Match" for one in operation.get("parameters", ())):
+                operation["responses"]["304"] = {"description": "Nothing has changed."}
             failed = {"description": "The call failed.", "content": {CONTENT_TYPE: reference}}
             operation["responses"]["default"] = failed
     return result

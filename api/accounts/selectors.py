@@ -25,6 +25,11 @@ def locked_account(account_id: str, absent: Callable[[], Exception] | None = Non
     return account
 
 
+def lock_key(account_id: str, access_key_id: str) -> None:
+    """Until the transaction ends, if there is such a key."""
+    AccessKey.objects.select_for_update().filter(account_id=account_id, access_key_id=access_key_id).first()
+
+
 def key_of(account_id: str, access_key_id: str) -> AccessKey | None:
     rows = AccessKey.objects.select_related("access")
     return rows.filter(account_id=account_id, access_key_id=access_key_id).first()

@@ -8,7 +8,6 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from api.accounts import actions, selectors
 from api.accounts.serializers import (
@@ -24,6 +23,7 @@ from api.iam.documents import scoped_text, stored_form
 from api.iam.serializers import KeyChangeSerializer
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
+from api.operation_view import OperationView, Tagged
 from api.pages import make_page_token, page_asked
 
 PAGE_PARAMETERS = [
@@ -37,7 +37,9 @@ def new_key_answer(new: actions.NewKey) -> Response:
     return Response({**KeySerializer(new.key).data, **secrets}, status=201, headers={"Cache-Control": "no-store"})
 
 
-class AccountView(APIView):
+class AccountView(OperationView):
+    tagged = Tagged()
+
     @extend_schema(operation_id="account.get", responses=AccountSerializer)
     def get(self, request: Request) -> Response:
         """The account of the key that asks."""
@@ -60,7 +62,7 @@ class AccountView(APIView):
         return Response(AccountSerializer(account).data)
 
 
-class KeysView(APIView):
+class KeysView(OperationView):
     @extend_schema(operation_id="keys.list", parameters=PAGE_PARAMETERS, responses=KeyPageSerializer)
     def get(self, request: Request) -> Response:
         """The account's keys, without their secrets."""
@@ -84,7 +86,9 @@ class KeysView(APIView):
         return new_key_answer(keys.make_key(actor_of(principal), principal.account_id, spec))
 
 
-class KeyView(APIView):
+class KeyView(OperationView):
+    tagged = Tagged(frozenset(("last_used_at",)), lambda account_id, path: selectors.lock_key(account_id, **path))
+
     @extend_schema(operation_id="keys.get", responses=KeySerializer)
     def get(self, request: Request, access_key_id: str) -> Response:
         key = selectors.key_of(caller(request).account_id, access_key_id)

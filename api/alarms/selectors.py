@@ -25,6 +25,11 @@ def alarms_of(account_id: str, queue_uuid: UUID | None = None) -> list[MetricAla
     return sorted(rows, key=lambda alarm: (alarm.state != AlarmState.ALARM, alarm.name))
 
 
+def lock_alarm(account_id: str, name: str) -> None:
+    """Until the transaction ends, if there is such an alarm."""
+    MetricAlarm.objects.select_for_update().filter(account_id=account_id, name=name).first()
+
+
 def alarm_of(account_id: str, name: str) -> MetricAlarm | None:
     return MetricAlarm.objects.filter(account_id=account_id, name=name).first()
 

@@ -9,7 +9,6 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from api.alarms import actions, selectors
 from api.alarms.errors import AlarmError, not_found
@@ -23,6 +22,7 @@ from api.alarms.serializers import (
 )
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
+from api.operation_view import OperationView, Tagged
 from api.pages import text_asked
 
 ALARM = OpenApiParameter("alarm", OpenApiTypes.STR, description="Of the alarm of this name alone.")
@@ -37,7 +37,7 @@ class _RefusedAlarm(APIException):
         self.default_code = error.code
 
 
-class AlarmingView(APIView):
+class AlarmingView(OperationView):
     def handle_exception(self, exc: Exception) -> Response:
         return super().handle_exception(_RefusedAlarm(exc) if isinstance(exc, AlarmError) else exc)
 
@@ -53,6 +53,12 @@ class AlarmsView(AlarmingView):
 
 
 class AlarmView(AlarmingView):
+    tagged = Tagged(
+        frozenset(("state", "state_reason", "state_since", "judged_up_to")),
+        lambda account_id, path: selectors.lock_alarm(account_id, **path),
+        creates=True,
+    )
+
     @extend_schema(operation_id="alarms.get", responses=MetricAlarmSerializer)
     def get(self, request: Request, name: str) -> Response:
         account_id = caller(request).account_id

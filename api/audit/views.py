@@ -9,7 +9,6 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from api.audit.actions import record
 from api.audit.selectors import entries_after, entries_of
@@ -17,13 +16,14 @@ from api.audit.serializers import AuditEntrySerializer, AuditPageSerializer, ent
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.limits import AUDIT_EXPORT_ENTRIES_MAX
+from api.operation_view import OperationView
 from api.pages import make_page_token, page_asked, text_asked
 
 _ID_DIGITS_MAX = 18
 _FORMATS = {"jsonl": ("application/jsonl", entries_as_lines), "csv": ("text/csv; charset=utf-8", entries_as_csv)}
 
 
-class AuditEntriesView(APIView):
+class AuditEntriesView(OperationView):
     @extend_schema(
         operation_id="audit.list",
         parameters=[
@@ -45,7 +45,7 @@ class AuditEntriesView(APIView):
         return Response({"entries": AuditEntrySerializer(shown, many=True).data, "next_page_token": token})
 
 
-class AuditExportView(APIView):
+class AuditExportView(OperationView):
     @extend_schema(
         operation_id="audit.export",
         parameters=[

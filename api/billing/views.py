@@ -12,7 +12,6 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_sche
 from rest_framework.exceptions import APIException, NotFound, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from api import clock
 from api.accounts.models import Account
@@ -43,6 +42,7 @@ from api.billing.serializers import (
 )
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
+from api.operation_view import OperationView
 from api.pages import make_page_token, page_asked, text_asked
 
 PERIOD = OpenApiParameter("period", OpenApiTypes.STR, description="A month like 2026-11; the current one if not given.")
@@ -58,7 +58,7 @@ class _Refused(APIException):
         self.default_code = error.code
 
 
-class BillingView(APIView):
+class BillingView(OperationView):
     def handle_exception(self, exc: Exception) -> Response:
         return super().handle_exception(_Refused(exc) if isinstance(exc, BillingError) else exc)
 

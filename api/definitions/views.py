@@ -10,7 +10,6 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from api.definitions.comparison import compare, digest_of
 from api.definitions.document import DefinitionsProblem, read_definitions
@@ -24,11 +23,12 @@ from api.definitions.serializers import (
 )
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
+from api.operation_view import OperationView, Repetition
 from api.pages import text_asked
 from api.queues.attributes import QueueProblem
 
 
-class DefinitionsView(APIView):
+class DefinitionsView(OperationView):
     @extend_schema(
         operation_id="definitions.get",
         parameters=[OpenApiParameter("prefix", OpenApiTypes.STR), OpenApiParameter("after", OpenApiTypes.STR)],
@@ -41,7 +41,9 @@ class DefinitionsView(APIView):
         return Response(msgspec.to_builtins(found))
 
 
-class ComparisonView(APIView):
+class ComparisonView(OperationView):
+    repetition = Repetition.READS
+
     @extend_schema(operation_id="definitions.compare", request=DefinitionsSerializer, responses=ComparisonSerializer)
     def post(self, request: Request) -> Response:
         """What a document would change. Changes nothing."""
@@ -53,7 +55,9 @@ class ComparisonView(APIView):
         return Response({"digest": digest_of(changes), "changes": [_json(one) for one in changes]})
 
 
-class ImportView(APIView):
+class ImportView(OperationView):
+    repetition = Repetition.WAITS
+
     @extend_schema(operation_id="definitions.import", request=ImportRequestSerializer, responses=ImportResultSerializer)
     def post(self, request: Request) -> Response:
         """Applies a document, if its changes are still those of the digest. Takes nothing away that it does not

@@ -6,7 +6,6 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from api.accounts.views import PAGE_PARAMETERS
 from api.encryption import actions, selectors
@@ -21,10 +20,11 @@ from api.encryption.serializers import (
 )
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
+from api.operation_view import OperationView, Tagged
 from api.pages import make_page_token, page_asked
 
 
-class EncryptionKeysView(APIView):
+class EncryptionKeysView(OperationView):
     @extend_schema(
         operation_id="encryption_keys.list", parameters=PAGE_PARAMETERS, responses=EncryptionKeyPageSerializer
     )
@@ -51,7 +51,9 @@ class EncryptionKeysView(APIView):
         return _answer(made, 201)
 
 
-class EncryptionKeyView(APIView):
+class EncryptionKeyView(OperationView):
+    tagged = Tagged()
+
     @extend_schema(operation_id="encryption_keys.get", responses=EncryptionKeySerializer)
     def get(self, request: Request, encryption_key: str) -> Response:
         return _answer(_found(request, encryption_key))
@@ -68,7 +70,7 @@ class EncryptionKeyView(APIView):
         return _answer(actions.update_encryption_key(actor_of(who), who.account_id, encryption_key, change))
 
 
-class EncryptionKeyEnableView(APIView):
+class EncryptionKeyEnableView(OperationView):
     @extend_schema(operation_id="encryption_keys.enable", request=None, responses=EncryptionKeySerializer)
     def post(self, request: Request, encryption_key: str) -> Response:
         """Its queues take and give messages again."""
@@ -76,7 +78,7 @@ class EncryptionKeyEnableView(APIView):
         return _answer(actions.enable_encryption_key(actor_of(who), who.account_id, encryption_key))
 
 
-class EncryptionKeyDisableView(APIView):
+class EncryptionKeyDisableView(OperationView):
     @extend_schema(operation_id="encryption_keys.disable", request=None, responses=EncryptionKeySerializer)
     def post(self, request: Request, encryption_key: str) -> Response:
         """Its queues neither take nor give messages, until it is enabled."""
@@ -84,7 +86,7 @@ class EncryptionKeyDisableView(APIView):
         return _answer(actions.disable_encryption_key(actor_of(who), who.account_id, encryption_key))
 
 
-class EncryptionKeyRotationView(APIView):
+class EncryptionKeyRotationView(OperationView):
     @extend_schema(operation_id="encryption_keys.rotate", request=None, responses=EncryptionKeySerializer)
     def post(self, request: Request, encryption_key: str) -> Response:
         """A new version seals from now on; older ones still open what they sealed."""
@@ -92,7 +94,7 @@ class EncryptionKeyRotationView(APIView):
         return _answer(actions.rotate_encryption_key(actor_of(who), who.account_id, encryption_key))
 
 
-class EncryptionKeyDeletionView(APIView):
+class EncryptionKeyDeletionView(OperationView):
     @extend_schema(
         operation_id="encryption_keys.schedule_deletion",
         request=KeyDeletionSerializer,
@@ -112,7 +114,7 @@ class EncryptionKeyDeletionView(APIView):
         return _answer(actions.cancel_deletion(actor_of(who), who.account_id, encryption_key))
 
 
-class EncryptionKeyUsesView(APIView):
+class EncryptionKeyUsesView(OperationView):
     @extend_schema(operation_id="encryption_keys.uses", responses=EncryptionKeyUsesSerializer)
     def get(self, request: Request, encryption_key: str) -> Response:
         """How many messages were sealed and opened under the key, by hour, the newest first."""

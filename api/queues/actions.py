@@ -8,7 +8,7 @@ one at a time within an account. So does whatever touches dead-letter relations 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import NamedTuple
@@ -45,6 +45,7 @@ from api.settings.environment import environment
 from frontend.queues import extensions
 from frontend.queues.encryption import KMS_KEY, names_customer_key
 
+_Check = Callable[[Queue], None] | None
 # What the partitions of a queue are told of its attributes (lifecycle.py, `claim_queue`).
 ENFORCED_BY_STORAGE = ("MessageRetentionPeriod", "RedrivePolicy", *extensions.ENFORCED_BY_STORAGE)
 # What says which keys open messages, here and in queues that dead letters come to.
@@ -89,15 +90,16 @@ def create_queue(
 
 @transaction.atomic
 def set_queue_attributes(
-    actor: Actor, account_id: str, name: str, change: Mapping[str, str], expected_version: int | None = None
+    actor: Actor, account_id: str, name: str, change: Mapping[str, str], check: _Check = None
 ) -> Queue:
-    """`change` has passed `attributes.check_change`. Raises QueueProblem."""
+    """`change` has passed `attributes.check_change`. `check` is asked about the queue under its lock, and raises where
+    it is not the one that is meant. Raises QueueProblem."""
     is_relation = not change.keys().isdisjoint(_RELATIONS)
     if is_relation:
         _lock_account(account_id)
     queue = _lock_live(account_id, name)
-    if expected_version is not None and queue.version != expected_version:
-        raise QueueProblem("PreconditionFailed", "The queue has changed since it was read.")
+    if check is not None:
+        check(queue)
     attributes = rules.merged(queue.attributes, change)
     key_id = _key_after(queue, attributes, change)
     if attributes == queue.attributes and key_id == queue.encryption_key:
@@ -131,6 +133,16 @@ def set_queue_attributes(
     return queue
 
 
+def of_version(version: int) -> Callable[[Queue], None]:
+    """A check that the row is the one that was read. It raises QueueProblem."""
+
+    def check(queue: Queue) -> None:
+        if queue.version != version:
+            raise QueueProblem("PreconditionFailed", "The queue has changed since it was read.")
+
+    return check
+
+
 @transaction.atomic
 def tag_queue(actor: Actor, account_id: str, name: str, change: Mapping[str, str]) -> None:
     """`change` has passed `attributes.check_tags`. Raises QueueProblem."""
@@ -161,15 +173,19 @@ def remove_permission(actor: Actor, account_id: str, name: str, label: str) -> N
 
 
 @transaction.atomic
-def delete_queue(actor: Actor, account_id: str, name: str, shred: bool = False, at_once: bool = False) -> Queue:
+def delete_queue(
+    actor: Actor, account_id: str, name: str, shred: bool = False, at_once: bool = False, check: _Check = None
+) -> Queue:
     """From the commit on the queue takes and gives no messages. Its partitions go in the background, and then its data
     keys; in an account with a period of grace when that is over (keeping.py). `shred`: with the copies that dead-letter
     queues were granted, so that no dead letter of this queue can be read any more. `at_once`: the account itself ends,
-    what it chose about deletions does not count. Raises QueueProblem."""
+    what it chose about deletions does not count. `check` as of a change. Raises QueueProblem."""
     account = _lock_account(account_id)
     if not at_once:
         check_deletion(account)
     queue = _lock_live(account_id, name)
+    if check is not None:
+        check(queue)
     is_kept = account.deletion_grace_days > 0 and queue.state == QueueStatus.ACTIVE and not at_once
     now = clock.now()
     queue.deleted_at = queue.modified_at = now

@@ -8,14 +8,15 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from api.accounts.views import PAGE_PARAMETERS
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
+from api.operation_view import OperationView
 from api.pages import make_page_token, page_asked
 from api.queues import attributes as rules
 from api.queues import keeping, selectors
+from api.queues.answering import queue_answer
 from api.queues.serializers import (
     DeletedQueuePageSerializer,
     DeletedQueueSerializer,
@@ -24,7 +25,7 @@ from api.queues.serializers import (
 )
 
 
-class DeletedQueuesView(APIView):
+class DeletedQueuesView(OperationView):
     @extend_schema(operation_id="deleted_queues.list", parameters=PAGE_PARAMETERS, responses=DeletedQueuePageSerializer)
     def get(self, request: Request) -> Response:
         """Deleted queues that can be restored, by when they were made."""
@@ -38,7 +39,7 @@ class DeletedQueuesView(APIView):
         return Response({"queues": DeletedQueueSerializer(shown, many=True).data, "next_page_token": token})
 
 
-class DeletedQueueView(APIView):
+class DeletedQueueView(OperationView):
     @extend_schema(operation_id="deleted_queues.end", responses={202: QueueSerializer})
     def delete(self, request: Request, queue_id: UUID) -> Response:
         """The queue is not kept any longer. Its messages end now."""
@@ -46,7 +47,7 @@ class DeletedQueueView(APIView):
         return Response(QueueSerializer(keeping.let_go(actor_of(who), who.account_id, queue_id)).data, status=202)
 
 
-class RestorationView(APIView):
+class RestorationView(OperationView):
     @extend_schema(operation_id="deleted_queues.restore", request=RestorationSerializer, responses=QueueSerializer)
     def post(self, request: Request, queue_id: UUID) -> Response:
         """The queue is there again, with the messages that it held."""
@@ -56,4 +57,4 @@ class RestorationView(APIView):
         who = caller(request)
         checked = rules.check_name(name) if name else ""
         queue = keeping.restore_queue(actor_of(who), who.account_id, queue_id, checked)
-        return Response(QueueSerializer(queue).data, headers={"ETag": f'"{queue.version}"'})
+        return queue_answer(queue)

@@ -6,13 +6,14 @@ from asgiref.sync import async_to_sync, sync_to_async
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from api import limits
 from api.audit.actions import Actor
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
+from api.operation_view import OperationView, Repetition
 from api.queues import actions, selectors
+from api.queues.answering import queue_answer
 from api.queues.attributes import QueueProblem
 from api.queues.models import Queue
 from api.queues.readiness import wait_until
@@ -21,14 +22,18 @@ from frontend.metadata.records import queue_change_key
 from frontend.queues.extensions import PAUSED
 
 
-class PauseView(APIView):
+class PauseView(OperationView):
+    repetition = Repetition.WAITS
+
     @extend_schema(operation_id="queues.pause", request=None, responses=QueueSerializer)
     def post(self, request: Request, name: str) -> Response:
         """From the answer on nothing of the queue is handed out. Sends, and what is in flight, go on."""
         return _answer(request, name, True)
 
 
-class ResumeView(APIView):
+class ResumeView(OperationView):
+    repetition = Repetition.WAITS
+
     @extend_schema(operation_id="queues.resume", request=None, responses=QueueSerializer)
     def post(self, request: Request, name: str) -> Response:
         """Receives are answered again, those that wait first."""
@@ -51,4 +56,4 @@ async def set_paused_and_wait(actor: Actor, account_id: str, name: str, paused: 
 def _answer(request: Request, name: str, paused: bool) -> Response:
     who = caller(request)
     queue = async_to_sync(set_paused_and_wait)(actor_of(who), who.account_id, name, paused)
-    return Response(QueueSerializer(queue).data, headers={"ETag": f'"{queue.version}"'})
+    return queue_answer(queue)

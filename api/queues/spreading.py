@@ -9,7 +9,7 @@ close: that one is not lost, the new partitions wait for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from asgiref.sync import sync_to_async
 
@@ -24,7 +24,7 @@ from storage_nodes.protocol.errors import StorageError
 
 
 async def change_attributes(
-    actor: Actor, account_id: str, name: str, change: Mapping[str, str], expected_version: int | None = None
+    actor: Actor, account_id: str, name: str, change: Mapping[str, str], check: Callable[[Queue], None] | None = None
 ) -> Queue:
     """As `actions.set_queue_attributes`. Raises QueueProblem."""
     if rules.is_fifo(name) and not change.keys().isdisjoint(actions.SPREAD):
@@ -36,7 +36,7 @@ async def change_attributes(
                 f"The queue holds {count} scheduled messages, and gets no other partitions before they are delivered: "
                 "cancel them or wait.",
             )
-    return await sync_to_async(actions.set_queue_attributes)(actor, account_id, name, change, expected_version)
+    return await sync_to_async(actions.set_queue_attributes)(actor, account_id, name, change, check)
 
 
 def _to_be_closed(account_id: str, name: str, change: Mapping[str, str]) -> list[int]:

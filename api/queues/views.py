@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from uuid import UUID
 
@@ -12,17 +11,18 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from api import limits
 from api.accounts.views import PAGE_PARAMETERS
 from api.audit.actions import Actor
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
+from api.operation_view import OperationView, Repetition, Tagged
 from api.pages import make_page_token, page_asked, text_asked
 from api.queues import actions, moves, selectors
 from api.queues import attributes as rules
-from api.queues.models import MessageMoveTask, Queue
+from api.queues.answering import QUEUE_TAGGED, check_queue, queue_answer
+from api.queues.models import MessageMoveTask
 from api.queues.provisioning import create_and_wait
 from api.queues.serializers import (
     MoveListSerializer,
@@ -36,16 +36,16 @@ from api.queues.serializers import (
 from api.queues.spreading import change_attributes
 from api.settings.environment import environment
 
-_ETAG = re.compile(r'(?:W/)?"([0-9]{1,18})"', re.ASCII)
 SHRED = OpenApiParameter(
     "shred",
     OpenApiTypes.BOOL,
     description="Dead letters of this queue in other queues cannot be read any more, either.",
 )
-IF_MATCH = OpenApiParameter("If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="ETag that is meant.")
 
 
-class QueuesView(APIView):
+class QueuesView(OperationView):
+    repetition = Repetition.WAITS
+
     @extend_schema(
         operation_id="queues.list",
         parameters=[OpenApiParameter("prefix", OpenApiTypes.STR), *PAGE_PARAMETERS],
@@ -70,20 +70,22 @@ class QueuesView(APIView):
         tags = rules.check_tags(asked.validated_data["tags"])
         actor = actor_of(caller(request))
         queue = async_to_sync(create_and_wait)(actor, caller(request).account_id, name, attributes, tags)
-        return _answer(queue, 201)
+        return queue_answer(queue, 201)
 
 
-class QueueView(APIView):
+class QueueView(OperationView):
+    repetition = Repetition.WAITS
+    tagged = QUEUE_TAGGED
+
     @extend_schema(operation_id="queues.get", responses=QueueSerializer)
     def get(self, request: Request, name: str) -> Response:
         queue = selectors.queue_of(caller(request).account_id, name)
         if queue is None:
             raise NotFound
-        return _answer(queue)
+        return queue_answer(queue)
 
     @extend_schema(
         operation_id="queues.update",
-        parameters=[IF_MATCH],
         request=QueueSettingsSerializer,
         responses=QueueSerializer,
     )
@@ -92,20 +94,19 @@ class QueueView(APIView):
         asked = QueueSettingsSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         change = rules.check_change(asked.attributes(caller(request).account_id), name)
-        version = _version_asked(request)
-        who = caller(request)
-        return _answer(async_to_sync(change_attributes)(actor_of(who), who.account_id, name, change, version))
+        check, who = check_queue(self.check_of(request)), caller(request)
+        return queue_answer(async_to_sync(change_attributes)(actor_of(who), who.account_id, name, change, check))
 
     @extend_schema(operation_id="queues.delete", parameters=[SHRED], responses={202: QueueSerializer})
     def delete(self, request: Request, name: str) -> Response:
         """The queue and its messages; in an account with a period of grace when that is over. Its name can be used
         again after a minute."""
         shred = _shred_asked(request)
-        who = caller(request)
-        return _answer(actions.delete_queue(actor_of(who), who.account_id, name, shred), 202)
+        check, who = check_queue(self.check_of(request)), caller(request)
+        return queue_answer(actions.delete_queue(actor_of(who), who.account_id, name, shred, check=check), 202)
 
 
-class DeadLetterSourcesView(APIView):
+class DeadLetterSourcesView(OperationView):
     @extend_schema(operation_id="queues.sources", parameters=PAGE_PARAMETERS, responses=QueuePageSerializer)
     def get(self, request: Request, name: str) -> Response:
         """The queues that have this one as their dead-letter queue, by name."""
@@ -119,7 +120,7 @@ class DeadLetterSourcesView(APIView):
         return Response({"queues": QueueSerializer(shown, many=True).data, "next_page_token": token})
 
 
-class MovesView(APIView):
+class MovesView(OperationView):
     @extend_schema(operation_id="moves.list", responses=MoveListSerializer)
     def get(self, request: Request, name: str) -> Response:
         """The newest ten tasks that move messages out of this dead-letter queue."""
@@ -141,7 +142,9 @@ class MovesView(APIView):
         return Response(MoveSerializer(task).data, status=201)
 
 
-class MoveView(APIView):
+class MoveView(OperationView):
+    tagged = Tagged(lock=None)
+
     @extend_schema(operation_id="moves.get", responses=MoveSerializer)
     def get(self, request: Request, name: str, move_id: UUID) -> Response:
         """One task, and how far it has come."""
@@ -153,14 +156,14 @@ class MoveView(APIView):
         return _ordered(request, name, move_id, moves.cancel_move)
 
 
-class MovePauseView(APIView):
+class MovePauseView(OperationView):
     @extend_schema(operation_id="moves.pause", request=None, responses={202: MoveSerializer})
     def post(self, request: Request, name: str, move_id: UUID) -> Response:
         """The task stops until it is resumed or cancelled."""
         return _ordered(request, name, move_id, moves.pause_move)
 
 
-class MoveResumeView(APIView):
+class MoveResumeView(OperationView):
     @extend_schema(operation_id="moves.resume", request=None, responses={202: MoveSerializer})
     def post(self, request: Request, name: str, move_id: UUID) -> Response:
         """A paused task goes on where it was."""
@@ -186,23 +189,8 @@ def _arn(request: Request, name: str) -> str:
     return rules.format_arn(environment().region, caller(request).account_id, name)
 
 
-def _answer(queue: Queue, status: int = 200) -> Response:
-    return Response(QueueSerializer(queue).data, status=status, headers={"ETag": f'"{queue.version}"'})
-
-
 def _shred_asked(request: Request) -> bool:
     given = request.query_params.get("shred", "false")
     if given not in ("true", "false"):
         raise ValidationError({"shred": "must be true or false"})
     return given == "true"
-
-
-def _version_asked(request: Request) -> int | None:
-    """The version in If-Match; None where any will do."""
-    text = request.headers.get("If-Match", "*").strip()
-    if text == "*":
-        return None
-    match = _ETAG.fullmatch(text)
-    if match is None:
-        raise ValidationError({"If-Match": "must be one ETag of this queue"})
-    return int(match.group(1))

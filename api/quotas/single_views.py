@@ -6,16 +6,21 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
+from api.operation_view import OperationView, Tagged
 from api.quotas import selectors, single
 from api.quotas.selectors import OwnQuotas
 from api.quotas.serializers import OwnQuotasSerializer, SetOwnQuotasSerializer
 
+# Follows the quotas of the account.
+_IN_FORCE = frozenset(("in_force",))
 
-class QueueQuotasView(APIView):
+
+class QueueQuotasView(OperationView):
+    tagged = Tagged(_IN_FORCE)
+
     @extend_schema(operation_id="queues.get_quotas", responses=OwnQuotasSerializer)
     def get(self, request: Request, name: str) -> Response:
         """The quotas that the queue has of its own, and those that hold for it."""
@@ -32,7 +37,9 @@ class QueueQuotasView(APIView):
         return self.get(request, name)
 
 
-class KeyQuotasView(APIView):
+class KeyQuotasView(OperationView):
+    tagged = Tagged(_IN_FORCE)
+
     @extend_schema(operation_id="keys.get_quotas", responses=OwnQuotasSerializer)
     def get(self, request: Request, access_key_id: str) -> Response:
         """The quotas that the key has of its own, and those that hold for it."""

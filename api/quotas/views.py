@@ -6,11 +6,11 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from api.accounts.views import PAGE_PARAMETERS
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
+from api.operation_view import OperationView, Tagged
 from api.pages import make_page_token, page_asked
 from api.quotas import actions, selectors
 from api.quotas.serializers import (
@@ -21,7 +21,7 @@ from api.quotas.serializers import (
 )
 
 
-class QuotasView(APIView):
+class QuotasView(OperationView):
     @extend_schema(operation_id="quotas.list", responses=QuotasSerializer)
     def get(self, request: Request) -> Response:
         """Every quota of the account: its value, its default, and what is in use of it."""
@@ -32,7 +32,7 @@ class QuotasView(APIView):
         return Response(QuotasSerializer(shown).data)
 
 
-class QuotaRequestsView(APIView):
+class QuotaRequestsView(OperationView):
     @extend_schema(operation_id="quotas.requests", parameters=PAGE_PARAMETERS, responses=QuotaRequestPageSerializer)
     def get(self, request: Request) -> Response:
         """The account's requests for other quotas, the newest first."""
@@ -55,7 +55,9 @@ class QuotaRequestsView(APIView):
         return Response(QuotaRequestSerializer(made).data, status=201)
 
 
-class QuotaRequestView(APIView):
+class QuotaRequestView(OperationView):
+    tagged = Tagged(lock=None)
+
     @extend_schema(operation_id="quotas.request", responses=QuotaRequestSerializer)
     def get(self, request: Request, request_id: str) -> Response:
         known = request_id.isascii() and request_id.isdigit() and len(request_id) < 19

@@ -6,18 +6,18 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from api.accounts.views import PAGE_PARAMETERS
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
+from api.operation_view import OperationView, Tagged
 from api.pages import make_page_token, page_asked
 from api.queues.selectors import queue_of
 from api.schedules import actions, selectors
 from api.schedules.serializers import SchedulePageSerializer, ScheduleRequestSerializer, ScheduleSerializer
 
 
-class SchedulesView(APIView):
+class SchedulesView(OperationView):
     @extend_schema(operation_id="schedules.list", parameters=PAGE_PARAMETERS, responses=SchedulePageSerializer)
     def get(self, request: Request, name: str) -> Response:
         """The queue's schedules by name."""
@@ -42,7 +42,12 @@ class SchedulesView(APIView):
         return Response(ScheduleSerializer(schedule).data, status=201)
 
 
-class ScheduleView(APIView):
+class ScheduleView(OperationView):
+    tagged = Tagged(
+        frozenset(("next_at", "last_at", "fired", "gaps", "last_error")),
+        lambda account_id, path: selectors.lock_schedule(account_id, path["name"], path["schedule"]),
+    )
+
     @extend_schema(operation_id="schedules.get", responses=ScheduleSerializer)
     def get(self, request: Request, name: str, schedule: str) -> Response:
         found = selectors.schedule_of(caller(request).account_id, name, schedule)
@@ -58,14 +63,14 @@ class ScheduleView(APIView):
         return Response(status=204)
 
 
-class SchedulePauseView(APIView):
+class SchedulePauseView(OperationView):
     @extend_schema(operation_id="schedules.pause", request=None, responses=ScheduleSerializer)
     def post(self, request: Request, name: str, schedule: str) -> Response:
         """Ticks that pass until it is resumed do not come."""
         return _set_enabled(request, name, schedule, False)
 
 
-class ScheduleResumeView(APIView):
+class ScheduleResumeView(OperationView):
     @extend_schema(operation_id="schedules.resume", request=None, responses=ScheduleSerializer)
     def post(self, request: Request, name: str, schedule: str) -> Response:
         """It goes on with its next tick."""

@@ -13,10 +13,10 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from api import clock
 from api.internal.rest import caller
+from api.operation_view import OperationView
 from api.pages import text_asked
 from api.queues.models import Queue
 from api.series import reading, selectors
@@ -29,14 +29,14 @@ PREFIX = OpenApiParameter("prefix", OpenApiTypes.STR, description="Only queues w
 TEXT = OpenApiResponse(OpenApiTypes.STR, description="Prometheus text format.")
 
 
-class MetricsView(APIView):
+class MetricsView(OperationView):
     @extend_schema(operation_id="metrics.list", responses=MetricsSerializer)
     def get(self, request: Request) -> Response:
         """The metrics that every queue has."""
         return Response(MetricsSerializer({"metrics": [metric._asdict() for metric in METRICS.values()]}).data)
 
 
-class MetricDataView(APIView):
+class MetricDataView(OperationView):
     @extend_schema(operation_id="metrics.data", request=MetricDataRequestSerializer, responses=MetricDataSerializer)
     def post(self, request: Request) -> Response:
         """Values of metrics of queues, one for each period: several queries in one call."""
@@ -50,7 +50,7 @@ class MetricDataView(APIView):
         return Response(MetricDataSerializer({"collected_up_to": collected, "results": results}).data)
 
 
-class MetricScrapeView(APIView):
+class MetricScrapeView(OperationView):
     @extend_schema(operation_id="metrics.scrape", parameters=[PREFIX], responses={(200, "text/plain"): TEXT})
     def get(self, request: Request) -> HttpResponse:
         """Totals and levels of each queue, for Prometheus."""

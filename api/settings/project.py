@@ -43,6 +43,7 @@ INSTALLED_APPS = [
     "api.billing",
     "api.people",
     "api.iam",
+    "api.idempotency",
     "api.quotas",
     "api.series",
     "api.tails",
@@ -115,7 +116,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["api.iam.permission.MayDo"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["api.parsing.StrictJSONParser"],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "api.operation_schema.OperationSchema",
     "EXCEPTION_HANDLER": "api.problems.problem_handler",
     # OPTIONS is no operation of this interface.
     "DEFAULT_METADATA_CLASS": None,

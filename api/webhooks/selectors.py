@@ -10,6 +10,11 @@ def webhooks_of(account_id: str) -> list[Webhook]:
     return list(Webhook.objects.filter(account_id=account_id).order_by("name"))
 
 
+def lock_webhook(account_id: str, name: str) -> None:
+    """Until the transaction ends, if there is such a webhook."""
+    Webhook.objects.select_for_update().filter(account_id=account_id, name=name).first()
+
+
 def webhook_of(account_id: str, name: str) -> Webhook | None:
     return Webhook.objects.filter(account_id=account_id, name=name).first()
 

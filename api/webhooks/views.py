@@ -8,10 +8,10 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
+from api.operation_view import OperationView, Tagged
 from api.webhooks import actions, selectors
 from api.webhooks.errors import WebhookError, no_such_webhook
 from api.webhooks.models import Webhook
@@ -35,7 +35,7 @@ class _RefusedWebhook(APIException):
         self.default_code = error.code
 
 
-class CallingView(APIView):
+class CallingView(OperationView):
     def handle_exception(self, exc: Exception) -> Response:
         return super().handle_exception(_RefusedWebhook(exc) if isinstance(exc, WebhookError) else exc)
 
@@ -48,6 +48,8 @@ class WebhooksView(CallingView):
 
 
 class WebhookView(CallingView):
+    tagged = Tagged(lock=lambda account_id, path: selectors.lock_webhook(account_id, **path), creates=True)
+
     @extend_schema(operation_id="webhooks.get", responses=WebhookSerializer)
     def get(self, request: Request, name: str) -> Response:
         return Response(WebhookSerializer(_there(request, name)).data)

@@ -15,6 +15,7 @@ from api.iam.targets import with_attributes
 from api.people.roles import Act
 from api.queues import attributes as rules
 from api.queues import selectors
+from api.queues.actions import of_version
 from api.queues.attributes import FIFO_SUFFIX, QueueProblem, is_fifo
 from api.queues.models import Queue
 from api.queues.provisioning import create_and_wait
@@ -73,11 +74,11 @@ def edit_queue(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResp
     if not change:
         return told(queue_url(visit, name), "Nothing was changed.")
     version = form.get("version", "")
-    expected = int(version) if _is_integer(version) else None
+    check = of_version(int(version)) if _is_integer(version) else None
     try:
         checked = rules.check_change(change, name)
         _require(visit, "queues.update", name, checked)
-        async_to_sync(change_attributes)(visit.actor, visit.account_id, name, checked, expected)
+        async_to_sync(change_attributes)(visit.actor, visit.account_id, name, checked, check)
     except QueueProblem as error:
         return _edit_form(request, visit, queue, {**queue.attributes, **form}, error)
     return told(queue_url(visit, name), "The settings are changed.")

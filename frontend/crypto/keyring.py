@@ -4,7 +4,8 @@
       |-- wraps  account key        one per account, row of the account       aad: account id
       |     |-- wraps  data key     versioned, rows of the queue              aad: account id, queue uuid, version
       |     '-- wraps  encryption key of the customer, versioned rows         aad: account id, key id, version
-      '-- seals  secret access key  row of the key                            aad: account id, access key id
+      |-- seals  secret access key  row of the key                            aad: account id, access key id
+      '-- makes  key of kept answers, one key of each answer                  aad: account id, caller, key hash
 
 Every wrapped value, whatever its kind:
 
@@ -18,6 +19,9 @@ The associated data starts with the kind of value, so that nothing sealed for on
 is preceded by its length, so that no two lists of parts give the same bytes. Random 96-bit nonces are safe up to
 2**32 values under one key, over all processes and restarts together: the master key seals one value per account and
 per access key, an account key one per queue data key and per version of an encryption key.
+
+What is kept of answers (`api/idempotency`) is sealed under HMAC-SHA-256(HMAC-SHA-256(master key, "penstock-answers"),
+key hash): a key of its own for each, for there are many.
 
 A queue that names an encryption key seals under neither of the two, but under a key that both make together, another
 one for every period of the queue's `KmsDataKeyReusePeriodSeconds`:
@@ -61,6 +65,7 @@ _ENCRYPTION_KEY = b"encryption-key"
 _BOUND = b"penstock-bound-key"
 _DERIVED = b"penstock-derived-key"
 _SECRET = b"secret-access-key"
+_ANSWERS = b"penstock-answers"
 
 
 class KeyringError(Exception):
@@ -87,14 +92,15 @@ def read_key_file(directory: str, name: str) -> bytes:
 
 
 class Keyring:
-    """Wraps and unwraps under one master key. Holds no unwrapped key but the master's cipher."""
+    """Wraps and unwraps under one master key. Holds no unwrapped key but the master's cipher, and that of answers."""
 
-    __slots__ = ("_master",)
+    __slots__ = ("_answers", "_master")
 
     def __init__(self, master_key: bytes) -> None:
         if len(master_key) != KEY_BYTES:
             raise ValueError(f"a master key has {KEY_BYTES} bytes")
         self._master = AESGCM(master_key)
+        self._answers = hmac.digest(master_key, _ANSWERS, "sha256")
 
     @classmethod
     def from_directory(cls, secrets_dir: str) -> Keyring:
@@ -139,6 +145,17 @@ class Keyring:
         """Raises KeyringError."""
         return _open(self._master, sealed, _secret_aad(account_id, access_key_id)).decode()
 
+    def seal_answer(self, account_id: str, caller: str, key_hash: bytes, answer: bytes) -> bytes:
+        """What is kept of the answer to a request that its caller may repeat: opens for this caller and key alone."""
+        return _seal(self._answer_cipher(key_hash), answer, _answer_aad(account_id, caller, key_hash))
+
+    def open_answer(self, account_id: str, caller: str, key_hash: bytes, sealed: bytes) -> bytes:
+        """Raises KeyringError."""
+        return _open(self._answer_cipher(key_hash), sealed, _answer_aad(account_id, caller, key_hash))
+
+    def _answer_cipher(self, key_hash: bytes) -> AESGCM:
+        return AESGCM(hmac.digest(self._answers, key_hash, "sha256"))
+
 
 def derived_key(encryption_key: bytes, data_key: bytes, since_s: int) -> bytes:
     """The key of one queue, one version of an encryption key and one period."""
@@ -160,6 +177,10 @@ def _encryption_key_aad(account_id: str, key_id: bytes, version: int) -> bytes:
 
 def _secret_aad(account_id: str, access_key_id: str) -> bytes:
     return _aad(_SECRET, account_id.encode(), access_key_id.encode())
+
+
+def _answer_aad(account_id: str, caller: str, key_hash: bytes) -> bytes:
+    return _aad(_ANSWERS, account_id.encode(), caller.encode(), key_hash)
 
 
 def _aad(*parts: bytes) -> bytes:

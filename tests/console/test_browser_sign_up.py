@@ -119,7 +119,7 @@ def record_two_payments(operator: Window, account_id: str, number: str) -> None:
         ("Transfer 4711", "0.50", "is recorded already"),
         ("Transfer 4712", "", f"{number} is paid."),
     ):
-        page.get_by_label("Payment of").select_option(label=number)
+        page.get_by_label("Invoice paid").select_option(label=number)
         page.get_by_label("Amount", exact=True).fill(amount)
         page.get_by_label("Reference").fill(reference)
         page.get_by_role("button", name="Record the payment").click()

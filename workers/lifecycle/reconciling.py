@@ -11,6 +11,7 @@ from api.audit.refusals import close_refusal_windows
 from api.changes import trim_changes
 from api.encryption.actions import delete_due_keys, forget_old_uses
 from api.hints import Hint, send_hint
+from api.idempotency.actions import forget_old_outcomes
 from api.limits import LIFECYCLE_STEP_MS_MAX, RECONCILE_ROUNDS_MAX
 from api.queues import lifecycle, moving
 from api.queues.keeping import end_due_extensions, end_due_keeping
@@ -44,13 +45,15 @@ def reconcile_queue(queue_id: int, storage: StorageRunner[PartitionAdmin]) -> in
 
 def resync() -> int:
     """Sends the hints of all rows that make no progress, trims the log of changes, and ends what is kept for a time:
-    keys, counts of their use, grants, deleted queues, counts of refused calls. How many hints went out."""
+    keys, counts of their use, grants, deleted queues, counts of refused calls, answers that can be repeated. How many
+    hints went out."""
     trim_changes()
     delete_due_keys()
     forget_old_uses()
     forget_expired_grants()
     end_due_keeping()
     close_refusal_windows()
+    forget_old_outcomes()
     end_due_extensions()
     overdue = [*lifecycle.overdue_hints(), *((Hint.MOVE_MESSAGES, task_id) for task_id in moving.overdue_moves())]
     return sum(send_hint(Hint(hint), row_id) for hint, row_id in overdue)

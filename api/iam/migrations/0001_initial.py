@@ -60,7 +60,9 @@ class Migration(migrations.Migration):
                 (
                     "member",
                     models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="groups", to="people.accountmembership"
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="groups",
+                        to="people.accountmembership",
                     ),
                 ),
                 (

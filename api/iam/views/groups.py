@@ -8,7 +8,6 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from api.accounts.views import PAGE_PARAMETERS
 from api.iam import selectors
@@ -16,10 +15,11 @@ from api.iam.actions import groups, policies
 from api.iam.serializers import GroupNameSerializer, GroupPageSerializer, GroupSerializer, NewGroupSerializer
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
+from api.operation_view import OperationView, Tagged
 from api.pages import make_page_token, page_asked
 
 
-class GroupsView(APIView):
+class GroupsView(OperationView):
     @extend_schema(operation_id="groups.list", parameters=PAGE_PARAMETERS, responses=GroupPageSerializer)
     def get(self, request: Request) -> Response:
         """The account's groups, by name."""
@@ -39,7 +39,9 @@ class GroupsView(APIView):
         return Response(GroupSerializer(group).data, status=201)
 
 
-class GroupView(APIView):
+class GroupView(OperationView):
+    tagged = Tagged()
+
     @extend_schema(operation_id="groups.get", responses=GroupSerializer)
     def get(self, request: Request, group: str) -> Response:
         return _shown(request, group)
@@ -52,7 +54,7 @@ class GroupView(APIView):
         return Response(status=204)
 
 
-class GroupMemberView(APIView):
+class GroupMemberView(OperationView):
     @extend_schema(operation_id="groups.add_member", request=None, responses=GroupSerializer)
     def put(self, request: Request, group: str, person_id: uuid.UUID) -> Response:
         """A member of the account has the policies of the group as well."""
@@ -67,7 +69,7 @@ class GroupMemberView(APIView):
         return _shown(request, group)
 
 
-class GroupAttachmentView(APIView):
+class GroupAttachmentView(OperationView):
     @extend_schema(operation_id="groups.attach_policy", request=None, responses=GroupSerializer)
     def put(self, request: Request, group: str, policy_name: str) -> Response:
         """All members of the group have the policy."""

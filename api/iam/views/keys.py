@@ -6,8 +6,8 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
+from api.accounts.selectors import lock_key
 from api.accounts.serializers import NewKeySerializer
 from api.accounts.views import new_key_answer
 from api.iam import selectors
@@ -22,9 +22,10 @@ from api.iam.serializers import (
 )
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
+from api.operation_view import OperationView, Tagged
 
 
-class KeyRotationView(APIView):
+class KeyRotationView(OperationView):
     @extend_schema(operation_id="keys.rotate", request=RotationSerializer, responses={201: NewKeySerializer})
     def post(self, request: Request, access_key_id: str) -> Response:
         """A new key with the name, policies, tags and quotas of this one, which ends after the grace period."""
@@ -35,7 +36,9 @@ class KeyRotationView(APIView):
         return new_key_answer(keys.rotate_key(actor_of(who), who.account_id, access_key_id, grace_s))
 
 
-class KeyPolicyView(APIView):
+class KeyPolicyView(OperationView):
+    tagged = Tagged(lock=lambda account_id, path: lock_key(account_id, **path))
+
     @extend_schema(operation_id="keys.get_policy", responses=KeyPolicySerializer)
     def get(self, request: Request, access_key_id: str) -> Response:
         """What the key may do: its own policy, and those that are attached to it."""
@@ -58,7 +61,7 @@ class KeyPolicyView(APIView):
         return _shown(request, access_key_id)
 
 
-class KeyAttachmentView(APIView):
+class KeyAttachmentView(OperationView):
     @extend_schema(operation_id="keys.attach_policy", request=None, responses=AttachedSerializer)
     def put(self, request: Request, access_key_id: str, policy_name: str) -> Response:
         """From now on the key is restricted to what its policies allow."""

@@ -8,7 +8,6 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from api.accounts.views import PAGE_PARAMETERS
 from api.iam import selectors
@@ -23,10 +22,11 @@ from api.iam.serializers import (
 )
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
+from api.operation_view import OperationView, Tagged
 from api.pages import make_page_token, page_asked
 
 
-class PoliciesView(APIView):
+class PoliciesView(OperationView):
     @extend_schema(operation_id="policies.list", parameters=PAGE_PARAMETERS, responses=PolicyPageSerializer)
     def get(self, request: Request) -> Response:
         """The account's named policies, by name."""
@@ -48,7 +48,9 @@ class PoliciesView(APIView):
         )
 
 
-class PolicyView(APIView):
+class PolicyView(OperationView):
+    tagged = Tagged()
+
     @extend_schema(operation_id="policies.get", responses=PolicySerializer)
     def get(self, request: Request, policy: str) -> Response:
         found = selectors.policy_of(caller(request).account_id, policy)
@@ -73,14 +75,16 @@ class PolicyView(APIView):
         return Response(status=204)
 
 
-class MemberPoliciesView(APIView):
+class MemberPoliciesView(OperationView):
+    tagged = Tagged()
+
     @extend_schema(operation_id="member_policies.list", responses=AttachedSerializer)
     def get(self, request: Request, person_id: uuid.UUID) -> Response:
         """The policies that are attached to a member, not those of the member's groups."""
         return _of_member(request, person_id)
 
 
-class MemberAttachmentView(APIView):
+class MemberAttachmentView(OperationView):
     @extend_schema(operation_id="member_policies.attach", request=None, responses=AttachedSerializer)
     def put(self, request: Request, person_id: uuid.UUID, policy_name: str) -> Response:
         """In addition to what the role allows."""

@@ -6,11 +6,11 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from api.iam import limits
 from api.iam.simulation import simulate_requests
 from api.internal.rest import caller
+from api.operation_view import OperationView, Repetition
 from api.people.strict import StrictBooleanField, StrictCharField, StrictSerializer
 
 _ARN_CHARACTERS_MAX = 512
@@ -85,7 +85,9 @@ class SimulationSerializer(serializers.Serializer):
     results = ResultSerializer(many=True)
 
 
-class SimulateView(APIView):
+class SimulateView(OperationView):
+    repetition = Repetition.READS
+
     @extend_schema(
         operation_id="policies.simulate", request=SimulationRequestSerializer, responses=SimulationSerializer
     )

@@ -11,6 +11,7 @@ from rest_framework.response import Response
 
 from api import clock
 from api.accounts.views import PAGE_PARAMETERS
+from api.operation_view import Repetition, Tagged
 from api.pages import make_page_token, page_asked
 from api.people import selectors
 from api.people.actions import account_life, invitations, members
@@ -43,6 +44,8 @@ class AccountsView(SignedInView):
 
 
 class OneAccountView(SignedInView):
+    tagged = Tagged(lock=None)
+
     @extend_schema(operation_id="accounts.get", responses=MemberAccountSerializer)
     def get(self, request: Request, account_id: str) -> Response:
         """One account of the person."""
@@ -50,6 +53,8 @@ class OneAccountView(SignedInView):
 
 
 class ClosingView(SignedInView):
+    repetition = Repetition.ONE_TRANSACTION
+
     @extend_schema(operation_id="accounts.close", request=None, responses={200: MemberAccountSerializer})
     def post(self, request: Request, account_id: str) -> Response:
         """Its keys open nothing from now on; it is closed for good after 30 days. Needs a recent authentication."""
@@ -80,6 +85,8 @@ class MembersView(SignedInView):
 
 
 class MemberView(SignedInView):
+    repetition = Repetition.ONE_TRANSACTION
+
     @extend_schema(operation_id="members.change_role", request=RoleSerializer, responses={200: MemberSerializer})
     def patch(self, request: Request, account_id: str, person_id: uuid.UUID) -> Response:
         """Another role. Only owners make or change owners. Needs a recent authentication."""
@@ -100,6 +107,8 @@ class MemberView(SignedInView):
 
 
 class InvitationsView(SignedInView):
+    repetition = Repetition.ONE_TRANSACTION
+
     @extend_schema(operation_id="invitations.list", responses=InvitationsSerializer)
     def get(self, request: Request, account_id: str) -> Response:
         """Invitations that can still be accepted."""
@@ -130,6 +139,8 @@ class InvitationView(SignedInView):
 
 
 class AcceptanceView(SignedInView):
+    repetition = Repetition.ONE_TRANSACTION
+
     @extend_schema(operation_id="invitations.accept", request=TokenSerializer, responses={201: MemberAccountSerializer})
     def post(self, request: Request) -> Response:
         """Accepts an invitation that was mailed to the address of the person who is signed in."""

@@ -11,9 +11,9 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import Serializer
-from rest_framework.views import APIView
 
 from api.audit.refusals import note_refusals
+from api.operation_view import OperationView, Repetition
 from api.people.authentication import IsSignedIn, SessionTokenAuthentication
 from api.people.errors import ActDenied, PeopleError
 from api.people.origin import RequestOrigin, member_refusal, origin_of
@@ -29,11 +29,13 @@ class _Refused(APIException):
         self.wait = error.retry_after_s
 
 
-class OpenView(APIView):
+class OpenView(OperationView):
     """For callers without a session."""
 
     authentication_classes: Sequence[type[BaseAuthentication]] = ()
     permission_classes: Sequence[type[BasePermission]] = ()
+    # Most of them are about passwords, codes and sessions, or their caller is not known.
+    repetition = Repetition.NEVER
 
     def handle_exception(self, exc: Exception) -> Response:
         if isinstance(exc, ActDenied):

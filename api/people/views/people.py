@@ -9,6 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api import clock
+from api.operation_view import Tagged
 from api.people import selectors
 from api.people.actions import enrolment, factors, new_passwords, passkeys
 from api.people.actions.sessions import require_recent
@@ -69,6 +70,8 @@ class PasswordView(OpenView):
 
 
 class MeView(SignedInView):
+    tagged = Tagged(lock=None)
+
     @extend_schema(operation_id="people.me", responses=PersonSerializer)
     def get(self, request: Request) -> Response:
         """The person who is signed in."""
