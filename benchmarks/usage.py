@@ -10,29 +10,21 @@ PENSTOCK_BENCH_USAGE_S (default 1800) is stopped, and what it cost until then is
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
-from typing import NamedTuple
 
-import psutil
 import pyarrow.parquet as pq
 
+from benchmarks.process_cost import MIB, Cost, measured
 from benchmarks.report import Report
 from benchmarks.usage_records import COUNTERS, write_month
 
-ROOT = Path(__file__).resolve().parent.parent
 ROWS = os.environ.get("PENSTOCK_BENCH_USAGE_ROWS") or "1000000,10000000"
 RUN_S_MAX = float(os.environ.get("PENSTOCK_BENCH_USAGE_S") or "1800")
 SPARK_MEMORY_MIB = 2_560
-SAMPLE_S = 0.2
-MIB = 1024 * 1024
 
 _COUNTERS = ", ".join(f"max({name}) AS {name}" for name in COUNTERS)
 _SUMS = ", ".join(f"sum({name})::BIGINT AS {name}" for name in COUNTERS)
@@ -104,7 +96,7 @@ def run_spark(directory: Path) -> Cost:
     command = [sys.executable, "-m", "workers.spark_jobs", "quantities", "--lake", str(directory / "lake")]
     command += ["--month", "2026-11", "--files", str(directory / "files"), "--out", str(directory / "spark")]
     environment = {"SPARK_MASTER": "local[2]", "PENSTOCK_SPARK_MEMORY_MIB": str(SPARK_MEMORY_MIB)}
-    return _measured(command, "", {"SPARK_LOCAL_DIRS": str(directory / "spill"), **environment})
+    return measured(command, {"SPARK_LOCAL_DIRS": str(directory / "spill"), **environment}, seconds_max=RUN_S_MAX)
 
 
 def run_duckdb(directory: Path) -> Cost:
@@ -112,7 +104,7 @@ def run_duckdb(directory: Path) -> Cost:
 
     places = {"spill": directory / "spill", "files": directory / "files", "out": directory / "duckdb.parquet"}
     statement = DUCKDB.format(to_ms=MONTH_MS + MONTH_HOURS * HOUR_MS, **places)
-    return _measured([sys.executable, "-c", _RUN_DUCKDB], statement, {})
+    return measured([sys.executable, "-c", _RUN_DUCKDB], {}, statement, RUN_S_MAX)
 
 
 def compare(directory: Path) -> int:
@@ -127,58 +119,6 @@ def compare(directory: Path) -> int:
     assert differing == 0, f"{differing} rows differ"
     ((found,),) = duckdb.sql(f"SELECT count(*) FROM ({spark})").fetchall()
     return int(found)
-
-
-class Cost(NamedTuple):
-    """Of a process with its children, or until it was stopped. CPU seconds say more than seconds where others use the
-    machine."""
-
-    seconds: float
-    cpu_s: float
-    resident_mib: float
-    ended: bool = True
-
-
-def _measured(command: list[str], given: str, settings: dict[str, str]) -> Cost:
-    began = time.perf_counter()
-    process = subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, **settings}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
-    cpu_s: dict[int, float] = {}
-    peak_mib = [0.0]
-    sampler = threading.Thread(target=_sample, args=(process, cpu_s, peak_mib), daemon=True)
-    sampler.start()
-    answer, ended = "", True
-    try:
-        answer, _ = process.communicate(given, timeout=RUN_S_MAX)
-    except subprocess.TimeoutExpired:
-        ended = False
-    finally:
-        seconds = time.perf_counter() - began
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-        sampler.join()
-    if not ended:
-        return Cost(seconds, sum(cpu_s.values()), peak_mib[0], False)
-    if process.returncode != 0:
-        raise RuntimeError(f"{command[:4]} ended with {process.returncode}")
-    if answer.strip():
-        sys.stderr.write(f"  {answer.splitlines()[-1]}\n")
-    return Cost(seconds, sum(cpu_s.values()), peak_mib[0])
-
-
-def _sample(process: subprocess.Popen[str], cpu_s: dict[int, float], peak_mib: list[float]) -> None:
-    watched = psutil.Process(process.pid)
-    while process.poll() is None:
-        sizes = 0
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for one in (watched, *watched.children(recursive=True)):
-                sizes += one.memory_info().rss
-                cpu_s[one.pid] = sum(one.cpu_times()[:2])
-        peak_mib[0] = max(peak_mib[0], sizes / MIB)
-        time.sleep(SAMPLE_S)
 
 
 if __name__ == "__main__":

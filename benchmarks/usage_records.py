@@ -30,10 +30,13 @@ COUNTERS = (
 )  # fmt: skip
 
 
-def write_month(directory: Path, rows: int, seed: int = 1) -> tuple[int, int]:
-    """About `rows` windows in files of a million; how many accounts and queues there are."""
+def write_month(
+    directory: Path, rows: int, seed: int = 1, queues: int = 0, month_ms: int = MONTH_MS
+) -> tuple[int, int]:
+    """About `rows` windows in files of a million, of one queue for each 500 where nothing else is said; how many
+    accounts and queues there are."""
     chance = np.random.default_rng(seed)
-    queues = max(10, rows // 500)
+    queues = queues or max(10, rows // 500)
     accounts = max(5, queues // 20)
     # Zipf over the accounts: the first one has some percent of all queues.
     owner = np.minimum(chance.zipf(1.3, queues) - 1, accounts - 1).astype(np.int64)
@@ -42,10 +45,14 @@ def write_month(directory: Path, rows: int, seed: int = 1) -> tuple[int, int]:
     at, number = 0, 0
     while at < queues:
         upto = min(queues, at + 1 + int(np.searchsorted(np.cumsum(busy[at:]), ROWS_OF_FILE)))
-        table = _windows(chance, owner, busy, at, upto)
+        table = _windows(chance, owner, busy, at, upto, month_ms)
         pq.write_table(table, directory / f"part-{number:05d}.parquet", compression="zstd", row_group_size=250_000)
         at, number = upto, number + 1
     return accounts, queues
+
+
+def account_id(number: int) -> str:
+    return str(100_000_000_000 + number)
 
 
 def _busy_hours(queues: int, rows: int) -> np.ndarray:
@@ -56,7 +63,9 @@ def _busy_hours(queues: int, rows: int) -> np.ndarray:
     return np.maximum(1, (np.minimum(1.0, share) * MONTH_HOURS).astype(np.int64))
 
 
-def _windows(chance: np.random.Generator, owner: np.ndarray, busy: np.ndarray, at: int, upto: int) -> pa.Table:
+def _windows(
+    chance: np.random.Generator, owner: np.ndarray, busy: np.ndarray, at: int, upto: int, month_ms: int
+) -> pa.Table:
     """Windows of the queues `at` to before `upto`, shuffled as a stream of many partitions is."""
     queue: np.ndarray = np.repeat(np.arange(at, upto), busy[at:upto])
     hours = np.concatenate([np.sort(chance.permutation(MONTH_HOURS)[: busy[one]]) for one in range(at, upto)])
@@ -67,10 +76,12 @@ def _windows(chance: np.random.Generator, owner: np.ndarray, busy: np.ndarray, a
     until = np.full(len(order), HOUR_MS)
     until[len(queue) : len(queue) + len(early)] = HOUR_MS // 3
     # What was closed early had a third of it.
-    columns = {name: values[order] * until // HOUR_MS for name, values in figures.items() if name != "stored_bytes"}
+    divisor = HOUR_MS // until
+    columns = {name: values[order] // divisor for name, values in figures.items() if name != "stored_bytes"}
     columns["stored_bytes"] = figures["stored_bytes"][order]
     mixed = chance.permutation(len(order))
-    return _table(queue[order], owner[queue[order]], hours[order], until, columns, mixed)
+    hour_ms = month_ms + hours[order].astype(np.int64) * HOUR_MS
+    return _table(queue[order], owner[queue[order]], hour_ms, until, columns, mixed)
 
 
 def _figures(chance: np.random.Generator, count: int) -> dict[str, np.ndarray]:
@@ -89,14 +100,13 @@ def _figures(chance: np.random.Generator, count: int) -> dict[str, np.ndarray]:
 def _table(
     queue: np.ndarray,
     account: np.ndarray,
-    hours: np.ndarray,
+    hour_ms: np.ndarray,
     until: np.ndarray,
     columns: dict[str, np.ndarray],
     mixed: np.ndarray,
 ) -> pa.Table:
-    hour_ms: np.ndarray = MONTH_MS + hours.astype(np.int64) * HOUR_MS
     uuids = [int(one).to_bytes(UUID_BYTES) for one in queue[mixed]]
-    accounts = [f"{100_000_000_000 + int(one)}" for one in account[mixed]]
+    accounts = [account_id(int(one)) for one in account[mixed]]
     figures = {name: pa.array(columns[name][mixed].astype(np.int64)) for name in columns}
     return pa.table(
         {

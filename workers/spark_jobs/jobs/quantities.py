@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 
 from workers.spark_jobs.jobs.command import Answer, job_parser, now_ms, run_job, span_of
 from workers.spark_jobs.lake.manifest import Lake, RefusedFile
-from workers.spark_jobs.lake.tables import read_files, read_windows
+from workers.spark_jobs.lake.tables import fit_shuffles, read_files, read_windows
 from workers.spark_jobs.schemas.frames import WINDOWS
 from workers.spark_jobs.session import spark_session
 from workers.spark_jobs.transforms.periods import Period
@@ -29,7 +29,9 @@ def work(options: argparse.Namespace, lake: Lake) -> Answer:
     refused: list[RefusedFile] = []
     with spark_session("quantities", options.partitions) as spark:
         if options.files:
-            windows = read_files(spark, sorted(Path(options.files).rglob("*.parquet")), WINDOWS)
+            files = sorted(Path(options.files).rglob("*.parquet"))
+            fit_shuffles(spark, sum(pq.read_metadata(file).num_rows for file in files))
+            windows = read_files(spark, files, WINDOWS)
         else:
             windows, refused = read_windows(spark, lake, lake.entries(), span, now_ms())
         rows = printable(settled(usage_by_period(windows, span, Period.MONTH)))
@@ -48,5 +50,5 @@ def main(arguments: list[str]) -> int:
     parser = job_parser("quantities", "A month's quantities of each account and queue.")
     parser.add_argument("--out", required=True, metavar="DIR")
     parser.add_argument("--files", metavar="DIR", help="Parquet files of windows, in the place of the lake's")
-    parser.add_argument("--partitions", type=int, default=0, help="of shuffles; 0 = twice the cores")
+    parser.add_argument("--partitions", type=int, default=0, help="of shuffles; 0 = twice the cores; more where there are many windows")
     return run_job(parser, work, arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from workers.spark_jobs.lake.manifest import (
     files_of_hours,
     sha256_of,
 )
+from workers.spark_jobs.limits import TASK_WINDOWS_MAX
 from workers.spark_jobs.schemas.contract import conform
 from workers.spark_jobs.schemas.frames import WINDOWS
 from workers.spark_jobs.spans import HourSpan
@@ -27,6 +29,7 @@ from workers.spark_jobs.transforms.windows import last_windows
 
 _HOUR = "hour_ms"
 NO_HOUR_MS = -1
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def write_table(lake: Lake, table: str, entry: str, frame: DataFrame) -> list[LakeFile]:
@@ -59,12 +62,21 @@ def read_windows(
     spark: SparkSession, lake: Lake, entries: Sequence[LakeEntry], span: HourSpan, now_ms: int
 ) -> tuple[DataFrame, list[RefusedFile]]:
     """WINDOWS of the span, with the level that each partition had before it; and the files that had to be left out."""
-    within, refused = sound_files(lake, files_of_hours(entries, WINDOWS_TABLE, span), now_ms)
+    found = list(files_of_hours(entries, WINDOWS_TABLE, span))
+    fit_shuffles(spark, sum(file.rows for file in found))
+    within, refused = sound_files(lake, found, now_ms)
     history, damaged = sound_files(lake, files_of_hours(entries, WINDOWS_TABLE, HourSpan(0, span.from_ms)), now_ms)
     rows = read_files(spark, within, WINDOWS).where((F.col(_HOUR) >= span.from_ms) & (F.col(_HOUR) < span.to_ms))
     before = last_windows(read_files(spark, history, WINDOWS), span.from_ms)
     bad = {file.path: file for file in [*refused, *damaged]}
     return rows.unionByName(before), list(bad.values())
+
+
+def fit_shuffles(spark: SparkSession, windows: int) -> None:
+    """As many partitions of shuffles as so many windows need; never fewer than there are. Of what is planned from then
+    on: a task with too many windows at once would sort them on disk."""
+    found = int(spark.conf.get(_SHUFFLE_PARTITIONS) or 1)
+    spark.conf.set(_SHUFFLE_PARTITIONS, max(found, math.ceil(windows / TASK_WINDOWS_MAX)))
 
 
 def read_files(spark: SparkSession, paths: Sequence[Path], schema: StructType) -> DataFrame:

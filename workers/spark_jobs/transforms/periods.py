@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
+from datetime import UTC, datetime
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from workers.spark_jobs.limits import DAY_MS, HOUR_MS
+from workers.spark_jobs.spans import HourSpan
 
 
 class Period(enum.Enum):
@@ -39,3 +41,16 @@ def ends(begin_ms: Column, period: Period) -> Column:
     if period is Period.MONTH:
         return F.unix_millis(F.timestamp_millis(begin_ms) + F.expr("interval 1 month"))
     return begin_ms + (HOUR_MS if period is Period.HOUR else DAY_MS)
+
+
+def only_period(span: HourSpan, period: Period) -> int | None:
+    """The beginning of the period that all of a span lies in; None where it lies in several."""
+    first, last = _begin_of(span.from_ms, period), _begin_of(span.to_ms - 1, period)
+    return first if first == last else None
+
+
+def _begin_of(time_ms: int, period: Period) -> int:
+    if period is Period.MONTH:
+        day = datetime.fromtimestamp(time_ms // 1000, UTC).replace(day=1)
+        return int(day.timestamp()) * 1000 // DAY_MS * DAY_MS
+    return time_ms - time_ms % (HOUR_MS if period is Period.HOUR else DAY_MS)

@@ -7,13 +7,12 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from storage_nodes.protocol.usage import Origin
 from workers.spark_jobs.schemas.contract import conform
-from workers.spark_jobs.schemas.frames import COUNTERS, GAPS, PERIODS, SETTLED, WINDOWS
+from workers.spark_jobs.schemas.frames import COUNTERS, PERIODS, SETTLED, WINDOWS, WINDOWS_AND_GAPS
 from workers.spark_jobs.spans import HourSpan
 from workers.spark_jobs.transforms.exact_sums import HIGH, LOW, joined, pair_of, pair_of_product
-from workers.spark_jobs.transforms.periods import Period, begins, begins_of, ends
-from workers.spark_jobs.transforms.windows import latest_windows, stored_gaps
+from workers.spark_jobs.transforms.periods import Period, begins, begins_of, ends, only_period
+from workers.spark_jobs.transforms.windows import latest_windows, windows_and_gaps
 
 _KEY = ("account_id", "queue_uuid", "cluster", "period_ms", "origin")
 _ADDENDS = (*_KEY, *COUNTERS, HIGH, LOW)
@@ -24,9 +23,7 @@ def usage_by_period(windows: DataFrame, span: HourSpan, period: Period) -> DataF
     stored when it began. Rows without any figure are left out."""
     # All that follows groups by more than the queue: one exchange of rows serves every step.
     latest = latest_windows(conform(windows, WINDOWS, "windows").repartition("queue_uuid"))
-    active = _active(latest, span, period)
-    rows = active.unionByName(_stored(stored_gaps(latest, span), period))
-    return _summed(rows)
+    return _summed(_addends(windows_and_gaps(latest, span), span, period))
 
 
 def coarser(usage: DataFrame, period: Period) -> DataFrame:
@@ -49,32 +46,31 @@ def settled(usage: DataFrame) -> DataFrame:
     return conform(sums, SETTLED, "settled usage")
 
 
-def _active(latest: DataFrame, span: HourSpan, period: Period) -> DataFrame:
-    within = latest.where((F.col("hour_ms") >= span.from_ms) & (F.col("hour_ms") < span.to_ms))
-    high, low = pair_of(F.col("stored_byte_ms"))
-    figures = within.withColumns({"period_ms": begins(F.col("hour_ms"), period), HIGH: high, LOW: low})
-    return figures.select(*_ADDENDS)
-
-
-def _stored(gaps: DataFrame, period: Period) -> DataFrame:
-    """A row of each period that a gap touches."""
-    rows = conform(gaps, GAPS, "gaps").withColumn(
-        "period_ms", F.explode(begins_of(F.col("gap_from_ms"), F.col("gap_to_ms"), period))
-    )
-    begin = F.greatest("gap_from_ms", "period_ms")
-    duration_ms = F.least(F.col("gap_to_ms"), ends(F.col("period_ms"), period)) - begin
-    high, low = pair_of_product(F.col("stored_bytes"), duration_ms)
+def _addends(rows: DataFrame, span: HourSpan, period: Period) -> DataFrame:
+    """A row of each period that a window or its gap touches: the counters in that of the window, what is stored in all."""
+    windows = conform(rows, WINDOWS_AND_GAPS, "windows and gaps")
+    only_ms = only_period(span, period)
+    if only_ms is None:
+        first = F.greatest("hour_ms", F.lit(span.from_ms))
+        touched = begins_of(first, F.greatest(first + 1, "gap_to_ms"), period)
+        placed = windows.withColumn("period_ms", F.explode(touched))
+        begin, end = F.col("period_ms"), ends(F.col("period_ms"), period)
+        own_ms = begins(F.col("hour_ms"), period)
+    else:
+        placed = windows.withColumn("period_ms", F.lit(only_ms).cast("long"))
+        begin, end = F.lit(span.from_ms), F.lit(span.to_ms)
+        own_ms = F.col("period_ms")
+    is_own = (F.col("hour_ms") >= span.from_ms) & (own_ms == F.col("period_ms"))
     zero = F.lit(0).cast("long")
-    return rows.select(
-        "account_id",
-        "queue_uuid",
-        "cluster",
-        "period_ms",
-        F.lit(int(Origin.CLIENT)).alias("origin"),
-        *[zero.alias(name) for name in COUNTERS],
-        high.alias(HIGH),
-        low.alias(LOW),
-    )
+    gap_ms = F.greatest(F.least("gap_to_ms", end) - F.greatest("gap_from_ms", begin), zero)
+    high, low = pair_of_product(F.col("stored_bytes"), gap_ms)
+    own_high, own_low = pair_of(F.col("stored_byte_ms"))
+    counted = {name: F.when(is_own, F.col(name)).otherwise(zero) for name in COUNTERS}
+    stored = {
+        HIGH: high + F.when(is_own, own_high).otherwise(zero),
+        LOW: low + F.when(is_own, own_low).otherwise(zero),
+    }
+    return placed.withColumns(counted | stored).select(*_ADDENDS)
 
 
 def _summed(rows: DataFrame) -> DataFrame:

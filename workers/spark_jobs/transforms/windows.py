@@ -15,10 +15,11 @@ from pyspark.sql import functions as F
 from storage_nodes.protocol.usage import Origin
 from workers.spark_jobs.limits import STORED_BYTES_BITS
 from workers.spark_jobs.schemas.contract import conform
-from workers.spark_jobs.schemas.frames import COUNTERS, GAPS, WINDOWS
+from workers.spark_jobs.schemas.frames import COUNTERS, WINDOWS, WINDOWS_AND_GAPS
 from workers.spark_jobs.spans import HourSpan
 
-_PARTITION = ("account_id", "queue_uuid", "cluster", "partition")
+# The number first: Spark compares rows by eight bytes of the first column, and reads the others where these are equal.
+_PARTITION = ("partition", "cluster", "account_id", "queue_uuid")
 _LEVEL_RADIX = 1 << STORED_BYTES_BITS
 # (time within the hour, bytes stored then) as one number: the greatest is of the latest record, and of two records of
 # one time always the same one.
@@ -86,17 +87,24 @@ def last_windows(windows: DataFrame, before_ms: int) -> DataFrame:
     return conform(last, WINDOWS, "last windows")
 
 
-def stored_gaps(latest: DataFrame, span: HourSpan) -> DataFrame:
-    """GAPS within the span, of windows that hold one row per (partition, hour, origin), those before the span
-    included."""
-    rows = conform(latest, WINDOWS, "latest windows").where(F.col("origin") == int(Origin.CLIENT))
-    by_time = Window.partitionBy(*_PARTITION).orderBy("hour_ms")
-    next_ms = F.coalesce(F.lead("hour_ms").over(by_time), F.lit(span.to_ms))
-    gaps = rows.withColumn("gap_to_ms", F.least(next_ms, F.lit(span.to_ms))).withColumn(
-        "gap_from_ms", F.greatest("until_ms", F.lit(span.from_ms))
-    )
-    kept = gaps.where((F.col("gap_to_ms") > F.col("gap_from_ms")) & (F.col("stored_bytes") > 0) & ~F.col("final"))
-    return conform(kept, GAPS, "gaps")
+def windows_and_gaps(latest: DataFrame, span: HourSpan) -> DataFrame:
+    """WINDOWS_AND_GAPS of the span, of windows that hold one row per (partition, hour, origin), those before the span
+    included.
+
+    The gap behind a window stands in its own row (of the origin CLIENT), so that rows are counted once and sorted once.
+    A window before the span is there only where its gap reaches into it.
+    """
+    is_client = F.col("origin") == int(Origin.CLIENT)
+    rows = conform(latest, WINDOWS, "latest windows")
+    # Windows that have no row of CLIENT, because that one was refused, end no gap.
+    by_time = Window.partitionBy(*_PARTITION, is_client).orderBy("hour_ms")
+    next_ms = F.least(F.coalesce(F.lead("hour_ms").over(by_time), F.lit(span.to_ms)), F.lit(span.to_ms))
+    placed = rows.withColumns({"gap_from_ms": F.greatest("until_ms", F.lit(span.from_ms)), "gap_to_ms": next_ms})
+    is_kept = is_client & (F.col("stored_bytes") > 0) & ~F.col("final") & (F.col("gap_to_ms") > F.col("gap_from_ms"))
+    # No gap: it ends where it begins.
+    gaps = placed.withColumn("gap_to_ms", F.when(is_kept, F.col("gap_to_ms")).otherwise(F.col("gap_from_ms")))
+    within = (F.col("hour_ms") >= span.from_ms) & (F.col("hour_ms") < span.to_ms)
+    return conform(gaps.where(within | (F.col("gap_to_ms") > F.col("gap_from_ms"))), WINDOWS_AND_GAPS, "gaps")
 
 
 def _any_of(conditions: list[Column]) -> Column:
