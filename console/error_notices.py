@@ -61,7 +61,7 @@ _STEPS = {
     "passkeys-not-possible": "Browsers give passkeys to pages that are visited by https and by a name.",
     "passkey-name-taken": "Choose another name.",
     "passkey-known": "It is of another person here. Use another device, or remove it there first.",
-    "invalid-token": "Tokens work once and for a limited time. Ask for another mail.",
+    "invalid-token": "Tokens work once and for a limited time. Ask for another mail, or make another link.",
     "last-owner": "Make another member an owner first.",
     "not-found": "It may have been deleted. Load the page again.",
     "already-exists": "Choose another name.",

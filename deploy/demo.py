@@ -92,10 +92,11 @@ def curl_line(key: dict[str, Any]) -> str:
     )
 
 
-def introduction(installation: Installation, state: State, key: dict[str, Any], seconds: float) -> str:
+def introduction(installation: Installation, state: State, key: dict[str, Any], seconds: float | None) -> str:
+    """What `up` prints; `seconds` is how long the start took, None where everything ran before."""
     flag = data_dir_flag(installation)
     head = f"""
-Penstock is up after {seconds:.1f} s.
+Penstock is up{"" if seconds is None else f" after {seconds:.1f} s"}.
 
   endpoint   {endpoint(state)}          (SQS on /, REST on /v1, health on /healthz)
   console    {endpoint(state)}/console          (sign in: ./penstock console-link --account {DEMO_ACCOUNT}{flag})"""

@@ -33,6 +33,11 @@ def data_json(value: Any) -> None:
     data(json.dumps(value, indent=2))
 
 
+def counted(count: int, noun: str) -> str:
+    """1 message, 1,234 messages."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def table(headings: list[str], rows: list[list[str]]) -> None:
     """Columns on stdout, as wide as their longest cell."""
     widths = [max(len(row[column]) for row in [headings, *rows]) for column in range(len(headings))]

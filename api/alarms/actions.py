@@ -171,8 +171,8 @@ def _known_webhooks(account_id: str, names: Sequence[str]) -> list[str]:
     if len(wanted) > limits.ALARM_WEBHOOKS_MAX:
         raise invalid(f"webhooks has at most {limits.ALARM_WEBHOOKS_MAX} names.")
     known = {webhook.name for webhook in webhooks_of(account_id)}
-    if not known.issuperset(wanted):
-        raise invalid("There is no webhook of one of these names.")
+    if missing := [name for name in wanted if name not in known]:
+        raise invalid(f"There is no webhook {', '.join(map(repr, missing))} in this account.")
     return wanted
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
@@ -29,9 +30,22 @@ def audit(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     before_id = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
     found = entries_of(visit.account_id, before_id, PAGE_ENTRIES + 1, given["action"], given["subject"])
     entries = found[:PAGE_ENTRIES]
+    for entry in entries:
+        entry.details = {name: _in_words(value) for name, value in entry.details.items()}
     more = urlencode({**given, "before": entries[-1].pk}) if len(found) > PAGE_ENTRIES else ""
     shown = {**given, "entries": entries, "actors": actor_names(visit.account_id, entries), "more": more}
     return render(request, "console/access/audit.html", shown)
+
+
+def _in_words(value: Any) -> str:
+    """A detail of an entry, which is a value of JSON."""
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {_in_words(inner)}" for name, inner in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(map(_in_words, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
 
 
 @account_page(Act.READ_ACCOUNT, "GET", "POST")

@@ -36,10 +36,14 @@ def show(options: argparse.Namespace) -> int:
     if options.json:
         output.data_json(keys)
     else:
-        output.table(
-            COLUMNS, [[str(key[field] if key[field] is not None else "-") for field in FIELDS] for key in keys]
-        )
+        output.table(COLUMNS, [[cell(key[field]) for field in FIELDS] for key in keys])
     return 0
+
+
+def cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value is None else str(value)
 
 
 def revoke(options: argparse.Namespace) -> int:

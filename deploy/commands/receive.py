@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
                 )
 
         count = asyncio.run(receive())
-    output.say(f"received {count} messages from {options.queue}")
+    output.say(f"received {output.counted(count, 'message')} from {options.queue}")
     return 0
 
 

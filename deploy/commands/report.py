@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from typing import Any
+from uuid import UUID
 
 from deploy import limits, management, output, usage_now
 from deploy.errors import EXIT_USAGE, CommandError
@@ -21,6 +22,10 @@ _SHOWN = (
     ("units", "sent_units"),
     ("requests", "requests"),
 )
+
+# Requests that are of no queue (docs/billing.md) stand under this id.
+_NO_QUEUE = str(UUID(int=0))
+OF_NO_QUEUE = "requests of no queue"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,19 +51,20 @@ def run(options: argparse.Namespace) -> int:
 
 
 def show_usage(report: dict[str, Any]) -> None:
-    rows = [
-        [queue["queue"] or queue["queue_uuid"], *(f"{queue['quantities'][kind]:,}" for _, kind in _SHOWN)]
-        for queue in report["queues"]
-    ]
+    rows = [[name_of(queue), *(f"{queue['quantities'][kind]:,}" for _, kind in _SHOWN)] for queue in report["queues"]]
     rows.append(["all", *(f"{report['totals'][kind]:,}" for _, kind in _SHOWN)])
     provisional = report.get("provisional")
     for queue in provisional["queues"] if provisional else []:
-        name = queue["queue"] or queue["queue_uuid"]
-        rows.append([f"{name} (provisional)", *(f"{queue['quantities'][kind]:,}" for _, kind in _SHOWN)])
+        rows.append([f"{name_of(queue)} (provisional)", *(f"{queue['quantities'][kind]:,}" for _, kind in _SHOWN)])
     if provisional:
         sums = (report["totals"][kind] + provisional["totals"][kind] for _, kind in _SHOWN)
         rows.append(["all, with provisional", *(f"{quantity:,}" for quantity in sums)])
     output.table(["queue", *(heading for heading, _ in _SHOWN)], rows)
+
+
+def name_of(queue: dict[str, Any]) -> str:
+    """A queue that is gone for good has no name any more."""
+    return queue["queue"] or (OF_NO_QUEUE if queue["queue_uuid"] == _NO_QUEUE else queue["queue_uuid"])
 
 
 def show_invoice(report: dict[str, Any]) -> None:
@@ -97,7 +103,11 @@ def short(record: dict[str, Any]) -> str:
 
 def show_settled(report: dict[str, Any]) -> None:
     """What the figures do not hold, on stderr."""
-    output.say(f"settled up to {report['settled_up_to'] or 'nothing yet'}")
+    if report["settled_up_to"]:
+        output.say(f"settled up to {report['settled_up_to']}")
+    else:
+        offered = "now" not in report and ("queues" in report or "invoice" in report)
+        output.say("nothing is settled yet" + (": --now shows what is not settled as provisional" if offered else ""))
     for count in report.get("quarantined", []):
         output.say(f"not billed: {count['records']} records, {count['reason']} (./penstock report quarantine)")
     if report.get("not_settled"):

@@ -45,10 +45,17 @@ def workers_for(arguments: Sequence[str], core_count: int) -> list[str]:
     if core_count < 2 or any(is_alone(argument) for argument in arguments):
         return []
     places = [Path(argument.partition("::")[0]) for argument in arguments if not argument.startswith("-")]
+    if any(is_missing(place) for place in places):
+        return []  # pytest names it then; its workers would only run no tests
     named = [place for place in places if (ROOT / place).exists()]
     if named and sum(count_files(ROOT / place) for place in named) <= FILES_ALONE_MAX:
         return []
     return ["-n", str(min(core_count + WAITING_WORKERS, WORKERS_MAX)), "--dist", "loadgroup"]
+
+
+def is_missing(place: Path) -> bool:
+    """Of what was certainly meant as a file or folder: the value of an option is among the places, too."""
+    return (place.suffix == ".py" or place.parts[:1] == ("tests",)) and not (ROOT / place).exists()
 
 
 def is_alone(argument: str) -> bool:

@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
                 return await send_all(queue, feed, lambda count: bar.advance(task, count))
 
         count = asyncio.run(send())
-    output.say(f"sent {count} messages to {options.queue} in {time.monotonic() - began:.1f} s")
+    output.say(f"sent {output.counted(count, 'message')} to {options.queue} in {time.monotonic() - began:.1f} s")
     return 0
 
 
@@ -68,4 +68,5 @@ async def send_batch(queue: Queue, lines: list[EncodedLine]) -> None:
     )
     if published.failed:
         first = published.failed[0]
-        raise CommandError(f"{len(published.failed)} messages were not stored: {first.code}: {first.detail}")
+        failed = output.counted(len(published.failed), "message")
+        raise CommandError(f"not stored: {failed}: {first.code}: {first.detail}")

@@ -78,7 +78,7 @@ def already_running(installation: Installation, options: argparse.Namespace) -> 
         output.say(f"{installation.data} is being started by process {status['supervisor_pid']}")
         return 0
     output.say(f"already running (supervisor {status['supervisor_pid']})")
-    output.data(introduction(installation, state, ensure_demo_key(installation, state), 0.0))
+    output.data(introduction(installation, state, ensure_demo_key(installation, state), None))
     lines = not_up_lines(status["processes"])
     for line in lines:
         output.say(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Callable
 from datetime import timedelta
@@ -286,6 +287,22 @@ def test_policy_about_one_key_counts_on_its_page_alone(ann: Browser, join: Joins
     assert guest.get(guest.at(f"keys/{one.access_key_id}")).status_code == 403
     assert guest.post(guest.at(f"keys/{one.access_key_id}/revoke")).status_code == 403
     assert guest.get(guest.at(f"keys/{other.access_key_id}")).status_code == 200
+
+
+# --- audit log ---
+
+
+def test_details_of_the_audit_log_are_words_and_not_code(ann: Browser) -> None:
+    from api.audit.actions import OPERATOR, record
+
+    attributes = {"RedrivePolicy": '{"maxReceiveCount": 2}', "Paused": None, "Tags": ["a", "b"]}
+    record(OPERATOR, ann.account_id, "queue.create", "queue:orders", attributes=attributes, fifo=True, uuid="u")
+    record(OPERATOR, ann.account_id, "queue.create", "queue:plain", attributes={}, before=0)
+    text = html.unescape(ann.get(ann.at("audit")).content.decode())
+    for written in ('RedrivePolicy: {"maxReceiveCount": 2}', "Paused: none", "Tags: a, b", "; "):
+        assert written in text, written
+    assert '<span class="muted">fifo</span> yes' in text and '<span class="muted">uuid</span> u,' in text
+    assert '<span class="muted">attributes</span> none' in text and '<span class="muted">before</span> 0,' in text
 
 
 # --- simulator ---

@@ -105,6 +105,12 @@ def test_introduction_shows_the_key_while_the_endpoint_does_not_answer(installat
     assert "pstk_old" in demo.introduction(installation, installation.load_state(), KEY, 1.0)
 
 
+def test_introduction_to_what_already_runs_names_no_start(installation: Installation) -> None:
+    state = installation.load_state()
+    assert "\nPenstock is up after 1.0 s.\n" in demo.introduction(installation, state, KEY, 1.0)
+    assert "\nPenstock is up.\n" in demo.introduction(installation, state, KEY, None)
+
+
 def test_send_with_an_ended_key_names_it_and_the_way_back(installation: Installation) -> None:
     class Client:
         class exceptions:

@@ -28,6 +28,27 @@ def test_usage_is_a_table_and_what_is_missing_is_said(capsys: pytest.CaptureFixt
         assert said in printed.err
 
 
+def test_requests_of_no_queue_are_named_and_hours_that_are_not_settled_are_explained(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    quantities: dict[str, int] = defaultdict(int)
+    queue = {"queue": "", "queue_uuid": "00000000-0000-0000-0000-000000000000", "quantities": quantities}
+    deleted = {"queue": None, "queue_uuid": "0d6f5c1e-0000-4000-8000-000000000001", "quantities": quantities}
+    some = {"queues": [queue, deleted], "totals": quantities}
+    found: dict[str, Any] = {**some, "settled_up_to": None, "provisional": some, "now": {"complete": True}}
+    report.show_usage(found)
+    report.show_settled(found)
+    printed = capsys.readouterr()
+    names = [line.split("  ")[0] for line in printed.out.splitlines()[1:]]
+    assert names[:2] == ["requests of no queue", "0d6f5c1e-0000-4000-8000-000000000001"]
+    assert names[3:5] == [f"{name} (provisional)" for name in names[:2]]
+    assert "nothing is settled yet" in printed.err and "--now" not in printed.err
+    report.show_settled({"queues": [], "settled_up_to": None})
+    assert "nothing is settled yet: --now" in capsys.readouterr().err
+    report.show_settled({"records": [], "settled_up_to": None})
+    assert "--now" not in capsys.readouterr().err
+
+
 def test_invoice_that_is_priced_otherwise_now_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     line = {"text": "Storage", "quantity_text": "1.500", "unit": "GiB-hours", "amount": "0.10"}
     note = {"number": "PN-1", "kind": "credit", "total": "0.05", "reason": "counted twice"}

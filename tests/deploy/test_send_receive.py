@@ -67,7 +67,7 @@ async def test_line_that_is_no_text_says_how_it_is_encoded() -> None:
 
 async def test_line_that_is_not_stored_ends_the_command_with_the_reason() -> None:
     queue: Any = PlayedQueue([Failure(0, "invalid-parameter-value", "too long")])
-    with pytest.raises(CommandError, match="1 messages were not stored: invalid-parameter-value: too long"):
+    with pytest.raises(CommandError, match="not stored: 1 message: invalid-parameter-value: too long"):
         await send_all(queue, batches([b"x"]), lambda count: None)
 
 

@@ -28,6 +28,8 @@ def test_run_of_many_files_has_a_worker_more_than_cores(arguments: list[str]) ->
         ["tests/deploy/test_child.py"],
         ["tests/deploy/test_child.py::test_x[a]", "tests/deploy/test_lines.py"],
         ["tests/api/series"],
+        ["tests/deploy/test_chidl.py"],
+        ["tests/frontend", "tests/deploy/test_chidl.py::test_x"],
         ["-k", "backoff"],
         ["-kbackoff"],
         ["-n", "0"],

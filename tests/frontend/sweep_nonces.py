@@ -1,4 +1,4 @@
-"""`python -m tests.frontend.sweep_nonces [--encryptions N]`: S29 at its full size, 10,000,000 encryptions without a repeat.
+"""`python -m tests.frontend.sweep_nonces [--encryptions N]`: S29 at full size, 10,000,000 encryptions without a repeat.
 
 One key seals in four kinds of processes: one that began anew, children that were forked before and after it sealed,
 and two that were forked from one state, as two machines that were restored from one snapshot are. All their nonces are

@@ -251,7 +251,8 @@ def test_webhook_that_an_alarm_names_stays(caller: Caller) -> None:
 def test_alarm_names_webhooks_that_are_there(caller: Caller) -> None:
     make_queue(caller.account_id, "orders")
     put(new_caller("neighbour"))
-    assert caller.request("PUT", "/v1/alarms/busy", RULE).status_code == 400
+    answer = caller.request("PUT", "/v1/alarms/busy", {**RULE, "webhooks": ["ops", "on-call"]})
+    assert answer.status_code == 400 and "no webhook 'ops', 'on-call' in this account" in answer.json()["detail"]
     assert not MetricAlarm.objects.exists()
 
 

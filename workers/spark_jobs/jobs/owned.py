@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 
 OWNED = "PENSTOCK_JOB_OWNED"
+_STDIN = 0
 
 
 def end_with_owner() -> None:
@@ -17,7 +17,8 @@ def end_with_owner() -> None:
 
 
 def _watch() -> None:
-    while sys.stdin.buffer.read(1):
+    # Not through sys.stdin: an interpreter that ends while a thread waits in its buffer aborts (-6), done or not.
+    while os.read(_STDIN, 1):
         pass
     # The session's: the JVM and its Python workers belong to the same one.
     os.killpg(os.getpgrp(), signal.SIGTERM)
