@@ -167,6 +167,7 @@ class Saver:
     def save(self, page: Any, name: str) -> None:
         if self.wants(name):
             page.wait_for_load_state("networkidle")
+            page.locator("html:not(.working)").wait_for(state="attached")  # no answer is on its way
             page.screenshot(path=str(self.folder / f"{name}-{self.kind}.png"), full_page=True)
 
 

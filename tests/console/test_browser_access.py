@@ -87,7 +87,7 @@ def test_person_is_invited_joins_gets_a_policy_through_a_group_and_leaves(served
     page.get_by_label(f"Role of {BOB}").select_option("developer")
     page.locator("tr", has_text=BOB).get_by_role("button", name="Change").click()
     page.locator("tr", has_text=BOB).get_by_role("link", name=BOB).click()
-    owner.see("developer since")
+    owner.see("Developer, joined")
     page.get_by_role("link", name="on-call").wait_for()
     page.set_viewport_size(PHONE)
     assert owner.fits()
