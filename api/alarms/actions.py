@@ -33,6 +33,10 @@ from api.webhooks.selectors import webhooks_of
 ALARMS = Actor("alarms")
 # One part of a path.
 _NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+_TOLD = (
+    "metric", "statistic", "period_s", "comparison", "threshold", "periods", "breaching", "missing", "mail_to",
+    "webhooks",
+)  # fmt: skip
 MUTED, TOO_MANY, REFUSED = "muted", "too many mails", "refused by the mail server"
 TOO_MANY_CALLS = "too many calls"
 
@@ -64,7 +68,7 @@ def put_alarm(actor: Actor, account_id: str, name: str, spec: AlarmSpec) -> tupl
         raise invalid(f"There is no queue {spec.queue_name}.")
     now = clock.now()
     alarm = MetricAlarm.objects.select_for_update().filter(account=account, name=name).first()
-    is_new = alarm is None
+    is_new, before = alarm is None, {} if alarm is None else _told(alarm)
     if alarm is None:
         if MetricAlarm.objects.filter(account=account).count() >= limits.ALARMS_PER_ACCOUNT_MAX:
             raise AlarmError("over-limit", f"An account has at most {limits.ALARMS_PER_ACCOUNT_MAX} alarms.")
@@ -75,18 +79,17 @@ def put_alarm(actor: Actor, account_id: str, name: str, spec: AlarmSpec) -> tupl
     alarm.statistic, alarm.comparison, alarm.missing = spec.statistic.value, spec.comparison.value, spec.missing.value
     alarm.judged_up_to, alarm.next_at, alarm.modified_at = None, now, now
     alarm.save()
-    record(
-        actor, account_id, "alarm.put", f"alarm:{name}", queue=queue.name, metric=spec.metric,
-        comparison=alarm.comparison, threshold=spec.threshold,
-    )  # fmt: skip
+    was = {"before": before} if before else {}
+    record(actor, account_id, "alarm.put", f"alarm:{name}", queue=queue.name, **_told(alarm), **was)
     return alarm, is_new
 
 
 @transaction.atomic
 def delete_alarm(actor: Actor, account_id: str, name: str) -> None:
     """Its history stays. Raises AlarmError."""
-    _locked(account_id, name).delete()
-    record(actor, account_id, "alarm.delete", f"alarm:{name}")
+    alarm = _locked(account_id, name)
+    record(actor, account_id, "alarm.delete", f"alarm:{name}", before=_told(alarm))
+    alarm.delete()
 
 
 @transaction.atomic
@@ -96,9 +99,11 @@ def mute_alarm(actor: Actor, account_id: str, name: str, until: datetime | None)
     if until is not None and not now < until <= now + timedelta(days=limits.ALARM_MUTE_DAYS_MAX):
         raise invalid(f"An alarm is muted until a time to come, within {limits.ALARM_MUTE_DAYS_MAX} days.")
     alarm = _locked(account_id, name)
-    alarm.muted_until = until
+    before, alarm.muted_until = alarm.muted_until, until
     alarm.save(update_fields=["muted_until"])
-    record(actor, account_id, "alarm.mute", f"alarm:{name}", until=until.isoformat() if until else None)
+    times = {"until": until, "before": before}
+    told = {which: at.isoformat() if at else None for which, at in times.items()}
+    record(actor, account_id, "alarm.mute", f"alarm:{name}", **told)
     return alarm
 
 
@@ -136,6 +141,11 @@ def remove_old_events(now: datetime) -> int:
     ids = list(old.order_by("at").values_list("pk", flat=True)[: limits.JUDGED_AT_ONCE_MAX])
     removed, _ = AlarmEvent.objects.filter(pk__in=ids).delete()
     return removed
+
+
+def _told(alarm: MetricAlarm) -> dict[str, object]:
+    """What the trail keeps of an alarm."""
+    return {"queue_id": str(alarm.queue_uuid), **{field: getattr(alarm, field) for field in _TOLD}}
 
 
 def _note(alarm: MetricAlarm, before: AlarmState, now: datetime) -> None:

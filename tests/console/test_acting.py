@@ -108,6 +108,9 @@ def test_nothing_that_outlasts_the_visit_can_be_done(ann: Browser, operator: Bro
         ("queues/orders/access", {"as": "json", "policy": "{}"}),
         ("queues/orders/access", {"label": "x", "accounts": "123456789012", "actions": "SendMessage"}),
         ("settings", {"auto_create": "true"}),
+        ("alarms/new", {"name": "mine"}),
+        ("billing/budgets/edit", {"name": "mine"}),
+        ("queues/orders/schedules", {"name": "mine", "cron": "* * * * *", "body": "x"}),
         ("close", {"typed": ann.account_id}),
     ):
         answer = operator.post(ann.at(path), form, ann.at("queues"))
@@ -132,6 +135,14 @@ def test_what_was_deleted_is_not_ended_and_the_trail_not_exported(ann: Browser) 
     for operation in ("deleted_queues.end", "audit.export", "account.update"):
         assert MemberRights(owner, "", True).may(operation, targets), operation
         assert not MemberRights(owner, "", True, [acting_policy()]).may(operation, targets), operation
+    left_behind = (
+        "alarms.put", "alarms.delete", "budgets.put", "budgets.delete", "schedules.create", "schedules.delete",
+    )  # fmt: skip
+    for operation in left_behind:
+        assert MemberRights(owner, "", True).may(operation, targets), operation
+        assert not MemberRights(owner, "", True, [acting_policy()]).may(operation, targets), operation
+    for operation in ("alarms.mute", "schedules.pause", "alarms.list", "budgets.list"):
+        assert MemberRights(owner, "", True, [acting_policy()]).may(operation, targets), operation
     for operation in ("deleted_queues.restore", "audit.list", "account.get"):
         assert MemberRights(owner, "", True, [acting_policy()]).may(operation, targets), operation
 

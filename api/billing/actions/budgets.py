@@ -56,7 +56,7 @@ def put_budget(actor: Actor, account_id: str, name: str, spec: BudgetSpec) -> tu
     queue_uuid = _check(account_id, name, spec)
     now = clock.now()
     budget = SpendingBudget.objects.select_for_update().filter(account=account, name=name).first()
-    is_new = budget is None
+    is_new, was = budget is None, {} if budget is None else {"before": _told(budget)}
     if budget is None:
         if SpendingBudget.objects.filter(account=account).count() >= limits.BUDGETS_PER_ACCOUNT_MAX:
             raise BillingError("over-limit", f"An account has at most {limits.BUDGETS_PER_ACCOUNT_MAX} budgets.")
@@ -67,10 +67,7 @@ def put_budget(actor: Actor, account_id: str, name: str, spec: BudgetSpec) -> tu
     budget.generation += 1
     budget.modified_at = now
     budget.save()
-    record(
-        actor, account_id, "budget.put", f"budget:{name}", limit_minor=spec.limit_minor,
-        alert_percents=budget.alert_percents, stops_sending=spec.stops_sending,
-    )  # fmt: skip
+    record(actor, account_id, "budget.put", f"budget:{name}", **_told(budget), **was)
     judge(account, period_of(now))
     return budget, is_new
 
@@ -82,13 +79,20 @@ def delete_budget(actor: Actor, account_id: str, name: str) -> bool:
     budget = SpendingBudget.objects.select_for_update().filter(account=account, name=name).first()
     if budget is None:
         return False
+    before = _told(budget)
     # Before the row of the stop goes with the budget's.
     budget.stops_sending = False
     budget.save(update_fields=["stops_sending"])
     judge(account, period_of(clock.now()))
     budget.delete()
-    record(actor, account_id, "budget.delete", f"budget:{name}")
+    record(actor, account_id, "budget.delete", f"budget:{name}", before=before)
     return True
+
+
+def _told(budget: SpendingBudget) -> dict[str, object]:
+    """What the trail keeps of a budget."""
+    kept = {field: getattr(budget, field) for field in ("limit_minor", "alert_percents", "stops_sending", "mail_to")}
+    return {"queue_id": None if budget.queue_uuid is None else str(budget.queue_uuid), **kept}
 
 
 @transaction.atomic

@@ -225,9 +225,25 @@ def test_changes_stand_in_the_audit_trail_and_the_history_outlives_the_alarm(cal
     assert caller.request("GET", "/v1/alarms/busy").status_code == 404
     found = set(AuditEntry.objects.filter(subject="alarm:busy").values_list("action", flat=True))
     assert found == {"alarm.put", "alarm.delete"}
+    ended = AuditEntry.objects.get(action="alarm.delete").details["before"]
+    assert (ended["threshold"], ended["mail_to"]) == (10, ["on-call@example.com"])
     assert len(caller.request("GET", "/v1/alarm-events").json()["events"]) == 1
     actions.remove_old_events(clock.now() + timedelta(days=limits.ALARM_EVENTS_KEPT_DAYS + 1))
     assert not AlarmEvent.objects.exists()
+
+
+def test_trail_has_what_an_alarm_was_and_where_the_change_came_from(caller: Caller, orders: Queue) -> None:
+    near = caller._replace(source_ip="192.0.2.7")
+    put(near)
+    until = (clock.now() + timedelta(hours=1)).isoformat()
+    assert near.request("PUT", "/v1/alarms/busy/mute", {"until": until}).status_code == 200
+    assert near.request("PUT", "/v1/alarms/busy/mute", {"until": None}).status_code == 200
+    put(near, threshold=11)
+    made, muted, loud, changed = AuditEntry.objects.filter(subject="alarm:busy").order_by("pk")
+    assert "before" not in made.details and made.details["threshold"] == 10
+    assert (muted.details["before"], loud.details["before"]) == (None, until)
+    assert (changed.details["before"]["threshold"], changed.details["threshold"]) == (10, 11)
+    assert {entry.details["source"] for entry in (made, muted, loud, changed)} == {"192.0.2.7"}
 
 
 def test_alarm_is_set_on_the_queue_that_has_the_name_now(caller: Caller, orders: Queue) -> None:

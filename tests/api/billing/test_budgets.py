@@ -82,6 +82,18 @@ def test_budget_that_is_used_up_stops_the_account_through_the_change_feed(accoun
     assert AuditEntry.objects.filter(action="account.stop_sending").count() == 1
 
 
+def test_trail_has_what_a_budget_was(account: str) -> None:
+    plan(account)
+    put_budget(OPERATOR, account, "cap", spec(stops_sending=True))
+    put_budget(OPERATOR, account, "cap", spec(stops_sending=False))
+    assert delete_budget(OPERATOR, account, "cap")
+    made, changed, ended = AuditEntry.objects.filter(subject="budget:cap").order_by("pk")
+    assert "before" not in made.details and made.details["stops_sending"] is True
+    assert (changed.details["before"]["stops_sending"], changed.details["stops_sending"]) == (True, False)
+    assert changed.details["before"]["limit_minor"] == made.details["limit_minor"]
+    assert ended.details["before"]["mail_to"] == changed.details["mail_to"]
+
+
 def test_raised_budget_lets_the_account_send_and_alerts_again(account: str) -> None:
     plan(account)
     put_budget(OPERATOR, account, "cap", spec(stops_sending=True))
