@@ -160,7 +160,7 @@ def test_queue_is_searched_paused_purged_and_deleted(
     page.locator('tr[data-queue="orders"]').wait_for(state="detached")
     page.get_by_role("link", name="thumbnails").click()
     page.get_by_role("button", name="Pause delivery").click()
-    window.see("Delivery is paused: receives answer empty")
+    window.see("Delivery is paused: receives return no messages")
     page.get_by_role("button", name="Resume delivery").click()
     window.see("Delivery is resumed.")
     for what, button in (("Purge …", "Purge all messages"), ("Delete …", "Delete the queue")):
