@@ -74,6 +74,24 @@ KINDS = ("", "standard", "fifo", "paused", "dead-letter")
 
 def search_queues(account_id: str, asked: QueueSearch, start: int, limit: int) -> tuple[list[Queue], int]:
     """A page of the account's queues whose names hold the text, and how many there are."""
+    rows = _searched(account_id, asked)
+    return list(rows.order_by(*SORTS[asked.sort])[start : start + limit]), rows.count()
+
+
+def names_and_tags(account_id: str, asked: QueueSearch, limit: int) -> list[tuple[str, dict[str, str]]]:
+    """Of the first of those that a search finds: enough to weigh policies."""
+    rows = _searched(account_id, asked).order_by(*SORTS[asked.sort])
+    return list(rows.values_list("name", "tags")[:limit])
+
+
+def queues_named(account_id: str, names: Sequence[str]) -> list[Queue]:
+    """In the order of the names; those that are not there, or not any more, are left out."""
+    rows = Queue.objects.filter(account_id=account_id, state__in=_LIVE, name__in=names)
+    found = {queue.name: queue for queue in rows}
+    return [found[name] for name in names if name in found]
+
+
+def _searched(account_id: str, asked: QueueSearch) -> QuerySet[Queue]:
     rows = Queue.objects.filter(account_id=account_id, state__in=_LIVE)
     if asked.text:
         rows = rows.filter(name__icontains=asked.text)
@@ -83,7 +101,7 @@ def search_queues(account_id: str, asked: QueueSearch, start: int, limit: int) -
         rows = rows.filter(attributes__contains={PAUSED: "true"})
     elif asked.kind == "dead-letter":
         rows = rows.filter(name__in=_targets(account_id))
-    return list(rows.order_by(*SORTS[asked.sort])[start : start + limit]), rows.count()
+    return rows
 
 
 def dead_letter_names(account_id: str, limit: int) -> list[str]:
