@@ -19,7 +19,7 @@ from api.people.acting_rights import acting_policy
 from api.people.actions.acting import actor_acting, note_request
 from api.people.models import AccountMembership, AccountState, ActingVisit, Person, PersonSession
 from api.people.origin import RequestOrigin
-from api.people.roles import Act, act_to_give
+from api.people.roles import Act, MemberRole, act_to_give
 from api.people.selectors import acting_of, is_operator, memberships_of
 from api.queues.selectors import QueueSearch, search_queues
 from api.settings.environment import environment
@@ -207,6 +207,23 @@ class AccountVisit(Visit):
     def finds_queues(self) -> bool:
         """Has the list of queues something to show: all of them, or those that a policy opens?"""
         return self.lists_queues or opens_queues(self.rights, self.account_id)
+
+    @property
+    def has_nothing(self) -> bool:
+        """Does no policy open anything to a guest yet?"""
+        return self.membership.role == MemberRole.GUEST and not self.rights.has_policies
+
+    @property
+    def reads_tags(self) -> bool:
+        return self.may_do("sqs:ListQueueTags")
+
+    @property
+    def reads_schedules(self) -> bool:
+        return self.may_do("penstock:ListSchedules")
+
+    @property
+    def reads_moves(self) -> bool:
+        return self.may_do("sqs:ListMessageMoveTasks")
 
     @property
     def pauses_queue(self) -> bool:

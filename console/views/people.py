@@ -23,6 +23,7 @@ ROLES_IN_WORDS = {
     MemberRole.DEVELOPER: "queues and messages; sees members and keys",
     MemberRole.READER: "sees queues, counts, members and the audit log; no message bodies",
     MemberRole.BILLING: "sees the account and its bills; no queues, members or keys",
+    MemberRole.GUEST: "sees that the account exists; what policies open, say the pages of one queue",
 }
 
 

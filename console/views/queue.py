@@ -57,7 +57,7 @@ def queue_counts(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRe
     return render(request, "console/queues/numbers.html", {"queue": queue, "counts": counts})
 
 
-@account_page(Act.READ_QUEUES, "GET", "POST")
+@account_page(Act.READ_QUEUES, "GET", "POST", does="sqs:ListQueueTags")
 def tags(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     queue = queue_or_404(visit, name)
     refusal = None

@@ -70,8 +70,8 @@ def queues(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
         "page_before": asked.query(page=asked.page - 1) if asked.page > 1 else None,
         "page_after": asked.query(page=asked.page + 1) if start + len(found) < total else None,
         "sorts": {
-            column: (asked.query(sort=f"-{column}" if asked.sort == column else column, page=1), _arrow(asked, column))
-            for column in ("name", "created", "modified")
+            column: (asked.query(sort=_next_sort(asked, column), page=1), _arrow(asked, column))
+            for column in ("name", "waiting", "age", "created", "modified")
         },
     }
     is_list = request.headers.get("HX-Target") == "queue-list"
@@ -103,6 +103,12 @@ def jump(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     if text:
         found = visit.search_queues(QueueSearch(text), 0, JUMPS_MAX).found
     return render(request, "console/parts/jumps.html", {"queues": found, "text": text})
+
+
+def _next_sort(asked: ListAsked, column: str) -> str:
+    """The other way round with a second press. Of what waits, the most and the longest come first."""
+    first, then = (f"-{column}", column) if column in ("waiting", "age") else (column, f"-{column}")
+    return then if asked.sort == first else first
 
 
 def _arrow(asked: ListAsked, column: str) -> str:

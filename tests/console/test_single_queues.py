@@ -30,12 +30,12 @@ def give(browser: Browser, *actions: str, queue: str = "orders", effect: str = "
 
 @pytest.fixture
 def guest(ann: Browser, join: Joins, data_plane: Any) -> Browser:
-    """Of the billing role, which opens no queues; the account has three."""
+    """Of the role that opens nothing; the account has three queues."""
     for name in ("orders", "payroll", "salaries"):
         queue_row(ann.account_id, name)
     data_plane.answers["messages/find"] = {"messages": [], "scanned": 0, "cursor": None}
     data_plane.answers["scheduled"] = {"messages": [], "next_cursor": None}
-    return join(ann, "billing")
+    return join(ann, "guest")
 
 
 PAGES = (
@@ -78,6 +78,12 @@ def test_counts_are_of_the_queues_that_a_policy_opens(guest: Browser, data_plane
     assert guest.get(guest.at("counts?names=payroll")).status_code == 403
 
 
+def test_guest_without_policies_is_told_whom_to_ask(guest: Browser, ann: Browser) -> None:
+    assert guest.get(guest.at())["Location"] == guest.at("settings")
+    assert "No policy opens anything" in guest.get(guest.at("settings")).content.decode()
+    assert "No policy opens anything" not in ann.get(ann.at("settings")).content.decode()
+
+
 def menu(browser: Browser) -> str:
     return browser.get(browser.at("settings")).content.decode().partition("<nav")[2].partition("</nav>")[0]
 
@@ -88,6 +94,7 @@ def test_menu_leads_to_the_list_and_not_to_pages_of_all_queues(guest: Browser, a
     on_queue = guest.get(guest.at("queues/orders")).content.decode().partition("<nav")[2].partition("</nav>")[0]
     for found in (menu(guest), on_queue):
         assert "/queues" in found and "/definitions" not in found and ">Overview<" not in found
+    assert "No policy opens anything" not in guest.get(guest.at("settings")).content.decode()
     for path in ("definitions", "attention", "traffic", "new-queue"):
         assert guest.get(guest.at(path)).status_code == 403, path
     assert "/definitions" in menu(ann) and ">Overview<" in menu(ann)
@@ -137,6 +144,23 @@ def test_one_action_is_enough_for_its_page_and_its_button(
     assert f'queues/payroll/{path}"' not in reader.get(reader.at("queues/payroll")).content.decode()
     assert reader.post(reader.at(f"queues/orders/{path}"), form).status_code in (200, 302)
     assert reader.post(reader.at(f"queues/payroll/{path}"), {**form, "typed": "payroll"}).status_code == 403
+
+
+def test_what_a_queue_has_is_shown_by_the_action_that_reads_it(guest: Browser, ann: Browser) -> None:
+    from api.queues.models import Queue
+
+    redrive = {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{ann.account_id}:orders", "maxReceiveCount": 1}
+    queue_row(ann.account_id, "payslips", RedrivePolicy=json.dumps(redrive))
+    Queue.objects.filter(account_id=ann.account_id, name="orders").update(tags={"team": "green-team"})
+    actions = {"tags": "sqs:ListQueueTags", "schedules": "penstock:ListSchedules", "moves": "sqs:ListMessageMoveTasks"}
+    give(guest, "sqs:GetQueueAttributes")
+    for path, action in actions.items():
+        page = guest.get(guest.at("queues/orders")).content.decode()
+        assert f'orders/{path}"' not in page and guest.get(guest.at(f"queues/orders/{path}")).status_code == 403, path
+        assert ("green-team" in page) == (path != "tags"), path
+        give(guest, action)
+        assert f'orders/{path}"' in guest.get(guest.at("queues/orders")).content.decode(), path
+        assert guest.get(guest.at(f"queues/orders/{path}")).status_code == 200, path
 
 
 def test_denied_list_gives_no_part_of_itself(guest: Browser) -> None:
