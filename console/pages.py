@@ -123,6 +123,16 @@ def operation_page(operation: str, *methods: str) -> Callable[[View], View]:
     return _page_of_account(refuse, *methods)
 
 
+def queue_list_page(*methods: str) -> Callable[[View], View]:
+    """The same for a member who may list queues, or to whom a policy opens some: `visit.search_queues` finds those."""
+
+    def refuse(request: HttpRequest, visit: AccountVisit, item: str) -> HttpResponse | None:
+        refusal = None if visit.finds_queues else visit.refusal("queues.list")
+        return None if refusal is None else not_allowed(request, visit, "queues.list", refusal)
+
+    return _page_of_account(refuse, *methods)
+
+
 def _page_of_account(
     refuse: Callable[[HttpRequest, AccountVisit, str], HttpResponse | None], *methods: str
 ) -> Callable[[View], View]:
@@ -190,7 +200,10 @@ def to_sign_in(request: HttpRequest) -> HttpResponse:
 def denied(request: HttpRequest, visit: AccountVisit, act: Act, does: str = "") -> HttpResponse:
     """`does`: the action of policies that is refused, where the act itself is not."""
     visit.note_refusal(does or act.value, visit.arn_of(does or act.value))
-    roles = ", ".join(roles_that_may(act))
+    roles = ", ".join(role for role in roles_that_may(act) if not does or gives(role, does))
+    if does:
+        text = f"Your role and policies in this account do not allow {does} with this queue."
+        return show(request, ErrorNotice(403, text, f"These roles do: {roles}. Ask an owner or admin of the account."))
     text = f"Your role in this account does not allow you to {_ACTS_IN_WORDS.get(act, str(act))}."
     return show(request, ErrorNotice(403, text, f"These roles do: {roles}. Ask an owner or admin of the account."))
 

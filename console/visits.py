@@ -13,13 +13,15 @@ from api.audit.refusals import Refusal, note_refusals
 from api.iam.authorisation import Targets
 from api.iam.errors import AccessDenied
 from api.iam.member_rights import MemberRights
+from api.iam.open_queues import OpenQueues, opens_queues, search_open_queues
 from api.iam.selectors import acts_of
 from api.people.acting_rights import acting_policy
 from api.people.actions.acting import actor_acting, note_request
 from api.people.models import AccountMembership, AccountState, ActingVisit, Person, PersonSession
 from api.people.origin import RequestOrigin
-from api.people.roles import Act, act_to_give
+from api.people.roles import Act, MemberRole, act_to_give
 from api.people.selectors import acting_of, is_operator, memberships_of
+from api.queues.selectors import QueueSearch, search_queues
 from api.settings.environment import environment
 from console.data_plane import DataPlane
 from console.message_guard import MessageGuard
@@ -106,8 +108,12 @@ class AccountVisit(Visit):
         return super().actor if self.acts_for is None else actor_acting(self.origin, self.acts_for)
 
     def may(self, act: Act) -> bool:
-        """By the role, and by the policies of the member and of its groups; on the page of a queue, for that queue."""
-        return act in self._acts and (act not in ACTS_ON_QUEUES or self.may_do(act.value))
+        """By the role, and by the policies of the member and of its groups. On the page of a queue, acts on queues are
+        weighed for that queue alone: a policy can open or close one. Who may read all metrics may read its metrics."""
+        if self._queue is not None and act in ACTS_ON_QUEUES:
+            return self.may_do(act.value)
+        is_open = act is Act.READ_METRICS and self._queue is not None and self.may_do(act.value)
+        return is_open or act in self._acts
 
     def may_do(self, action: str) -> bool:
         """May this action of policies be done with the queue of the page? True where the page is of no queue."""
@@ -120,6 +126,12 @@ class AccountVisit(Visit):
     def allows_on_queue(self, operation: str, queue: str) -> bool:
         """May a management operation be done with this queue, on a page that is of no queue?"""
         return self.rights.refusal(MANAGEMENT_OPERATIONS[operation], Targets(queue)) is None
+
+    def search_queues(self, asked: QueueSearch, start: int, limit: int) -> OpenQueues:
+        """Of all queues of the account, or of those that a policy opens."""
+        if self.lists_queues:
+            return OpenQueues(*search_queues(self.account_id, asked, start, limit), False)
+        return search_open_queues(self.rights, self.account_id, asked, start, limit)
 
     def refusal(self, operation: str, item: str = "") -> AccessDenied | None:
         return self.rights.refusal(MANAGEMENT_OPERATIONS[operation], Targets(self._queue or "", item=item))
@@ -185,6 +197,61 @@ class AccountVisit(Visit):
     def lists_queues(self) -> bool:
         """May names and numbers of the account's queues be shown?"""
         return self.allows("queues.list")
+
+    @property
+    def reads_all_queues(self) -> bool:
+        """May the account's pages about its queues be shown?"""
+        return Act.READ_QUEUES in self._acts
+
+    @cached_property
+    def finds_queues(self) -> bool:
+        """Has the list of queues something to show: all of them, or those that a policy opens?"""
+        return self.lists_queues or opens_queues(self.rights, self.account_id)
+
+    @property
+    def has_nothing(self) -> bool:
+        """Does no policy open anything to a guest yet?"""
+        return self.membership.role == MemberRole.GUEST and not self.rights.has_policies
+
+    @property
+    def reads_tags(self) -> bool:
+        return self.may_do("sqs:ListQueueTags")
+
+    @property
+    def reads_schedules(self) -> bool:
+        return self.may_do("penstock:ListSchedules")
+
+    @property
+    def reads_moves(self) -> bool:
+        return self.may_do("sqs:ListMessageMoveTasks")
+
+    @property
+    def pauses_queue(self) -> bool:
+        return self.manages_queues and self.may_do("penstock:PauseQueue") and self.may_do("penstock:ResumeQueue")
+
+    @property
+    def purges_queue(self) -> bool:
+        return self.is_active and self.may_do("sqs:PurgeQueue")
+
+    @property
+    def deletes_queue(self) -> bool:
+        return self.is_active and self.may_do("sqs:DeleteQueue")
+
+    @property
+    def sends_messages(self) -> bool:
+        return self.is_active and self.may_do("sqs:SendMessage")
+
+    @property
+    def resends_messages(self) -> bool:
+        return self.reads_messages and self.may_do("penstock:ResendMessage")
+
+    @property
+    def moves_to_dead_letters(self) -> bool:
+        return self.is_active and self.may_do("penstock:DeadLetterMessage")
+
+    @property
+    def deletes_messages(self) -> bool:
+        return self.changes_messages and self.may_do("sqs:DeleteMessage")
 
     @property
     def reads_metrics(self) -> bool:

@@ -37,7 +37,8 @@ from frontend.authz.request_context import NO_TAGS, Tags, root_caller
 
 QUEUE_POLICIES_COMPILED_MAX = 512
 _OF_QUEUES = frozenset((Target.QUEUE, Target.DEAD_LETTER_QUEUE, Target.DESTINATION))
-_NOT_GIVEN = frozenset((Reason.NOT_ALLOWED_BY_IDENTITY, Reason.NOT_ALLOWED_BY_RESOURCE))
+# Nothing allows it, and nothing denies it.
+NOT_GIVEN = frozenset((Reason.NOT_ALLOWED_BY_IDENTITY, Reason.NOT_ALLOWED_BY_RESOURCE))
 _OF_THE_ACCOUNT = frozenset((Target.ALL_QUEUES, Target.ACCOUNT))
 
 
@@ -171,7 +172,7 @@ def decide(
 ) -> Decision:
     """`request` is for the action of the demand. Where nobody denies that one, what serves instead is asked for."""
     decision = evaluate(request, own, of_queue)
-    if demand.instead and decision.reason in _NOT_GIVEN:
+    if demand.instead and decision.reason in NOT_GIVEN:
         serves = evaluate(request._replace(action=demand.instead), own, of_queue)
         return serves if serves.allowed else decision
     return decision

@@ -8,10 +8,10 @@ where the policy can be repaired.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
-from api.iam.authorisation import Targets, decide, is_made, names_of
+from api.iam.authorisation import NOT_GIVEN, Targets, decide, is_made, names_of
 from api.iam.errors import AccessDenied
 from api.iam.selectors import attached_policies
 from api.people.models import AccountMembership
@@ -44,6 +44,23 @@ class MemberRights:
     def may_on_queue(self, queue: str, action: str) -> bool:
         """One action of policies."""
         return self.refusal((Demand(action),), Targets(queue)) is None
+
+    @property
+    def has_policies(self) -> bool:
+        """Is anything weighed beside the role?"""
+        return bool(self._attached)
+
+    def is_denied(self, operation: str) -> bool:
+        """Does a statement deny a management operation on the account, beyond that none may allow it?"""
+        weighed = (self._weigh(demand, "", Targets())[1] for demand in MANAGEMENT_OPERATIONS[operation])
+        return any(not one.allowed and one.reason not in NOT_GIVEN for one in weighed)
+
+    def queues_with(self, action: str, queues: Iterable[tuple[str, Tags]]) -> Iterator[str]:
+        """The names of those of the queues, given with their tags, with which the action may be done."""
+        for name, tags in queues:
+            self._tags[name] = tags
+            if self.may_on_queue(name, action):
+                yield name
 
     def require(self, demands: Sequence[Demand], targets: Targets) -> None:
         """Raises AccessDenied."""

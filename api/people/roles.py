@@ -25,6 +25,8 @@ class MemberRole(enum.StrEnum):
     DEVELOPER = "developer"
     READER = "reader"
     BILLING = "billing"
+    # Whom policies alone open something.
+    GUEST = "guest"
 
 
 class Act(enum.StrEnum):
@@ -103,6 +105,7 @@ STATEMENTS: dict[MemberRole, list[dict[str, object]]] = {
     ],
     MemberRole.READER: [_statement("Allow", _READING)],
     MemberRole.BILLING: [_statement("Allow", [Act.READ_ACCOUNT, "billing:*"])],
+    MemberRole.GUEST: [_statement("Allow", [Act.READ_ACCOUNT])],
 }
 
 

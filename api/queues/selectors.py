@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from django.db.models import F, QuerySet
+from django.db.models import F, OrderBy, OuterRef, QuerySet, Subquery
 
 from api.queues.models import Queue, QueueCount, QueueStatus
 from api.queues.redrive import LIVE as _LIVE
 from api.queues.redrive import sources_of
+from api.series.models import SeriesQueue
 from frontend.queues.extensions import PAUSED
 
 
@@ -60,20 +61,52 @@ class QueueSearch(NamedTuple):
     sort: str = "name"
 
 
-# Word -> columns; the name makes each order one.
-SORTS = {
+# Word -> columns; the name makes each order one. A minus: the last, the most, the longest first.
+SORTS: dict[str, tuple[str | OrderBy, ...]] = {
     "name": ("name",),
     "-name": ("-name",),
     "created": ("created_at", "name"),
     "-created": ("-created_at", "name"),
     "modified": ("modified_at", "name"),
     "-modified": ("-modified_at", "name"),
+    "waiting": (F("waiting").asc(nulls_first=True), "name"),
+    "-waiting": (F("waiting").desc(nulls_last=True), "name"),
+    "age": (F("oldest_sent_ms").desc(nulls_first=True), "name"),
+    "-age": (F("oldest_sent_ms").asc(nulls_last=True), "name"),
 }
+# Of what a queue holds, as the series last saw it; none where nothing waits.
+_LEVELS = {"waiting": "waiting", "age": "oldest_sent_ms"}
 KINDS = ("", "standard", "fifo", "paused", "dead-letter")
 
 
 def search_queues(account_id: str, asked: QueueSearch, start: int, limit: int) -> tuple[list[Queue], int]:
     """A page of the account's queues whose names hold the text, and how many there are."""
+    rows = _searched(account_id, asked)
+    return list(_sorted(rows, asked.sort)[start : start + limit]), rows.count()
+
+
+def names_and_tags(account_id: str, asked: QueueSearch, limit: int) -> list[tuple[str, dict[str, str]]]:
+    """Of the first of those that a search finds: enough to weigh policies."""
+    rows = _sorted(_searched(account_id, asked), asked.sort)
+    return list(rows.values_list("name", "tags")[:limit])
+
+
+def queues_named(account_id: str, names: Sequence[str]) -> list[Queue]:
+    """In the order of the names; those that are not there, or not any more, are left out."""
+    rows = Queue.objects.filter(account_id=account_id, state__in=_LIVE, name__in=names)
+    found = {queue.name: queue for queue in rows}
+    return [found[name] for name in names if name in found]
+
+
+def _sorted(rows: QuerySet[Queue], sort: str) -> QuerySet[Queue]:
+    level = _LEVELS.get(sort.removeprefix("-"))
+    if level is not None:
+        seen = SeriesQueue.objects.filter(account_id=OuterRef("account_id"), queue_uuid=OuterRef("uuid"), waiting__gt=0)
+        rows = rows.annotate(**{level: Subquery(seen.values(level)[:1])})
+    return rows.order_by(*SORTS[sort])
+
+
+def _searched(account_id: str, asked: QueueSearch) -> QuerySet[Queue]:
     rows = Queue.objects.filter(account_id=account_id, state__in=_LIVE)
     if asked.text:
         rows = rows.filter(name__icontains=asked.text)
@@ -83,7 +116,7 @@ def search_queues(account_id: str, asked: QueueSearch, start: int, limit: int) -
         rows = rows.filter(attributes__contains={PAUSED: "true"})
     elif asked.kind == "dead-letter":
         rows = rows.filter(name__in=_targets(account_id))
-    return list(rows.order_by(*SORTS[asked.sort])[start : start + limit]), rows.count()
+    return rows
 
 
 def dead_letter_names(account_id: str, limit: int) -> list[str]:

@@ -36,6 +36,23 @@ NEW = {
     "metric": "ApproximateAgeOfOldestMessage", "comparison": Comparison.ABOVE.value, "threshold": "300",
     "period_s": "60", "periods": "5", "breaching": "5", "missing": MissingData.MISSING.value,
 }  # fmt: skip
+# What a new alarm may begin as: word of the address, label, values of the form.
+STARTS: dict[str, tuple[str, dict[str, str]]] = {
+    "age": ("Messages wait too long", {}),
+    "dead-letters": (
+        "Dead letters are there",
+        {"metric": "ApproximateNumberOfMessagesVisible", "statistic": Statistic.MAXIMUM.value, "threshold": "0"}
+        | {"periods": "1", "breaching": "1"},
+    ),
+    "errors": (
+        "Requests fail",
+        {"metric": "NumberOfErrors", "threshold": "0", "period_s": "300", "periods": "1", "breaching": "1"},
+    ),
+    "throttled": (
+        "Requests are throttled",
+        {"metric": "NumberOfThrottledRequests", "threshold": "0", "period_s": "300", "periods": "3", "breaching": "2"},
+    ),
+}
 DIGITS_MAX = 9
 NO_MAIL = ".invalid"
 
@@ -59,7 +76,9 @@ def new_alarm(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     email = visit.person.email
     # A stand-in owner has an address that no mail reaches.
     mail_to = "" if email.endswith(NO_MAIL) else email
-    form: Mapping[str, Any] = {**NEW, "queue": request.GET.get("queue", ""), "mail_to": mail_to}
+    start = request.GET.get("start", "")
+    start = start if start in STARTS else "age"
+    form: Mapping[str, Any] = {**NEW, **STARTS[start][1], "queue": request.GET.get("queue", ""), "mail_to": mail_to}
     refusal = None
     if request.method == "POST":
         form = request.POST.dict()
@@ -71,7 +90,13 @@ def new_alarm(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
             return told(alarm_url(visit, name), "The alarm is created. It is evaluated within a minute.")
         except AlarmError as error:
             refusal = notice_of(error)
-    shown = {**_form(form, f"{_base(visit)}/alarms/new", "Create the alarm"), "name_asked": True, "refusal": refusal}
+    shown = {
+        **_form(form, f"{_base(visit)}/alarms/new", "Create the alarm"),
+        "name_asked": True,
+        "starts": [(key, label) for key, (label, _) in STARTS.items()],
+        "start": start,
+        "refusal": refusal,
+    }
     return render(request, "console/alarms/new.html", shown, status=refusal.status if refusal else 200)
 
 

@@ -69,7 +69,7 @@ def message_list(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRe
     return render(request, "console/messages/list.html", shown)
 
 
-@account_page(Act.CHANGE_MESSAGES, "GET", "POST", does="sqs:SendMessage")
+@account_page(Act.READ_QUEUES, "GET", "POST", does="sqs:SendMessage")
 def send(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     """The form keeps what was sent, for the next one."""
     queue = queue_or_404(visit, name)
@@ -96,7 +96,7 @@ def send(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     return render(request, "console/messages/send.html", shown, status=refusal.status if refusal else 200)
 
 
-@account_page(Act.CHANGE_MESSAGES, "GET", "POST", does="penstock:ResendMessage")
+@account_page(Act.READ_MESSAGES, "GET", "POST", does="penstock:ResendMessage")
 def resend(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     """Edit, send, remove the old one. The token names the message."""
     queue = queue_or_404(visit, name)
@@ -145,7 +145,7 @@ def delete_message(request: HttpRequest, visit: AccountVisit, name: str) -> Http
     return told(queue_url(visit, name, "/messages"), "The message is deleted.", "warn")
 
 
-@account_page(Act.CHANGE_MESSAGES, "POST", does="penstock:DeadLetterMessage")
+@account_page(Act.READ_QUEUES, "POST", does="penstock:DeadLetterMessage")
 def dead_letter(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     reason = request.POST.get("reason", "").strip() or "moved by hand"
     moved = visit.data_plane.ask(

@@ -26,7 +26,7 @@ MOVES_SHOWN = 10
 _NUMBERS = ("messages_per_second", "messages_max", "returned_percent_max")
 
 
-@account_page(Act.READ_QUEUES, "GET", "POST")
+@account_page(Act.READ_QUEUES, "GET", "POST", does="sqs:ListMessageMoveTasks")
 def moves(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     queue = queue_or_404(visit, name)
     refusal = None
@@ -45,7 +45,7 @@ def moves(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     return render(request, "console/messages/moves.html", shown, status=refusal.status if refusal else 200)
 
 
-@account_page(Act.READ_QUEUES, "GET")
+@account_page(Act.READ_QUEUES, "GET", does="sqs:ListMessageMoveTasks")
 def progress(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     """The tasks, asked for again while one runs."""
     queue = queue_or_404(visit, name)

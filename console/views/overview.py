@@ -41,8 +41,11 @@ ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
 
 @account_page(Act.READ_ACCOUNT, "GET")
 def overview(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
-    if not visit.may(Act.READ_QUEUES):
-        return HttpResponseRedirect(visit.money_page or f"/console/a/{visit.account_id}/settings")
+    if not visit.reads_all_queues:
+        base = f"/console/a/{visit.account_id}"
+        if visit.finds_queues:
+            return HttpResponseRedirect(f"{base}/queues")
+        return HttpResponseRedirect(visit.money_page or f"{base}/settings")
     entries = entries_of(visit.account_id, None, SHOWN) if visit.may(Act.READ_AUDIT) else []
     shown = {
         **(_queues_of(visit.account_id) if visit.lists_queues else {}),

@@ -23,6 +23,7 @@ ROLES_IN_WORDS = {
     MemberRole.DEVELOPER: "Queues and messages; sees members and keys",
     MemberRole.READER: "Sees queues, counts, members and the audit log; no message bodies",
     MemberRole.BILLING: "Sees the account and its bills; no queues, members or keys",
+    MemberRole.GUEST: "Sees that the account exists; policies open the pages of single queues",
 }
 
 

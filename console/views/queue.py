@@ -34,7 +34,7 @@ def queue_page(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResp
         **tab_of(visit, queue, "overview"),
         "sections": attribute_words.set_fields(queue.attributes, queue.fifo),
         "json": QueueSerializer(queue).data,
-        "sources": selectors.dead_letter_sources_of(visit.account_id, name, "", SOURCES_SHOWN_MAX),
+        "sources": _sources(visit, name),
         "url": f"{env.endpoint}/{visit.account_id}/{name}",
         "snippets": creating(env.endpoint, env.region, name, {key: chosen[key] for key in chosen if key != "Policy"}),
     }
@@ -57,7 +57,7 @@ def queue_counts(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRe
     return render(request, "console/queues/numbers.html", {"queue": queue, "counts": counts})
 
 
-@account_page(Act.READ_QUEUES, "GET", "POST")
+@account_page(Act.READ_QUEUES, "GET", "POST", does="sqs:ListQueueTags")
 def tags(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     queue = queue_or_404(visit, name)
     refusal = None
@@ -89,7 +89,7 @@ def resume(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse
     return told(queue_url(visit, name), "Delivery is resumed.")
 
 
-@account_page(Act.MANAGE_QUEUES, "GET", "POST", does="sqs:DeleteQueue")
+@account_page(Act.READ_QUEUES, "GET", "POST", does="sqs:DeleteQueue")
 def delete(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     queue = queue_or_404(visit, name)
     if request.method == "POST":
@@ -97,11 +97,11 @@ def delete(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse
             return _typed_wrong(request, queue, "delete")
         actions.delete_queue(visit.actor, visit.account_id, name)
         return told(f"/console/a/{visit.account_id}/queues", f"The queue {name} is deleted.", "warn")
-    sources = selectors.dead_letter_sources_of(visit.account_id, name, "", SOURCES_SHOWN_MAX)
+    sources = _sources(visit, name)
     return render(request, "console/queues/typed.html", {"queue": queue, "what": "delete", "sources": sources})
 
 
-@account_page(Act.CHANGE_MESSAGES, "GET", "POST", does="sqs:PurgeQueue")
+@account_page(Act.READ_QUEUES, "GET", "POST", does="sqs:PurgeQueue")
 def purge(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     queue = queue_or_404(visit, name)
     if request.method == "POST":
@@ -126,6 +126,13 @@ def tab_of(visit: AccountVisit, queue: Queue, tab: str) -> dict[str, object]:
 def require_change(visit: AccountVisit, action: str) -> None:
     """Raises AccessDenied."""
     visit.require_change(Act.MANAGE_QUEUES, action)
+
+
+def _sources(visit: AccountVisit, name: str) -> list[Queue]:
+    """Queues whose dead letters come here, for members who may know."""
+    if not visit.may_do("sqs:ListDeadLetterSourceQueues"):
+        return []
+    return selectors.dead_letter_sources_of(visit.account_id, name, "", SOURCES_SHOWN_MAX)
 
 
 def _typed_wrong(request: HttpRequest, queue: Queue, what: str) -> HttpResponse:

@@ -183,7 +183,7 @@ def _is_integer(text: str) -> bool:
 def _redrive_fields(visit: AccountVisit, values: dict[str, str], fifo: bool, name: str) -> dict[str, object]:
     """What the form shows of the dead-letter queue, and the queues that can be one. The values may be refused ones."""
     search = selectors.QueueSearch(kind="fifo" if fifo else "standard")
-    offered, _ = selectors.search_queues(visit.account_id, search, 0, TARGETS_OFFERED_MAX)
+    offered = visit.search_queues(search, 0, TARGETS_OFFERED_MAX).found
     target, receives = "", _MOVED_AFTER_DEFAULT
     try:
         redrive = rules.redrive_of(values)

@@ -8,13 +8,14 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from api.iam.open_queues import QUEUES_WEIGHED_MAX
 from api.people.roles import Act
 from api.queues import selectors
 from api.queues.models import Queue
 from api.queues.selectors import KINDS, SORTS, QueueSearch
 from console.data_plane import DataPlaneError
 from console.error_notices import notice_of
-from console.pages import account_page, operation_page
+from console.pages import account_page, denied, queue_list_page
 from console.visits import AccountVisit
 
 PAGE_QUEUES = 50
@@ -51,11 +52,11 @@ def list_asked(request: HttpRequest) -> ListAsked:
     )
 
 
-@operation_page("queues.list", "GET")
+@queue_list_page("GET")
 def queues(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     asked = list_asked(request)
     start = (asked.page - 1) * PAGE_QUEUES
-    found, total = selectors.search_queues(visit.account_id, asked.search(), start, PAGE_QUEUES)
+    found, total, is_cut = visit.search_queues(asked.search(), start, PAGE_QUEUES)
     names = [queue.name for queue in found]
     shown = {
         "asked": asked,
@@ -63,23 +64,27 @@ def queues(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
         "dead_letter_names": selectors.dead_letter_names_among(visit.account_id, names),
         "names": ",".join(names),
         "total": total,
+        "weighed_max": QUEUES_WEIGHED_MAX if is_cut else 0,
         "first": start + 1,
         "last": start + len(found),
         "page_before": asked.query(page=asked.page - 1) if asked.page > 1 else None,
         "page_after": asked.query(page=asked.page + 1) if start + len(found) < total else None,
         "sorts": {
-            column: (asked.query(sort=f"-{column}" if asked.sort == column else column, page=1), _arrow(asked, column))
-            for column in ("name", "created", "modified")
+            column: (asked.query(sort=_next_sort(asked, column), page=1), _arrow(asked, column))
+            for column in ("name", "waiting", "age", "created", "modified")
         },
     }
     is_list = request.headers.get("HX-Target") == "queue-list"
     return render(request, "console/queues/list.html" if is_list else "console/queues/index.html", shown)
 
 
-@account_page(Act.READ_QUEUES, "GET")
+@account_page(Act.READ_ACCOUNT, "GET")
 def counts(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     """The counts of one page of the list, put into its rows."""
     names = [name for name in request.GET.get("names", "").split(",") if name][:PAGE_QUEUES]
+    action = Act.READ_QUEUES.value
+    if not visit.reads_all_queues and not any(visit.rights.may_on_queue(name, action) for name in names):
+        return denied(request, visit, Act.READ_QUEUES)
     if not names or not visit.is_active:
         return HttpResponse(status=204)
     try:
@@ -90,14 +95,20 @@ def counts(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     return render(request, "console/queues/counts.html", {"rows": rows})
 
 
-@operation_page("queues.list", "GET")
+@queue_list_page("GET")
 def jump(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     """Queues whose name holds the text: the answers of Ctrl-K."""
     text = list_asked(request).text
     found: list[Queue] = []
     if text:
-        found, _ = selectors.search_queues(visit.account_id, QueueSearch(text), 0, JUMPS_MAX)
+        found = visit.search_queues(QueueSearch(text), 0, JUMPS_MAX).found
     return render(request, "console/parts/jumps.html", {"queues": found, "text": text})
+
+
+def _next_sort(asked: ListAsked, column: str) -> str:
+    """The other way round with a second press. Of what waits, the most and the longest come first."""
+    first, then = (f"-{column}", column) if column in ("waiting", "age") else (column, f"-{column}")
+    return then if asked.sort == first else first
 
 
 def _arrow(asked: ListAsked, column: str) -> str:

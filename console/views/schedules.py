@@ -22,7 +22,7 @@ SCHEDULES_SHOWN_MAX = 100
 SCHEDULED_SHOWN = 25
 
 
-@account_page(Act.READ_QUEUES, "GET", "POST")
+@account_page(Act.READ_QUEUES, "GET", "POST", does="penstock:ListSchedules")
 def schedules(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     queue = queue_or_404(visit, name)
     refusal = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -52,6 +53,29 @@ def test_alarm_is_set_changed_muted_and_deleted_by_its_pages(ann: Browser) -> No
     assert MetricAlarm.objects.get().muted_until is None
     assert ann.post(f"{page}/delete", {}, page).status_code == 302
     assert not MetricAlarm.objects.exists() and ann.get(page).status_code == 404
+
+
+@pytest.mark.parametrize("start", ["age", "dead-letters", "errors", "throttled"])
+def test_start_of_an_alarm_fills_a_form_that_can_be_sent_as_it_is(ann: Browser, start: str) -> None:
+    queue_row(ann.account_id, "orders")
+    page = text_of(ann, f"alarms/new?start={start}&queue=orders")
+    current = re.findall(r'href="[?]start=([a-z-]+)&amp;queue=orders" aria-current="true"', page)
+    assert current == [start]
+    fields = dict(re.findall(r'name="(\w+)"[^>]* value="([^"]*)"', page))
+    for select in re.findall(r'<select name="(\w+)">(.*?)</select>', page):
+        chosen = re.search(r'<option(?: value="([^"]*)")? selected>([^<]*)', select[1])
+        fields[select[0]] = "" if chosen is None else chosen[1] or chosen[2]
+    sent = {key: value for key, value in fields.items() if key in FORM} | {"name": "backlog", "mail_to": ""}
+    assert ann.post(ann.at("alarms/new"), sent, ann.at("alarms/new")).status_code == 302
+    alarm = MetricAlarm.objects.get()
+    metrics = {"age": "ApproximateAgeOfOldestMessage", "dead-letters": "ApproximateNumberOfMessagesVisible"}
+    metrics |= {"errors": "NumberOfErrors", "throttled": "NumberOfThrottledRequests"}
+    assert alarm.metric == metrics[start] and alarm.threshold == (300 if start == "age" else 0)
+
+
+def test_start_that_there_is_none_of_is_the_first(ann: Browser) -> None:
+    page = text_of(ann, "alarms/new?start=evil")
+    assert 'href="?start=age" aria-current="true"' in page and "evil" not in page
 
 
 @pytest.mark.parametrize(

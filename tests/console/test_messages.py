@@ -52,6 +52,24 @@ def test_conditions_of_the_form_become_a_filter(ann: Browser, data_plane: Any) -
     assert b"integer" in ann.get(ann.at("queues/orders/messages/list?receives_min=x")).content
 
 
+def test_every_condition_of_a_filter_is_offered(ann: Browser) -> None:
+    queue_row(ann.account_id, "dead.fifo")
+    arn = f"arn:aws:sqs:us-east-1:{ann.account_id}:dead.fifo"
+    queue_row(ann.account_id, "orders.fifo", RedrivePolicy=f'{{"deadLetterTargetArn": "{arn}", "maxReceiveCount": 1}}')
+    names = ["text", "state", "ids", "groups", "tags", "attribute", "receives_min", "note"]
+    for name in (*names, "age_seconds_min", "age_seconds_max"):
+        page = ann.get(ann.at(f"queues/dead.fifo/messages?{name}=7")).content.decode()
+        assert f' name="{name}"' in page, name
+        assert name in ("text", "state") or 'filter-more" open' in page, f"{name} is in force, so it is shown"
+
+
+def test_length_of_a_body_is_shown_and_that_of_a_long_one_is_its_whole_length(ann: Browser, data_plane: Any) -> None:
+    queue_row(ann.account_id, "orders")
+    for more, text in (({"body": "x"}, "1 character<"), ({"body_cut_from_chars": 70_000}, "70,000 characters<")):
+        data_plane.answers["messages/find"] = {"messages": [{**SEEN, **more}], "scanned": 1, "cursor": None}
+        assert text in ann.get(ann.at("queues/orders/messages/list")).content.decode()
+
+
 def test_search_that_is_not_over_goes_on_from_where_it_was(ann: Browser, data_plane: Any) -> None:
     queue_row(ann.account_id, "orders")
     data_plane.answers["messages/find"] = {"messages": [], "scanned": 10_000, "cursor": "CUR"}

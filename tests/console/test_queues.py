@@ -104,19 +104,38 @@ def test_list_searches_sorts_and_pages_in_the_server(ann: Browser) -> None:
         assert ann.get(ann.at(f"queues?{odd}")).status_code == 200
 
 
+def test_list_sorts_by_what_waits_and_for_how_long(ann: Browser) -> None:
+    from api.series.models import SeriesQueue
+
+    for name, waiting, oldest in (("a", 5, 3_000), ("b", 0, 0), ("c", 70, 2_000), ("d", 6, 1_000), ("e", None, 0)):
+        queue = queue_row(ann.account_id, name)
+        if waiting is not None:
+            levels = {"waiting": waiting, "oldest_sent_ms": oldest}
+            SeriesQueue.objects.create(account_id=ann.account_id, queue_uuid=queue.uuid, **levels)
+            SeriesQueue.objects.create(account_id="999999999999", queue_uuid=queue.uuid, waiting=1_000)
+    orders = {"-waiting": "cdabe", "waiting": "beadc", "-age": "dcabe", "age": "beacd"}
+    for sort, order in orders.items():
+        assert "".join(names_in(ann.get(ann.at(f"queues?sort={sort}")))) == order, sort
+    page = ann.get(ann.at("queues?sort=-waiting")).content.decode()
+    assert 'aria-sort="descending"><a href="?sort=waiting"' in page and "?sort=-age" in page
+
+
 def test_list_of_ten_thousand_queues_answers_in_time(ann: Browser) -> None:
     import time
     import uuid
 
     from api.queues.models import Queue
+    from api.series.models import SeriesQueue
 
     first = queue_row(ann.account_id, "first")
     fields = {field.attname: getattr(first, field.attname) for field in Queue._meta.concrete_fields}
     names = (f"queue-{number:05}" for number in range(10_000))
     rows = [Queue(**{**fields, "id": None, "uuid": uuid.uuid4(), "name": name}) for name in names]
     Queue.objects.bulk_create(rows, batch_size=2_000)
+    seen = [SeriesQueue(account_id=ann.account_id, queue_uuid=row.uuid, waiting=1, oldest_sent_ms=1) for row in rows]
+    SeriesQueue.objects.bulk_create(seen, batch_size=2_000)
     ann.get(ann.at("queues"))
-    for query in ("", "?q=99", "?sort=-modified&page=150", "?kind=dead-letter"):
+    for query in ("", "?q=99", "?sort=-modified&page=150", "?kind=dead-letter", "?sort=-waiting", "?sort=-age&page=3"):
         started = time.perf_counter()
         assert ann.get(ann.at(f"queues{query}")).status_code == 200
         assert time.perf_counter() - started < 1.0, f"{query}: a list stays fast"

@@ -45,7 +45,7 @@ READS = {
     "audit": "owner admin developer reader",
     "definitions": "owner admin developer reader",
     "definitions/document": "owner admin developer reader",
-    "settings": "owner admin developer reader billing",
+    "settings": "owner admin developer reader billing guest",
     "counts?names=orders": "owner admin developer reader",
     "attention": "owner admin developer reader",
     "jump?q=o": "owner admin developer reader",
@@ -115,7 +115,7 @@ CHANGES = {
     "billing/budgets/delete": "owner admin billing",
     "keys/AKPS/rotate": "owner admin",
     "queues/orders/policy-editor": "owner admin developer reader",
-    "policy-editor": "owner admin developer reader billing",
+    "policy-editor": "owner admin developer reader billing guest",
     "close": "owner",
     "reopen": "owner",
 }
@@ -178,7 +178,7 @@ def test_reader_removes_nobody_else(ann: Browser, join: Joins) -> None:
     assert AccountMembership.objects.filter(account_id=ann.account_id).count() == 2
 
 
-@pytest.mark.parametrize("role", ["admin", "developer", "reader", "billing"])
+@pytest.mark.parametrize("role", ["admin", "developer", "reader", "billing", "guest"])
 def test_role_opens_its_pages_and_no_others(ann: Browser, join: Joins, data_plane: Any, role: str) -> None:
     queue_row(ann.account_id, "orders")
     seen = {"message": "b", "id": "a", "body": "x", "state": "waiting", "receive_count": 0, "sent_ms": 1}
@@ -199,7 +199,7 @@ def test_role_opens_its_pages_and_no_others(ann: Browser, join: Joins, data_plan
         assert guest.get(guest.at(path)).status_code == (404 if role in roles.split() else 403), path
 
 
-@pytest.mark.parametrize("role", ["developer", "reader", "billing"])
+@pytest.mark.parametrize("role", ["developer", "reader", "billing", "guest"])
 def test_role_is_refused_what_it_may_not_change(ann: Browser, join: Joins, data_plane: Any, role: str) -> None:
     queue = queue_row(ann.account_id, "orders")
     guest = join(ann, role)

@@ -81,7 +81,7 @@ def test_account_is_closed_for_good_when_the_grace_period_is_over(ann: Visitor, 
     assert bob.call("GET", f"/v1/accounts/{bob.account_id}").json()["state"] == "active"
 
 
-@pytest.mark.parametrize("role", ["admin", "developer", "reader", "billing"])
+@pytest.mark.parametrize("role", ["admin", "developer", "reader", "billing", "guest"])
 def test_only_an_owner_closes_and_reopens(ann: Visitor, bob: Visitor, role: str) -> None:
     join(ann, bob, role)
     assert refused(closing(bob, ann)) == (403, "access-denied")

@@ -95,7 +95,7 @@ def test_admin_neither_invites_nor_replaces_nor_withdraws_an_owner(ann: Visitor,
     assert Invitation.objects.get().role == "owner"
 
 
-@pytest.mark.parametrize("role", ["developer", "reader", "billing"])
+@pytest.mark.parametrize("role", ["developer", "reader", "billing", "guest"])
 def test_other_roles_invite_no_one(ann: Visitor, bob: Visitor, role: str) -> None:
     join(ann, bob, role)
     assert refused(invite(bob, ann, "eve@example.com")) == (403, "access-denied")

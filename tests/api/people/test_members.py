@@ -90,7 +90,7 @@ def test_members_are_listed_by_page_without_secrets(ann: Visitor, bob: Visitor) 
 
 
 @pytest.mark.parametrize(
-    ("role", "reads"), [("admin", True), ("developer", True), ("reader", True), ("billing", False)]
+    ("role", "reads"), [("admin", True), ("developer", True), ("reader", True), ("billing", False), ("guest", False)]
 )
 def test_role_decides_what_is_read(ann: Visitor, bob: Visitor, role: str, reads: bool) -> None:
     join(ann, bob, role)
@@ -100,7 +100,7 @@ def test_role_decides_what_is_read(ann: Visitor, bob: Visitor, role: str, reads:
     assert (listed.status_code == 200) == (role == "admin")
 
 
-@pytest.mark.parametrize("role", ["developer", "reader", "billing"])
+@pytest.mark.parametrize("role", ["developer", "reader", "billing", "guest"])
 def test_role_without_the_right_changes_no_member(ann: Visitor, bob: Visitor, role: str) -> None:
     join(ann, bob, role)
     for member in (ann, bob):

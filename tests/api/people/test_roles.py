@@ -29,6 +29,7 @@ EXPECTED = {
     "developer": WORKS,
     "reader": READS,
     "billing": MONEY | {"GetAccount"},
+    "guest": {"GetAccount"},
 }
 
 
@@ -76,11 +77,12 @@ def test_roles_reach_queues_and_keys_as_the_page_says(action: str, roles: str) -
 def test_owners_give_all_roles_admins_all_but_owner_others_none() -> None:
     given = {role.value: {other.value for other in MemberRole if may(role, act_to_give(other))} for role in MemberRole}
     assert given == {
-        "owner": {"owner", "admin", "developer", "reader", "billing"},
-        "admin": {"admin", "developer", "reader", "billing"},
+        "owner": {"owner", "admin", "developer", "reader", "billing", "guest"},
+        "admin": {"admin", "developer", "reader", "billing", "guest"},
         "developer": set(),
         "reader": set(),
         "billing": set(),
+        "guest": set(),
     }
 
 
