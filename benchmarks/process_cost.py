@@ -1,4 +1,4 @@
-"""What a process and its children cost: seconds, CPU seconds, and the greatest resident size of all of them together."""
+"""What a process and its children cost: seconds, CPU seconds, the greatest resident size of all of them together."""
 
 from __future__ import annotations
 

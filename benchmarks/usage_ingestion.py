@@ -2,7 +2,7 @@
 
     ./penstock bench usage-ingestion [RECORDS]
 
-RECORDS (default 2,000,000) windows, encoded by what storage nodes write them with, lie in the usage stream; then the job
+RECORDS (default 2,000,000) windows, encoded by what storage nodes write them with, lie in the usage stream; then a job
 of Spark ingests them on two threads. It runs once more when nothing is new: what it costs to start. The rate is of the
 whole run, start included; beside it that of what came beyond the start. Aim: 50,000 records/s on two cores; nodes and
 job share the machine.
@@ -15,6 +15,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,14 +44,14 @@ FIRST_MS = 1_790_812_800_000
 RATE_AIM = 50_000
 
 
-class Window(NamedTuple):
+class BenchWindow(NamedTuple):
     """`storage_nodes.protocol.usage_records.ClosedWindow`."""
 
     hour_ms: int
     until_ms: int
     stored_byte_ms: int
     stored_bytes: int
-    origins: list[tuple[int, ...]]
+    origins: Sequence[Sequence[int]]
 
 
 async def fill(cluster: StorageCluster, records: int) -> None:
@@ -91,7 +92,7 @@ def record(number: int) -> bytes:
     push = (int(Origin.PUSH), 0, sent, sent, 0, 0, 0, 0, sent * size, 0, sent)
     hour_ms = FIRST_MS + hour * HOUR_MS
     origins = [client, push] if number % 3 == 0 else [client]
-    window = Window(hour_ms, hour_ms + HOUR_MS, size * HOUR_MS, size, origins)
+    window = BenchWindow(hour_ms, hour_ms + HOUR_MS, size * HOUR_MS, size, origins)
     return window_record("bench", queue, f"{100_000_000_000 + queue % ACCOUNTS}", queue.to_bytes(16), window)
 
 

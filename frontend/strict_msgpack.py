@@ -85,6 +85,8 @@ def _read_name(raw: bytes, at: int, first: int, names: set[bytes]) -> int:
     else:
         raise MsgpackRefused("the name of a member is not a text")
     name = raw[begin : begin + size_bytes]
+    if len(name) < size_bytes:  # what is left of it may be another member's name
+        raise MsgpackRefused("the value is cut")
     if name in names:
         raise RepeatedMember(name.decode(errors="replace"))
     names.add(name)

@@ -266,6 +266,10 @@ def closed_at(account_id: str) -> datetime | None:
 # --- budgets ---
 
 
+def budget_of(account_id: str, name: str) -> SpendingBudget | None:
+    return SpendingBudget.objects.filter(account_id=account_id, name=name).first()
+
+
 def budgets_of(account_id: str) -> list[SpendingBudget]:
     return list(SpendingBudget.objects.filter(account_id=account_id).order_by("name"))
 

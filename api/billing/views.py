@@ -42,7 +42,7 @@ from api.billing.serializers import (
 )
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
-from api.operation_view import OperationView
+from api.operation_view import OperationView, Tagged
 from api.pages import make_page_token, page_asked, text_asked
 
 PERIOD = OpenApiParameter("period", OpenApiTypes.STR, description="A month like 2026-11; the current one if not given.")
@@ -164,6 +164,15 @@ class BudgetsView(BillingView):
 
 
 class BudgetView(BillingView):
+    tagged = Tagged(creates=True)
+
+    @extend_schema(operation_id="budgets.get", responses=BudgetSerializer)
+    def get(self, request: Request, name: str) -> Response:
+        budget = selectors.budget_of(caller(request).account_id, name)
+        if budget is None:
+            raise NotFound
+        return Response(BudgetSerializer(budget).data)
+
     @extend_schema(
         operation_id="budgets.put",
         request=BudgetRequestSerializer,

@@ -333,6 +333,7 @@ MANAGEMENT_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "invoices.csv": _billing("GetInvoice"),
     "invoices.pdf": _billing("GetInvoice"),
     "budgets.list": _billing("ListBudgets"),
+    "budgets.get": _billing("ListBudgets"),
     "budgets.events": _billing("ListBudgets"),
     "budgets.put": _billing("PutBudget"),
     "budgets.delete": _billing("DeleteBudget"),

@@ -132,6 +132,12 @@ def an_alarm(caller: Caller) -> Resource:
     return Resource(path, "PUT", alarm(6), mute)
 
 
+def budget(caller: Caller) -> Resource:
+    path, content = "/v1/billing/budgets/cap", {"limit_minor": 1000, "alert_percents": [80], "stops_sending": False}
+    assert caller.request("PUT", path, content).status_code == 201
+    return Resource(path, "PUT", content, partial(caller.request, "PUT", path, {**content, "limit_minor": 2000}))
+
+
 def webhook(caller: Caller) -> Resource:
     put_webhook(OPERATOR, caller.account_id, "hook", "https://hooks.example.com/")
     rotate = partial(rotate_webhook, OPERATOR, caller.account_id, "hook", 60)
@@ -146,7 +152,7 @@ def schedule(caller: Caller) -> Resource:
 
 
 KINDS = (
-    account, queue, policy, group, key, key_policy, key_quotas, queue_quotas, encryption_key, an_alarm, webhook,
+    account, queue, policy, group, key, key_policy, key_quotas, queue_quotas, encryption_key, an_alarm, budget, webhook,
     schedule,
 )  # fmt: skip
 

@@ -33,6 +33,12 @@ def test_cut_value_is_refused(value: object, data: st.DataObject) -> None:
         check_msgpack(raw[: data.draw(st.integers(0, len(raw) - 1))])
 
 
+@pytest.mark.parametrize("second", [b"\xa2ab", b"\xd9\x02ab", b"\xda\x00\x02ab"])
+def test_name_that_is_cut_to_that_of_another_member_is_cut_not_repeated(second: bytes) -> None:
+    with pytest.raises(MsgpackRefused, match="cut"):
+        check_msgpack(b"\x82\xa1a\x01" + second[:-1])
+
+
 @given(st.binary(max_size=60))
 def test_any_bytes_are_refused_or_decode(raw: bytes) -> None:
     """What passes has the structure of msgpack: the decoder may refuse its values alone."""

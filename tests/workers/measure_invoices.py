@@ -71,8 +71,8 @@ def measure(directory: Path, windows: int, queues: int, report: Report) -> None:
     hours = Interval(period.start, period.end + timedelta(hours=6))
     run, until_ms = uuid.uuid4(), month_ms + hours.hours * HOUR_MS
     span = ["--from", str(month_ms), "--to", str(until_ms), "--run", str(run)]
-    from workers.usage.settling import begin_settlement, merge_settlement
     from workers.spark_jobs.spans import HourSpan
+    from workers.usage.settling import begin_settlement, merge_settlement
 
     begin_settlement(run, HourSpan(month_ms, until_ms))
     cost = run_job(report, "settlement", ["settle", *lake, *span])
@@ -199,10 +199,8 @@ def _resident_bytes(process: psutil.Process) -> int:
 def add_accounts(count: int, opened_at: datetime) -> None:
     from api.accounts.models import Account
 
-    rows = (
-        Account(id=account_id(number), name=f"account-{number}", account_key_wrapped=b"", created_at=opened_at, version=1)
-        for number in range(count)
-    )
+    made = {"account_key_wrapped": b"", "created_at": opened_at, "version": 1}
+    rows = (Account(id=account_id(number), name=f"account-{number}", **made) for number in range(count))
     Account.objects.bulk_create(rows, batch_size=ROWS_AT_ONCE)
 
 
@@ -219,9 +217,9 @@ def add_queues(files: Path, made_at: datetime) -> None:
         owners |= dict(zip(pairs["queue_uuid"], pairs["account_id"], strict=True))
     rows = (
         Queue(
-            account_id=owner, name=f"queue-{number}", uuid=uuid.UUID(bytes=name), attributes={}, tags={"team": str(number % 7)},
-            state=QueueStatus.ACTIVE, observed_generation=1, created_at=made_at, modified_at=made_at,
-            next_attempt_at=made_at, version=1,
+            account_id=owner, name=f"queue-{number}", uuid=uuid.UUID(bytes=name), attributes={},
+            tags={"team": str(number % 7)}, state=QueueStatus.ACTIVE, observed_generation=1, created_at=made_at,
+            modified_at=made_at, next_attempt_at=made_at, version=1,
         )
         for number, (name, owner) in enumerate(owners.items())
     )  # fmt: skip

@@ -32,7 +32,7 @@ DRIVER_MEMORY_MIB = 1536
 DRIVER_MEMORY_MIB_MIN = 512
 EXECUTOR_MEMORY_MIB = 1024
 JAVA_VERSION_MIN = 17
-# Windows that one task of a shuffle groups: a hash table of some 130 MB, which two cores hold in the smallest heap in use.
+# Windows that one task of a shuffle groups: a hash table of some 130 MB; two cores hold two in the least heap in use.
 TASK_WINDOWS_MAX = 500_000
 
 # --- settling -----------------------------------------------------------------------------------------------

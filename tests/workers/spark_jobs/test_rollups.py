@@ -84,10 +84,12 @@ def test_window_closed_early_stores_for_the_rest_of_its_hour(spark: SparkSession
 
 def test_refused_row_of_storage_ends_no_gap(spark: SparkSession) -> None:
     """Rows of a window are judged one by one: where its row of CLIENT is refused, the others say nothing of storage."""
-    windows = windows_frame(spark, [window(1, stored_bytes=100), window(3, origins=[counters(Origin.PUSH, delivered=2)])])
-    rows = usage_by_period(windows.where("hour_ms = {} OR origin <> 1".format(hour(1))), DAYS, Period.DAY)
+    pushed = window(3, origins=[counters(Origin.PUSH, delivered=2)])
+    windows = windows_frame(spark, [window(1, stored_bytes=100), pushed])
+    rows = usage_by_period(windows.where(f"hour_ms = {hour(1)} OR origin <> 1"), DAYS, Period.DAY)
     found = figures(rows, "period_ms", "origin", "delivered", "stored_byte_ms")
-    gap = [(hour(0), Origin.CLIENT, 0, Decimal(100 * 22 * HOUR_MS)), (hour(24), Origin.CLIENT, 0, Decimal(100 * DAY_MS))]
+    first_day = (hour(0), Origin.CLIENT, 0, Decimal(100 * 22 * HOUR_MS))
+    gap = [first_day, (hour(24), Origin.CLIENT, 0, Decimal(100 * DAY_MS))]
     assert found == sorted([*gap, (hour(0), Origin.PUSH, 2, Decimal(0))])
 
 

@@ -50,5 +50,6 @@ def main(arguments: list[str]) -> int:
     parser = job_parser("quantities", "A month's quantities of each account and queue.")
     parser.add_argument("--out", required=True, metavar="DIR")
     parser.add_argument("--files", metavar="DIR", help="Parquet files of windows, in the place of the lake's")
-    parser.add_argument("--partitions", type=int, default=0, help="of shuffles; 0 = twice the cores; more where there are many windows")
+    shuffles = "of shuffles; 0 = twice the cores; more where there are many windows"
+    parser.add_argument("--partitions", type=int, default=0, help=shuffles)
     return run_job(parser, work, arguments)

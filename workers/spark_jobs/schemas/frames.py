@@ -110,7 +110,7 @@ PERIODS = _schema(
 SETTLED = _schema(
     "account_id", "queue_uuid", "period_ms", "origin", *COUNTERS, "stored_byte_ms", stored_byte_ms=BYTE_MS
 )
-# A window with the time behind it during which its partition had no traffic and kept `stored_bytes`; none: both are equal.
+# A window with the time behind it in which its partition had no traffic and kept `stored_bytes`; none: both are equal.
 WINDOWS_AND_GAPS = _schema(*WINDOWS.fieldNames(), "gap_from_ms", "gap_to_ms")
 # A tag that a queue had from `from_ms` on, until `to_ms` (null = it has it still).
 TAGS = _schema("account_id", "queue_uuid", "tag_key", "tag_value", "from_ms", "to_ms")

@@ -47,7 +47,7 @@ def settled(usage: DataFrame) -> DataFrame:
 
 
 def _addends(rows: DataFrame, span: HourSpan, period: Period) -> DataFrame:
-    """A row of each period that a window or its gap touches: the counters in that of the window, what is stored in all."""
+    """A row of each period that a window or its gap touches: counters in that of the window, what is stored in all."""
     windows = conform(rows, WINDOWS_AND_GAPS, "windows and gaps")
     only_ms = only_period(span, period)
     if only_ms is None:
