@@ -19,6 +19,7 @@ LEASES_PAUSED = 4
 SECONDS_MAX = 20.0
 # A leader that lost its followers keeps answering for a moment: longer than this and it never will.
 STEP_DOWN_S = 5.0
+LONE_LEADERS_MAX = 5
 
 
 async def one_of_each(bench: Bench) -> None:
@@ -42,20 +43,31 @@ async def every_change_beside_a_kill(bench: Bench) -> None:
 async def lose_what_only_the_leader_has(bench: Bench) -> None:
     """Writes that are acknowledged by the leader's disk alone, on a leader that never comes back in time."""
     bench.load.acks = Acks.LEADER
-    leader = await bench.leader(bench.load.queue)
-    followers = [node for node in bench.cluster.node_ids if node != leader]
-    for node in followers:
-        bench.cluster.kill(node)
+    for _ in range(LONE_LEADERS_MAX):
+        leader = await bench.leader(bench.load.queue)
+        followers = [node for node in bench.cluster.node_ids if node != leader]
+        for node in followers:
+            bench.cluster.kill(node)
+        if lost := await acknowledged_alone(bench):
+            bench.cluster.kill(leader)
+            bench.load.acks = Acks.QUORUM
+        for node in followers:
+            bench.cluster.start(node)
+        await bench.recovered()
+        if lost:
+            bench.cluster.start(leader)
+            return
+    raise AssertionError("no leader acknowledged anything alone")
+
+
+async def acknowledged_alone(bench: Bench) -> bool:
+    """False where the leader stepped down before it acknowledged anything: on a busy machine it may be that late."""
     since_s = time.monotonic()
-    while not bench.acked_since(bench.load.queue, SEND, since_s):
-        assert time.monotonic() < since_s + STEP_DOWN_S, "the leader acknowledged nothing alone"
+    while time.monotonic() < since_s + STEP_DOWN_S:
+        if bench.acked_since(bench.load.queue, SEND, since_s):
+            return True
         await asyncio.sleep(RETRY_PAUSE_S)
-    bench.cluster.kill(leader)
-    for node in followers:
-        bench.cluster.start(node)
-    bench.load.acks = Acks.QUORUM
-    await bench.recovered()
-    bench.cluster.start(leader)
+    return False
 
 
 def test_messages_that_are_really_lost_are_reported_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
