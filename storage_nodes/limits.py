@@ -147,6 +147,8 @@ CLOCK_BACK_MS_MIN = 2_000
 CLOCK_SAMPLES_MAX = 6
 # So long after it began to look a node that has not heard the clocks of a majority lets others stand for election.
 CLOCK_WAIT_MS_MAX = 3_000
+# Two monotonic clocks differ by no more than this much of a time that both measure (quartz: 0.1).
+MONOTONIC_DRIFT_PERMILLE = 1
 # A leader's time that is further than that from what a majority says runs so much faster or slower; of a stretch in
 # which nobody asked for it, only so much counts for that.
 CLOCK_SLEW_PERMILLE = 50

@@ -71,6 +71,7 @@ from storage_nodes.protocol.peer_messages import (
     AppendReply,
     Heartbeat,
     PeerHello,
+    PeerRefusal,
     RaftFrame,
     RaftMessage,
     SnapshotChunk,
@@ -275,8 +276,11 @@ class StorageNode:
     def manage(self, commands: list[bytes]) -> None:
         self.cluster.manage(commands)
 
-    def peer_heard(self, beat: Heartbeat) -> None:
-        self.links.heard(beat)
+    def peer_heard(self, beat: Heartbeat) -> str:
+        return self.links.heard(beat)
+
+    def refusal(self, objection: str) -> PeerRefusal:
+        return PeerRefusal(ErrorCode.INVALID_REQUEST, objection, self.links.now_ms(), self.links.incarnation)
 
     def raft_frame(self, sender: int, frame: RaftFrame) -> None:
         if not self.links.is_newest(sender, frame.incarnation):

@@ -10,8 +10,10 @@ from storage_nodes.protocol.messages import Message
 class PeerHello(Message, frozen=True):
     """First frame between nodes. Frames of an older incarnation of a node are dropped.
 
-    `to` is whom the caller takes the receiver for (0 = anybody): an address may have another owner by now. The rest is
-    where the caller says that it listens. A node that is not let in gets an ErrorReply and is hung up on.
+    `to` is whom the caller takes the receiver for (0 = anybody): an address may have another owner by now. `host`,
+    `port`, `zone` are where the caller says that it listens. A node that is not let in gets a PeerRefusal and is hung
+    up on. When it greets again it says back what the refusal told (`told_ms`, `told_by`), and for how long its process
+    has run (`age_ms`): so the receiver knows, without any wall clock, that the process lives, and when it was started.
     """
 
     cluster_id: str
@@ -21,6 +23,18 @@ class PeerHello(Message, frozen=True):
     host: str = ""
     port: int = 0
     zone: str = ""
+    age_ms: int = 0
+    told_ms: int = 0
+    told_by: int = 0
+
+
+class PeerRefusal(Message, frozen=True):
+    """Why a node is not let in. `told_ms` and `told_by`: the refusing node's monotonic clock, and its incarnation."""
+
+    code: int
+    message: str = ""
+    told_ms: int = 0
+    told_by: int = 0
 
 
 class Heartbeat(Message, frozen=True):

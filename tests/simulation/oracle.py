@@ -124,7 +124,7 @@ class Oracle(LogOracle):
         """R4: what an older incarnation of a node sent has no effect once a newer one has greeted."""
         if process.node is not None and incarnation:
             newest = process.node.links._links[sender].incarnation
-            if incarnation < newest:
+            if incarnation != newest:
                 text = f"node {process.process_id} takes a message of {incarnation}, node {sender} is {newest}"
                 self.fail("R4 older incarnations are fenced", text)
 

@@ -270,10 +270,10 @@ class SimProcess:
 
         real_heard = node.peer_heard
 
-        def peer_heard(beat: Heartbeat) -> None:
+        def peer_heard(beat: Heartbeat) -> str:
             if beat.echo_incarnation == node.links.incarnation and beat.echo_seq:
                 self.heard.add(beat.node_id)
-            real_heard(beat)
+            return real_heard(beat)
 
         node.links.send = send  # type: ignore[method-assign]
         node.peer_heard = peer_heard  # type: ignore[method-assign]

@@ -35,8 +35,6 @@ class ClockAgreement:
         self._agrees_since_ms = 0  # monotonic; 0 = it does not, or was never off
         # Agreed time is this and our monotonic clock; None = not known.
         self.base_ms: int | None = None
-        # It is no later than this and our monotonic clock, whatever a minority of the clocks says; None = not known.
-        self.latest_base_ms: int | None = None
         self.is_off = False
 
     def heard(self, peer: int, peer_wall_ms: int, mono_ms: int) -> None:
@@ -55,8 +53,6 @@ class ClockAgreement:
         known_ms = sorted(samples[-1] for node, samples in self._samples.items() if node in nodes)
         insort(known_ms, self._own_base_ms)
         self.base_ms = known_ms[-majority] if len(known_ms) >= majority else None
-        truest_ms = sorted([*bases_ms, self._own_base_ms])
-        self.latest_base_ms = truest_ms[majority - 1] if len(truest_ms) >= majority else None
         tolerance_ms = CLOCK_OFFSET_BACK_MS_MAX if self.is_off else CLOCK_OFFSET_MS_MAX
         if _agree_with(self._own_base_ms, bases_ms, majority, tolerance_ms) or not _agree(bases_ms, majority):
             self._agrees_since_ms = self._agrees_since_ms or mono_ms
@@ -68,10 +64,6 @@ class ClockAgreement:
     def agreed_ms(self, mono_ms: int) -> int | None:
         """Agreed time, None = not known."""
         return None if self.base_ms is None else self.base_ms + mono_ms
-
-    def latest_ms(self, mono_ms: int) -> int | None:
-        """It was no later than this; None = not known. Agreed time may be earlier: one of few clocks is behind."""
-        return None if self.latest_base_ms is None else self.latest_base_ms + mono_ms
 
     def offset_ms(self, node: int) -> int | None:
         """How far the clock of a node is ahead of agreed time (negative: behind); None = not known."""

@@ -38,7 +38,7 @@ from storage_nodes.node.transport.outflow import Outflow
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, Frame, FrameDecoder, FrameError, encode_frame
 from storage_nodes.protocol.messages import Cancel, Empty, ErrorReply, Hello, Opcode, encode_message
-from storage_nodes.protocol.peer_messages import Heartbeat, Manage, PeerHello, RaftFrame
+from storage_nodes.protocol.peer_messages import Heartbeat, Manage, PeerHello, PeerRefusal, RaftFrame
 
 MALFORMED_FRAMES = Counter("penstock_node_malformed_frames", "Connections closed because of a malformed frame")
 CUT = Counter("penstock_node_connections_cut", "Connections that this node cut, by reason", ["reason"])
@@ -90,7 +90,8 @@ class Requests(Protocol):
     def request(self, token: Token, payload: bytes) -> None: ...
     def cancelled(self, token: Token, partition: int) -> None: ...
     def peer_greeted(self, hello: PeerHello) -> str: ...
-    def peer_heard(self, beat: Heartbeat) -> None: ...
+    def peer_heard(self, beat: Heartbeat) -> str: ...
+    def refusal(self, objection: str) -> PeerRefusal: ...
     def raft_frame(self, sender: int, frame: RaftFrame) -> None: ...
     def manage(self, commands: list[bytes]) -> None: ...
 
@@ -355,7 +356,8 @@ class NodeConnection(asyncio.Protocol):
                 raise FrameError("a client of another cluster")
             objection = self._table.client_greeted()
             if objection:
-                self._turn_away(Opcode.HELLO, request_id, ErrorCode.OVERLOADED, objection)
+                refused = StorageError(ErrorCode.OVERLOADED, objection)
+                self._turn_away(_error_frame(Opcode.HELLO, request_id, refused))
                 return
             self._greeted = True
             own = Hello(self._requests.cluster_id, "node", self._requests.node_id)
@@ -367,19 +369,23 @@ class NodeConnection(asyncio.Protocol):
                 raise FrameError("a node of another cluster")
             objection = self._requests.peer_greeted(peer)
             if objection:
-                _log.info("not letting a node in", peer=peer.node_id, reason=objection)
-                self._turn_away(Opcode.PEER_HELLO, 0, ErrorCode.INVALID_REQUEST, objection)
+                self._turn_peer_away(peer, objection)
                 return
             self._greeted = True
             self._peer = peer
         else:
             raise FrameError(f"opcode {opcode} before the greeting")
 
-    def _turn_away(self, opcode: int, request_id: int, code: ErrorCode, objection: str) -> None:
+    def _turn_peer_away(self, peer: PeerHello, objection: str) -> None:
+        _log.info("not letting a node in", peer=peer.node_id, reason=objection)
+        payload = encode_message(self._requests.refusal(objection))
+        self._turn_away(encode_frame(Opcode.PEER_HELLO, FLAG_ANSWER | FLAG_ERROR, 0, payload))
+
+    def _turn_away(self, why: bytes) -> None:
         """Say why it is not let in. It hangs up then: if we did, with frames of it unread, the word would be lost with
         the connection."""
         self._turned_away = True
-        self._write(_error_frame(opcode, request_id, StorageError(code, objection)))
+        self._write(why)
         self._loop.call_later(TURNED_AWAY_S, self.close)
 
     def _from_peer(self, opcode: int, payload: bytes, peer: PeerHello) -> None:
@@ -388,7 +394,9 @@ class NodeConnection(asyncio.Protocol):
             if frame.incarnation == peer.incarnation:
                 self._requests.raft_frame(peer.node_id, frame)
         elif opcode == Opcode.HEARTBEAT:
-            self._requests.peer_heard(_heartbeat.decode(payload))
+            objection = self._requests.peer_heard(_heartbeat.decode(payload))
+            if objection:
+                self._turn_peer_away(peer, objection)
         elif opcode == Opcode.MANAGE:
             self._requests.manage(_manage.decode(payload).commands)
         else:

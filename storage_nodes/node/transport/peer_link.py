@@ -17,10 +17,10 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from storage_nodes.limits import (
-    CLOCK_OFFSET_MS_MAX,
     FRAME_BYTES_MAX,
     LINK_BYTES_MAX,
     LINK_RESUMES_PER_TURN,
+    MONOTONIC_DRIFT_PERMILLE,
     PEER_TIMEOUT_MS,
     TRANSPORT_BYTES_MAX,
 )
@@ -31,8 +31,8 @@ from storage_nodes.node.transport.connections import CUTS
 from storage_nodes.node.transport.outflow import Outflow
 from storage_nodes.node.transport.peer_history import NO_PROCESS, RESTARTED, PeerHistory
 from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, FrameError, encode_frame
-from storage_nodes.protocol.messages import ErrorReply, Opcode, encode_message
-from storage_nodes.protocol.peer_messages import Heartbeat, PeerHello, RaftMessage, size_of
+from storage_nodes.protocol.messages import Opcode, encode_message
+from storage_nodes.protocol.peer_messages import Heartbeat, PeerHello, PeerRefusal, RaftMessage, size_of
 
 RECONNECT_PAUSE_S_MIN = 0.05
 RECONNECT_PAUSE_S_MAX = 0.5
@@ -48,7 +48,7 @@ ADDRESSES_MAX = 2
 NOT_SENT = Counter("penstock_node_raft_messages_not_sent", "Raft messages dropped because too much waited for a peer")
 WAITING = Gauge("penstock_node_link_bytes", "Bytes that wait for a peer to read them", ["peer"])
 
-_error_reply = msgspec.msgpack.Decoder(ErrorReply)
+_refusal = msgspec.msgpack.Decoder(PeerRefusal)
 _log = structlog.get_logger()
 
 
@@ -60,6 +60,7 @@ class LinkOwner(Protocol):
     node_id: int
     address: NodeAddress
     incarnation: int
+    began_ms: int
     retiring: bool
     read_only: bool
     slow: bool
@@ -87,8 +88,11 @@ class PeerLink(asyncio.Protocol):
         self.claimed: NodeAddress | None = None
         self.up = False
         self.incarnation = 0
-        # When that one greeted first, on the monotonic clock.
-        self._greeted_mono_ms = 0
+        # When that one greeted first, and when our latest beat left that it has echoed: it lived then (0 = never).
+        self._greeted_ms = 0
+        self._lived_ms = 0
+        # What the peer told when it did not let us in.
+        self._told = (0, 0)
         self.retiring = False
         self.read_only = False
         self.slow = False
@@ -227,6 +231,7 @@ class PeerLink(asyncio.Protocol):
         if beat.wall_ms is not None and now_ms < beat.echo_seq + PEER_TIMEOUT_MS:
             self._links.clock_heard(self.node_id, beat.wall_ms)
         self._alive_until_ms = max(self._alive_until_ms, beat.echo_seq + PEER_TIMEOUT_MS)
+        self._lived_ms = max(self._lived_ms, beat.echo_seq)
 
     def extend_lease(self, late_ms: int) -> None:
         """This node itself did nothing for so long: neither did it beat, nor did it read what the peer sent."""
@@ -234,25 +239,29 @@ class PeerLink(asyncio.Protocol):
             self._alive_until_ms += late_ms
 
     def restarted(self, incarnation: int) -> None:
-        """The peer greets with a newer incarnation: whatever it led, it leads no more."""
+        """Another process of the peer greets: whatever it led, it leads no more."""
         self.history.expect(RESTARTED)
         self.incarnation = incarnation
-        self._greeted_mono_ms = self._links.now_ms()
+        self._greeted_ms = self._links.now_ms()
+        self._lived_ms = 0
         self.retiring = False
         self.heard_seq = 0
         self._alive_until_ms = 0
         self._pause_s = RECONNECT_PAUSE_S_MIN
 
-    def is_newer(self, incarnation: int) -> bool:
-        """Was it started after the one that is known? That one may have been taken from a clock far ahead, before it
-        was set right: once it is down, what was started after it greeted first is newer. A greeting of an earlier
-        process may be read late: no minority of clocks that are behind makes that process the newer one (R4)."""
-        if incarnation > self.incarnation:
+    def is_newer(self, hello: PeerHello) -> bool:
+        """Was the process that greets started after the one that is known?
+
+        A higher incarnation says so. A lower one may be of a process that lost its directory, and whose clock is
+        behind, or was ahead before; or of an ended process, whose greeting is read late. Only the former can answer:
+        it was told something after the known one greeted, and had not been started when the known one lived (R4).
+        """
+        if hello.incarnation > self.incarnation:
             return True
-        since_ms = self._links.clocks.agreement.latest_ms(self._greeted_mono_ms)
-        if since_ms is None or self.up or incarnation == self.incarnation:
+        if self.up or hello.told_by != self._links.incarnation or hello.told_ms <= self._greeted_ms:
             return False
-        return self.incarnation > since_ms + CLOCK_OFFSET_MS_MAX and incarnation > since_ms
+        drift_ms = hello.age_ms * MONOTONIC_DRIFT_PERMILLE // 1000
+        return hello.told_ms - hello.age_ms + drift_ms > self._lived_ms
 
     def is_alive(self, now_ms: int) -> bool:
         return now_ms < self._alive_until_ms
@@ -280,8 +289,9 @@ class PeerLink(asyncio.Protocol):
         self._out = Outflow(self._transport, own.budget, Kind.LINKS)
         address = own.address
         hello = PeerHello(
-            own.cluster_id, own.node_id, own.incarnation, self.node_id, address.host, address.port, address.zone
-        )
+            own.cluster_id, own.node_id, own.incarnation, self.node_id, address.host, address.port, address.zone,
+            own.now_ms() - own.began_ms, *self._told,
+        )  # fmt: skip
         self._answers = FrameDecoder()
         self.write(encode_frame(Opcode.PEER_HELLO, 0, 0, encode_message(hello)))
         self.beat(own.now_ms())
@@ -300,7 +310,9 @@ class PeerLink(asyncio.Protocol):
         try:
             for _opcode, flags, _request_id, payload in self._answers.feed(data):
                 if flags & FLAG_ERROR:
-                    self._refused(_error_reply.decode(payload).message)
+                    refusal = _refusal.decode(payload)
+                    self._told = (refusal.told_ms, refusal.told_by)
+                    self._refused(refusal.message)
         except (FrameError, msgspec.DecodeError) as error:
             self._refused(f"it is no storage node: {error}")
 

@@ -69,6 +69,8 @@ class PeerLinks:
         self.crowded = False
         self.budget = budget or MemoryBudget()
         self._clock = clock
+        # When this process began, on its monotonic clock.
+        self.began_ms = clock.mono_ms()
         self.clocks = ClockWatch(clock, self.node_id)
         self._on_change = on_change
         # Called with its length when this node stood still for longer than its peers wait for it.
@@ -256,26 +258,29 @@ class PeerLinks:
         link = self._links.get(hello.node_id)
         if link is None:
             return f"node {hello.node_id} is not registered with this cluster; a new node is started to join it"
-        if link.is_newer(hello.incarnation):
+        if hello.incarnation != link.incarnation:
+            if not link.is_newer(hello):
+                return _superseded(hello.node_id)
             link.restarted(hello.incarnation)
             self.check(link)
-        elif hello.incarnation != link.incarnation:
-            return (
-                f"node {hello.node_id} was started again after this process of it; if it was not, its clock was behind "
-                "when this process began: set it right and start the node again"
-            )
         if hello.host:
             link.claimed = NodeAddress(hello.node_id, hello.host, hello.port, hello.zone)
             link.moved(link.claimed)
         return ""
 
-    def heard(self, beat: Heartbeat) -> None:
+    def heard(self, beat: Heartbeat) -> str:
+        """Returns "" where it counts. Otherwise why its sender has to greet again: another process of it is taken for
+        the newest. If the sender lives, and the other one does not, it is let in again (`PeerLink.is_newer`)."""
         link = self._links.get(beat.node_id)
-        if link is not None and beat.incarnation == link.incarnation:
-            link.heard(beat)
-            self.check(link)
-            if not link.up:
-                link.send_heartbeat(self._clock.mono_ms())
+        if link is None:
+            return ""
+        if beat.incarnation != link.incarnation:
+            return _superseded(beat.node_id)
+        link.heard(beat)
+        self.check(link)
+        if not link.up:
+            link.send_heartbeat(self._clock.mono_ms())
+        return ""
 
     def now_ms(self) -> int:
         return self._clock.mono_ms()
@@ -333,3 +338,7 @@ class PeerLinks:
         new leaders sent, and before any timer: the clock alone tells in time."""
         if self.turn_ms and self._clock.mono_ms() - self.turn_ms > PEER_TIMEOUT_MS:
             self.beat_all()
+
+
+def _superseded(node_id: int) -> str:
+    return f"another process of node {node_id} is taken for the newest; if both of them run, stop the older one"

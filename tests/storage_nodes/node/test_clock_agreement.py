@@ -57,23 +57,6 @@ def test_clock_that_is_alone_with_what_it_says_is_off_and_moves_agreed_time_for_
     assert not right.beat().is_off and right.agreed_wrong_ms == 0 and right.agreement.offset_ms(2) == wrong_ms
 
 
-@pytest.mark.parametrize("wrong_ms", [DAY_MS, -DAY_MS, YEARS_1970_MS, YEARS_2100_MS])
-@pytest.mark.parametrize("liar", [0, 1, 2])
-@pytest.mark.parametrize("down", [None, 2, 3])
-def test_no_minority_of_clocks_makes_the_latest_time_that_it_can_be_earlier(
-    wrong_ms: int, liar: int, down: int | None
-) -> None:
-    wrongs_ms = [0, 0, 0]
-    wrongs_ms[liar] = wrong_ms
-    view = View(*wrongs_ms)
-    assert view.agreement.latest_ms(0) is None
-    view.up.discard(down or 0)
-    latest_ms = view.beat().latest_ms(view.mono_ms)
-    assert latest_ms is not None
-    late_ms = latest_ms - TRUE_MS - view.mono_ms
-    assert late_ms == 0 if down is None else late_ms >= 0
-
-
 def test_two_wrong_clocks_of_five_are_off_even_where_they_agree_with_each_other() -> None:
     assert View(DAY_MS, DAY_MS, 0, 0, 0).beat().is_off
     right = View(0, 0, 0, DAY_MS, DAY_MS)

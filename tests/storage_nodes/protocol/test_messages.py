@@ -115,9 +115,10 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.RescheduleRequest(7, [(64, 2_000), (65, 0)]), "9207929240cd07d0924100"),
     (m.Empty(), "90"),
     (
-        p.PeerHello("pk-1", 2, 5, 3, "127.0.0.1", 7102, "zone-b"),
-        "97a4706b2d31020503a93132372e302e302e31cd1bbea67a6f6e652d62",
+        p.PeerHello("pk-1", 2, 5, 3, "127.0.0.1", 7102, "zone-b", 90, 1_000, 6),
+        "9aa4706b2d31020503a93132372e302e302e31cd1bbea67a6f6e652d625acd03e806",
     ),
+    (p.PeerRefusal(4, "why", 1_000, 6), "9404a3776879cd03e806"),
     (p.Manage([b"command"]), "9191c407636f6d6d616e64"),
     (p.Heartbeat(2, 5, 1_000, 999, 4, True, True, True, 900, -7, True, True), "9c0205cd03e8cd03e704c3c3c3cd0384f9c3c3"),
     (p.AppendEntries(7, 3, 2, 100, 90, [b"entry"], 80, True), "9901070302645a91c405656e74727950c3"),
