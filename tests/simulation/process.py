@@ -209,8 +209,10 @@ class SimProcess:
         self.crash(power_lost=False)
 
     def pause(self, duration_us: int) -> None:
+        """A shorter pause wakes no machine that sleeps."""
         if self.is_up:
-            self.resumed_us = self.loop.paused_until_us = self.world.scheduler.now_us + duration_us
+            until_us = max(self.loop.paused_until_us, self.world.scheduler.now_us + duration_us)
+            self.resumed_us = self.loop.paused_until_us = until_us
 
     def group_synced(self, group: WriteGroup) -> None:
         extent = (group.file_number, group.position, GROUP_HEADER_BYTES + group.length_bytes)
