@@ -13,7 +13,7 @@ class PeerHello(Message, frozen=True):
     `to` is whom the caller takes the receiver for (0 = anybody): an address may have another owner by now. `host`,
     `port`, `zone` are where the caller says that it listens. A node that is not let in gets a PeerRefusal and is hung
     up on. When it greets again it says back what the refusal told (`told_ms`, `told_by`), and for how long its process
-    has run (`age_ms`): so the receiver knows, without any wall clock, that the process lives, and when it was started.
+    had run then (`age_ms`): so the receiver knows, without any wall clock, that it lives, and when it was started.
     """
 
     cluster_id: str

@@ -91,8 +91,8 @@ class PeerLink(asyncio.Protocol):
         # When that one greeted first, and when our latest beat left that it has echoed: it lived then (0 = never).
         self._greeted_ms = 0
         self._lived_ms = 0
-        # What the peer told when it did not let us in.
-        self._told = (0, 0)
+        # Our age when the peer did not let us in, and what it told then.
+        self._told = (0, 0, 0)
         self.retiring = False
         self.read_only = False
         self.slow = False
@@ -254,14 +254,15 @@ class PeerLink(asyncio.Protocol):
 
         A higher incarnation says so. A lower one may be of a process that lost its directory, and whose clock is
         behind, or was ahead before; or of an ended process, whose greeting is read late. Only the former can answer:
-        it was told something after the known one greeted, and had not been started when the known one lived (R4).
+        it was told something after the known one greeted, and had not been started when the known one lived (R4). Of
+        its age the way of the refusal is to be taken off, which nobody knows: less than the peers' patience.
         """
         if hello.incarnation > self.incarnation:
             return True
         if self.up or hello.told_by != self._links.incarnation or hello.told_ms <= self._greeted_ms:
             return False
-        drift_ms = hello.age_ms * MONOTONIC_DRIFT_PERMILLE // 1000
-        return hello.told_ms - hello.age_ms + drift_ms > self._lived_ms
+        unsure_ms = PEER_TIMEOUT_MS + hello.age_ms * MONOTONIC_DRIFT_PERMILLE // 1000
+        return hello.told_ms - hello.age_ms + unsure_ms > self._lived_ms
 
     def is_alive(self, now_ms: int) -> bool:
         return now_ms < self._alive_until_ms
@@ -290,7 +291,7 @@ class PeerLink(asyncio.Protocol):
         address = own.address
         hello = PeerHello(
             own.cluster_id, own.node_id, own.incarnation, self.node_id, address.host, address.port, address.zone,
-            own.now_ms() - own.began_ms, *self._told,
+            *self._told,
         )  # fmt: skip
         self._answers = FrameDecoder()
         self.write(encode_frame(Opcode.PEER_HELLO, 0, 0, encode_message(hello)))
@@ -311,7 +312,8 @@ class PeerLink(asyncio.Protocol):
             for _opcode, flags, _request_id, payload in self._answers.feed(data):
                 if flags & FLAG_ERROR:
                     refusal = _refusal.decode(payload)
-                    self._told = (refusal.told_ms, refusal.told_by)
+                    age_ms = self._links.now_ms() - self._links.began_ms
+                    self._told = (age_ms, refusal.told_ms, refusal.told_by)
                     self._refused(refusal.message)
         except (FrameError, msgspec.DecodeError) as error:
             self._refused(f"it is no storage node: {error}")

@@ -12,7 +12,7 @@ import pytest
 from storage_nodes.limits import HEARTBEAT_INTERVAL_MS, PEER_TIMEOUT_MS
 from storage_nodes.model import NodeAddress
 from storage_nodes.node.clocks.clock import NodeClock
-from storage_nodes.node.transport.peer_link import BEAT_AGAIN_MS
+from storage_nodes.node.transport.peer_link import BEAT_AGAIN_MS, RECONNECT_PAUSE_S_MAX
 from storage_nodes.node.transport.peers import PeerLinks
 from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, FrameDecoder, encode_frame
 from storage_nodes.protocol.messages import ErrorReply, Opcode, encode_message
@@ -290,7 +290,7 @@ def test_process_that_answers_and_was_started_after_the_known_one_lived_is_the_n
     rig.clock.now_ms += PEER_TIMEOUT_MS
     rig.links.beat_all()
     assert not rig.link.up
-    earlier = PeerHello("c", 2, 6, age_ms=told_ms - lived_ms + 100, told_ms=told_ms, told_by=7)
+    earlier = PeerHello("c", 2, 6, age_ms=told_ms - lived_ms + PEER_TIMEOUT_MS + 100, told_ms=told_ms, told_by=7)
     assert "another process" in rig.links.greeted(earlier), "it ran when the known one lived"
     of_others = PeerHello("c", 2, 5, age_ms=0, told_ms=told_ms, told_by=6)
     assert "another process" in rig.links.greeted(of_others), "an earlier process of this node told that"
@@ -307,6 +307,18 @@ def test_drift_of_two_monotonic_clocks_locks_out_nobody(rig: Rig) -> None:
     rig.links.beat_all()
     # It was started 10 s after the known one lived last, and takes its age for 20 s more.
     later = PeerHello("c", 2, 5, age_ms=day_ms + 10_000, told_ms=rig.clock.now_ms, told_by=7)
+    assert rig.links.greeted(later) == ""
+
+
+def test_refusal_that_was_long_under_way_locks_out_nobody(rig: Rig) -> None:
+    """The age is that of the moment in which the refusal came in (seed 8002851)."""
+    assert rig.links.greeted(PeerHello("c", 2, 4_000_000)) == ""
+    rig.hear(echo=rig.clock.now_ms, incarnation=4_000_000)
+    lived_ms = rig.clock.now_ms
+    rig.clock.now_ms += 2 * PEER_TIMEOUT_MS
+    rig.links.beat_all()
+    # Started 50 ms after the known one lived last, told at once, heard half a second later.
+    later = PeerHello("c", 2, 5, age_ms=510, told_ms=lived_ms + 60, told_by=7)
     assert rig.links.greeted(later) == ""
 
 
@@ -329,5 +341,5 @@ async def test_node_that_is_refused_says_back_what_it_was_told() -> None:
             await asyncio.sleep(0.01)
     await links.close()
     first, second = listener.greetings[:2]
-    assert (first.told_ms, first.told_by) == (0, 0) and 0 <= first.age_ms < 10_000
-    assert (second.told_ms, second.told_by) == (123, 9) and second.age_ms > first.age_ms
+    assert (first.age_ms, first.told_ms, first.told_by) == (0, 0, 0)
+    assert (second.told_ms, second.told_by) == (123, 9) and 0 <= second.age_ms < RECONNECT_PAUSE_S_MAX * 1000
