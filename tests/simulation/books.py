@@ -195,10 +195,14 @@ class QueueBook:
         elif kind == PURGED and command[3] - self._last_purge_ms >= 60_000:
             self._last_purge_ms = command[3]
             self.scheduled.clear()
+            self._forget_ids()
             for offset in self.bodies:
                 if offset not in self.gone:
                     self.gone[offset] = gone
                     self.purged.add(offset)
+
+    def _forget_ids(self) -> None:
+        """By a purge: of FIFO queues."""
 
     def _change(self, offset: int, delivery: int, visibility_ms: int, now_ms: int) -> None:
         """-1: given back, as if the lease had run out. Less: given back after -2 - visibility_ms, and not counted. From
@@ -257,6 +261,9 @@ class FifoBook(QueueBook):
             if offset not in self.scheduled and (HEADER_RELEASED not in headers or offset in self.origin):
                 self.groups.setdefault(headers[HEADER_GROUP], []).append(offset)
                 self.group_of[offset] = headers[HEADER_GROUP]
+
+    def _forget_ids(self) -> None:
+        self._originals.clear()  # within their window, and rightly: the true times have no say in it
 
     def _is_repeated(self, headers: dict[bytes, bytes]) -> bool:
         return self._original(headers[HEADER_DEDUP]) != NOT_SEEN

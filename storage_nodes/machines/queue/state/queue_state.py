@@ -336,8 +336,8 @@ class QueueState(HeldMessages):
         self._move_cursor(cursor)
 
     def fold_purged(self, command: Command, offset: int) -> tuple[ErrorCode, int]:
-        """Everything below the command's own offset goes, in flight and delayed too; at most once an interval. A repeat
-        of the last one hears what that did."""
+        """Everything below the command's own offset goes, in flight and delayed too, and the deduplication ids with it;
+        at most once an interval. A repeat of the last one hears what that did."""
         now_ms = command[TIME_MS]
         if self.is_last_purge(command):
             assert self.last_purge is not None
@@ -350,6 +350,7 @@ class QueueState(HeldMessages):
         self.live.clear()
         self.scheduled.clear()
         self.keys.clear()
+        self.dedup = EMPTY_IDS
         self.last_purge_ms = now_ms
         self.last_purge = (command[FIRST_FIELD], count) if command[FIRST_FIELD] else None
         self._move_cursor(offset)

@@ -115,6 +115,7 @@ class NaiveFifo:
             if now_ms - self.last_purge_ms >= PURGE_INTERVAL_MS:
                 self.last_purge_ms = now_ms
                 self.parked.clear()
+                self.ids.clear()
                 self.messages = {o: message for o, message in self.messages.items() if o > offset}
 
     def _change(self, offset: int, message: Message, now_ms: int, visibility_ms: int) -> None:

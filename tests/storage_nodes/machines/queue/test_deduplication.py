@@ -54,6 +54,26 @@ def test_window_counts_from_the_original_and_not_from_its_duplicates(partition: 
     assert third not in partition.duplicates
 
 
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_purge_forgets_the_ids(partition: Partition, fails_over: bool) -> None:
+    send_id(partition)
+    partition.perform(partition.leader.purge("p", partition.now_ms, b"mine"))
+    partition.commit()
+    if fails_over:
+        partition.fail_over()
+        partition.commit()
+    second = send_id(partition)
+    assert second not in partition.duplicates
+    third = send_id(partition)
+    assert partition.duplicates == {third: second}
+    # A purge that is refused, or that repeats the last one, takes nothing from what came behind it.
+    for attempt in (b"mine", b"another"):
+        partition.perform(partition.leader.purge(attempt.decode(), partition.now_ms, attempt))
+        partition.commit()
+    assert send_id(partition) in partition.duplicates
+    partition.check()
+
+
 def test_id_twice_in_one_batch_keeps_the_first(partition: Partition) -> None:
     offsets = partition.send_keyed((b"g", b"x"), (b"g", b"y"), (b"g", b"x"), (b"g", b""), (b"g", b""))
     assert partition.duplicates == {offsets[2]: offsets[0]}
