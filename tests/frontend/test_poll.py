@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import pytest
 
+from frontend.errors import RequestError, queue_does_not_exist
 from frontend.http import Disconnected
 from frontend.routing.partitioner import Routes
 from frontend.routing.poll import Lease, PollRequest, poll_while_connected
@@ -64,8 +65,16 @@ class TwoPartitions:
         return PARTITIONS
 
 
+async def still_there() -> None:
+    pass
+
+
 async def parked(
-    storage: FullAtOnce, leaves: asyncio.Event, polls: set[asyncio.Task[list[Lease]]] | None = None
+    storage: FullAtOnce,
+    leaves: asyncio.Event,
+    polls: set[asyncio.Task[list[Lease]]] | None = None,
+    request: PollRequest = REQUEST,
+    check_overdue: Callable[[], Awaitable[None]] = still_there,
 ) -> asyncio.Task[list[Lease]]:
     async def receive() -> dict[str, str]:
         await leaves.wait()
@@ -73,7 +82,13 @@ async def parked(
 
     routes = cast(Routes, TwoPartitions())
     poll = poll_while_connected(
-        cast(MessageStorage, storage), PARTITIONS, REQUEST, receive, set() if polls is None else polls, routes
+        cast(MessageStorage, storage),
+        PARTITIONS,
+        request,
+        receive,
+        set() if polls is None else polls,
+        check_overdue,
+        routes,
     )
     task = asyncio.create_task(poll)
     await asyncio.sleep(0.02)
@@ -121,3 +136,32 @@ async def test_call_that_is_cancelled_when_its_poll_is_done_gives_all_back() -> 
         await call
     assert len(poll.result()) == 10
     await until_back(storage, PARTITIONS)
+
+
+async def test_poll_that_is_overdue_ends_where_its_queue_is_gone() -> None:
+    polls = set[asyncio.Task[list[Lease]]]()
+    asked: list[int] = []
+
+    async def gone() -> None:
+        asked.append(1)
+        raise queue_does_not_exist()
+
+    call = await parked(FullAtOnce(), asyncio.Event(), polls, REQUEST._replace(wait_ms=50), gone)
+    assert not asked, "within its time nobody is asked"
+    async with asyncio.timeout(5):
+        with pytest.raises(RequestError, match="QueueDoesNotExist"):
+            await call
+    assert asked == [1] and not polls
+
+
+async def test_poll_that_is_overdue_goes_on_where_its_queue_is_there() -> None:
+    storage, asked = FullAtOnce(), asyncio.Event()
+
+    async def there() -> None:
+        asked.set()
+
+    call = await parked(storage, asyncio.Event(), None, REQUEST._replace(wait_ms=50), there)
+    async with asyncio.timeout(5):
+        await asked.wait()
+        storage.filled.set()
+        assert len(await call) == 10
