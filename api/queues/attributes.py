@@ -290,21 +290,22 @@ def _redrive_policy(name: str, value: str) -> str:
     try:
         policy = _json_object(name, value)
     except QueueProblem:
-        raise _bad_redrive(value, "Redrive policy is not a valid JSON map.") from None
+        raise bad_redrive(value, "Redrive policy is not a valid JSON map.") from None
     unknown = set(policy) - {"deadLetterTargetArn", "maxReceiveCount"}
     if unknown:
-        raise _bad_redrive(value, f"Redrive policy contains unknown attribute: {min(unknown)[:100]}.")
+        raise bad_redrive(value, f"Redrive policy contains unknown attribute: {min(unknown)[:100]}.")
     for member in ("deadLetterTargetArn", "maxReceiveCount"):
         if member not in policy:
-            raise _bad_redrive(value, f"Redrive policy does not contain mandatory attribute: {member}.")
+            raise bad_redrive(value, f"Redrive policy does not contain mandatory attribute: {member}.")
     if parse_arn(policy["deadLetterTargetArn"]) is None:
-        raise _bad_redrive(value, "deadLetterTargetArn is not the ARN of a queue.")
-    receives = policy["maxReceiveCount"]
+        raise bad_redrive(value, "Invalid value for deadLetterTargetArn.")
+    receives = given = policy["maxReceiveCount"]
     if isinstance(receives, str) and _INTEGER.fullmatch(receives):
         receives = int(receives)
     if type(receives) is not int or not 1 <= receives <= limits.REDRIVE_RECEIVES_MAX:
         bounds = f"valid values are from 1 to {limits.REDRIVE_RECEIVES_MAX} both inclusive"
-        raise _bad_redrive(value, f"Invalid value for maxReceiveCount, {bounds}.")
+        shown = given if isinstance(given, str) else json.dumps(given)
+        raise bad_redrive(value, f"Invalid value for maxReceiveCount: {shown[:100]}, {bounds}.")
     return json.dumps({"deadLetterTargetArn": policy["deadLetterTargetArn"], "maxReceiveCount": receives})
 
 
@@ -358,7 +359,8 @@ def _string_map(given: object, parameter: str) -> dict[str, str]:
     return given
 
 
-def _bad_redrive(value: str, why: str) -> QueueProblem:
+def bad_redrive(value: str, why: str) -> QueueProblem:
+    """`value` is the RedrivePolicy as the caller wrote it."""
     text = f"Value {value[: limits.POLICY_BYTES_SHOWN_MAX]} for parameter RedrivePolicy is invalid. Reason: {why}"
     return QueueProblem("InvalidParameterValueException", text)
 
