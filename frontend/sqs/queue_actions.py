@@ -146,7 +146,7 @@ async def list_queue_tags(call: SqsCall, request: requests.QueueRequest) -> byte
 async def add_permission(call: SqsCall, request: requests.AddPermission) -> bytes:
     address = read_queue_url(request.queue_url, call.caller.account_id)
     for name, value in (("Label", request.label), ("AWSAccountIds", request.account_ids), ("Actions", request.actions)):
-        if not value:
+        if value is None or (not value and name != "AWSAccountIds"):
             raise missing(name)
     params: dict[str, object] = {
         "Label": request.label,

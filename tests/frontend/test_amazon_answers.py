@@ -330,3 +330,37 @@ async def test_tags_are_refused_with_the_words_of_sqs(
         assert (answered.code, answered.message) == (
             "InvalidParameterValue", "Tag keys must be between 1 and 128 characters in length."
         )  # fmt: skip
+
+
+@both
+async def test_permissions_are_refused_with_the_words_of_sqs(
+    front: Installation, control: ControlPlaneInMemory, protocol: str
+) -> None:
+    good = {"QueueUrl": QUEUE_URL, "Label": "l", "AWSAccountIds": [OTHER_ACCOUNT], "Actions": ["SendMessage"]}
+    for change, name, value, reason in (
+        ({"Actions": ["DeleteQueue"]}, "ActionName", "SQS:DeleteQueue",
+         "Only the queue owner is allowed to invoke this action."),
+        ({"Actions": ["Foo"]}, "ActionName", "SQS:Foo",
+         "Please refer to the appropriate WSDL for a list of valid actions."),
+        ({"AWSAccountIds": ["1234"]}, "PrincipalId", "[1234]", "Unable to verify."),
+        ({"AWSAccountIds": []}, "PrincipalId", "[]", "Unable to verify."),
+    ):  # fmt: skip
+        answered = await speak(front, protocol, "AddPermission", {**good, **change})
+        assert (answered.status, answered.code, answered.message) == (
+            400, "InvalidParameterValue", f"Value {value} for parameter {name} is invalid. Reason: {reason}"
+        )  # fmt: skip
+    answered = await speak(front, protocol, "AddPermission", {**good, "Actions": []})
+    assert (answered.code, answered.message) == (
+        "MissingParameter", "The request must contain the parameter Actions."
+    )  # fmt: skip
+
+
+@both
+async def test_wrong_signature_is_refused_with_the_words_of_sqs(front: Installation, protocol: str) -> None:
+    wrong = front.key._replace(secret_access_key="x" * 40)
+    answered = await speak(front, protocol, "ListQueues", {}, wrong)
+    assert (answered.status, answered.code, answered.message) == (
+        403, "SignatureDoesNotMatch",
+        "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access "
+        "Key and signing method. Consult the service documentation for details.",
+    )  # fmt: skip
