@@ -15,6 +15,7 @@ from frontend.routing.poll import Lease, PollRequest, poll_while_connected
 from frontend.routing.storage import MessageStorage
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, QueueStats, VisibilityMode
+from tests.support.frontend_plane import ACCOUNT, QUEUE_URL, Installation
 
 PARTITIONS = (1, 2)
 REQUEST = PollRequest(10, 43_200_000, 20_000)
@@ -165,3 +166,22 @@ async def test_poll_that_is_overdue_goes_on_where_its_queue_is_there() -> None:
         await asked.wait()
         storage.filled.set()
         assert len(await call) == 10
+
+
+async def test_long_poll_of_a_deleted_queue_says_so_when_its_time_is_over(
+    front: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.Event()
+
+    async def look_for_its_partition(*_: Any) -> None:
+        asked.set()
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(front.storage, "acquire", look_for_its_partition)
+    params = {"QueueUrl": QUEUE_URL, "WaitTimeSeconds": 1}
+    polls = [asyncio.create_task(front.sqs("ReceiveMessage", params)) for _ in range(2)]
+    await asked.wait()
+    del front.metadata.queues[(ACCOUNT, "orders")]
+    async with asyncio.timeout(5):
+        assert {(await poll).error for poll in polls} == {"QueueDoesNotExist"}
+    assert not front.plane.parked
