@@ -43,13 +43,13 @@ def check_redrive(account_id: str, name: str, change: Mapping[str, str]) -> None
     if (target.region, target.account_id) == (region, account_id):
         found = Queue.objects.filter(account_id=account_id, name=target.name, state__in=LIVE).first()
     if found is None:
-        raise rules.bad_redrive(policy, "Dead letter target does not exist.")
+        raise rules.RedriveRefused(policy, "Dead letter target does not exist.")
     if target.name == name:
-        raise rules.bad_redrive(policy, "A queue cannot be its own dead letter target.")
+        raise rules.RedriveRefused(policy, "A queue cannot be its own dead letter target.")
     if rules.is_fifo(target.name) != rules.is_fifo(name):
-        raise rules.bad_redrive(policy, "Dead-letter queue must be same type of queue as the source.")
+        raise rules.RedriveRefused(policy, "Dead-letter queue must be same type of queue as the source.")
     if not rules.allows_source(found.attributes, rules.format_arn(region, account_id, name)):
-        raise rules.bad_redrive(policy, "The dead letter target does not allow this source.")
+        raise rules.RedriveRefused(policy, "The dead letter target does not allow this source.")
 
 
 def target_of(queue: Queue) -> Queue | None:

@@ -94,6 +94,16 @@ async def test_queue_is_found_by_name_or_by_the_end_of_any_url(front: Installati
     assert [one["Body"] for one in received.result["Messages"]] == ["x"]
 
 
+@both
+@pytest.mark.parametrize("url", ["https://sqs.us-east-1.amazonaws.com/", f"{ACCOUNT}/orders", "no name!"])
+async def test_what_names_no_queue_is_refused_with_the_words_of_sqs(
+    front: Installation, protocol: str, url: str
+) -> None:
+    answered = await send(front, protocol, QueueUrl=url)
+    assert (answered.status, answered.code) == (400, "InvalidAddress")
+    assert answered.message == f"The address {url} is not valid for this endpoint."
+
+
 # --- messages ---
 
 
