@@ -152,8 +152,11 @@ def missing(parameter: str) -> RequestError:
     return RequestError("MissingRequiredParameterException", f"The request must contain the parameter {parameter}.")
 
 
+NO_SUCH_QUEUE = "The specified queue does not exist."
+
+
 def queue_does_not_exist() -> RequestError:
-    return RequestError("QueueDoesNotExist", "The specified queue does not exist.")
+    return RequestError("QueueDoesNotExist", NO_SUCH_QUEUE)
 
 
 def receipt_is_invalid(handle: str) -> RequestError:

@@ -9,19 +9,24 @@ from frontend.limits import GROUP_ID_CHARS_MAX, REFUSED_CHARS_SHOWN_MAX
 
 # XML 1.0 characters; everything that is not one of them.
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# What SQS says of others, wherever they stand.
+FORBIDDEN_FOUND = (
+    "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | "
+    "#x10000 to #x10FFFF"
+)
 _ASCII_ALLOWED = bytes((9, 10, 13, *range(0x20, 0x80)))
 _ID = re.compile(rf"[!-~]{{1,{GROUP_ID_CHARS_MAX}}}", re.ASCII)
 _SHOWN_CHARS = 80
 
 
-def check_text(text: str, what: str) -> bytes:
+def check_text(text: str) -> bytes:
     """Returns the UTF-8 of a text of allowed characters. Raises RequestError."""
     try:
         raw = text.encode()
     except UnicodeEncodeError:  # a lone surrogate
-        raise _bad_characters(what) from None
+        raise _bad_characters() from None
     if raw.translate(None, _ASCII_ALLOWED) if len(raw) == len(text) else FORBIDDEN.search(text):
-        raise _bad_characters(what)
+        raise _bad_characters()
     return raw
 
 
@@ -52,5 +57,5 @@ def shortened(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "..."
 
 
-def _bad_characters(what: str) -> RequestError:
-    return RequestError("InvalidMessageContents", f"Invalid characters found in the {what}.")
+def _bad_characters() -> RequestError:
+    return RequestError("InvalidMessageContents", FORBIDDEN_FOUND)

@@ -51,7 +51,7 @@ async def run_action(request: HttpRequest, action: str) -> HttpResponse:
         if (asked.account_id, asked.access_key_id) != (principal.account_id, principal.access_key_id):
             raise PrincipalError("the request names another caller than its principal")
         await sync_to_async(authorise)(principal, action, asked.params)
-        return json_answer(200, await handler(principal, asked.params))
+        return json_answer(200, await _run(handler, principal, asked.params))
     except PrincipalError as error:
         return problem_answer(401, "InvalidSecurity", str(error))
     except msgspec.DecodeError:
@@ -62,6 +62,13 @@ async def run_action(request: HttpRequest, action: str) -> HttpResponse:
         return problem_answer(_STATUS.get(problem.code, 400), problem.code, problem.message)
     except DATABASE_AWAY:
         return problem_answer(503, "ServiceUnavailable", DATABASE_AWAY_TEXT)
+
+
+async def _run(handler: Action, principal: ForwardedPrincipal, params: dict[str, object]) -> dict[str, object]:
+    try:
+        return await handler(principal, params)
+    except rules.RedriveRefused as problem:
+        raise problem.showing(params.get("Attributes")) from None
 
 
 async def _create_queue(principal: ForwardedPrincipal, params: dict[str, object]) -> dict[str, object]:

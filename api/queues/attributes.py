@@ -67,6 +67,21 @@ class QueueProblem(Exception):
         self.message = message
 
 
+class RedriveRefused(QueueProblem):
+    """Of a RedrivePolicy, which the refusal shows: as it was checked, until the caller's own text takes its place."""
+
+    def __init__(self, policy: str, why: str) -> None:
+        shown = policy[: limits.POLICY_BYTES_SHOWN_MAX]
+        text = f"Value {shown} for parameter RedrivePolicy is invalid. Reason: {why}"
+        super().__init__("InvalidParameterValueException", text)
+        self.why = why
+
+    def showing(self, given: object) -> QueueProblem:
+        """The same of the attributes that a caller gave."""
+        policy = given.get("RedrivePolicy") if isinstance(given, dict) else None
+        return RedriveRefused(policy, self.why) if isinstance(policy, str) else self
+
+
 class Redrive(NamedTuple):
     target: QueueArn
     receives_max: int
@@ -290,21 +305,22 @@ def _redrive_policy(name: str, value: str) -> str:
     try:
         policy = _json_object(name, value)
     except QueueProblem:
-        raise _bad_redrive(value, "Redrive policy is not a valid JSON map.") from None
+        raise RedriveRefused(value, "Redrive policy is not a valid JSON map.") from None
     unknown = set(policy) - {"deadLetterTargetArn", "maxReceiveCount"}
     if unknown:
-        raise _bad_redrive(value, f"Redrive policy contains unknown attribute: {min(unknown)[:100]}.")
+        raise RedriveRefused(value, f"Redrive policy contains unknown attribute: {min(unknown)[:100]}.")
     for member in ("deadLetterTargetArn", "maxReceiveCount"):
         if member not in policy:
-            raise _bad_redrive(value, f"Redrive policy does not contain mandatory attribute: {member}.")
+            raise RedriveRefused(value, f"Redrive policy does not contain mandatory attribute: {member}.")
     if parse_arn(policy["deadLetterTargetArn"]) is None:
-        raise _bad_redrive(value, "deadLetterTargetArn is not the ARN of a queue.")
-    receives = policy["maxReceiveCount"]
+        raise RedriveRefused(value, "Invalid value for deadLetterTargetArn.")
+    receives = given = policy["maxReceiveCount"]
     if isinstance(receives, str) and _INTEGER.fullmatch(receives):
         receives = int(receives)
     if type(receives) is not int or not 1 <= receives <= limits.REDRIVE_RECEIVES_MAX:
         bounds = f"valid values are from 1 to {limits.REDRIVE_RECEIVES_MAX} both inclusive"
-        raise _bad_redrive(value, f"Invalid value for maxReceiveCount, {bounds}.")
+        shown = given if isinstance(given, str) else json.dumps(given)
+        raise RedriveRefused(value, f"Invalid value for maxReceiveCount: {shown[:100]}, {bounds}.")
     return json.dumps({"deadLetterTargetArn": policy["deadLetterTargetArn"], "maxReceiveCount": receives})
 
 
@@ -356,11 +372,6 @@ def _string_map(given: object, parameter: str) -> dict[str, str]:
     if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
         raise QueueProblem("InvalidParameterValueException", f"{parameter} must map names to strings.")
     return given
-
-
-def _bad_redrive(value: str, why: str) -> QueueProblem:
-    text = f"Value {value[: limits.POLICY_BYTES_SHOWN_MAX]} for parameter RedrivePolicy is invalid. Reason: {why}"
-    return QueueProblem("InvalidParameterValueException", text)
 
 
 def _bad_value(name: str, why: str) -> QueueProblem:

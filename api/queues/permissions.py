@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from api import limits
 from api.queues.attributes import QueueArn, QueueProblem, format_arn
-from frontend.authz import GRANTABLE_NAMES, PolicyError, PolicyKind, compile_policy
+from frontend.authz import GRANTABLE_NAMES, SQS_OPERATIONS, PolicyError, PolicyKind, compile_policy
 from frontend.authz.policy_limits import QUEUE_POLICY_ACTIONS_PER_STATEMENT_MAX, QUEUE_POLICY_PRINCIPALS_MAX
 
 _LABEL = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.PERMISSION_LABEL_CHARACTERS_MAX}}}", re.ASCII)
@@ -36,8 +36,11 @@ def check_permission(label: object, account_ids: object, actions: object) -> Per
         )
     for name in names:
         if name not in GRANTABLE_NAMES:
-            reason = "Only the queue owner is allowed to invoke this action."
-            raise _bad_value(f"SQS:{name}", "ActionName", reason)
+            owners_only = "Only the queue owner is allowed to invoke this action."
+            unknown = "Please refer to the appropriate WSDL for a list of valid actions."
+            raise _bad_value(f"SQS:{name}", "ActionName", owners_only if name in SQS_OPERATIONS else unknown)
+    if account_ids == []:
+        raise _bad_value("[]", "PrincipalId", "Unable to verify.")
     accounts = _texts(account_ids, "AWSAccountIds")
     if len(accounts) > QUEUE_POLICY_PRINCIPALS_MAX:
         raise QueueProblem(
@@ -46,7 +49,7 @@ def check_permission(label: object, account_ids: object, actions: object) -> Per
         )
     for account_id in accounts:
         if _ACCOUNT_ID.fullmatch(account_id) is None:
-            raise _bad_value(account_id, "PrincipalId", "Unable to verify.")
+            raise _bad_value(f"[{account_id}]", "PrincipalId", "Unable to verify.")
     return Permission(check_label(label), accounts, names)
 
 

@@ -38,18 +38,18 @@ def check_redrive(account_id: str, name: str, change: Mapping[str, str]) -> None
     redrive = rules.redrive_of(change)
     if redrive is None:
         return
-    region, target = environment().region, redrive.target
+    policy, region, target = change["RedrivePolicy"], environment().region, redrive.target
     found = None
     if (target.region, target.account_id) == (region, account_id):
         found = Queue.objects.filter(account_id=account_id, name=target.name, state__in=LIVE).first()
     if found is None:
-        raise _refused("Dead letter target does not exist.")
+        raise rules.RedriveRefused(policy, "Dead letter target does not exist.")
     if target.name == name:
-        raise _refused("A queue cannot be its own dead letter target.")
+        raise rules.RedriveRefused(policy, "A queue cannot be its own dead letter target.")
     if rules.is_fifo(target.name) != rules.is_fifo(name):
-        raise _refused("Dead-letter queue must be same type of queue as the source.")
+        raise rules.RedriveRefused(policy, "Dead-letter queue must be same type of queue as the source.")
     if not rules.allows_source(found.attributes, rules.format_arn(region, account_id, name)):
-        raise _refused("The dead letter target does not allow this source.")
+        raise rules.RedriveRefused(policy, "The dead letter target does not allow this source.")
 
 
 def target_of(queue: Queue) -> Queue | None:
@@ -188,8 +188,3 @@ def _forget_keys_of_the_gone(target: Queue) -> None:
     long_ago = clock.now() - timedelta(days=limits.KEY_GRANT_DAYS)
     owners = Queue.objects.filter(account_id=target.account_id, state=QueueStatus.DELETED, deleted_at__lt=long_ago)
     target.key_grants.filter(owner_uuid__in=owners.values("uuid")).delete()
-
-
-def _refused(why: str) -> QueueProblem:
-    text = f"Value for parameter RedrivePolicy is invalid. Reason: {why}"
-    return QueueProblem("InvalidParameterValueException", text)

@@ -296,5 +296,5 @@ def signature_does_not_match() -> RequestError:
     return RequestError(
         "SignatureDoesNotMatch",
         "The request signature we calculated does not match the signature you provided. "
-        "Check your secret access key and signing method.",
+        "Check your AWS Secret Access Key and signing method. Consult the service documentation for details.",
     )

@@ -14,7 +14,7 @@ Which actions an operation asks for, and on what, is the table in `actions.py`.
 
 from __future__ import annotations
 
-from frontend.authz.actions import GRANTABLE_NAMES
+from frontend.authz.actions import GRANTABLE_NAMES, SQS_OPERATIONS
 from frontend.authz.compiled_policy import (
     NO_POLICY,
     CompiledPolicy,
@@ -34,6 +34,7 @@ from frontend.authz.review import Remark, review
 __all__ = [
     "GRANTABLE_NAMES",
     "NO_POLICY",
+    "SQS_OPERATIONS",
     "Caller",
     "CallerKind",
     "CompiledPolicy",

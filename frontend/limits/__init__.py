@@ -26,6 +26,8 @@ BATCH_ENTRIES_MAX = 10
 BATCH_ENTRY_ID_CHARS_MAX = 80
 RECEIVE_MESSAGES_MAX = 10
 RECEIVE_WAIT_S_MAX = 20
+# A long poll that takes so much longer than it was asked to wait asks whether its queue is there still.
+POLL_OVERDUE_MS = 500
 VISIBILITY_S_MAX = 43_200
 DELAY_S_MAX = 900
 MESSAGE_ATTRIBUTES_MAX = 10

@@ -130,7 +130,7 @@ async def resend_one(
 def check_reason(reason: str) -> str:
     if len(reason) > BROWSER_REASON_CHARS_MAX:
         raise invalid(f"A reason has at most {BROWSER_REASON_CHARS_MAX} characters.")
-    check_text(reason, "reason")
+    check_text(reason)
     return reason
 
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 from frontend.crypto.envelope import Attributes
 from frontend.errors import RequestError, invalid
 from frontend.limits import ATTRIBUTE_NAME_CHARS_MAX, ATTRIBUTE_TYPE_CHARS_MAX, MESSAGE_ATTRIBUTES_MAX
-from frontend.parameters import FORBIDDEN, check_text
+from frontend.parameters import FORBIDDEN, FORBIDDEN_FOUND, check_text
 
 # Letters and digits of any alphabet.
 _NAME = re.compile(r"[\w.-]+")
@@ -65,13 +65,13 @@ def check_data_type(name: str, data_type: str | None) -> str:
     if data_type in _PLAIN_TYPES:
         return data_type
     if not data_type:
-        raise invalid(f"The message attribute '{name}' must contain a non-empty message attribute type.")
+        raise invalid(f"The message attribute '{name}' must contain non-empty message attribute type.")
     if len(data_type) > ATTRIBUTE_TYPE_CHARS_MAX or _DATA_TYPE.fullmatch(data_type) is None:
         raise invalid(
             f"The message attribute '{name}' has an invalid message attribute type, "
             "the set of supported type prefixes is Binary, Number, and String."
         )
-    check_text(data_type, "message attribute type")
+    check_text(data_type)
     return data_type
 
 
@@ -91,7 +91,7 @@ def read_text(name: str, data_type: str, text: str) -> bytes:
     if not text:
         raise _empty_value(name, "String")
     if FORBIDDEN.search(text) is not None:
-        raise invalid(f"Invalid characters found in the value of message (user) attribute '{name}'.")
+        raise invalid(FORBIDDEN_FOUND)
     raw = text.encode()
     if data_type.startswith("Number") and not _is_number(text):
         raise invalid(f"Can't cast the value of message (user) attribute '{name}' to a number.")
@@ -105,14 +105,17 @@ def attribute_text(data_type: str, value: bytes) -> str:
 
 def _check_name(name: str) -> None:
     if len(name) > ATTRIBUTE_NAME_CHARS_MAX:
-        raise invalid(f"Message attribute name must be at most {ATTRIBUTE_NAME_CHARS_MAX} characters long.")
-    if _NAME.fullmatch(name) is None or name[0] == "." or name[-1] == "." or ".." in name:
+        raise invalid(f"Message (user) attribute names must be shorter than {ATTRIBUTE_NAME_CHARS_MAX} Bytes")
+    if _NAME.fullmatch(name) is None or ".." in name:
         raise invalid(
-            "The message attribute name can contain alphanumeric characters, hyphens, underscores and periods; "
-            "it cannot start or end with a period or have periods in succession."
+            "Message (user) attributes name can only contain upper and lower score characters, digits, periods, "
+            "hyphens and underscores."
         )
-    if name.lower().startswith(("aws.", "amazon.")):
-        raise invalid("The message attribute name cannot start with a reserved prefix: AWS. or Amazon.")
+    if name[0] == "." or name[-1] == "." or name.lower().startswith(("aws.", "amazon.")):
+        raise invalid(
+            "You can't use message attribute names beginning with 'AWS.' or 'Amazon.'. These strings are reserved for "
+            "internal use. Additionally, they cannot start or end with '.'."
+        )
 
 
 def _empty_value(name: str, kind: str) -> RequestError:

@@ -94,7 +94,8 @@ def _standard_headers(message: OutgoingMessage, rules: SendRules) -> tuple[str, 
         delay_ms = _check_delay_s(message.delay_s) * 1000
     dedup_id = message.dedup_id
     if dedup_id is not None and not rules.dedups:
-        raise invalid("The request includes a parameter that is not valid for this queue type: MessageDeduplicationId")
+        reason = "The request includes a parameter that is not valid for this queue type."
+        raise bad_value(dedup_id, "MessageDeduplicationId", reason)
     headers: Headers = ()
     if delay_ms:
         headers = ((HEADER_DELAY_MS, str(delay_ms).encode()),)

@@ -84,7 +84,7 @@ def outgoing_message(
     """A message with this body and these attributes of the wire. Raises RequestError."""
     if not body:
         raise missing("MessageBody")
-    raw_body = check_text(body, "message body")
+    raw_body = check_text(body)
     if options is NO_OPTIONS:
         if not given:
             return OutgoingMessage(body, raw_body, _NO_ATTRIBUTES, 0, None, None, None)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -129,10 +130,11 @@ async def lease(
         if not wait_ms:
             with services.storage_calls:
                 return await poll_partitions(services.storage, queue.partitions, poll, queue.routes)
+        check_overdue = partial(_require_queue, services, queue)
         polls_max = services.quotas.limits(caller.account_id, caller.access_key_id).polls
         with services.polls.place(caller.account_id, polls_max):
             return await poll_while_connected(
-                services.storage, queue.partitions, poll, receive, services.parked, queue.routes
+                services.storage, queue.partitions, poll, receive, services.parked, check_overdue, queue.routes
             )
     except StorageError as error:
         if error.code == ErrorCode.OVER_LIMIT and tags:
@@ -140,6 +142,15 @@ async def lease(
         if error.code == ErrorCode.OVER_LIMIT and (wait_ms or queue.fifo is not None):
             return []  # a long poll does not tell, nor does a FIFO queue
         raise await explain_storage_error(services, queue, error) from None
+
+
+async def _require_queue(services: FrontendServices, queue: ResolvedQueue) -> None:
+    """Raises RequestError where it does not exist any more; nobody being able to tell is no reason to stop."""
+    try:
+        await services.queues.find(queue.address)
+    except RequestError as error:
+        if error.code == "QueueDoesNotExist":
+            raise
 
 
 async def open_leases(

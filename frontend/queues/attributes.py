@@ -6,7 +6,7 @@ The control plane decides what is stored; what cannot be right is refused here, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from frontend.authz.policy_limits import QUEUE_POLICY_BYTES_MAX
 from frontend.errors import RequestError, invalid
@@ -115,14 +115,19 @@ def check_tags(tags: dict[str, str] | None, queue_name: str) -> None:
     if len(tags) > TAGS_MAX:
         raise invalid(f"Too many tags added for queue {queue_name}.")
     for key, value in tags.items():
-        if not 1 <= len(key) <= TAG_KEY_CHARS_MAX or len(value) > TAG_VALUE_CHARS_MAX:
-            raise invalid(
-                f"A tag key has 1 to {TAG_KEY_CHARS_MAX} characters, a tag value at most {TAG_VALUE_CHARS_MAX}."
-            )
+        check_tag_keys((key,))
+        if len(value) > TAG_VALUE_CHARS_MAX:
+            raise invalid(f"Tag values must be between 0 and {TAG_VALUE_CHARS_MAX} characters in length.")
         if key.lower().startswith("aws:"):
             raise invalid("The tag prefix aws: is reserved.")
         if not is_text(key + value):
             raise invalid("A tag holds a character that is not allowed.")
+
+
+def check_tag_keys(keys: Sequence[str]) -> None:
+    """Raises RequestError where there is none, or one that no tag can have."""
+    if not keys or not all(1 <= len(key) <= TAG_KEY_CHARS_MAX for key in keys):
+        raise invalid(f"Tag keys must be between 1 and {TAG_KEY_CHARS_MAX} characters in length.")
 
 
 def check_asked(names: list[str] | None) -> frozenset[str]:

@@ -49,5 +49,5 @@ def check_queue_name(name: str | None) -> str:
 
 def bad_queue_name() -> RequestError:
     return invalid(
-        f"Can only include alphanumeric characters, hyphens, or underscores. 1 to {QUEUE_NAME_CHARS_MAX} in length."
+        f"Can only include alphanumeric characters, hyphens, or underscores. 1 to {QUEUE_NAME_CHARS_MAX} in length"
     )

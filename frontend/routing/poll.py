@@ -21,7 +21,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from frontend.errors import RequestError
 from frontend.http import Disconnected
+from frontend.limits import POLL_OVERDUE_MS
 from frontend.routing.partitioner import PriorityLevel, Routes
 from frontend.routing.storage import MessageStorage
 from storage_nodes.protocol.errors import StorageError
@@ -62,18 +64,26 @@ async def poll_while_connected(
     request: PollRequest,
     receive: Callable[[], Awaitable[Any]],
     parked: set[asyncio.Task[list[Lease]]],
+    check_overdue: Callable[[], Awaitable[object]],
     routes: Routes | None = None,
 ) -> list[Lease]:
-    """A long poll that ends when the client leaves (Disconnected) or when somebody cancels it in `parked` (empty)."""
+    """A long poll that ends when the client leaves (Disconnected) or when somebody cancels it in `parked` (empty).
+    `check_overdue` is called where it takes longer than it may, and raises RequestError where there is nothing to wait
+    for any more: a queue may be deleted in the meantime, and storage looks for its partitions for long."""
     poll = asyncio.create_task(poll_partitions(storage, partitions, request, routes))
     gone = asyncio.ensure_future(receive())
     parked.add(poll)
     try:
-        await asyncio.wait({poll, gone}, return_when=asyncio.FIRST_COMPLETED)
+        ends = {poll, gone}
+        in_time_s = (request.wait_ms + POLL_OVERDUE_MS) / 1000
+        done, _ = await asyncio.wait(ends, timeout=in_time_s, return_when=asyncio.FIRST_COMPLETED)
+        if not done:
+            await check_overdue()
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not poll.done():
             raise Disconnected
         return [] if poll.cancelled() else poll.result()
-    except (asyncio.CancelledError, Disconnected):
+    except (asyncio.CancelledError, Disconnected, RequestError):
         # Also where it is done: what it leased is nobody's. A task of its own, which no second cancel ends.
         await asyncio.shield(_in_background(_cancel_and_release(storage, [poll])))
         raise

@@ -68,8 +68,8 @@ def receipts_answer(ids: Sequence[str], outcomes: Sequence[RequestError | None])
 
 
 def batch_answer(successful: Sequence[str], ids: Sequence[str], outcomes: Sequence[RequestError | None]) -> bytes:
-    """`successful` are the answers of the entries that succeeded, as JSON."""
-    told = f'"Successful":[{",".join(successful)}]'
+    """`successful` are the answers of the entries that succeeded, as JSON. A list without entries is left out."""
+    told = f'"Successful":[{",".join(successful)}]' if successful else ""
     if not any(outcomes):
         return f"{{{told}}}".encode()
     failed = []
@@ -79,4 +79,4 @@ def batch_answer(successful: Sequence[str], ids: Sequence[str], outcomes: Sequen
         if error.kind.status >= 500:
             raise error  # SDKs repeat a whole request by themselves, but never the entries of one
         failed.append({"Id": entry_id, "SenderFault": True, "Code": error.kind.query_code, "Message": error.message})
-    return b'{%b,"Failed":%b}' % (told.encode(), encode(failed))
+    return b'{%b%b"Failed":%b}' % (told.encode(), b"," if told else b"", encode(failed))

@@ -81,6 +81,6 @@ def _read_system_attributes(given: dict[str, AttributeIn]) -> str:
             raise invalid(f"The message system attribute '{name}' must be a non-empty String.")
         if len(attribute.string_value) > TRACE_HEADER_CHARS_MAX:
             raise invalid(f"The message system attribute '{name}' is too long.")
-        check_text(attribute.string_value, "message system attribute")
+        check_text(attribute.string_value)
         return attribute.string_value
     return ""

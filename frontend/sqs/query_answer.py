@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from frontend.errors import RequestError
+from frontend.errors import NO_SUCH_QUEUE, RequestError
 from frontend.http import CLOSE_CONNECTION, HttpResponse, Request
 from frontend.parameters import FORBIDDEN, is_text
 
@@ -136,7 +136,7 @@ def _fault(error: RequestError) -> str:
 
 
 def _query_message(error: RequestError) -> str:
-    if error.code == "QueueDoesNotExist":
+    if error.message == NO_SUCH_QUEUE:
         return "The specified queue does not exist for this wsdl version."
     return error.message
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from msgspec import structs
 
 from frontend.errors import RequestError, invalid, missing
-from frontend.limits import LIST_RESULTS_MAX, TAG_KEY_CHARS_MAX
+from frontend.limits import LIST_RESULTS_MAX
 from frontend.messages.admission import NO_SENT_TAGS, SentTags, require_own, throttle_account
 from frontend.queues.attributes import (
     check_asked,
     check_creatable,
     check_settable,
+    check_tag_keys,
     check_tags,
     queue_attributes,
     wants_counts,
@@ -51,7 +52,8 @@ async def get_queue_attributes(call: SqsCall, request: requests.GetQueueAttribut
     if wants_counts(asked):
         calls = [call.services.storage.stats(partition) for partition in queue.partitions]
         stats = await ask_storage(call, queue, calls)
-    return encode({"Attributes": queue_attributes(queue.record, call.services.region, stats, asked)})
+    attributes = queue_attributes(queue.record, call.services.region, stats, asked)
+    return encode({"Attributes": attributes}) if attributes else EMPTY
 
 
 async def set_queue_attributes(call: SqsCall, request: requests.SetQueueAttributes) -> bytes:
@@ -130,8 +132,7 @@ async def untag_queue(call: SqsCall, request: requests.UntagQueue) -> bytes:
     address = read_queue_url(request.queue_url, call.caller.account_id)
     if request.tag_keys is None:
         raise missing("TagKeys")
-    if not request.tag_keys:
-        raise invalid(f"Tag keys must be between 1 and {TAG_KEY_CHARS_MAX} characters in length.")
+    check_tag_keys(request.tag_keys)
     sent = SentTags(keys=tuple(request.tag_keys))
     return await _change(call, "UntagQueue", address, {"TagKeys": request.tag_keys}, sent)
 
@@ -145,7 +146,7 @@ async def list_queue_tags(call: SqsCall, request: requests.QueueRequest) -> byte
 async def add_permission(call: SqsCall, request: requests.AddPermission) -> bytes:
     address = read_queue_url(request.queue_url, call.caller.account_id)
     for name, value in (("Label", request.label), ("AWSAccountIds", request.account_ids), ("Actions", request.actions)):
-        if not value:
+        if value is None or (not value and name != "AWSAccountIds"):
             raise missing(name)
     params: dict[str, object] = {
         "Label": request.label,

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from frontend.errors import RequestError, missing
 from frontend.limits import QUEUE_NAME_CHARS_MAX, QUEUE_URLS_CACHED_MAX
+from frontend.parameters import shortened
 from frontend.queues.names import Address
 
 _NAME = rf"[A-Za-z0-9_-]{{1,{QUEUE_NAME_CHARS_MAX}}}(?:\.fifo)?"
@@ -29,7 +30,7 @@ def read_queue_url(url: str | None, caller_account_id: str) -> Address:
     if address is None and _BARE_NAME.fullmatch(url) is not None:
         return Address(caller_account_id, url)
     if address is None:
-        raise RequestError("InvalidAddress", "The specified queue URL is not valid for this endpoint.")
+        raise RequestError("InvalidAddress", f"The address {shortened(url)} is not valid for this endpoint.")
     return address
 
 

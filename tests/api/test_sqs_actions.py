@@ -130,6 +130,23 @@ def test_redrive_to_a_missing_or_unwilling_queue_is_refused(caller: Caller, stor
     assert caller.sqs("CreateQueue", QueueName="orders", Attributes={"RedrivePolicy": policy}).status_code == 200
 
 
+def test_refused_redrive_policy_is_shown_as_it_was_written(caller: Caller, storage: ScriptedStorage) -> None:
+    caller.sqs("CreateQueue", QueueName="orders")
+    caller.sqs("CreateQueue", QueueName="line.fifo", Attributes={"FifoQueue": "true"})
+    arn = f"arn:aws:sqs:us-east-1:{caller.account_id}"
+    for target, why in (
+        ("nowhere", "Dead letter target does not exist."),
+        ("line.fifo", "Dead-letter queue must be same type of queue as the source."),
+    ):
+        policy = f'{{"maxReceiveCount":"7" ,"deadLetterTargetArn":"{arn}:{target}"}}'
+        for action, name in (("CreateQueue", "new"), ("SetQueueAttributes", "orders")):
+            answer = caller.sqs(action, QueueName=name, Attributes={"RedrivePolicy": policy})
+            assert answer.json() == {
+                "code": "InvalidParameterValueException",
+                "message": f"Value {policy} for parameter RedrivePolicy is invalid. Reason: {why}",
+            }
+
+
 def test_list_queues_pages_through_a_prefix(caller: Caller, storage: ScriptedStorage) -> None:
     for name in ("b-1", "a-2", "a-1", "a-3", "A-0", "a_4"):
         caller.sqs("CreateQueue", QueueName=name)

@@ -131,7 +131,7 @@ SEVEN = (
         ("l", OTHERS, (*SEVEN, "*"), "OverLimit"),
         ("l", OTHERS, ("DeleteQueue",), "InvalidParameterValueException"),
         ("l", OTHERS, (), "MissingRequiredParameterException"),
-        ("l", [], SEVEN, "MissingRequiredParameterException"),
+        ("l", [], SEVEN, "InvalidParameterValueException"),
         ("l", ["11112222333"], SEVEN, "InvalidParameterValueException"),
         ("l", ["1" * 12] * 50, SEVEN, None),
         ("l", ["1" * 12] * 51, SEVEN, "OverLimit"),

@@ -43,6 +43,7 @@ class Stage:
         self._back = {real: name for name, real in self._names.items()}
         self._places = {
             f"http://{HOST}/{ACCOUNT}": f"{endpoint}/{account_id}",
+            f"/{ACCOUNT}/": f"/{account_id}/",  # in URLs of other hosts
             f":{ACCOUNT}:": f":{account_id}:",
             "task-9": handle_of_no_task(f"arn:aws:sqs:us-east-1:{account_id}:{self._names['orders']}"),
         }

@@ -10,8 +10,9 @@ import pytest
 
 from tests.frontend.compat.control import ControlPlaneInMemory
 from tests.frontend.compat.wire import FORM, PROTOCOLS, Answered, speak
-from tests.support.frontend_plane import ACCOUNT, QUEUE_URL, Installation, Reply, sign
+from tests.support.frontend_plane import ACCOUNT, OTHER_ACCOUNT, QUEUE_URL, Installation, Reply, sign
 
+DEAD_ARN = f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead"
 both = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
@@ -93,6 +94,16 @@ async def test_queue_is_found_by_name_or_by_the_end_of_any_url(front: Installati
     assert [one["Body"] for one in received.result["Messages"]] == ["x"]
 
 
+@both
+@pytest.mark.parametrize("url", ["https://sqs.us-east-1.amazonaws.com/", f"{ACCOUNT}/orders", "no name!"])
+async def test_what_names_no_queue_is_refused_with_the_words_of_sqs(
+    front: Installation, protocol: str, url: str
+) -> None:
+    answered = await send(front, protocol, QueueUrl=url)
+    assert (answered.status, answered.code) == (400, "InvalidAddress")
+    assert answered.message == f"The address {url} is not valid for this endpoint."
+
+
 # --- messages ---
 
 
@@ -137,14 +148,32 @@ async def test_attribute_names_may_be_of_any_alphabet(front: Installation, proto
 async def test_illegal_attribute_names_are_refused(front: Installation, protocol: str, name: str) -> None:
     answered = await send(front, protocol, MessageAttributes={name: {"DataType": "String", "StringValue": "v"}})
     assert (answered.status, answered.code) == (400, "InvalidParameterValue")
+    if len(name) > 256:
+        assert answered.message == "Message (user) attribute names must be shorter than 256 Bytes"
+    elif name in ('!"§(?', "a b", "a..b"):
+        assert answered.message.startswith("Message (user) attributes name can only contain")
+    else:
+        assert answered.message.startswith("You can't use message attribute names beginning with 'AWS.' or 'Amazon.'.")
 
 
 @both
 async def test_refusals_of_messages_have_the_words_of_sqs(front: Installation, protocol: str) -> None:
     empty = await send(front, protocol, MessageAttributes={"X": {"DataType": "String", "StringValue": ""}})
     assert empty.message == "Message (user) attribute 'X' must contain a non-empty value of type 'String'."
+    words = (
+        "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | "
+        "#x10000 to #x10FFFF"
+    )
     forbidden = {"X": {"DataType": "String", "StringValue": "a\x01"}}
-    assert (await send(front, protocol, MessageAttributes=forbidden)).code == "InvalidParameterValue"
+    answered = await send(front, protocol, MessageAttributes=forbidden)
+    assert (answered.code, answered.message) == ("InvalidParameterValue", words)
+    answered = await send(front, protocol, MessageBody="a\ufffe")
+    assert (answered.code, answered.message) == ("InvalidMessageContents", words)
+    answered = await send(front, protocol, MessageDeduplicationId="d")
+    assert answered.message == (
+        "Value d for parameter MessageDeduplicationId is invalid. Reason: The request includes a parameter that is not "
+        "valid for this queue type."
+    )
     long = "g" * 129
     answered = await send(front, protocol, MessageGroupId=long)
     assert answered.message == (
@@ -180,7 +209,79 @@ async def test_fifo_entry_without_an_id_fails_its_whole_batch(front: Installatio
     assert front.storage.count() == 0
 
 
+@both
+@pytest.mark.parametrize("action", ["SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"])
+async def test_batch_answers_leave_out_a_list_without_entries(front: Installation, protocol: str, action: str) -> None:
+    bad = {"Id": "a", "MessageBody": "\x01"} if action == "SendMessageBatch" else {"Id": "a", "ReceiptHandle": "x"}
+    if action == "ChangeMessageVisibilityBatch":
+        bad["VisibilityTimeout"] = 1  # type: ignore[assignment]
+    answered = await speak(front, protocol, action, {"QueueUrl": QUEUE_URL, "Entries": [bad]})
+    assert answered.status == 200 and "Successful" not in answered.result
+    assert [one["Id"] for one in answered.result["Failed"]] == ["a"]
+    entry = {"Id": "a", "MessageBody": "x"}
+    answered = await speak(front, protocol, "SendMessageBatch", {"QueueUrl": QUEUE_URL, "Entries": [entry]})
+    assert set(answered.result) == {"Successful"}
+
+
 # --- queues ---
+
+
+@both
+async def test_attribute_that_was_never_set_leaves_the_answer_empty(front: Installation, protocol: str) -> None:
+    for asked in (["Policy"], ["RedrivePolicy", "FifoQueue"], []):
+        reply = await speak(front, protocol, "GetQueueAttributes", {"QueueUrl": QUEUE_URL, "AttributeNames": asked})
+        assert reply.status == 200 and "Attributes" not in reply.result
+        if protocol == "query":
+            assert b"<GetQueueAttributesResult/>" in reply.reply.body
+        else:
+            assert reply.reply.body == b"{}"
+
+
+@both
+async def test_missing_queue_is_told_in_the_words_of_its_account(front: Installation, protocol: str) -> None:
+    mine = await speak(front, protocol, "GetQueueUrl", {"QueueName": "nope"})
+    version = " for this wsdl version" if protocol == "query" else ""
+    assert mine.message == f"The specified queue does not exist{version}."
+    asked = {"QueueName": "nope", "QueueOwnerAWSAccountId": OTHER_ACCOUNT}
+    other = await speak(front, protocol, "GetQueueUrl", asked)
+    assert mine.code == other.code == "AWS.SimpleQueueService.NonExistentQueue"
+    assert other.message == "The specified queue does not exist or you do not have access to it."
+
+
+@both
+@pytest.mark.parametrize("name", ["a*b", "a" * 81, "line.fifo", ".fifo"])
+async def test_names_of_queues_are_refused_with_the_words_of_sqs(front: Installation, protocol: str, name: str) -> None:
+    answered = await speak(front, protocol, "CreateQueue", {"QueueName": name})
+    words = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+    assert (answered.code, answered.message) == ("InvalidParameterValue", words)
+
+
+@both
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        ({"deadLetterTargetArn": "dummy", "maxReceiveCount": 42}, "Invalid value for deadLetterTargetArn."),
+        ({"maxReceiveCount": 3}, "Redrive policy does not contain mandatory attribute: deadLetterTargetArn."),
+        ({"deadLetterTargetArn": DEAD_ARN}, "Redrive policy does not contain mandatory attribute: maxReceiveCount."),
+        (
+            {"deadLetterTargetArn": DEAD_ARN, "maxReceiveCount": "invalid"},
+            "Invalid value for maxReceiveCount: invalid, valid values are from 1 to 1000 both inclusive.",
+        ),
+        (
+            {"deadLetterTargetArn": DEAD_ARN, "maxReceiveCount": 0},
+            "Invalid value for maxReceiveCount: 0, valid values are from 1 to 1000 both inclusive.",
+        ),
+    ],
+)
+async def test_redrive_policies_are_refused_with_the_words_of_sqs(
+    front: Installation, control: ControlPlaneInMemory, protocol: str, policy: dict[str, Any], reason: str
+) -> None:
+    text = json.dumps(policy)
+    for action, members in (("CreateQueue", {"QueueName": "q"}), ("SetQueueAttributes", {"QueueUrl": QUEUE_URL})):
+        answered = await speak(front, protocol, action, {**members, "Attributes": {"RedrivePolicy": text}})
+        assert (answered.code, answered.message) == (
+            "InvalidParameterValue", f"Value {text} for parameter RedrivePolicy is invalid. Reason: {reason}"
+        )  # fmt: skip
 
 
 @both
@@ -230,7 +331,46 @@ async def test_tags_are_refused_with_the_words_of_sqs(
     tags = {f"k{number}": "v" for number in range(51)}
     answered = await speak(front, protocol, "TagQueue", {"QueueUrl": QUEUE_URL, "Tags": tags})
     assert (answered.code, answered.message) == ("InvalidParameterValue", "Too many tags added for queue orders.")
-    answered = await speak(front, protocol, "UntagQueue", {"QueueUrl": QUEUE_URL, "TagKeys": []})
+    wrong_keys: tuple[list[str], ...] = ([], ["k" * 129], ["a", ""])
+    for action, asked in (
+        *(("UntagQueue", {"TagKeys": keys}) for keys in wrong_keys),
+        *(("TagQueue", {"Tags": dict.fromkeys(keys, "v")}) for keys in wrong_keys[1:]),
+    ):
+        answered = await speak(front, protocol, action, {"QueueUrl": QUEUE_URL, **asked})
+        assert (answered.code, answered.message) == (
+            "InvalidParameterValue", "Tag keys must be between 1 and 128 characters in length."
+        )  # fmt: skip
+
+
+@both
+async def test_permissions_are_refused_with_the_words_of_sqs(
+    front: Installation, control: ControlPlaneInMemory, protocol: str
+) -> None:
+    good = {"QueueUrl": QUEUE_URL, "Label": "l", "AWSAccountIds": [OTHER_ACCOUNT], "Actions": ["SendMessage"]}
+    for change, name, value, reason in (
+        ({"Actions": ["DeleteQueue"]}, "ActionName", "SQS:DeleteQueue",
+         "Only the queue owner is allowed to invoke this action."),
+        ({"Actions": ["Foo"]}, "ActionName", "SQS:Foo",
+         "Please refer to the appropriate WSDL for a list of valid actions."),
+        ({"AWSAccountIds": ["1234"]}, "PrincipalId", "[1234]", "Unable to verify."),
+        ({"AWSAccountIds": []}, "PrincipalId", "[]", "Unable to verify."),
+    ):  # fmt: skip
+        answered = await speak(front, protocol, "AddPermission", {**good, **change})
+        assert (answered.status, answered.code, answered.message) == (
+            400, "InvalidParameterValue", f"Value {value} for parameter {name} is invalid. Reason: {reason}"
+        )  # fmt: skip
+    answered = await speak(front, protocol, "AddPermission", {**good, "Actions": []})
     assert (answered.code, answered.message) == (
-        "InvalidParameterValue", "Tag keys must be between 1 and 128 characters in length."
+        "MissingParameter", "The request must contain the parameter Actions."
+    )  # fmt: skip
+
+
+@both
+async def test_wrong_signature_is_refused_with_the_words_of_sqs(front: Installation, protocol: str) -> None:
+    wrong = front.key._replace(secret_access_key="x" * 40)
+    answered = await speak(front, protocol, "ListQueues", {}, wrong)
+    assert (answered.status, answered.code, answered.message) == (
+        403, "SignatureDoesNotMatch",
+        "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access "
+        "Key and signing method. Consult the service documentation for details.",
     )  # fmt: skip

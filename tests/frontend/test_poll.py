@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import pytest
 
+from frontend.errors import RequestError, queue_does_not_exist
 from frontend.http import Disconnected
 from frontend.routing.partitioner import Routes
 from frontend.routing.poll import Lease, PollRequest, poll_while_connected
 from frontend.routing.storage import MessageStorage
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, QueueStats, VisibilityMode
+from tests.support.frontend_plane import ACCOUNT, QUEUE_URL, Installation
 
 PARTITIONS = (1, 2)
 REQUEST = PollRequest(10, 43_200_000, 20_000)
@@ -64,8 +66,16 @@ class TwoPartitions:
         return PARTITIONS
 
 
+async def still_there() -> None:
+    pass
+
+
 async def parked(
-    storage: FullAtOnce, leaves: asyncio.Event, polls: set[asyncio.Task[list[Lease]]] | None = None
+    storage: FullAtOnce,
+    leaves: asyncio.Event,
+    polls: set[asyncio.Task[list[Lease]]] | None = None,
+    request: PollRequest = REQUEST,
+    check_overdue: Callable[[], Awaitable[None]] = still_there,
 ) -> asyncio.Task[list[Lease]]:
     async def receive() -> dict[str, str]:
         await leaves.wait()
@@ -73,7 +83,13 @@ async def parked(
 
     routes = cast(Routes, TwoPartitions())
     poll = poll_while_connected(
-        cast(MessageStorage, storage), PARTITIONS, REQUEST, receive, set() if polls is None else polls, routes
+        cast(MessageStorage, storage),
+        PARTITIONS,
+        request,
+        receive,
+        set() if polls is None else polls,
+        check_overdue,
+        routes,
     )
     task = asyncio.create_task(poll)
     await asyncio.sleep(0.02)
@@ -121,3 +137,51 @@ async def test_call_that_is_cancelled_when_its_poll_is_done_gives_all_back() -> 
         await call
     assert len(poll.result()) == 10
     await until_back(storage, PARTITIONS)
+
+
+async def test_poll_that_is_overdue_ends_where_its_queue_is_gone() -> None:
+    polls = set[asyncio.Task[list[Lease]]]()
+    asked: list[int] = []
+
+    async def gone() -> None:
+        asked.append(1)
+        raise queue_does_not_exist()
+
+    call = await parked(FullAtOnce(), asyncio.Event(), polls, REQUEST._replace(wait_ms=50), gone)
+    assert not asked, "within its time nobody is asked"
+    async with asyncio.timeout(5):
+        with pytest.raises(RequestError, match="QueueDoesNotExist"):
+            await call
+    assert asked == [1] and not polls
+
+
+async def test_poll_that_is_overdue_goes_on_where_its_queue_is_there() -> None:
+    storage, asked = FullAtOnce(), asyncio.Event()
+
+    async def there() -> None:
+        asked.set()
+
+    call = await parked(storage, asyncio.Event(), None, REQUEST._replace(wait_ms=50), there)
+    async with asyncio.timeout(5):
+        await asked.wait()
+        storage.filled.set()
+        assert len(await call) == 10
+
+
+async def test_long_poll_of_a_deleted_queue_says_so_when_its_time_is_over(
+    front: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.Event()
+
+    async def look_for_its_partition(*_: Any) -> None:
+        asked.set()
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(front.storage, "acquire", look_for_its_partition)
+    params = {"QueueUrl": QUEUE_URL, "WaitTimeSeconds": 1}
+    polls = [asyncio.create_task(front.sqs("ReceiveMessage", params)) for _ in range(2)]
+    await asked.wait()
+    del front.metadata.queues[(ACCOUNT, "orders")]
+    async with asyncio.timeout(5):
+        assert {(await poll).error for poll in polls} == {"QueueDoesNotExist"}
+    assert not front.plane.parked

@@ -57,6 +57,10 @@ _NOTES = """## What differs
 - A queue of another account is open where its policy says so (send, receive, delete, change of visibility, purge,
   attributes, URL, sources of a dead-letter queue). Otherwise AccessDenied, whether it exists or not; GetQueueUrl says
   that it does not exist.
+- Names in `PENSTOCK_REGIONS` are regions that requests may be signed for; all of them see the same queues, whose ARNs
+  name `PENSTOCK_REGION`.
+- Where a Policy or a RedriveAllowPolicy is refused, the place and the reason stand behind the sentence of SQS.
+- A long poll whose queue is deleted ends with QueueDoesNotExist when its time is over.
 - The query protocol refuses a field that comes twice, and any Version but 2012-11-05.
 """
 
