@@ -94,8 +94,8 @@ def require_recent(session: PersonSession, now: datetime) -> None:
 
 
 def lock_session(session: PersonSession) -> None:
-    """In the transaction of a change that the session asks for, with the person locked: it may have been ended since the
-    request came, while a password was verified. Raises PeopleError."""
+    """In the transaction of a change that the session asks for, with the person locked: the session may have been ended
+    while a password was verified. Raises PeopleError."""
     if not PersonSession.objects.select_for_update().filter(pk=session.pk).exists():
         raise not_signed_in()
 
