@@ -174,6 +174,9 @@ async def _find_of_another(
         await _delay_refusal(services, caller, address, began_s, is_at_hand)
         raise
     assert queue is not None, "no policy opens what does not exist"
+    if operation == "SendMessage" and services.account_limits(address.account_id).stopped:
+        # What is sent there is billed to the owner. The reason is for the owner.
+        raise RequestError("SendingStopped", "Messages cannot be sent to queues of this account now.")
     if queue.encryption is not None and operation in _NEEDS_ENCRYPTION_KEY:
         queue.encryption.require(caller.account_id)
     return queue

@@ -198,3 +198,17 @@ async def test_queue_of_an_account_that_is_not_active_is_closed_to_others(front:
     assert refused.json["Message"] == absent.json["Message"].replace("secret-not", "secret")
     for action, members in (("SendMessage", {"MessageBody": "x"}), ("ReceiveMessage", {}), ("PurgeQueue", {})):
         assert (await front.sqs(action, {"QueueUrl": SECRET_URL, **members})).error == "AccessDeniedException"
+
+
+async def test_nobody_sends_to_an_account_whose_sending_is_stopped(front: Installation) -> None:
+    """A spend cap holds for what others send, too: it is billed to the owner of the queue."""
+    set_policy(front, OTHER_ACCOUNT, "secret", statement("Allow", "sqs:*", SECRET_ARN))
+    asked = {"QueueUrl": SECRET_URL, "MessageBody": "x"}
+    assert (await front.sqs("SendMessage", asked)).status == 200
+    stopped = AccountRecord(OTHER_ACCOUNT, "a", True, 2, sending_stopped="the owner's reason")
+    front.metadata.accounts[OTHER_ACCOUNT] = stopped
+    refused = await front.sqs("SendMessage", asked)
+    assert (refused.status, refused.error) == (403, "SendingStopped") and "reason" not in refused.json["message"]
+    entries = {"QueueUrl": SECRET_URL, "Entries": [{"Id": "1", "MessageBody": "x"}]}
+    assert (await front.sqs("SendMessageBatch", entries)).error == "SendingStopped"
+    assert len((await front.sqs("ReceiveMessage", {"QueueUrl": SECRET_URL})).json["Messages"]) == 1
