@@ -34,7 +34,7 @@ from frontend.authz.request_context import NO_TAGS, Tags, root_caller
 from frontend.errors import RequestError, Throttled
 from frontend.limits import KEY_DECISIONS_KEPT_MAX, REFUSAL_STEP_S
 from frontend.limits.quota_tree import PAYLOAD_QUOTA, QuotaRefusal
-from frontend.metadata.interface import MISS
+from frontend.metadata.interface import Missing
 from frontend.metering.request_counts import ERRORS, NO_KEY, NO_QUEUE, REQUESTS, THROTTLED
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
@@ -185,10 +185,11 @@ async def _find_of_another(
 async def _is_active(services: FrontendServices, account_id: str) -> bool:
     """False while the account is suspended, closing or closed: as its keys open nothing then, its policies do not."""
     known = services.metadata.cached_account(account_id)
-    if known is MISS:
-        # A task, which its deadlines need: a hot request is none (frontend/express).
-        known = await asyncio.create_task(services.metadata.get_account(account_id), name="owner-look-up")
-    return known is None or known.active
+    if not isinstance(known, Missing):
+        return known is None or known.active
+    # A task, which its deadlines need: a hot request is none (frontend/express).
+    found = await asyncio.create_task(services.metadata.get_account(account_id), name="owner-look-up")
+    return found is None or found.active
 
 
 async def _delay_refusal(
