@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import IO, Any
 
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import JSONParser
 
+_DIGITS_SHOWN_MAX = 20
+
 
 class StrictJSONParser(JSONParser):
     """JSON in UTF-8 whose objects name each member once, and whose texts are whole characters. NaN and Infinity are no
-    JSON."""
+    JSON, and numbers that would be read as infinite are refused."""
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
@@ -20,7 +23,10 @@ class StrictJSONParser(JSONParser):
         """Raises ParseError, which is answered as a problem."""
         try:
             text = stream.read()
-            found = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+            # Of bytes, `json` reads other encodings, too, and halves of surrogate pairs.
+            found = json.loads(
+                text.decode(), object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=_finite
+            )
             if b"\\u" in text:
                 # Half of a surrogate pair can be written as an escape, and in no answer.
                 json.dumps(found, ensure_ascii=False).encode()
@@ -38,6 +44,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         raise ValueError("an object names a member twice")
     return members
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:_DIGITS_SHOWN_MAX]} is too large")
+    return number
 
 
 def _refuse_constant(name: str) -> Any:

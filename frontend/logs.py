@@ -7,9 +7,15 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
+from collections.abc import Callable
 from typing import Any, TextIO
 
 import structlog
+
+from frontend.limits import FLOOD_TOLD_EVERY_S
+
+SERVER_LOG = "uvicorn.error"
 
 
 def configure_logging(level: str) -> None:
@@ -22,6 +28,8 @@ def configure_logging(level: str) -> None:
     )
     # Libraries say what a caller did wrong at every turn (an invalid request is a warning to uvicorn).
     logging.basicConfig(handlers=[handler], level=max(_threshold(level), logging.ERROR), force=True)
+    server_log = logging.getLogger(SERVER_LOG)
+    server_log.filters = [FloodFilter()]
 
 
 def structlog_settings(level: str, stream: TextIO) -> dict[str, Any]:
@@ -54,3 +62,25 @@ def _add_process(logger: object, name: str, event: structlog.typing.EventDict) -
 
 def _threshold(level: str) -> int:
     return logging.getLevelNamesMapping()[level.upper()]
+
+
+class FloodFilter(logging.Filter):
+    """What uvicorn says of its clients, with a trace at times, anyone who can connect may cause: of each kind one line
+    in FLOOD_TOLD_EVERY_S at most, which says how many were left out before it."""
+
+    def __init__(self, steady_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._steady_s = steady_s
+        self._told_s: dict[str, float] = {}
+        self._left_out: dict[str, int] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind, now_s = str(record.msg), self._steady_s()  # a text of uvicorn's code, without what goes into it
+        if now_s - self._told_s.get(kind, -FLOOD_TOLD_EVERY_S) < FLOOD_TOLD_EVERY_S:
+            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            return False
+        self._told_s[kind] = now_s
+        left_out = self._left_out.pop(kind, 0)
+        if left_out:
+            record.msg = f"{kind.rstrip()} (left out before: {left_out})"
+        return True

@@ -244,6 +244,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _answer(self, status: HTTPStatus, reason: str, *headers: str) -> None:
         self._is_refused = True
+        if self.cycle is not None and not self.cycle.response_complete:
+            # What it still says would be a second answer, and its request is not one.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         self.transport.write(_refusal(status, reason, *headers))
         self.transport.close()
 

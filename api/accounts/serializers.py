@@ -10,6 +10,7 @@ from rest_framework import serializers
 
 from api import limits
 from api.accounts.models import AccessKey
+from api.people.strict import StrictSerializer
 from frontend.authz.scopes import SCOPES, KeyScopes, scopes_of
 
 
@@ -23,7 +24,7 @@ class AccountSerializer(serializers.Serializer):
     deletion_grace_days = serializers.IntegerField(help_text="So long a deleted queue can be restored.")
 
 
-class AccountSettingsSerializer(serializers.Serializer):
+class AccountSettingsSerializer(StrictSerializer):
     """What is not given stays."""
 
     auto_create_queues = serializers.BooleanField(required=False)
@@ -74,7 +75,7 @@ class NewKeySerializer(KeySerializer):
     bearer_token = serializers.CharField(help_text="Shown this once.")
 
 
-class KeyRequestSerializer(serializers.Serializer):
+class KeyRequestSerializer(StrictSerializer):
     name = serializers.CharField(max_length=limits.KEY_NAME_CHARACTERS_MAX)
     expires_at = serializers.DateTimeField(required=False, allow_null=True, default=None)
     policy = serializers.DictField(

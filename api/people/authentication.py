@@ -14,7 +14,7 @@ from rest_framework.request import Request
 
 from api import clock
 from api.people.actions.sessions import note_session_seen
-from api.people.errors import PeopleError
+from api.people.errors import not_signed_in
 from api.people.models import Person, PersonSession
 from api.people.selectors import session_by_token
 
@@ -46,7 +46,7 @@ class IsSignedIn(BasePermission):
 
     def has_permission(self, request: Request, view: object) -> bool:
         if not isinstance(request.user, SignedIn):
-            raise PeopleError("not-signed-in", "There is no session, or it has ended.")
+            raise not_signed_in()
         return True
 
 

@@ -49,6 +49,11 @@ def passkey_refused() -> PeopleError:
     return PeopleError("passkey-refused", "The passkey was not accepted.")
 
 
+def not_signed_in() -> PeopleError:
+    """One text for absent, ended, expired and made-up tokens."""
+    return PeopleError("not-signed-in", "There is no session, or it has ended.")
+
+
 def not_found() -> PeopleError:
     return PeopleError("not-found", "There is nothing here.")
 

@@ -8,6 +8,7 @@ from typing import Any
 from rest_framework import serializers
 
 from api import limits
+from api.people.strict import StrictSerializer
 from api.queues import layout
 from api.queues.attributes import format_arn, is_fifo, parse_arn, redrive_of
 from api.queues.models import MessageMoveTask, MoveStatus, Queue, QueueStatus
@@ -36,7 +37,7 @@ _PAUSED = "paused"
 _FIFO_FIELDS = ("content_based_deduplication", "deduplication_scope", "throughput_limit")
 
 
-class DeadLetterQueueSerializer(serializers.Serializer):
+class DeadLetterQueueSerializer(StrictSerializer):
     """Where a message goes that was received so often and not deleted."""
 
     name = serializers.CharField(max_length=limits.QUEUE_NAME_CHARACTERS_MAX)
@@ -45,7 +46,7 @@ class DeadLetterQueueSerializer(serializers.Serializer):
     )
 
 
-class DeadLetterSourcesSerializer(serializers.Serializer):
+class DeadLetterSourcesSerializer(StrictSerializer):
     """Which queues may have this one as their dead-letter queue."""
 
     allow = serializers.ChoiceField(choices=list(_PERMISSIONS))
@@ -354,7 +355,7 @@ class DeletedQueuePageSerializer(serializers.Serializer):
     next_page_token = serializers.CharField(allow_null=True)
 
 
-class RestorationSerializer(serializers.Serializer):
+class RestorationSerializer(StrictSerializer):
     name = serializers.CharField(
         max_length=limits.QUEUE_NAME_CHARACTERS_MAX,
         required=False,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
-from api.accounts.models import AccessKey
+from api.accounts.models import AccessKey, Account
 from api.queues.models import Queue, QueueStatus
 from api.queues.redrive import LIVE
 from api.queues.selectors import queue_count
@@ -42,13 +42,15 @@ def holder_of(holder: str) -> QuotaHolder | None:
     return QuotaHolder.objects.filter(holder=holder).first()
 
 
-def stopped_accounts() -> QuerySet[QuotaHolder, str]:
-    """The accounts that may not send now, for a query that leaves them out."""
-    return QuotaHolder.objects.exclude(sending_stopped="").values_list("holder", flat=True)
+def stopped_accounts() -> QuerySet[Account, str]:
+    """The accounts that may not send now, for a query that leaves them out: sending is stopped, or the account is not
+    active."""
+    stopped = QuotaHolder.objects.exclude(sending_stopped="").values("holder")
+    return Account.objects.filter(Q(active=False) | Q(pk__in=stopped)).values_list("pk", flat=True)
 
 
 def may_send(account_id: str) -> bool:
-    return not stopped_accounts().filter(holder=account_id).exists()
+    return not stopped_accounts().filter(pk=account_id).exists()
 
 
 def quota_value(account_id: str, name: str) -> int:

@@ -15,6 +15,8 @@ from api import clock
 from api.accounts.selectors import locked_account
 from api.alarms.models import MetricAlarm
 from api.audit.actions import Actor, record
+from api.people import rates
+from api.people.errors import PeopleError
 from api.secrets import keyring
 from api.webhooks import deliveries, limits
 from api.webhooks.callees import CalleeError, parse_callee
@@ -25,6 +27,7 @@ from api.webhooks.signing import new_webhook_secret
 
 # One part of a path, as names of alarms are.
 _NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+_TESTS = rates.Rate("webhook_tests_per_account", limits.TESTS_PER_ACCOUNT_BURST, limits.TESTS_PER_ACCOUNT_EVERY_S)
 
 
 class PutWebhook(NamedTuple):
@@ -74,9 +77,18 @@ def rotate_webhook(actor: Actor, account_id: str, name: str, grace_s: int) -> Pu
     return PutWebhook(webhook, secret)
 
 
-@transaction.atomic
 def check_webhook(actor: Actor, account_id: str, name: str) -> WebhookDelivery:
-    """A worker calls it once, within seconds. Raises WebhookError."""
+    """A worker calls it once, within seconds. Counted for the account as well, which may delete a webhook with all that
+    was delivered to it, and create it again. Raises WebhookError."""
+    try:
+        rates.charge(_TESTS, account_id)
+    except PeopleError as error:
+        raise WebhookError("over-limit", f"Too many tests. Try again in {error.retry_after_s} s.") from None
+    return _begin_test(actor, account_id, name)
+
+
+@transaction.atomic
+def _begin_test(actor: Actor, account_id: str, name: str) -> WebhookDelivery:
     webhook = _locked(account_id, name)
     content = {"type": "webhook.test", "account_id": account_id, "webhook": name}
     delivery = deliveries.begin_delivery(webhook, "", content, clock.now(), attempts_max=1)

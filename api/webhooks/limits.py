@@ -27,6 +27,9 @@ DELIVERY_PAUSES_S = (15, 60, 300, 1_800, 7_200, 21_600, 43_200)
 DELIVERY_ATTEMPTS_MAX = len(DELIVERY_PAUSES_S) + 1
 # Deliveries that are begun for one webhook within an hour; the history of alarms has every change.
 DELIVERIES_PER_HOUR_MAX = 60
+# Tests of all webhooks of an account: so many at once, then one more each.
+TESTS_PER_ACCOUNT_BURST = 60
+TESTS_PER_ACCOUNT_EVERY_S = 60
 # That have ended, of one webhook.
 DELIVERIES_KEPT_MAX = 100
 DELIVERIES_KEPT_DAYS = 30

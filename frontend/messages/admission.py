@@ -34,6 +34,7 @@ from frontend.authz.request_context import NO_TAGS, Tags, root_caller
 from frontend.errors import RequestError, Throttled
 from frontend.limits import KEY_DECISIONS_KEPT_MAX, REFUSAL_STEP_S
 from frontend.limits.quota_tree import PAYLOAD_QUOTA, QuotaRefusal
+from frontend.metadata.interface import Missing
 from frontend.metering.request_counts import ERRORS, NO_KEY, NO_QUEUE, REQUESTS, THROTTLED
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
@@ -167,13 +168,28 @@ async def _find_of_another(
                 raise
             queue = None
         _require_allowed(services, caller, operation, address, queue, sent_tags)
+        if not await _is_active(services, address.account_id):
+            _require_allowed(services, caller, operation, address, None, sent_tags)
     except RequestError:
         await _delay_refusal(services, caller, address, began_s, is_at_hand)
         raise
     assert queue is not None, "no policy opens what does not exist"
+    if operation == "SendMessage" and services.account_limits(address.account_id).stopped:
+        # What is sent there is billed to the owner. The reason is for the owner.
+        raise RequestError("SendingStopped", "Messages cannot be sent to queues of this account now.")
     if queue.encryption is not None and operation in _NEEDS_ENCRYPTION_KEY:
         queue.encryption.require(caller.account_id)
     return queue
+
+
+async def _is_active(services: FrontendServices, account_id: str) -> bool:
+    """False while the account is suspended, closing or closed: as its keys open nothing then, its policies do not."""
+    known = services.metadata.cached_account(account_id)
+    if not isinstance(known, Missing):
+        return known is None or known.active
+    # A task, which its deadlines need: a hot request is none (frontend/express).
+    found = await asyncio.create_task(services.metadata.get_account(account_id), name="owner-look-up")
+    return found is None or found.active
 
 
 async def _delay_refusal(

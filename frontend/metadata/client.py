@@ -36,6 +36,7 @@ from frontend.metadata.limits import (
     METADATA_COMPARE_RECORDS_MAX,
     METADATA_CONNECT_TIMEOUT_MS,
     METADATA_FILL_ATTEMPTS_MAX,
+    METADATA_LOOKUPS_AHEAD_MAX,
     METADATA_RECONNECT_WAIT_MS,
     METADATA_STALENESS_MS_MAX,
     QUEUES_CACHED_MAX,
@@ -232,14 +233,25 @@ class MetadataClient:
         record = cache.get(key, _now_ms())
         if record is not MISS:
             return record
+        return cast("R | None", await asyncio.shield(self._fly(kind, cache, key, share, ask)))
+
+    def _fly(
+        self,
+        kind: RecordKind,
+        cache: VersionedCache[K, R],
+        key: K,
+        share: str,
+        ask: Callable[[], Awaitable[R | None]],
+    ) -> asyncio.Task[object]:
+        """The look-up of a record, one for all who ask. A task of its own: whoever gave up waiting must not take the
+        answer away from the others."""
         flight_key = (kind, key)
         flight = self._flights.get(flight_key)
         if flight is None:
-            # A task of its own: whoever gave up waiting must not take the answer away from the others.
             flight = asyncio.create_task(self._fill(cache, key, share, ask), name="metadata-lookup")
             self._flights[flight_key] = flight
             flight.add_done_callback(lambda done: self._land(flight_key, done))
-        return cast("R | None", await asyncio.shield(flight))
+        return flight
 
     def _land(self, flight_key: tuple[str, Hashable], flight: asyncio.Task[object]) -> None:
         del self._flights[flight_key]
@@ -430,9 +442,18 @@ class MetadataClient:
         elif change.kind == RecordKind.KEY:
             self._keys.invalidate(change.key, change.version)
         elif change.kind == RecordKind.ACCOUNT:
-            self._accounts.invalidate(change.key, change.version)
+            self._account_changed(change)
         elif change.kind == RecordKind.ENCRYPTION_KEY:
             self._encryption_keys.invalidate(change.key, change.version)
+
+    def _account_changed(self, change: Change) -> None:
+        """Quotas and stops are taken from what is at hand, without waiting: so what is known of an account is asked for
+        again at once. Else the first request after any time would pass under what held before."""
+        account_id, was_held = change.key, self._accounts.held(change.key) is not None
+        self._accounts.invalidate(account_id, change.version)
+        if was_held and self._accounts.held(account_id) is None and len(self._flights) < METADATA_LOOKUPS_AHEAD_MAX:
+            ask = partial(self._ask_account, account_id)
+            self._fly(RecordKind.ACCOUNT, self._accounts, account_id, account_id, ask)
 
 
 def _now_ms() -> int:

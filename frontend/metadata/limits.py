@@ -31,6 +31,8 @@ METADATA_REQUESTS_IN_FLIGHT_MAX = 4_096
 # Look-ups of one account under way at a time; the others of the account wait. All key look-ups together have the
 # share of one account each: whose they are is known only afterwards.
 METADATA_SHARE_MAX = 64
+# Accounts that changed are looked up before anybody asks, while fewer look-ups than this are under way.
+METADATA_LOOKUPS_AHEAD_MAX = 256
 # So many look-ups in a row without an answer, and nothing else heard: the next ones are refused at once until the
 # service says something.
 METADATA_UNANSWERED_MAX = 3
@@ -55,5 +57,6 @@ QUEUE_NAME_CHARACTERS_MAX = 80
 assert METADATA_HEARTBEAT_MS * 2 < METADATA_SILENCE_MS_MAX < METADATA_STALENESS_MS_MAX
 assert METADATA_HEARD_LATELY_MS + METADATA_ALIVE_MS_MAX <= 2_000, "a hung service is told of within two seconds"
 assert METADATA_SHARE_MAX < METADATA_REQUESTS_IN_FLIGHT_MAX
+assert METADATA_LOOKUPS_AHEAD_MAX < METADATA_REQUESTS_IN_FLIGHT_MAX
 assert METADATA_COMPARE_RECORDS_MAX * 128 < METADATA_FRAME_BYTES_MAX
 assert METADATA_BACKOFF_MS_MIN <= METADATA_BACKOFF_MS_MAX

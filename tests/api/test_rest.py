@@ -287,6 +287,44 @@ def test_half_of_a_surrogate_pair_is_refused_wherever_it_stands(caller: Caller, 
     assert code(answer) == (400, "parse-error")
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"name": "orders", "\xed\xa0\x80": 1}',
+        b'{"name": "orders", "tags": {"\xed\xa0\x80": "a"}}',
+        '{"name": "orders"}'.encode("utf-16"),
+        b'\xef\xbb\xbf{"name": "orders"}',
+        b'{"name": 1e999}',
+    ],
+)
+def test_body_that_is_no_utf8_or_holds_an_infinite_number_is_refused(caller: Caller, content: bytes) -> None:
+    headers = caller.headers("POST", "/v1/queues", content)
+    answer = Client().generic("POST", "/v1/queues", content, content_type="application/json", headers=headers)
+    assert code(answer) == (400, "parse-error")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "pointer"),
+    [
+        ("POST", "/v1/keys", {"name": "a", "polcy": {}}, "/polcy"),
+        ("PATCH", "/v1/account", {"deletion_protecton": True}, "/deletion_protecton"),
+        ("POST", "/v1/queues", {"name": "a", "dead_letter_queue": {"name": "b", "max": 1}}, "/dead_letter_queue/max"),
+        (
+            "POST",
+            "/v1/queues",
+            {"name": "a", "dead_letter_sources": {"allow": "all", "que": []}},
+            "/dead_letter_sources/que",
+        ),
+    ],
+)
+def test_member_that_is_misspelt_is_refused(
+    caller: Caller, method: str, path: str, body: dict[str, Any], pointer: str
+) -> None:
+    """A key whose policy is left out in silence could do everything."""
+    answer = caller.request(method, path, body)
+    assert answer.status_code == 400 and pointer in [error["pointer"] for error in answer.json()["errors"]]
+
+
 def test_whole_surrogate_pair_is_one_character(caller: Caller) -> None:
     """It is written as two escapes."""
     answer = caller.request("POST", "/v1/queues", {"name": "orders", "tags": {"a": "\U0001f600"}})

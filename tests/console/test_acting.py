@@ -131,17 +131,18 @@ def test_what_was_deleted_is_not_ended_and_the_trail_not_exported(ann: Browser) 
     from api.people.models import AccountMembership
 
     owner = AccountMembership.objects.get(account_id=ann.account_id)
-    targets = Targets("orders", ("orders",))
+    targets = Targets("orders", ("orders",), item="AKPS1")
     for operation in ("deleted_queues.end", "audit.export", "account.update"):
         assert MemberRights(owner, "", True).may(operation, targets), operation
         assert not MemberRights(owner, "", True, [acting_policy()]).may(operation, targets), operation
     left_behind = (
         "alarms.put", "alarms.delete", "budgets.put", "budgets.delete", "schedules.create", "schedules.delete",
+        "webhooks.put", "webhooks.rotate", "webhooks.delete", "keys.put_quotas",
     )  # fmt: skip
     for operation in left_behind:
         assert MemberRights(owner, "", True).may(operation, targets), operation
         assert not MemberRights(owner, "", True, [acting_policy()]).may(operation, targets), operation
-    for operation in ("alarms.mute", "schedules.pause", "alarms.list", "budgets.list"):
+    for operation in ("alarms.mute", "schedules.pause", "alarms.list", "budgets.list", "webhooks.test"):
         assert MemberRights(owner, "", True, [acting_policy()]).may(operation, targets), operation
     for operation in ("deleted_queues.restore", "audit.list", "account.get"):
         assert MemberRights(owner, "", True, [acting_policy()]).may(operation, targets), operation

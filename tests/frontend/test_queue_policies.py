@@ -10,6 +10,7 @@ import pytest
 
 from frontend.limits.quota_tree import QuotaTree
 from frontend.limits.quotas import AccountLimits, Rates
+from frontend.metadata.records import AccountRecord
 from tests.frontend.compat.control import ControlPlaneInMemory
 from tests.support.frontend_plane import ACCOUNT, HOST, OTHER_ACCOUNT, QUEUE_URL, Installation
 
@@ -182,3 +183,32 @@ async def test_call_about_a_queue_of_another_account_pays_once(
         set_policy(front, OTHER_ACCOUNT, "secret", statement("Allow", "sqs:*", SECRET_ARN))
     await front.sqs(action, {"QueueUrl": SECRET_URL, **members})
     assert {account: asked.requests for account, asked in front.plane.quotas.take_asked().items()} == {ACCOUNT: 1}
+
+
+@pytest.mark.parametrize("cold", [False, True])
+async def test_queue_of_an_account_that_is_not_active_is_closed_to_others(front: Installation, cold: bool) -> None:
+    set_policy(front, OTHER_ACCOUNT, "secret", statement("Allow", "sqs:*", SECRET_ARN))
+    front.metadata.cold = cold
+    asked = {"QueueUrl": SECRET_URL, "AttributeNames": ["All"]}
+    assert (await front.sqs("GetQueueAttributes", asked)).status == 200
+    front.metadata.accounts[OTHER_ACCOUNT] = AccountRecord(OTHER_ACCOUNT, "suspended", False, 2)
+    refused = await front.sqs("GetQueueAttributes", asked)
+    absent = await front.sqs("GetQueueAttributes", {**asked, "QueueUrl": SECRET_URL + "-not"})
+    assert (refused.status, refused.error) == (absent.status, absent.error) == (403, "AccessDeniedException")
+    assert refused.json["Message"] == absent.json["Message"].replace("secret-not", "secret")
+    for action, members in (("SendMessage", {"MessageBody": "x"}), ("ReceiveMessage", {}), ("PurgeQueue", {})):
+        assert (await front.sqs(action, {"QueueUrl": SECRET_URL, **members})).error == "AccessDeniedException"
+
+
+async def test_nobody_sends_to_an_account_whose_sending_is_stopped(front: Installation) -> None:
+    """A spend cap holds for what others send, too: it is billed to the owner of the queue."""
+    set_policy(front, OTHER_ACCOUNT, "secret", statement("Allow", "sqs:*", SECRET_ARN))
+    asked = {"QueueUrl": SECRET_URL, "MessageBody": "x"}
+    assert (await front.sqs("SendMessage", asked)).status == 200
+    stopped = AccountRecord(OTHER_ACCOUNT, "a", True, 2, sending_stopped="the owner's reason")
+    front.metadata.accounts[OTHER_ACCOUNT] = stopped
+    refused = await front.sqs("SendMessage", asked)
+    assert (refused.status, refused.error) == (403, "SendingStopped") and "reason" not in refused.json["message"]
+    entries = {"QueueUrl": SECRET_URL, "Entries": [{"Id": "1", "MessageBody": "x"}]}
+    assert (await front.sqs("SendMessageBatch", entries)).error == "SendingStopped"
+    assert len((await front.sqs("ReceiveMessage", {"QueueUrl": SECRET_URL})).json["Messages"]) == 1

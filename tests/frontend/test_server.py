@@ -334,6 +334,19 @@ async def test_garbage_behind_a_request_is_not_answered_in_its_place(front: Inst
     writer.close()
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/nowhere", "/", "/v1/queues/orders/messages"])
+async def test_broken_body_of_an_answered_request_is_refused_once_and_leaves_no_trace(
+    front: Installation, port: int, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    head = f"POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    reader, writer = await raw(port, head.encode() + b"2\r\n{}\r\nzz\r\n")
+    told = await answered(reader)
+    writer.close()
+    assert told.startswith(b"HTTP/1.1 400 ") and told.count(b"HTTP/1.1") == 1
+    await asyncio.sleep(0.05)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 async def test_connection_is_usable_after_a_refusal(front: Installation, port: int) -> None:
     bad = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n{bad"
     reader, writer = await raw(port, bad)

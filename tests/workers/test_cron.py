@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from api import limits
+from api.accounts.actions import set_account_active
 from api.audit.actions import OPERATOR
 from api.queues import actions
 from api.queues.models import Queue
@@ -202,6 +203,15 @@ def test_account_that_may_not_send_gets_no_ticks_until_it_may(scene: Scene) -> N
     pass_s(scene, 56)
     assert hand_over(scene.storage) == 0 and stored(scene) == []
     resume_sending(OPERATOR, scene.caller.account_id)
+    assert hand_over(scene.storage) == 1 and due_times(scene) == [60]
+
+
+def test_account_that_is_not_active_gets_no_ticks_until_it_is(scene: Scene) -> None:
+    create(scene)
+    set_account_active(OPERATOR, scene.caller.account_id, False)
+    pass_s(scene, 56)
+    assert hand_over(scene.storage) == 0 and stored(scene) == []
+    set_account_active(OPERATOR, scene.caller.account_id, True)
     assert hand_over(scene.storage) == 1 and due_times(scene) == [60]
 
 

@@ -9,6 +9,7 @@ import pytest
 from django.utils import timezone
 
 from api import limits
+from api.accounts.actions import set_account_active
 from api.audit.actions import OPERATOR
 from api.audit.models import AuditEntry
 from api.queues import moving
@@ -115,6 +116,15 @@ def test_dry_run_counts_for_an_account_that_may_not_send_too(scene: Scene) -> No
     stop_sending(OPERATOR, scene.caller.account_id, "spend cap")
     assert run(scene, start(scene, dry_run=True)).status == "COMPLETED"
     assert run(scene, start(scene)).status == "RUNNING"
+
+
+def test_task_of_an_account_that_is_not_active_waits(scene: Scene) -> None:
+    dead_letters(scene)
+    task = start(scene)
+    set_account_active(OPERATOR, scene.caller.account_id, False)
+    assert run(scene, task).status == "RUNNING" and bodies(scene, "orders") == []
+    set_account_active(OPERATOR, scene.caller.account_id, True)
+    assert run(scene, task).status == "COMPLETED"
 
 
 def test_message_that_somebody_has_leased_is_left_and_counted(scene: Scene) -> None:

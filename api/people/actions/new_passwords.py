@@ -6,7 +6,7 @@ from django.db import transaction
 
 from api import clock
 from api.people import errands, mails, passwords, rates
-from api.people.actions.sessions import require_recent
+from api.people.actions.sessions import lock_session, require_recent
 from api.people.actions.tokens import find_token, make_token, use_up
 from api.people.email import normal_email
 from api.people.errors import PeopleError, invalid_token
@@ -53,6 +53,7 @@ def change_password(origin: RequestOrigin, session: PersonSession, current: str,
         person = Person.objects.select_for_update().get(pk=verified.pk)
         if person.password != verified.password:
             raise PeopleError("access-denied", "The current password is not right.")
+        lock_session(session)
         _set_password(origin, person, encoded, session, "person.change_password")
 
 

@@ -16,7 +16,7 @@ from api import clock
 from api.people import passkey_responses, rates
 from api.people.actions.passkey_challenges import Purpose, make_challenge, take_challenge
 from api.people.actions.passkeys import required_party
-from api.people.actions.sessions import NewSession, begin_session
+from api.people.actions.sessions import NewSession, begin_session, lock_session
 from api.people.actions.tokens import find_token, note_wrong_attempt, use_up
 from api.people.errors import PeopleError, invalid_token, passkey_refused
 from api.people.models import Passkey, Person, PersonSession, PersonToken
@@ -100,6 +100,7 @@ def authenticate_again(origin: RequestOrigin, session: PersonSession, response: 
         person = Person.objects.select_for_update().get(pk=session.person_id)
         now = clock.now()
         _use(proof, now)
+        lock_session(session)
         session.authenticated_at = now
         session.save(update_fields=["authenticated_at"])
         origin.note(person, "", "session.authenticate", f"session:{session.pk}", method="passkey")

@@ -17,7 +17,7 @@ from api.people import limits, passwords, rates
 from api.people.actions.factors import use_code
 from api.people.actions.tokens import find_token, make_token, note_wrong_attempt, use_up
 from api.people.email import normal_email
-from api.people.errors import PeopleError, invalid_token
+from api.people.errors import PeopleError, invalid_token, not_signed_in
 from api.people.models import Person, PersonSession
 from api.people.origin import RequestOrigin
 from api.people.selectors import has_second_factor
@@ -79,6 +79,7 @@ def authenticate_again(origin: RequestOrigin, session: PersonSession, password: 
         wants_code = has_second_factor(locked)
         if locked.password != person.password or (wants_code and use_code(locked, code, now) is None):
             raise _refused()
+        lock_session(session)
         session.authenticated_at = now
         session.save(update_fields=["authenticated_at"])
         origin.note(locked, "", "session.authenticate", f"session:{session.pk}")
@@ -90,6 +91,13 @@ def require_recent(session: PersonSession, now: datetime) -> None:
         raise PeopleError(
             "recent-authentication-required", "Give the password (and code) again, then repeat this within ten minutes."
         )
+
+
+def lock_session(session: PersonSession) -> None:
+    """In the transaction of a change that the session asks for, with the person locked: the session may have been ended
+    while a password was verified. Raises PeopleError."""
+    if not PersonSession.objects.select_for_update().filter(pk=session.pk).exists():
+        raise not_signed_in()
 
 
 def note_session_seen(session: PersonSession, now: datetime) -> None:

@@ -384,6 +384,17 @@ def test_token_of_the_second_step_is_used_once_and_gone_after_wrong_answers(ann:
     assert not PersonToken.objects.filter(kind="challenge").exists()
 
 
+def test_session_that_is_ended_meanwhile_is_not_authenticated_again(ann: Visitor) -> None:
+    key = device()
+    add(ann, key)
+    session = session_of(ann)
+    response = key.get(passkey_sign_in.begin_again(session))
+    PersonSession.objects.filter(pk=session.pk).delete()
+    with pytest.raises(PeopleError) as refusal:
+        passkey_sign_in.authenticate_again(origin(), session, response)
+    assert refusal.value.code == "not-signed-in"
+
+
 def test_attempts_are_counted(ann: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     key = device()
     add(ann, key)

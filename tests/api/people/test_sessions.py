@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from api import clock
-from api.people import limits
+from api.people import limits, passwords
 from api.people.models import Person, PersonSession
 from tests.api.people.visitor import PASSWORD, Visitor, audit, new_visitor, refused
 
@@ -146,3 +146,24 @@ def test_expired_sessions_are_forgotten(ann: Visitor, bob: Visitor) -> None:
     mine.update(last_seen_at=clock.now() - timedelta(seconds=limits.SESSION_IDLE_S_MAX))
     assert forget_expired() == 1
     assert str(PersonSession.objects.get().person_id) == bob.person_id
+
+
+@pytest.mark.parametrize(
+    ("path", "payload"),
+    [
+        ("/v1/session/authentication", {"password": PASSWORD}),
+        ("/v1/people/me/password", {"current_password": PASSWORD, "new_password": "another long password"}),
+    ],
+)
+def test_session_that_is_ended_while_the_password_is_verified_changes_nothing(
+    ann: Visitor, monkeypatch: pytest.MonkeyPatch, path: str, payload: dict[str, str]
+) -> None:
+    verify, before = passwords.verify_password, Person.objects.get(email=ann.email).password
+
+    def end_and_verify(password: str, encoded: str) -> bool:
+        PersonSession.objects.all().delete()
+        return verify(password, encoded)
+
+    monkeypatch.setattr(passwords, "verify_password", end_and_verify)
+    assert refused(ann.call("POST", path, payload)) == (401, "not-signed-in")
+    assert Person.objects.get(email=ann.email).password == before

@@ -12,7 +12,7 @@ import pytest
 from api import clock
 from api.alarms.models import AlarmEvent, MetricAlarm
 from api.audit.models import AuditEntry
-from api.webhooks import deliveries, limits
+from api.webhooks import actions, deliveries, limits
 from api.webhooks.deliveries import CallOutcome, ClaimedDelivery
 from api.webhooks.models import CallResult, DeliveryState, Webhook, WebhookDelivery
 from tests.api.alarms.test_alarms import know, sent
@@ -214,6 +214,21 @@ def test_webhook_is_called_so_often_an_hour(caller: Caller, monkeypatch: pytest.
     know(clock.now())
     judge_alarms()
     assert AlarmEvent.objects.get().not_called == "too many calls" and WebhookDelivery.objects.count() == 2
+
+
+def test_webhook_that_is_created_again_is_not_tested_more_often(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actions, "_TESTS", actions._TESTS._replace(burst=2))
+
+    def tested(who: Caller) -> int:
+        put(who)
+        status = int(who.request("POST", "/v1/webhooks/ops/test").status_code)
+        assert who.request("DELETE", "/v1/webhooks/ops").status_code == 204
+        return status
+
+    assert [tested(caller) for _ in range(4)] == [202, 202, 409, 409]
+    assert tested(new_caller("neighbour")) == 202
 
 
 def test_history_of_a_webhook_is_bounded(caller: Caller, endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,12 @@ import pytest
 from frontend.metadata.client import MISS, MetadataClient, MetadataUnavailable
 from frontend.metadata.limits import METADATA_SHARE_MAX, METADATA_UNANSWERED_MAX
 from frontend.metadata.messages import (
+    AccountReply,
     Change,
     Compare,
     CompareReply,
     FeedState,
+    GetAccount,
     GetKey,
     GetQueue,
     KeyReply,
@@ -24,7 +26,7 @@ from frontend.metadata.messages import (
     QueueReply,
     Subscribe,
 )
-from frontend.metadata.records import DataKeyRecord, KeyRecord, QueueRecord, queue_change_key
+from frontend.metadata.records import AccountRecord, DataKeyRecord, KeyRecord, QueueRecord, queue_change_key
 from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, Frame, FrameDecoder, encode_frame
 from storage_nodes.protocol.messages import ErrorReply, Hello, Opcode, encode_message
 
@@ -159,6 +161,22 @@ async def test_change_on_the_feed_ends_the_entry(service: Service, client: Metad
     assert await lookup == queue_record(4)
     service.change("queue", queue_change_key(ACCOUNT, "orders"), 5)
     await until(lambda: client.cached_queue(ACCOUNT, "orders") is MISS)
+
+
+async def test_account_that_changed_is_looked_up_before_anybody_asks(service: Service, client: MetadataClient) -> None:
+    lookup = asyncio.create_task(client.get_account(ACCOUNT))
+    frame = await service.next_asked()
+    known = AccountRecord(ACCOUNT, "a", True, 4)
+    service.send(frame.opcode, frame.correlation_id, AccountReply(known))
+    assert await lookup == known
+    service.change("account", "999999999999", 5)
+    service.change("account", ACCOUNT, 6)
+    again = await service.next_asked()
+    assert msgspec.msgpack.decode(again.payload, type=GetAccount) == GetAccount(ACCOUNT), "the other one is not known"
+    stopped = AccountRecord(ACCOUNT, "a", True, 6, sending_stopped="spend cap")
+    service.send(again.opcode, again.correlation_id, AccountReply(stopped))
+    await until(lambda: client.cached_account(ACCOUNT) == stopped)
+    assert service.asked.empty()
 
 
 async def test_answer_older_than_a_change_heard_meanwhile_is_asked_again(
