@@ -40,6 +40,9 @@ TASK_WINDOWS_MAX = 500_000
 CLOSE_GRACE_MS = 10 * 60 * 1000
 # Quarantined records shown in a job's report; all are kept in the lake.
 QUARANTINE_SHOWN_MAX = 20
+# Quarantined records of one entry, and whole files, that the control plane is told of one by one; of all the number.
+SHOWN_RECORDS_MAX = 1_000
+SHOWN_TEXT_CHARACTERS_MAX = 512
 
 # --- operators' reports -------------------------------------------------------------------------------------
 TOP_ACCOUNTS = 50
