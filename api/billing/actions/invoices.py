@@ -36,6 +36,7 @@ from api.billing.pricing.periods import BillingPeriod, period_of
 from api.billing.pricing.priced_month import CreditLeft, LineKind
 from api.billing.quarantine import NO_PRICE, Quarantined, replace_unpriced
 from api.billing.selectors import merges_so_far, queues_named, settled_up_to
+from api.billing.tagged_usage import tag_history
 
 BILLING = Actor("billing")
 
@@ -150,16 +151,18 @@ def _write_lines(invoice: Invoice, month: AccountMonth) -> None:
         for position, line in enumerate(month.priced.lines, 1)
     )  # fmt: skip
     shares = month.priced.shares
-    queues = {queue.uuid: queue for queue in queues_named(month.account.pk, [share.queue_uuid for share in shares])}
-    names = {queue_uuid: (queue.name, queue.tags) for queue_uuid, queue in queues.items()}
+    used = {share.queue_uuid for share in shares}
+    names = {queue.uuid: queue.name for queue in queues_named(month.account.pk, list(used))}
+    history = tag_history(month.account.pk, month.interval, used)
     InvoiceQueueLine.objects.bulk_create(
         (
             InvoiceQueueLine(
-                invoice=invoice, queue_uuid=share.queue_uuid, queue_name=names.get(share.queue_uuid, ("", {}))[0],
-                tags=names.get(share.queue_uuid, ("", {}))[1], meter=share.meter.value, quantity=share.quantity,
-                amount_nanos=share.amount_nanos,
+                invoice=invoice, queue_uuid=one.share.queue_uuid, queue_name=names.get(one.share.queue_uuid, ""),
+                part=one.part, tags=one.tags, meter=one.share.meter.value, quantity=one.share.quantity,
+                amount_nanos=one.share.amount_nanos,
             )
             for share in shares
+            for one in history.split(share)
         ),
         batch_size=1000,
     )  # fmt: skip
