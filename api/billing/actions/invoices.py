@@ -8,6 +8,7 @@ issued -> issued    a correction is a note of its own
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -82,25 +83,13 @@ def correct_invoice(actor: Actor, account_id: str, invoice_id: UUID, reason: str
     invoice = Invoice.objects.select_for_update().filter(account=account, pk=invoice_id).first()
     if invoice is None or invoice.state != InvoiceState.ISSUED:
         raise not_found()
-    notes = list(invoice.notes.all())
-    signs = [1 if note.kind == NoteKind.DEBIT else -1 for note in notes]
-    credits = invoice.credits_minor - sum(note.credits_minor for note in notes)
-    month = month_of(account, period_of(invoice.period_start), credits=[CreditLeft(0, "", credits, (0, 0))])
-    assert month is not None
-    priced = month.priced
-    charges, tax, total = (
-        right - billed - sum(sign * getattr(note, name) for sign, note in zip(signs, notes, strict=True))
-        for name, billed, right in (
-            ("charges_minor", invoice.charges_minor, priced.charges_minor),
-            ("tax_minor", invoice.tax_minor, priced.tax_minor),
-            ("total_minor", invoice.total_minor, priced.total_minor),
-        )
-    )
-    if not (charges or tax or total):
+    wrong = difference_of(invoice)
+    if not wrong.is_any:
         return None
+    charges, tax, total, month = wrong.charges_minor, wrong.tax_minor, wrong.total_minor, wrong.month
     # Taking from the charges takes from credits and tax as well, or leaves them: all parts have one sign.
     kind = NoteKind.DEBIT if charges > 0 or tax > 0 else NoteKind.CREDIT
-    returned = credits - priced.credits_minor
+    returned = wrong.credits_minor - month.priced.credits_minor
     note = CreditNote.objects.create(
         invoice=invoice, number=_next_number("PN", invoice.period_start), kind=kind, charges_minor=abs(charges),
         credits_minor=returned, tax_minor=abs(tax), total_minor=abs(total),
@@ -113,6 +102,39 @@ def correct_invoice(actor: Actor, account_id: str, invoice_id: UUID, reason: str
         )  # fmt: skip
     record(actor, account_id, "invoice.correct", f"note:{note.number}", kind=kind.value, total_minor=abs(total))
     return note
+
+
+class BilledDifference(NamedTuple):
+    """What the settled usage says now, less what was billed, with the notes that went before. `credits_minor`: what the
+    invoice has of credits after these notes."""
+
+    charges_minor: int
+    tax_minor: int
+    total_minor: int
+    credits_minor: int
+    month: AccountMonth
+
+    @property
+    def is_any(self) -> bool:
+        return bool(self.charges_minor or self.tax_minor or self.total_minor)
+
+
+def difference_of(invoice: Invoice) -> BilledDifference:
+    """Of an issued invoice: what a note would correct. Nothing but its own credits is used."""
+    notes = list(invoice.notes.all())
+    signs = [1 if note.kind == NoteKind.DEBIT else -1 for note in notes]
+    credits = invoice.credits_minor - sum(note.credits_minor for note in notes)
+    month = month_of(invoice.account, period_of(invoice.period_start), credits=[CreditLeft(0, "", credits, (0, 0))])
+    assert month is not None
+    charges, tax, total = (
+        right - billed - sum(sign * getattr(note, name) for sign, note in zip(signs, notes, strict=True))
+        for name, billed, right in (
+            ("charges_minor", invoice.charges_minor, month.priced.charges_minor),
+            ("tax_minor", invoice.tax_minor, month.priced.tax_minor),
+            ("total_minor", invoice.total_minor, month.priced.total_minor),
+        )
+    )
+    return BilledDifference(charges, tax, total, credits, month)
 
 
 def _write_draft(account: Account, period: BillingPeriod) -> Invoice | None:

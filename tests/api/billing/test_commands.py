@@ -11,7 +11,9 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from api import clock
-from api.billing.actions.invoices import BILLING, issue_invoice
+from api.audit.actions import OPERATOR
+from api.billing.actions.invoices import BILLING, correct_invoice, issue_invoice
+from api.billing.actions.plans import grant_credit
 from api.billing.management.commands import billing_report
 from api.billing.management.commands.billing_report import usage_report
 from api.billing.models import AccountPlan, BillingCredit, HourlyUsage, Invoice, MeterReading
@@ -86,6 +88,25 @@ def test_invoice_report_has_the_draft_then_the_invoice_priced_again(account: str
     assert issued["now"]["complete"] is True
     settle_rows([row(account, 3, sent_units=1_000)], 3, 1)
     assert report("invoice", "--account", "tests")["recomputed"] == {"total_minor": 1100, "equal": False}
+
+
+def test_invoice_that_was_corrected_needs_no_correction_any_more(account: str) -> None:
+    plan(account)
+    grant_credit(OPERATOR, account, "Welcome", "USD", 5_000, None)
+    settle_month([row(account, sent_units=10_100)])
+    invoice = issue_invoice(BILLING, account, PERIOD)
+    assert invoice is not None
+    settle_rows([row(account, 3, sent_units=1_000)], 3, 1)
+    # The credit covers the late usage as well; a note takes no more of it than the invoice did.
+    assert report("invoice", "--account", "tests")["recomputed"] == {"total_minor": 0, "equal": False}
+    assert correct_invoice(OPERATOR, account, invoice.pk, "late") is not None
+    assert report("invoice", "--account", "tests")["recomputed"] == {"total_minor": 0, "equal": True}
+    settle_rows([row(account, 4, sent_units=2_000)], 4, 1)
+    assert report("invoice", "--account", "tests")["recomputed"]["equal"] is False
+    assert correct_invoice(OPERATOR, account, invoice.pk, "later") is not None
+    settle_month([row(account, sent_units=3_100)])
+    assert correct_invoice(OPERATOR, account, invoice.pk, "counted twice") is not None
+    assert report("invoice", "--account", "tests")["recomputed"]["equal"] is True
 
 
 def test_quarantine_report_shows_records_of_unknown_accounts_and_of_the_future(account: str) -> None:

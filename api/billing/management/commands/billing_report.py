@@ -16,7 +16,7 @@ from api import clock
 from api.accounts.models import Account
 from api.billing import selectors
 from api.billing.account_month import recomputed
-from api.billing.actions.invoices import draft_invoice
+from api.billing.actions.invoices import difference_of, draft_invoice
 from api.billing.actions.plans import ensure_standard_plan
 from api.billing.documents.content import invoice_content
 from api.billing.meter import cost_meter
@@ -100,8 +100,11 @@ def invoice_report(account: Account, period: BillingPeriod) -> dict[str, Any]:
         return {**head, "invoice": None}
     head["invoice"] = invoice_content(invoice, selectors.notes_of(account.pk, invoice.pk))
     if invoice.state == InvoiceState.ISSUED:
-        again = recomputed(invoice).priced
-        head["recomputed"] = {"total_minor": again.total_minor, "equal": again.total_minor == invoice.total_minor}
+        again = recomputed(invoice).priced.total_minor
+        # Once it was corrected, the invoice and its notes together are what the usage must say.
+        is_same = again == invoice.total_minor or invoice.notes.exists()
+        is_right = is_same and not difference_of(invoice).is_any
+        head["recomputed"] = {"total_minor": again, "equal": is_right}
     return head
 
 
