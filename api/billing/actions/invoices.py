@@ -34,7 +34,7 @@ from api.billing.models import (
     NoteKind,
 )
 from api.billing.pricing.periods import BillingPeriod, period_of
-from api.billing.pricing.priced_month import CreditLeft, LineKind
+from api.billing.pricing.priced_month import CreditLeft, LineKind, PricedMonth
 from api.billing.quarantine import NO_PRICE, Quarantined, replace_unpriced
 from api.billing.selectors import merges_so_far, queues_named, settled_up_to
 from api.billing.tagged_usage import tag_history
@@ -161,17 +161,25 @@ def _write_draft(account: Account, period: BillingPeriod) -> Invoice | None:
     return invoice
 
 
+def invoice_lines(priced: PricedMonth) -> list[InvoiceLine]:
+    """Rows of no invoice yet."""
+    return [
+        InvoiceLine(
+            position=position, kind=line.kind.value, plan=line.plan, text=line.text, meter=line.meter or "",
+            tier=line.tier, quantity=line.quantity, price_nanos=line.price_nanos, per=line.per,
+            amount_minor=line.amount_minor, credit_id=line.credit_id,
+        )
+        for position, line in enumerate(priced.lines, 1)
+    ]  # fmt: skip
+
+
 def _write_lines(invoice: Invoice, month: AccountMonth) -> None:
     invoice.lines.all().delete()
     invoice.queue_lines.all().delete()
-    InvoiceLine.objects.bulk_create(
-        InvoiceLine(
-            invoice=invoice, position=position, kind=line.kind.value, plan=line.plan, text=line.text,
-            meter=line.meter or "", tier=line.tier, quantity=line.quantity, price_nanos=line.price_nanos, per=line.per,
-            amount_minor=line.amount_minor, credit_id=line.credit_id,
-        )
-        for position, line in enumerate(month.priced.lines, 1)
-    )  # fmt: skip
+    lines = invoice_lines(month.priced)
+    for line in lines:
+        line.invoice = invoice
+    InvoiceLine.objects.bulk_create(lines)
     shares = month.priced.shares
     used = {share.queue_uuid for share in shares}
     names = {queue.uuid: queue.name for queue in queues_named(month.account.pk, list(used))}
