@@ -46,6 +46,8 @@ SHOWN_TEXT_CHARACTERS_MAX = 512
 
 # --- operators' reports -------------------------------------------------------------------------------------
 TOP_ACCOUNTS = 50
+# Of one cluster and span, in minor units: its price of a million operations fits 64 bits.
+COST_MINOR_MAX = 10**12
 ANOMALY_DAYS = 7
 # A day with this many times the operations of the mean day before it, or this part of them, is shown.
 ANOMALY_FACTOR = 4.0
