@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection
@@ -86,8 +86,8 @@ def tag_history(
     changing = [queue_uuid for queue_uuid in held if queue_uuid not in steady]
     changed: dict[UUID, list[TaggedPart]] = {}
     if changing:
-        for row in _by_tags(account_id, interval, changing, is_provisional):
-            _join(changed.setdefault(row[0], []), row[1])
+        for queue_uuid, part in _by_tags(account_id, interval, changing, is_provisional):
+            _join(changed.setdefault(queue_uuid, []), part)
     return QueueTagHistory(steady, changed)
 
 
@@ -114,9 +114,9 @@ def _by_tags(
     account_id: str, interval: Interval, queues: Sequence[UUID], is_provisional: bool
 ) -> list[tuple[UUID, TaggedPart]]:
     """One statement: an hour that is settled in the same moment is in it once."""
-    given = {"account_id": account_id, "start": interval.start, "end": interval.end, "queues": list(queues)}
+    given: dict[str, Any] = {"start": interval.start, "end": interval.end, "queues": list(queues)}
     with connection.cursor() as cursor:
-        cursor.execute(_BY_TAGS, {**given, "is_provisional": is_provisional})
+        cursor.execute(_BY_TAGS, {**given, "account_id": account_id, "is_provisional": is_provisional})
         rows = cursor.fetchall()
     return [(queue_uuid, _part(json.loads(tags), is_settled, sums)) for queue_uuid, tags, is_settled, _, *sums in rows]
 
