@@ -75,3 +75,6 @@ BILLING_INTERVAL_S_MAX = 3_600
 CLOSE_INTERVAL_S = 300
 
 assert min(BILLING_INTERVAL_S, CLOSE_INTERVAL_S, METER_INTERVAL_S) > BILLING_SLICE_S
+
+# Sets of tags that a queue had within a month, each a part of its lines: later ones count for the last of these.
+TAG_SETS_PER_QUEUE_MAX = 100

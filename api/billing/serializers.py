@@ -255,6 +255,7 @@ class BudgetEventSerializer(serializers.Serializer):
     percent = serializers.IntegerField()
     spent_minor = serializers.IntegerField()
     limit_minor = serializers.IntegerField()
+    over_minor = serializers.IntegerField()
     currency = serializers.CharField()
     at = serializers.DateTimeField()
 

@@ -23,7 +23,8 @@ from api.billing.pricing.money import nanos_per_minor, split_exactly
 from api.billing.pricing.periods import Interval
 from api.billing.pricing.priced_month import LineKind
 from api.billing.provisional import unsettled
-from api.billing.selectors import queues_named, settled_days, settled_usage
+from api.billing.selectors import settled_days, settled_usage
+from api.billing.tagged_usage import NO_TAGS, QueueTagHistory, tag_history
 
 UNTAGGED = ""
 Quantities = Mapping[UsageMeter, int]
@@ -88,7 +89,7 @@ def usage_parts(month: AccountMonth, asked: UsageAsked) -> list[UsagePart]:
     else:
         split = _split(found, charges)
         parts = [_part(key, sums, one) for (key, sums), one in zip(found.items(), split, strict=True)]
-    return _by_tag(account_id, parts, asked.tag) if asked.cut is UsageCut.TAG else parts
+    return _by_tag(account_id, asked.day or whole, parts, asked.tag) if asked.cut is UsageCut.TAG else parts
 
 
 def requests_by_key(account_id: str, interval: Interval) -> list[KeyRequests]:
@@ -177,14 +178,27 @@ def _part(key: Hashable, sums: Sums, amounts: Mapping[UsageMeter, int]) -> Usage
     return UsagePart(key, settled, provisional, amounts, open_nanos)
 
 
-def _by_tag(account_id: str, parts: list[UsagePart], tag: str) -> list[UsagePart]:
-    """By the value that the queues have now."""
-    queues = queues_named(account_id, [part.key for part in parts if isinstance(part.key, UUID)])
-    values = {queue.uuid: str(queue.tags.get(tag, UNTAGGED)) for queue in queues}
+def _by_tag(account_id: str, interval: Interval, parts: list[UsagePart], tag: str) -> list[UsagePart]:
+    """By the value that the queues had at each hour."""
+    queues = [part.key for part in parts if isinstance(part.key, UUID)]
+    history = tag_history(account_id, interval, queues, is_provisional=True)
     found: dict[Hashable, list[UsagePart]] = defaultdict(list)
     for part in parts:
-        found[values.get(part.key, UNTAGGED) if isinstance(part.key, UUID) else UNTAGGED].append(part)
+        for tags, piece in _by_tags(part, history):
+            found[str(tags.get(tag, UNTAGGED))].append(piece)
     return [_together(value, ones) for value, ones in found.items()]
+
+
+def _by_tags(part: UsagePart, history: QueueTagHistory) -> list[tuple[Mapping[str, str], UsagePart]]:
+    assert isinstance(part.key, UUID)
+    sets = history.changed.get(part.key)
+    if sets is None:
+        return [(history.steady.get(part.key, NO_TAGS), part)]
+    amounts = _split({number: (one.settled, one.provisional) for number, one in enumerate(sets)}, part.amounts)
+    return [
+        (one.tags, _part(part.key, (one.settled, one.provisional), amount))
+        for one, amount in zip(sets, amounts, strict=True)
+    ]
 
 
 def _together(key: Hashable, parts: list[UsagePart]) -> UsagePart:

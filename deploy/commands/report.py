@@ -73,17 +73,21 @@ def show_invoice(report: dict[str, Any]) -> None:
         output.data(f"{report['account']} was not open in {report['period']}.")
         return
     output.data(f"{invoice['number'] or 'draft'}, {report['account']}, {report['period']}")
-    lines = [[line["text"], f"{line['quantity_text']} {line['unit']}", line["amount"]] for line in invoice["lines"]]
-    rows = [*lines, ["total", "", invoice["total"]]]
+    rows = [*line_rows(invoice["lines"]), ["total", "", invoice["total"]]]
     provisional = report.get("provisional")
     if provisional and invoice["state"] == "draft":
         rows.append(["not settled yet (usage, provisional)", "", provisional["provisional"]["text"]])
         rows.append(["total, with provisional", "", provisional["total"]["text"]])
+        rows += [["", "", ""], ["with what is not settled:", "", ""], *line_rows(provisional["lines"])]
     output.table(["item", "quantity", invoice["currency"]], rows)
     for note in invoice["notes"]:
         output.data(f"{note['number']}: {note['kind']} note, {invoice['currency']} {note['total']}: {note['reason']}")
     if not report.get("recomputed", {"equal": True})["equal"]:
         output.say("The settled usage says another total now: correct it (docs/billing.md).")
+
+
+def line_rows(lines: list[dict[str, Any]]) -> list[list[str]]:
+    return [[line["text"], f"{line['quantity_text']} {line['unit']}".strip(), line["amount"]] for line in lines]
 
 
 def show_quarantine(report: dict[str, Any]) -> None:

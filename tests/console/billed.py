@@ -16,7 +16,7 @@ from api.billing.actions.budgets import BudgetSpec, put_budget
 from api.billing.actions.invoices import BILLING, correct_invoice, draft_invoice, issue_invoice
 from api.billing.actions.payments import record_payment
 from api.billing.actions.plans import add_plan_version, assign_plan, grant_credit
-from api.billing.models import ProvisionalUsage
+from api.billing.models import ProvisionalUsage, QueueTags
 from api.billing.pricing.meters import BYTE_MS_PER_GIB_HOUR, PRICED_METERS
 from api.billing.pricing.periods import DAY, HOUR, BillingPeriod, Interval, floor_hour, period_before, period_of
 from api.billing.provisional import note_reading
@@ -45,6 +45,9 @@ def bill(account_name: str) -> None:
     grant_credit(OPERATOR, account.pk, "Welcome", "USD", 2_500, None)
     queues = dict(Queue.objects.filter(account=account, name__in=SHARES).values_list("name", "uuid"))
     Queue.objects.filter(account=account, name__in=("orders", "webhooks")).update(tags={"team": "checkout"})
+    # As if they had been tagged when they were made: usage of before today counts for the team.
+    tagged = [queues[name] for name in ("orders", "webhooks") if name in queues]
+    QueueTags.objects.filter(account_id=account.pk, queue_uuid__in=tagged).update(tags={"team": "checkout"})
     _settle(Interval(first.start, floor_hour(now)), account.pk, queues)
     for period in (first, last):
         issue_invoice(BILLING, account.pk, period)

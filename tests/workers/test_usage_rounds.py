@@ -17,17 +17,19 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 
-from api.billing.models import FillLedger, HourlyUsage, UsageRun
+from api.billing.models import FillLedger, HourlyUsage, QuarantinedUsage, UsageRun
 from api.billing.selectors import first_account_opened, settled_up_to
 from api.billing.settling import RunOvertaken
 from tests.api.billing.usage import open_since
 from tests.support.control_plane import Caller
 from workers import limits
-from workers.spark_jobs.lake.manifest import MANIFEST_VERSION, Lake, LakeEntry, LakeFile
+from workers.spark_jobs.lake.manifest import CORRUPT_FILE, MANIFEST_VERSION, Lake, LakeEntry, LakeFile, RefusedFile
+from workers.spark_jobs.lake.shown import show_quarantine
 from workers.spark_jobs.limits import CLOSE_GRACE_MS, HOUR_MS
 from workers.spark_jobs.spans import HourSpan
 from workers.usage import jobs, rounds
 from workers.usage.jobs import ClaimLost, JobFailed, job_environment, run_job
+from workers.usage.left_out import note_left_out
 from workers.usage.rounds import (
     UsageRound,
     ingest_and_settle,
@@ -110,6 +112,9 @@ class Spark:
 
     def note(self, run: UUID, note: str, is_lost: bool) -> None:
         note_settlement(run, note, is_lost)
+
+    def note_left_out(self, lake: Lake, entries: list[str]) -> object:
+        return note_left_out(lake, entries)
 
     def settled_up_to(self) -> datetime | None:
         return settled_up_to()
@@ -226,6 +231,16 @@ def test_files_that_a_settlement_had_to_leave_out_are_logged(spark: Spark) -> No
         run_round(spark, hour(1) + CLOSE_GRACE_MS)
     (told,) = [line for line in logs if line["event"] == "usage_left_out"]
     assert told["refused_files"] == ["windows/a/x.parquet"] and told["log_level"] == "warning"
+
+
+def test_round_tells_of_what_spark_could_not_take(spark: Spark) -> None:
+    spark.arrive("a", {0: 5})
+    row = {"reason": "malformed", "detail": "no array", "stream_partition": 3, "stream_offset": 1, "value": b"x"}
+    show_quarantine(spark.lake, "a", [row])
+    spark.lake.refuse(RefusedFile("windows/a/y.parquet", CORRUPT_FILE, "torn", hour(0)))
+    run_round(spark, hour(1) + CLOSE_GRACE_MS)
+    assert settled_figures() == {0: 5}, "the rest is billed"
+    assert sorted(QuarantinedUsage.objects.values_list("reason", flat=True)) == [CORRUPT_FILE, "malformed"]
 
 
 def test_merge_that_is_cut_off_leaves_nothing_of_itself(spark: Spark) -> None:

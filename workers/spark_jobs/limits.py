@@ -40,9 +40,14 @@ TASK_WINDOWS_MAX = 500_000
 CLOSE_GRACE_MS = 10 * 60 * 1000
 # Quarantined records shown in a job's report; all are kept in the lake.
 QUARANTINE_SHOWN_MAX = 20
+# Quarantined records of one entry, and whole files, that the control plane is told of one by one; of all the number.
+SHOWN_RECORDS_MAX = 1_000
+SHOWN_TEXT_CHARACTERS_MAX = 512
 
 # --- operators' reports -------------------------------------------------------------------------------------
 TOP_ACCOUNTS = 50
+# Of one cluster and span, in minor units: its price of a million operations fits 64 bits.
+COST_MINOR_MAX = 10**12
 ANOMALY_DAYS = 7
 # A day with this many times the operations of the mean day before it, or this part of them, is shown.
 ANOMALY_FACTOR = 4.0

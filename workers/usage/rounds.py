@@ -53,6 +53,8 @@ class Settlements(Protocol):
 
     def settled_up_to(self) -> datetime | None: ...
 
+    def note_left_out(self, lake: Lake, entries: list[str]) -> object: ...
+
     def first_hour(self) -> datetime | None:
         """The first one in which an account was open. None: there is no account."""
 
@@ -81,12 +83,14 @@ def settle_due(work: UsageRound, now_ms: int) -> list[HourSpan]:
     known, first_hour = work.settlements, work.settlements.first_hour()
     span = span_to_settle(entries, noted, known.settled_up_to(), now_ms, first_hour)
     spans = pieces(span) if span else []
+    known.note_left_out(work.lake, [entry.name for entry in entries if entry.name not in noted])
     _tell_of_early([entry for entry in entries if entry.name not in noted], first_hour)
     require_claim(work)
     # Of rounds that were cut off: this one holds the claim, so nothing reads them.
     shutil.rmtree(work.lake.root / "settlements", ignore_errors=True)
     for piece in spans:
         settle_span(work, piece)
+    known.note_left_out(work.lake, [])  # files that were found damaged just now
     note_entries(work.lake, [entry.name for entry in entries if _is_over(entry, now_ms)])
     return spans
 

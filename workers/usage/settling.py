@@ -18,6 +18,7 @@ from api.billing.pricing.periods import Interval
 from api.billing.selectors import first_account_opened, settled_up_to
 from api.billing.settling import SettledRun, UsageRow, begin_run, merge_run, note_run
 from workers.spark_jobs.spans import HourSpan
+from workers.usage.left_out import note_left_out
 
 
 class SettlementError(Exception):
@@ -47,6 +48,7 @@ class DatabaseSettlements:
     note = staticmethod(note_settlement)
     settled_up_to = staticmethod(settled_up_to)
     first_hour = staticmethod(first_account_opened)
+    note_left_out = staticmethod(note_left_out)
 
 
 def interval_of(span: HourSpan) -> Interval:

@@ -123,6 +123,7 @@ def judge(account: Account, period: BillingPeriod) -> int:
         if budget.stops_sending and levels_reached(budget.limit_minor, spent, per_minor, [STOP_PERCENT]):
             used_up.append(budget)
             made += _note(budget, period, BudgetEventKind.STOP, STOP_PERCENT, spending)
+            _note_over(budget, period, spending)
     return made + _set_stop(account, period, used_up, spending.currency)
 
 
@@ -145,6 +146,15 @@ def _note(
         },
     )  # fmt: skip
     return int(is_new)
+
+
+def _note_over(budget: SpendingBudget, period: BillingPeriod, spending: MonthSpending) -> None:
+    """How far the month went beyond the limit of a budget that stops. It never falls."""
+    over = spending.charges_minor - budget.limit_minor
+    stops = BudgetEvent.objects.filter(
+        budget=budget, period_start=period.start, generation=budget.generation, kind=BudgetEventKind.STOP
+    )
+    stops.filter(over_minor__lt=over).update(over_minor=over)
 
 
 def _set_stop(account: Account, period: BillingPeriod, used_up: list[SpendingBudget], currency: str) -> int:

@@ -8,6 +8,7 @@ issued -> issued    a correction is a note of its own
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -33,9 +34,10 @@ from api.billing.models import (
     NoteKind,
 )
 from api.billing.pricing.periods import BillingPeriod, period_of
-from api.billing.pricing.priced_month import CreditLeft, LineKind
+from api.billing.pricing.priced_month import CreditLeft, LineKind, PricedMonth
 from api.billing.quarantine import NO_PRICE, Quarantined, replace_unpriced
 from api.billing.selectors import merges_so_far, queues_named, settled_up_to
+from api.billing.tagged_usage import tag_history
 
 BILLING = Actor("billing")
 
@@ -81,25 +83,13 @@ def correct_invoice(actor: Actor, account_id: str, invoice_id: UUID, reason: str
     invoice = Invoice.objects.select_for_update().filter(account=account, pk=invoice_id).first()
     if invoice is None or invoice.state != InvoiceState.ISSUED:
         raise not_found()
-    notes = list(invoice.notes.all())
-    signs = [1 if note.kind == NoteKind.DEBIT else -1 for note in notes]
-    credits = invoice.credits_minor - sum(note.credits_minor for note in notes)
-    month = month_of(account, period_of(invoice.period_start), credits=[CreditLeft(0, "", credits, (0, 0))])
-    assert month is not None
-    priced = month.priced
-    charges, tax, total = (
-        right - billed - sum(sign * getattr(note, name) for sign, note in zip(signs, notes, strict=True))
-        for name, billed, right in (
-            ("charges_minor", invoice.charges_minor, priced.charges_minor),
-            ("tax_minor", invoice.tax_minor, priced.tax_minor),
-            ("total_minor", invoice.total_minor, priced.total_minor),
-        )
-    )
-    if not (charges or tax or total):
+    wrong = difference_of(invoice)
+    if not wrong.is_any:
         return None
+    charges, tax, total, month = wrong.charges_minor, wrong.tax_minor, wrong.total_minor, wrong.month
     # Taking from the charges takes from credits and tax as well, or leaves them: all parts have one sign.
     kind = NoteKind.DEBIT if charges > 0 or tax > 0 else NoteKind.CREDIT
-    returned = credits - priced.credits_minor
+    returned = wrong.credits_minor - month.priced.credits_minor
     note = CreditNote.objects.create(
         invoice=invoice, number=_next_number("PN", invoice.period_start), kind=kind, charges_minor=abs(charges),
         credits_minor=returned, tax_minor=abs(tax), total_minor=abs(total),
@@ -112,6 +102,39 @@ def correct_invoice(actor: Actor, account_id: str, invoice_id: UUID, reason: str
         )  # fmt: skip
     record(actor, account_id, "invoice.correct", f"note:{note.number}", kind=kind.value, total_minor=abs(total))
     return note
+
+
+class BilledDifference(NamedTuple):
+    """What the settled usage says now, less what was billed, with the notes that went before. `credits_minor`: what the
+    invoice has of credits after these notes."""
+
+    charges_minor: int
+    tax_minor: int
+    total_minor: int
+    credits_minor: int
+    month: AccountMonth
+
+    @property
+    def is_any(self) -> bool:
+        return bool(self.charges_minor or self.tax_minor or self.total_minor)
+
+
+def difference_of(invoice: Invoice) -> BilledDifference:
+    """Of an issued invoice: what a note would correct. Nothing but its own credits is used."""
+    notes = list(invoice.notes.all())
+    signs = [1 if note.kind == NoteKind.DEBIT else -1 for note in notes]
+    credits = invoice.credits_minor - sum(note.credits_minor for note in notes)
+    month = month_of(invoice.account, period_of(invoice.period_start), credits=[CreditLeft(0, "", credits, (0, 0))])
+    assert month is not None
+    charges, tax, total = (
+        right - billed - sum(sign * getattr(note, name) for sign, note in zip(signs, notes, strict=True))
+        for name, billed, right in (
+            ("charges_minor", invoice.charges_minor, month.priced.charges_minor),
+            ("tax_minor", invoice.tax_minor, month.priced.tax_minor),
+            ("total_minor", invoice.total_minor, month.priced.total_minor),
+        )
+    )
+    return BilledDifference(charges, tax, total, credits, month)
 
 
 def _write_draft(account: Account, period: BillingPeriod) -> Invoice | None:
@@ -138,28 +161,38 @@ def _write_draft(account: Account, period: BillingPeriod) -> Invoice | None:
     return invoice
 
 
+def invoice_lines(priced: PricedMonth) -> list[InvoiceLine]:
+    """Rows of no invoice yet."""
+    return [
+        InvoiceLine(
+            position=position, kind=line.kind.value, plan=line.plan, text=line.text, meter=line.meter or "",
+            tier=line.tier, quantity=line.quantity, price_nanos=line.price_nanos, per=line.per,
+            amount_minor=line.amount_minor, credit_id=line.credit_id,
+        )
+        for position, line in enumerate(priced.lines, 1)
+    ]  # fmt: skip
+
+
 def _write_lines(invoice: Invoice, month: AccountMonth) -> None:
     invoice.lines.all().delete()
     invoice.queue_lines.all().delete()
-    InvoiceLine.objects.bulk_create(
-        InvoiceLine(
-            invoice=invoice, position=position, kind=line.kind.value, plan=line.plan, text=line.text,
-            meter=line.meter or "", tier=line.tier, quantity=line.quantity, price_nanos=line.price_nanos, per=line.per,
-            amount_minor=line.amount_minor, credit_id=line.credit_id,
-        )
-        for position, line in enumerate(month.priced.lines, 1)
-    )  # fmt: skip
+    lines = invoice_lines(month.priced)
+    for line in lines:
+        line.invoice = invoice
+    InvoiceLine.objects.bulk_create(lines)
     shares = month.priced.shares
-    queues = {queue.uuid: queue for queue in queues_named(month.account.pk, [share.queue_uuid for share in shares])}
-    names = {queue_uuid: (queue.name, queue.tags) for queue_uuid, queue in queues.items()}
+    used = {share.queue_uuid for share in shares}
+    names = {queue.uuid: queue.name for queue in queues_named(month.account.pk, list(used))}
+    history = tag_history(month.account.pk, month.interval, used)
     InvoiceQueueLine.objects.bulk_create(
         (
             InvoiceQueueLine(
-                invoice=invoice, queue_uuid=share.queue_uuid, queue_name=names.get(share.queue_uuid, ("", {}))[0],
-                tags=names.get(share.queue_uuid, ("", {}))[1], meter=share.meter.value, quantity=share.quantity,
-                amount_nanos=share.amount_nanos,
+                invoice=invoice, queue_uuid=one.share.queue_uuid, queue_name=names.get(one.share.queue_uuid, ""),
+                part=one.part, tags=one.tags, meter=one.share.meter.value, quantity=one.share.quantity,
+                amount_nanos=one.share.amount_nanos,
             )
             for share in shares
+            for one in history.split(share)
         ),
         batch_size=1000,
     )  # fmt: skip

@@ -91,7 +91,7 @@ def _queue_lines(invoice: Invoice) -> list[InvoiceQueueLine]:
     order = list(UsageMeter)
     return sorted(
         invoice.queue_lines.all(),
-        key=lambda line: (line.queue_name, line.queue_uuid, order.index(UsageMeter(line.meter))),
+        key=lambda line: (line.queue_name, line.queue_uuid, order.index(UsageMeter(line.meter)), line.part),
     )
 
 

@@ -20,6 +20,7 @@ from api.billing.models.invoices import (
 )
 from api.billing.models.plans import AccountPlan, BillingCredit, PricePlan, PricePlanVersion
 from api.billing.models.settlements import FillLedger, QuarantinedUsage, UsageRun, UsageRunState, WorkFailure, WorkRound
+from api.billing.models.tags import QueueTags
 from api.billing.models.usage import (
     DailyUsage,
     HourlyUsage,
@@ -52,6 +53,7 @@ __all__ = [
     "PricePlanVersion",
     "ProvisionalUsage",
     "QuarantinedUsage",
+    "QueueTags",
     "SpendingBudget",
     "SpendingStop",
     "UsageCounters",

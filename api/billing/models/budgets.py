@@ -46,7 +46,11 @@ class BudgetEventKind(models.TextChoices):
 
 
 class BudgetEvent(models.Model):
-    """A level that was reached. `mailed_at` is null until its mail was handed over."""
+    """A level that was reached. `mailed_at` is null until its mail was handed over.
+
+    `over_minor`, of a stop: how far the month went beyond the limit, as far as it is counted. It grows while the stop
+    stands: by what was sent until front ends heard of it, and by what deliveries and storage cost since.
+    """
 
     budget = models.ForeignKey(SpendingBudget, on_delete=models.SET_NULL, null=True, related_name="events")
     account_id = models.CharField(max_length=ACCOUNT_ID_DIGITS)
@@ -57,6 +61,7 @@ class BudgetEvent(models.Model):
     percent = models.IntegerField()
     spent_minor = models.BigIntegerField()
     limit_minor = models.BigIntegerField()
+    over_minor = models.BigIntegerField(default=0)
     currency = models.CharField(max_length=3)
     mail_to = models.JSONField(default=list)
     at = models.DateTimeField()

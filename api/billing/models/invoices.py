@@ -110,19 +110,23 @@ class InvoiceLine(models.Model):
 
 
 class InvoiceQueueLine(models.Model):
-    """A queue's share of a meter's charges, with the queue's name and tags as they were when it was made."""
+    """A queue's share of a meter's charges, with the queue's name when it was made, and the tags that it had. A queue
+    whose tags changed within the month has a `part` for each set of them."""
 
     invoice = models.ForeignKey(Invoice, on_delete=models.CASCADE, related_name="queue_lines", db_index=False)
     queue_uuid = models.UUIDField()
     queue_name = models.CharField(max_length=QUEUE_NAME_CHARACTERS_MAX, default="")
     tags = models.JSONField(default=dict)
     meter = models.CharField(max_length=_CODE_CHARACTERS)
+    part = models.IntegerField(default=0)
     quantity = quantity_field()
     amount_nanos = models.DecimalField(max_digits=limits.QUANTITY_DIGITS, decimal_places=0)
 
     class Meta:
         db_table = "invoice_queue_line"
-        constraints = (models.UniqueConstraint(fields=["invoice", "queue_uuid", "meter"], name="invoice_queue_meter"),)
+        constraints = (
+            models.UniqueConstraint(fields=["invoice", "queue_uuid", "meter", "part"], name="invoice_queue_meter"),
+        )
 
     def __str__(self) -> str:
         return f"{self.invoice_id} {self.queue_uuid} {self.meter}"

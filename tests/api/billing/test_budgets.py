@@ -27,6 +27,7 @@ from api.settings.environment import BILLING_INTERVAL, billing_interval_s
 from api.settings.server_urls import SettingsError
 from tests.api.billing.test_invoices import plan
 from tests.api.billing.usage import NOW, QUEUE, make_queue, settle_rows
+from tests.support.control_plane import Caller
 from workers.billing import rounds
 
 pytestmark = pytest.mark.django_db
@@ -80,6 +81,23 @@ def test_budget_that_is_used_up_stops_the_account_through_the_change_feed(accoun
     assert events(account) == [("stop", 100, 1000)]
     assert SpendingStop.objects.get().budget.name == "cap" and announced(account) == before + 1
     assert AuditEntry.objects.filter(action="account.stop_sending").count() == 1
+
+
+def test_what_goes_beyond_a_budget_that_stops_is_reported(caller: Caller, account: str) -> None:
+    plan(account)
+    put_budget(OPERATOR, account, "cap", spec(stops_sending=True, alert_percents=[100]))
+    spend(account, 1003)
+    over = [(event.kind, event.over_minor) for event in BudgetEvent.objects.order_by("id")]
+    assert over == [("alert", 0), ("stop", 3)]
+    spend(account, 1040)  # what was sent until front ends heard of the stop
+    spend(account, 1039)  # a recount
+    shown = caller.request("GET", "/v1/billing/budget-events").json()["events"]
+    assert [(one["kind"], one["spent_minor"], one["over_minor"]) for one in shown] == [
+        ("stop", 1003, 40), ("alert", 1003, 0),
+    ]  # fmt: skip
+    put_budget(OPERATOR, account, "cap", spec(2000, stops_sending=True))
+    spend(account, 1500)
+    assert BudgetEvent.objects.get(kind="stop").over_minor == 40, "that limit's"
 
 
 def test_trail_has_what_a_budget_was(account: str) -> None:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import io
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 
 from api import clock
-from api.billing.actions.invoices import BILLING, issue_invoice
+from api.audit.actions import OPERATOR
+from api.billing.actions.invoices import BILLING, correct_invoice, issue_invoice
+from api.billing.actions.plans import grant_credit
 from api.billing.management.commands import billing_report
 from api.billing.management.commands.billing_report import usage_report
 from api.billing.models import AccountPlan, BillingCredit, HourlyUsage, Invoice, MeterReading
-from api.billing.provisional import answer_now, note_reading
+from api.billing.pricing.meters import UsageMeter
+from api.billing.provisional import ProvisionalRow, answer_now, drop_settled, merge_provisional, note_reading
 from tests.api.billing.test_invoices import document, plan
 from tests.api.billing.usage import (
     MONTH_HOURS,
@@ -24,10 +29,12 @@ from tests.api.billing.usage import (
     hours,
     make_queue,
     month_hour,
+    open_since,
     row,
     settle_month,
     settle_rows,
 )
+from tests.support.control_plane import new_caller
 
 pytestmark = pytest.mark.django_db
 
@@ -75,6 +82,52 @@ def test_look_that_ends_while_the_figures_are_read_makes_no_report_complete(
     assert report("usage", "--account", "tests", "--now")["now"]["complete"] is False
 
 
+def test_report_of_now_has_both_together_and_the_lines_that_the_invoice_would_have(account: str) -> None:
+    plan(account)
+    orders = make_queue(account, "orders")
+    settle_rows([row(account, queue_uuid=orders, sent_units=600)], 0, 9)
+    counters = [500 if meter is UsageMeter.SENT_UNITS else 0 for meter in UsageMeter]
+    rows = [ProvisionalRow(month_hour(10), account, queue, "one/12", "client", counters) for queue in (orders, QUEUE)]
+    merge_provisional("one/3", 1, rows)
+    usage = report("usage", "--account", "tests", "--now")
+    assert {one["queue"]: one["quantities"]["sent_units"] for one in usage["together"]["queues"]} == {
+        "orders": 1_100, "": 500,
+    }  # fmt: skip
+    assert usage["together"]["totals"]["sent_units"] == 1_600
+    invoice = report("invoice", "--account", "tests", "--now")
+    lines = [(line["text"], line["quantity"], line["amount"]) for line in invoice["provisional"]["lines"]]
+    sent = "Sent, in units of 64 KiB"
+    assert lines == [(f"{sent}, included", 100, "0.00"), (sent, 1_500, "1.50")]
+    assert invoice["invoice"]["total"] == "0.50" and invoice["provisional"]["total"]["text"] == "1.50"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_hour_that_is_settled_while_a_report_is_made_is_in_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    account = new_caller().account_id
+    open_since(account)
+    counters = [5 if meter is UsageMeter.MESSAGES_SENT else 0 for meter in UsageMeter]
+    merge_provisional("one/3", 1, [ProvisionalRow(month_hour(0), account, QUEUE, "one/12", "client", counters)])
+
+    def settle_behind(*given: Any) -> dict[str, Any]:
+        made = usage_report(*given)
+        with ThreadPoolExecutor(1) as beside:
+            beside.submit(settle_and_leave, account).result()
+        return made
+
+    monkeypatch.setattr(billing_report, "usage_report", settle_behind)
+    assert report("usage", "--account", "tests", "--now")["together"]["totals"]["messages_sent"] == 5
+    monkeypatch.setattr(billing_report, "usage_report", usage_report)
+    found = report("usage", "--account", "tests", "--now")
+    assert (found["totals"]["messages_sent"], found["provisional"]["totals"]["messages_sent"]) == (5, 0)
+
+
+def settle_and_leave(account: str) -> None:
+    """In a thread of its own, with a connection of its own."""
+    settle_rows([row(account, messages_sent=5)])
+    drop_settled()
+    connection.close()
+
+
 def test_invoice_report_has_the_draft_then_the_invoice_priced_again(account: str) -> None:
     plan(account)
     settle_month([row(account, sent_units=10_100)])
@@ -86,6 +139,25 @@ def test_invoice_report_has_the_draft_then_the_invoice_priced_again(account: str
     assert issued["now"]["complete"] is True
     settle_rows([row(account, 3, sent_units=1_000)], 3, 1)
     assert report("invoice", "--account", "tests")["recomputed"] == {"total_minor": 1100, "equal": False}
+
+
+def test_invoice_that_was_corrected_needs_no_correction_any_more(account: str) -> None:
+    plan(account)
+    grant_credit(OPERATOR, account, "Welcome", "USD", 5_000, None)
+    settle_month([row(account, sent_units=10_100)])
+    invoice = issue_invoice(BILLING, account, PERIOD)
+    assert invoice is not None
+    settle_rows([row(account, 3, sent_units=1_000)], 3, 1)
+    # The credit covers the late usage as well; a note takes no more of it than the invoice did.
+    assert report("invoice", "--account", "tests")["recomputed"] == {"total_minor": 0, "equal": False}
+    assert correct_invoice(OPERATOR, account, invoice.pk, "late") is not None
+    assert report("invoice", "--account", "tests")["recomputed"] == {"total_minor": 0, "equal": True}
+    settle_rows([row(account, 4, sent_units=2_000)], 4, 1)
+    assert report("invoice", "--account", "tests")["recomputed"]["equal"] is False
+    assert correct_invoice(OPERATOR, account, invoice.pk, "later") is not None
+    settle_month([row(account, sent_units=3_100)])
+    assert correct_invoice(OPERATOR, account, invoice.pk, "counted twice") is not None
+    assert report("invoice", "--account", "tests")["recomputed"]["equal"] is True
 
 
 def test_quarantine_report_shows_records_of_unknown_accounts_and_of_the_future(account: str) -> None:

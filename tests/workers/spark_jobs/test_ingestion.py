@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,7 @@ from tests.workers.spark_jobs.frames import (
 )
 from workers.spark_jobs.lake.ingestion import ingest_files, ingest_records
 from workers.spark_jobs.lake.manifest import Lake, LakeError
+from workers.spark_jobs.lake.shown import shown_quarantine
 from workers.spark_jobs.lake.tables import read_files, read_windows
 from workers.spark_jobs.limits import CLOCK_AHEAD_MS_MAX, HOUR_MS
 from workers.spark_jobs.schemas.frames import ACCOUNTS, QUARANTINE, STREAM_RECORDS
@@ -94,6 +96,14 @@ def test_every_bad_record_is_quarantined_with_its_reason_and_place(spark: SparkS
     assert sorted(row.stream_offset for row in rows) == [*range(2, 2 + len(BAD)), 99]
     by_offset = {row.stream_offset: row for row in rows}
     assert by_offset[2].value == bytearray(b"\x07\x01rubbish")
+    assert json.loads(by_offset[7].detail)["stored_bytes"] == -1
+
+
+def test_what_was_quarantined_is_shown_without_spark(lake: Lake) -> None:
+    shown = shown_quarantine(lake, "stream-1")
+    assert shown.counts == Counter([*BAD.values(), "unknown_origin"])
+    by_offset = {record.stream_offset: record for record in shown.records}
+    assert by_offset[2].value == b"\x07\x01rubbish".hex() and by_offset[2].stream_partition == 3
     assert json.loads(by_offset[7].detail)["stored_bytes"] == -1
 
 

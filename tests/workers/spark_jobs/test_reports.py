@@ -22,12 +22,12 @@ from tests.workers.spark_jobs.frames import (
     window,
     windows_frame,
 )
-from workers.spark_jobs.jobs.report import report
+from workers.spark_jobs.jobs.report import costs_of, report
 from workers.spark_jobs.jobs.rollup import roll_up
 from workers.spark_jobs.lake.ingestion import ingest_files, ingest_records
 from workers.spark_jobs.lake.manifest import Lake
 from workers.spark_jobs.limits import ANOMALY_OPERATIONS_MIN
-from workers.spark_jobs.schemas.frames import PERIODS, REQUESTS, STREAM_RECORDS, TAGS
+from workers.spark_jobs.schemas.frames import COSTS, PERIODS, REQUESTS, STREAM_RECORDS, TAGS
 from workers.spark_jobs.spans import HourSpan
 from workers.spark_jobs.transforms import operator_reports, reports
 from workers.spark_jobs.transforms.periods import Period
@@ -87,6 +87,23 @@ def test_growth_names_accounts_that_are_new_and_gone(spark: SparkSession) -> Non
         (OTHER_ACCOUNT, 0, 7, 7),
         ("100000000003", 9, 0, -9),
     ]
+
+
+def test_cluster_costs_are_divided_by_what_it_carried(spark: SparkSession) -> None:
+    rows = day_rows({0: 2_000_000, 1: 1_000_000}) + day_rows({1: 1_000_000}, OTHER_ACCOUNT)
+    two = [(*row[:2], "two", *row[3:]) for row in day_rows({0: 5})]
+    costs = spark.createDataFrame(list(costs_of(["one=120003", "idle=900"]).items()), COSTS)
+    found = operator_reports.cluster_costs(spark.createDataFrame(rows + two, PERIODS), costs)
+    names = ("cluster", "cost_minor", "operations", "accounts", "minor_per_million")
+    assert [tuple(row[name] for name in names) for row in found.collect()] == [
+        ("idle", 900, 0, 0, None), ("one", 120_003, 4_000_000, 2, 30_000), ("two", None, 5, 1, None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", [["one"], ["=5"], ["one=-5"], ["one=1.5"], ["one=1", "one=2"], [f"one={10**13}"]])
+def test_cost_that_is_none_is_refused(given: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        costs_of(given)
 
 
 def test_reports_of_a_lake_agree_with_each_other(spark: SparkSession, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -34,7 +35,7 @@ from workers.spark_jobs.limits import HOUR_MS
 from workers.spark_jobs.schemas.frames import STREAM_RECORDS
 from workers.spark_jobs.schemas.usage_record import RequestReport, RequestRow, UsageWindow
 from workers.spark_jobs.spans import HourSpan
-from workers.usage.settling import begin_settlement, merge_settlement
+from workers.usage.settling import begin_settlement, merge_settlement, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -131,16 +132,25 @@ def master(tmp_path: Path) -> Iterator[str]:
             process.wait()
 
 
-def test_same_job_runs_on_a_standalone_cluster(master: str, streams: Streams, tmp_path: Path) -> None:
+def test_same_jobs_run_on_a_standalone_cluster(master: str, streams: Streams, tmp_path: Path) -> None:
     """Ingestion, the job with the most on the cluster's side: its Python workers read storage nodes and decode, with
-    the code that the job brings along."""
+    the code that the job brings along. And a settlement, which they write into the folder that all share."""
     streams.append(0, encode_record(january(0)), encode_record(january(1)), b"rubbish")
-    command = [sys.executable, "-m", "workers.spark_jobs", "ingest", "--lake", str(tmp_path / "lake")]
-    command += ["--cluster-id", streams.cluster.cluster_id, "--nodes", streams.nodes]
+    place = ["--cluster-id", streams.cluster.cluster_id, "--nodes", streams.nodes]
+    answer = job_on(master, tmp_path, "ingest", *place)
+    assert (answer["windows"], answer["quarantine"]) == (2, 1)
+    assert [entry.rows("windows") for entry in Lake(tmp_path / "lake").entries()] == [2]
+    hours = ["--from", str(january(0).hour_ms), "--to", str(january(2).hour_ms)]
+    answer = job_on(master, tmp_path, "settle", *hours, "--run", str(UUID(int=9)))
+    assert sum(row.messages_sent for row in rows_of(Path(answer["directory"]))) == 2
+    for job in ("ingest", "settle"):
+        assert f"Registered app penstock {job}" in (tmp_path / "master.log").read_text(), "the cluster ran it"
+
+
+def job_on(master: str, place: Path, name: str, *arguments: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "workers.spark_jobs", name, "--lake", str(place / "lake"), *arguments]
     environment = {**os.environ, **OF_JVMS, "SPARK_MASTER": master, "PENSTOCK_SPARK_MEMORY_MIB": "512"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=JOB_S_MAX)
     assert done.returncode == 0, done.stderr[-3000:]
-    answer = json.loads(done.stdout.splitlines()[-1])
-    assert (answer["windows"], answer["quarantine"]) == (2, 1)
-    assert [entry.rows("windows") for entry in Lake(tmp_path / "lake").entries()] == [2]
-    assert "Registered app penstock ingest" in (tmp_path / "master.log").read_text(), "the cluster ran it"
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer

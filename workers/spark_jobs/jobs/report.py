@@ -3,7 +3,8 @@
     python -m workers.spark_jobs report KIND --lake DIR --month 2026-11 --out FILE [--account ID] [--csv]
 
 Kinds: account, queue, origin, tag (`--tag KEY --tags FILE`), key; for operators: top, growth (against the span of the
-same length before), clusters, anomalies, quarantine. All but key and quarantine read rollups: make them first.
+same length before), clusters, costs (`--cost CLUSTER=MINOR` each), anomalies, quarantine. All but key and quarantine
+read rollups: make them first.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from workers.spark_jobs.jobs.command import Answer, job_parser, now_ms, run_job,
 from workers.spark_jobs.jobs.rollup import read_rollups
 from workers.spark_jobs.lake.manifest import QUARANTINE_TABLE, REQUESTS_TABLE, Lake, files_of_hours
 from workers.spark_jobs.lake.tables import read_files, sound_files
-from workers.spark_jobs.limits import TOP_ACCOUNTS
-from workers.spark_jobs.schemas.frames import QUARANTINE, REQUESTS, TAGS
+from workers.spark_jobs.limits import COST_MINOR_MAX, TOP_ACCOUNTS
+from workers.spark_jobs.schemas.frames import COSTS, QUARANTINE, REQUESTS, TAGS
 from workers.spark_jobs.session import spark_session
 from workers.spark_jobs.spans import HourSpan
 from workers.spark_jobs.transforms import operator_reports, reports
@@ -35,12 +36,15 @@ OF_DAYS: Mapping[str, FromDays] = {
     "clusters": operator_reports.cluster_loads,
     "anomalies": operator_reports.anomalies,
 }
-KINDS = (*OF_DAYS, "tag", "key", "growth", "quarantine")
+KINDS = (*OF_DAYS, "tag", "key", "growth", "costs", "quarantine")
 
 
 def report(spark: SparkSession, lake: Lake, kind: str, span: HourSpan, options: argparse.Namespace) -> DataFrame:
     if kind in OF_DAYS:
         return OF_DAYS[kind](of_account(read_rollups(spark, lake, Period.DAY, span), options.account))
+    if kind == "costs":
+        costs = spark.createDataFrame(list(costs_of(options.cost).items()), COSTS)
+        return operator_reports.cluster_costs(read_rollups(spark, lake, Period.DAY, span), costs)
     if kind == "growth":
         before = HourSpan(2 * span.from_ms - span.to_ms, span.from_ms)
         days = read_rollups(spark, lake, Period.DAY, HourSpan(before.from_ms, span.to_ms))
@@ -66,6 +70,19 @@ def quarantined(spark: SparkSession, lake: Lake, records: DataFrame) -> DataFram
     return readable.unionByName(spark.createDataFrame(files, shape)).orderBy("reason", "stream_offset")
 
 
+def costs_of(given: list[str]) -> dict[str, int]:
+    """`one=120000` for each cluster. Raises SystemExit."""
+    found: dict[str, int] = {}
+    for text in given:
+        cluster, _, minor = text.rpartition("=")
+        if not cluster or not minor.isascii() or not minor.isdigit() or int(minor) > COST_MINOR_MAX:
+            raise SystemExit(f"--cost is CLUSTER=MINOR, whole minor units up to {COST_MINOR_MAX}, and not {text!r}")
+        if cluster in found:
+            raise SystemExit(f"--cost names {cluster} twice")
+        found[cluster] = int(minor)
+    return found
+
+
 def of_account(rows: DataFrame, account_id: str) -> DataFrame:
     return rows.where(F.col("account_id") == account_id) if account_id else rows
 
@@ -73,6 +90,8 @@ def of_account(rows: DataFrame, account_id: str) -> DataFrame:
 def work(options: argparse.Namespace, lake: Lake) -> Answer:
     if options.kind == "tag" and not (options.tag and options.tags):
         raise SystemExit("--tag and --tags are wanted")
+    if options.kind == "costs":
+        costs_of(options.cost)  # refused before Java starts
     with spark_session("report") as spark:
         rows = report(spark, lake, options.kind, span_of(options), options)
         frame = rows.toPandas()
@@ -90,5 +109,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--account", default="", metavar="ID", help="only this account")
     parser.add_argument("--tag", default="", metavar="KEY")
     parser.add_argument("--tags", default="", metavar="FILE", help="Parquet of the tags' history")
+    parser.add_argument(
+        "--cost", action="append", default=[], metavar="CLUSTER=MINOR", help="what a cluster costs in the span"
+    )
     parser.add_argument("--csv", action="store_true")
     return run_job(parser, work, arguments)

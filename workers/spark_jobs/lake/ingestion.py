@@ -5,7 +5,9 @@ Nothing is dropped: what is not taken is in `quarantine`, or, where it is a whol
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,6 +32,7 @@ from workers.spark_jobs.lake.manifest import (
     RefusedFile,
     sha256_of,
 )
+from workers.spark_jobs.lake.shown import show_quarantine
 from workers.spark_jobs.lake.tables import read_files, write_table
 from workers.spark_jobs.schemas.contract import conform
 from workers.spark_jobs.schemas.frames import REQUESTS, WINDOWS
@@ -82,8 +85,16 @@ def _entered(
     lake: Lake, name: str, now_ms: int, tables: dict[str, list[LakeFile]], source_sha256: list[str]
 ) -> LakeEntry:
     entry = LakeEntry(MANIFEST_VERSION, name, now_ms, tables, source_sha256)
+    show_quarantine(lake, name, _rows_of(lake, tables[QUARANTINE_TABLE]))
     lake.add(entry)
     return entry
+
+
+def _rows_of(lake: Lake, files: list[LakeFile]) -> Iterator[dict[str, Any]]:
+    for listed in files:
+        with pq.ParquetFile(lake.root / listed.path) as file:
+            for batch in file.iter_batches():
+                yield from batch.to_pylist()
 
 
 def _examine(lake: Lake, path: Path, known: set[str], now_ms: int) -> str | None:

@@ -1,6 +1,7 @@
 """What the lake holds: an entry per ingestion, each a JSON file that appears whole or not at all.
 
     windows/ENTRY/*.parquet  requests/ENTRY/*.parquet  quarantine/ENTRY/*.parquet    files of an entry
+    quarantine/ENTRY.shown.json                                                      the first of them (`shown.py`)
     manifest/ENTRY.json                                                              the entry: they count from now on
     refused/SHA256-or-NAME.json                                                      a whole file that was not taken
     checkpoints/  rollups/  settlements/

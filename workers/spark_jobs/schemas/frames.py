@@ -115,3 +115,5 @@ WINDOWS_AND_GAPS = _schema(*WINDOWS.fieldNames(), "gap_from_ms", "gap_to_ms")
 # A tag that a queue had from `from_ms` on, until `to_ms` (null = it has it still).
 TAGS = _schema("account_id", "queue_uuid", "tag_key", "tag_value", "from_ms", "to_ms")
 ACCOUNTS = _schema("account_id")
+# What a cluster costs in a span, as its operator says.
+COSTS = _schema("cluster", "cost_minor", cost_minor=LongType())

@@ -1,7 +1,7 @@
 """Reports for the operator, over rollups of days: the largest accounts, growth, load of clusters, days that stand out.
 
-An operation is a message sent, delivered, deleted, moved or scheduled. No money: what a cluster costs is the operator's
-to multiply.
+An operation is a message sent, delivered, deleted, moved or scheduled. What a cluster costs is known to the operator
+alone, who names it in minor units of a currency.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from pyspark.sql import functions as F
 
 from workers.spark_jobs.limits import ANOMALY_DAYS, ANOMALY_FACTOR, ANOMALY_OPERATIONS_MIN, DAY_MS
 from workers.spark_jobs.schemas.contract import conform
-from workers.spark_jobs.schemas.frames import PERIODS
+from workers.spark_jobs.schemas.frames import COSTS, PERIODS
 from workers.spark_jobs.spans import HourSpan
 
+PRICED_OPERATIONS = 1_000_000
 OPERATIONS = ("sent", "delivered", "deleted", "moved", "scheduled")
 
 
@@ -45,6 +46,17 @@ def growth(days: DataFrame, before: HourSpan, after: HourSpan) -> DataFrame:
 def cluster_loads(days: DataFrame) -> DataFrame:
     """What each cluster carried on each day: what its cost is divided by."""
     return _loads(days, ["cluster", "period_ms"]).orderBy("cluster", "period_ms")
+
+
+def cluster_costs(days: DataFrame, costs: DataFrame) -> DataFrame:
+    """COSTS beside what each cluster carried: what a million operations of it cost, cut to whole minor units. Clusters
+    whose cost was not named have none; those that carried nothing have no price."""
+    loads = _loads(days, ["cluster"]).select("cluster", "operations", "stored_byte_ms", "accounts")
+    rows = conform(costs, COSTS, "costs of clusters").join(loads, "cluster", how="full")
+    counts = {name: F.coalesce(name, F.lit(0)) for name in ("operations", "stored_byte_ms", "accounts")}
+    operations = F.nullif("operations", F.lit(0))
+    price = F.call_function("div", F.col("cost_minor") * F.lit(PRICED_OPERATIONS), operations)
+    return rows.withColumns(counts).withColumn("minor_per_million", price).orderBy("cluster")
 
 
 def anomalies(days: DataFrame) -> DataFrame:

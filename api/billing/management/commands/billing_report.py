@@ -1,24 +1,28 @@
 """`manage.py billing_report usage|invoice|quarantine --period 2026-11 [--account NAME] [--now]`: one JSON object.
 
 What `./penstock report` shows. The quantities are the settled ones; `settled_up_to` says up to which hour. With `--now`
-the hours that are not settled are there too, as `provisional`: as far as the live meter has read them.
+the hours that are not settled are there too, as `provisional`: as far as the live meter has read them, with the lines
+that the invoice would have. Of usage the sums of both are there as `together`.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connection, transaction
 
 from api import clock
 from api.accounts.models import Account
 from api.billing import selectors
 from api.billing.account_month import recomputed
-from api.billing.actions.invoices import draft_invoice
+from api.billing.actions.invoices import difference_of, draft_invoice, invoice_lines
 from api.billing.actions.plans import ensure_standard_plan
-from api.billing.documents.content import invoice_content
+from api.billing.documents.content import invoice_content, line_content
 from api.billing.meter import cost_meter
 from api.billing.models import InvoiceState
 from api.billing.pricing.meters import UsageMeter
@@ -52,16 +56,50 @@ class Command(BaseCommand):
             if account is None:
                 raise CommandError(f"there is no account {options['account']!r}")
             ensure_standard_plan()
-            make = usage_report if options["what"] == "usage" else invoice_report
-            report = make(account, period)
-            if options["now"]:
-                report["provisional"] = provisional_report(account, period)
+            report = self.report_of(account, period, options["what"], options["now"])
         report["settled_up_to"] = _text(settled)
         if options["now"]:
             answer = answer_now(Interval(*period), settled, reading, asked)
             times = {"as_of": _text(answer.as_of), "missing_from": _text(answer.missing_from)}
             report["now"] = {**answer._asdict(), **times}
         self.stdout.write(json.dumps(report))
+
+    def report_of(self, account: Account, period: BillingPeriod, what: str, is_now: bool) -> dict[str, Any]:
+        report = {} if what == "usage" else invoice_report(account, period)
+        with one_moment():
+            if what == "usage":
+                report = usage_report(account, period)
+            if is_now:
+                report["provisional"] = provisional_report(account, period)
+                if what == "usage":
+                    report["together"] = together(report)
+        return report
+
+
+@contextmanager
+def one_moment() -> Iterator[None]:
+    """All that is read within is of one moment: an hour that is settled meanwhile is in it once. Nothing is written."""
+    is_outermost = not connection.in_atomic_block
+    with transaction.atomic():
+        if is_outermost:
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        yield
+
+
+def together(report: dict[str, Any]) -> dict[str, Any]:
+    """Settled and provisional quantities, summed per queue and in all."""
+    queues: dict[str, dict[str, Any]] = {}
+    parts = [report, *([report["provisional"]] if report["provisional"] else [])]
+    for row in (row for part in parts for row in part["queues"]):
+        queue = queues.setdefault(
+            row["queue_uuid"],
+            {"queue": row["queue"], "queue_uuid": row["queue_uuid"], "quantities": dict.fromkeys(UsageMeter, 0)},
+        )
+        for meter in UsageMeter:
+            queue["quantities"][meter] += row["quantities"][meter]
+    totals = {meter: sum(part["totals"][meter] for part in parts) for meter in UsageMeter}
+    return {"queues": list(queues.values()), "totals": totals}
 
 
 def usage_report(account: Account, period: BillingPeriod) -> dict[str, Any]:
@@ -100,8 +138,11 @@ def invoice_report(account: Account, period: BillingPeriod) -> dict[str, Any]:
         return {**head, "invoice": None}
     head["invoice"] = invoice_content(invoice, selectors.notes_of(account.pk, invoice.pk))
     if invoice.state == InvoiceState.ISSUED:
-        again = recomputed(invoice).priced
-        head["recomputed"] = {"total_minor": again.total_minor, "equal": again.total_minor == invoice.total_minor}
+        again = recomputed(invoice).priced.total_minor
+        # Once it was corrected, the invoice and its notes together are what the usage must say.
+        is_same = again == invoice.total_minor or invoice.notes.exists()
+        is_right = is_same and not difference_of(invoice).is_any
+        head["recomputed"] = {"total_minor": again, "equal": is_right}
     return head
 
 
@@ -131,6 +172,7 @@ def provisional_report(account: Account, period: BillingPeriod) -> dict[str, Any
             for one in queues
         ],
         "totals": meter.provisional,
+        "lines": [line_content(line, meter.currency) for line in invoice_lines(meter.month.priced)],
         "currency": meter.currency,
         **amounts,
     }
