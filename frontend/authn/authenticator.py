@@ -1,8 +1,9 @@
 """From a request to a principal: look the key up, verify, or refuse. Default is no.
 
-An unknown, a switched-off and an expired key cost and answer the same: the signature is computed under a secret
-nobody has. A key that is not at hand is looked up while the address that shows it has not shown too many that are
-none: invented keys cost the metadata service UNKNOWN_KEYS_PER_S questions at most (`lookup_gate.py`).
+An unknown, a switched-off and an expired key cost and answer the same, as late as each other (`refusal_times.py`): the
+signature is computed under a secret nobody has. A wrong bearer token of a key that exists is refused as late.
+A key that is not at hand is looked up while the address that shows it has not shown too many that are none: invented
+keys cost the metadata service UNKNOWN_KEYS_PER_S questions at most (`lookup_gate.py`).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from frontend.limits import (
     UNKNOWN_KEYS_PER_S,
 )
 from frontend.metadata.interface import MISS, MetadataUnavailable
+from frontend.refusal_times import wait_to_refuse
 
 if TYPE_CHECKING:
     from frontend.metadata.interface import MetadataService
@@ -90,6 +92,7 @@ class Authenticator:
         self._metadata = metadata
         self._keyring = keyring
         self._pepper = pepper
+        self._steady_s = steady_s
         self._regions = frozenset(regions)
         self._now_s = now_s
         self._signing_keys: dict[tuple[str, str, int, str, str], MacKey] = {}
@@ -122,7 +125,7 @@ class Authenticator:
 
     async def signature(self, request: Request) -> Principal:
         """SigV4, in the header or in the query. Raises RequestError."""
-        now_s = self._now_s()
+        now_s, began_s = self._now_s(), self._steady_s()
         signed = read_signature(request, now_s, self._credentials)
         region = signed.credential.region
         if region not in self._regions:
@@ -134,6 +137,7 @@ class Authenticator:
             record = await self._find_new(access_key_id, request.client_host)
         if record is None or not _is_usable(record, now_s):
             signature_matches(signed, self._key_of_nobody(region))
+            await wait_to_refuse(began_s, self._steady_s)
             raise RequestError("InvalidClientTokenId", "The security token included in the request is invalid.")
         if not signature_matches(signed, self._signing_key(record, signed) or self._key_of_nobody(region)):
             raise signature_does_not_match()
@@ -146,6 +150,7 @@ class Authenticator:
         access_key_id = parse_bearer_token(token)
         if access_key_id is None:
             raise _bad_token()
+        began_s = self._steady_s()
         record = self._metadata.cached_key(access_key_id)
         if record is MISS:
             record = await self._find_new(access_key_id, source_ip)
@@ -153,6 +158,7 @@ class Authenticator:
         account_id, stored = (NO_ACCOUNT, None) if record is None else (record.account_id, record.bearer_hash)
         matches = bearer_token_matches(account_id, token, self._pepper, stored)
         if record is None or not usable or not matches:
+            await wait_to_refuse(began_s, self._steady_s)
             raise _bad_token()
         return self._principal(record, source_ip, is_secure)
 
