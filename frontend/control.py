@@ -269,6 +269,8 @@ class ControlPlane:
                     "issued_ms": int(self._now_s() * 1000),
                     "source_ip": principal.source_ip,
                     "is_secure": principal.is_secure,
+                    "user_agent": principal.user_agent,
+                    "referer": principal.referer,
                 }
             )
         )

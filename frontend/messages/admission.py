@@ -317,6 +317,8 @@ def _require_allowed(
             services.region,
             source_ip=caller.source_ip or None,
             secure_transport=caller.is_secure,
+            user_agent=caller.user_agent,
+            referer=caller.referer,
             resource_tags=NO_TAGS if queue is None else queue.record.tags,
             request_tags=sent_tags.tags,
             tag_keys=sent_tags.keys,
