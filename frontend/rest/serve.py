@@ -208,7 +208,8 @@ async def _pass_on(services: FrontendServices, request: Request, send: Send) -> 
         throttle_account(services, principal)
     queue = None if principal is None else changed_queue(request, principal.account_id)
     answering = send if queue is None else _after_refresh(services, queue, send)
-    await services.control.pass_on(request, principal, answering, with_pages=not managed)
+    left = None if principal is None else services.quotas.standing(principal.account_id, services.steady_s())
+    await services.control.pass_on(request, principal, answering, not managed, rate_headers(left))
 
 
 def _throttle_address(services: FrontendServices, request: Request) -> None:
