@@ -109,7 +109,8 @@ class SocketConsumer(AsyncWebsocketConsumer):
         return str(self.scope["url_route"]["kwargs"]["name"])
 
     def _address_for(self, caller: Principal) -> Address:
-        return Address(caller.account_id, self._queue_name)
+        account_id = self.scope["url_route"]["kwargs"].get("account_id") or caller.account_id
+        return Address(account_id, self._queue_name)
 
     def _count_for(self, caller: Principal) -> None:
         """From now on the socket, and what it holds, are the account's. Raises RequestError where that has too many."""
