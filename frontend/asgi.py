@@ -2,6 +2,7 @@
 
 POST /  and  /<12 digits>/<queue>        SQS
 /v1/queues/<name>/messages...            REST data API
+/v1/accounts/<id>/queues/<name>/...      messages and push, of a queue of another account
 /v1/message-counts                       the same, of many queues
 /v1/...  /console...  /static/...        passed on to the control plane
 /healthz  /readyz  /version              operators
@@ -41,6 +42,8 @@ Application = Callable[[Scope, Receive, Send], Awaitable[Any]]
 _TEXT = ((b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store"))
 _JSON = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
 _SOCKET = r"^v1/queues/(?P<name>[A-Za-z0-9_-]{1,80}(?:\.fifo)?)/%s$"
+# A queue of another account, whose policy opens it.
+_SUBSCRIBE_TO_ANOTHER = _SOCKET.replace("queues/", r"accounts/(?P<account_id>[0-9]{12})/queues/") % "subscribe"
 
 
 def build_application(services: FrontendServices) -> Application:
@@ -49,7 +52,8 @@ def build_application(services: FrontendServices) -> Application:
         "bulk": BulkConsumer.as_asgi(services=services),
         "tail": TailConsumer.as_asgi(services=services, rights=TailRights(services)),
     }
-    sockets = URLRouter([re_path(_SOCKET % name, wire) for name, wire in wires.items()])
+    to_another = re_path(_SUBSCRIBE_TO_ANOTHER, wires["subscribe"])
+    sockets = URLRouter([*(re_path(_SOCKET % name, wire) for name, wire in wires.items()), to_another])
     router: Application = ProtocolTypeRouter({"http": _http(services), "websocket": _closing_unrouted(sockets)})
     return router
 

@@ -187,9 +187,16 @@ class ControlPlane:
             return _decode_result(content)
         raise _error_of(response.status_code, content)
 
-    async def pass_on(self, request: Request, principal: Principal | None, send: Send, with_pages: bool) -> int:
-        """Answer `request` with what the control plane answers; returns the status. RequestError: nothing was sent.
-        Without pages a refusal that is no problem, from below its views, becomes one."""
+    async def pass_on(
+        self,
+        request: Request,
+        principal: Principal | None,
+        send: Send,
+        with_pages: bool,
+        more_headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> int:
+        """Answer `request` with what the control plane answers, and `more_headers`; returns the status. RequestError:
+        nothing was sent. Without pages a refusal that is no problem, from below its views, becomes one."""
         target = request.path + (b"?" + request.query if request.query else b"")
         headers = [(name, value) for name, value in request.headers.items() if _is_passed_on(name)]
         headers += (
@@ -218,12 +225,12 @@ class ControlPlane:
                 raise
         # A place is held while the control plane works, not while the client reads what it said.
         if answer.whole:
-            return await answer.relay(send)
+            return await answer.relay(send, more_headers)
         # A live stream, or an answer too large to be held, goes on as long as its client: a bulkhead of its own.
         try:
             holder = network_of(request.client_host) if principal is None else principal.account_id
             with self._streams.place(holder):
-                return await answer.relay(send)
+                return await answer.relay(send, more_headers)
         finally:
             await response.aclose()
 
@@ -269,6 +276,8 @@ class ControlPlane:
                     "issued_ms": int(self._now_s() * 1000),
                     "source_ip": principal.source_ip,
                     "is_secure": principal.is_secure,
+                    "user_agent": principal.user_agent,
+                    "referer": principal.referer,
                 }
             )
         )
@@ -306,10 +315,11 @@ class _Answer:
                 await self._response.aclose()
         self._taken = b"".join(taken)
 
-    async def relay(self, send: Send) -> int:
+    async def relay(self, send: Send, more_headers: Sequence[tuple[bytes, bytes]]) -> int:
         """What was taken, then the rest as it comes; returns the status."""
         raw = self._response.headers.raw
         headers = [(name.lower(), value) for name, value in raw if name.lower() not in _NOT_RETURNED]
+        headers += more_headers
         length = self._response.headers.get("content-length")
         if length is not None:
             headers.append((b"content-length", length.encode()))

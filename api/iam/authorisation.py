@@ -152,6 +152,8 @@ def _weigh(
         region,
         source_ip=principal.source_ip or None,
         secure_transport=principal.is_secure,
+        user_agent=principal.user_agent,
+        referer=principal.referer,
         resource_tags=side.tags,
         request_tags=targets.tags,
         tag_keys=targets.tag_keys,

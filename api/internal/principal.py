@@ -1,7 +1,7 @@
 """Who is asking: the header with which the front end vouches for a caller it has authenticated and authorised.
 
     X-Penstock-Principal      base64url (unpadded or padded) of JSON {account_id, access_key_id, request_id, issued_ms,
-                              source_ip, is_secure}
+                              source_ip, is_secure, user_agent, referer}
     X-Penstock-Principal-Mac  hex HMAC-SHA-256 under internal.key of
                               method LF target LF principal header LF hex sha256(body)
 
@@ -36,6 +36,8 @@ class ForwardedPrincipal(msgspec.Struct, frozen=True):
     issued_ms: int
     source_ip: str = ""
     is_secure: bool = False
+    user_agent: str | None = None
+    referer: str | None = None
 
 
 _decode = msgspec.json.Decoder(ForwardedPrincipal).decode

@@ -1,16 +1,17 @@
 """From a request to a principal: look the key up, verify, or refuse. Default is no.
 
-An unknown, a switched-off and an expired key cost and answer the same: the signature is computed under a secret
-nobody has. A key that is not at hand is looked up while the address that shows it has not shown too many that are
-none: invented keys cost the metadata service UNKNOWN_KEYS_PER_S questions at most (`lookup_gate.py`).
+An unknown, a switched-off and an expired key cost and answer the same, as late as each other (`refusal_times.py`): the
+signature is computed under a secret nobody has. A wrong bearer token of a key that exists is refused as late.
+A key that is not at hand is looked up while the address that shows it has not shown too many that are none: invented
+keys cost the metadata service UNKNOWN_KEYS_PER_S questions at most (`lookup_gate.py`).
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -27,6 +28,7 @@ from frontend.authn.sigv4 import (
     signing_key,
 )
 from frontend.authn.tokens import bearer_token_matches, is_access_key_id, parse_bearer_token
+from frontend.authz.policy_limits import CALLER_TEXT_CHARACTERS_MAX
 from frontend.crypto.keyring import Keyring, KeyringError
 from frontend.crypto.macs import MacKey
 from frontend.errors import RequestError, unavailable
@@ -40,6 +42,7 @@ from frontend.limits import (
     UNKNOWN_KEYS_PER_S,
 )
 from frontend.metadata.interface import MISS, MetadataUnavailable
+from frontend.refusal_times import wait_to_refuse
 
 if TYPE_CHECKING:
     from frontend.metadata.interface import MetadataService
@@ -50,6 +53,24 @@ if TYPE_CHECKING:
 NO_ACCOUNT = ""
 
 _log = structlog.get_logger()
+
+
+class CallerTexts(NamedTuple):
+    """What a client says of itself; None: nothing."""
+
+    user_agent: str | None = None
+    referer: str | None = None
+
+
+NO_TEXTS = CallerTexts()
+
+
+def texts_of(headers: Mapping[bytes, bytes]) -> CallerTexts:
+    user_agent, referer = headers.get(b"user-agent"), headers.get(b"referer")
+    return CallerTexts(
+        None if user_agent is None else user_agent[:CALLER_TEXT_CHARACTERS_MAX].decode("latin-1"),
+        None if referer is None else referer[:CALLER_TEXT_CHARACTERS_MAX].decode("latin-1"),
+    )
 
 
 class KeyUses:
@@ -90,6 +111,7 @@ class Authenticator:
         self._metadata = metadata
         self._keyring = keyring
         self._pepper = pepper
+        self._steady_s = steady_s
         self._regions = frozenset(regions)
         self._now_s = now_s
         self._signing_keys: dict[tuple[str, str, int, str, str], MacKey] = {}
@@ -106,7 +128,7 @@ class Authenticator:
         authorization = request.headers.get(b"authorization")
         if authorization is not None and authorization[:7].lower() == b"bearer ":
             token = authorization[7:].strip().decode("latin-1")
-            return await self.bearer(token, request.client_host, request.is_secure)
+            return await self.bearer(token, request.client_host, request.is_secure, texts_of(request.headers))
         if authorization is not None and authorization[: len(SCHEME)].lower() == SCHEME:
             return self._page(request, authorization)
         return await self.signature(request)
@@ -122,7 +144,7 @@ class Authenticator:
 
     async def signature(self, request: Request) -> Principal:
         """SigV4, in the header or in the query. Raises RequestError."""
-        now_s = self._now_s()
+        now_s, began_s = self._now_s(), self._steady_s()
         signed = read_signature(request, now_s, self._credentials)
         region = signed.credential.region
         if region not in self._regions:
@@ -134,18 +156,22 @@ class Authenticator:
             record = await self._find_new(access_key_id, request.client_host)
         if record is None or not _is_usable(record, now_s):
             signature_matches(signed, self._key_of_nobody(region))
+            await wait_to_refuse(began_s, self._steady_s)
             raise RequestError("InvalidClientTokenId", "The security token included in the request is invalid.")
         if not signature_matches(signed, self._signing_key(record, signed) or self._key_of_nobody(region)):
             raise signature_does_not_match()
         if signed.read_from not in self._credentials:
             self._keep(signed)
-        return self._principal(record, request.client_host, request.is_secure)
+        return self._principal(record, request.client_host, request.is_secure, texts_of(request.headers))
 
-    async def bearer(self, token: str, source_ip: str = "", is_secure: bool = False) -> Principal:
+    async def bearer(
+        self, token: str, source_ip: str = "", is_secure: bool = False, texts: CallerTexts = NO_TEXTS
+    ) -> Principal:
         """A bearer token, sent from this address. Raises RequestError; its checksum is looked at before all else."""
         access_key_id = parse_bearer_token(token)
         if access_key_id is None:
             raise _bad_token()
+        began_s = self._steady_s()
         record = self._metadata.cached_key(access_key_id)
         if record is MISS:
             record = await self._find_new(access_key_id, source_ip)
@@ -153,8 +179,9 @@ class Authenticator:
         account_id, stored = (NO_ACCOUNT, None) if record is None else (record.account_id, record.bearer_hash)
         matches = bearer_token_matches(account_id, token, self._pepper, stored)
         if record is None or not usable or not matches:
+            await wait_to_refuse(began_s, self._steady_s)
             raise _bad_token()
-        return self._principal(record, source_ip, is_secure)
+        return self._principal(record, source_ip, is_secure, texts)
 
     async def again(self, principal: Principal) -> Principal | None:
         """For what outlives a look at the key: the same caller with the rights it has now, None where the key is not
@@ -166,12 +193,13 @@ class Authenticator:
             record = await self._find(principal.access_key_id)
         if record is None or not _is_usable(record, self._now_s()) or record.account_id != principal.account_id:
             return None
-        return self._principal(record, principal.source_ip, principal.is_secure)
+        texts = CallerTexts(principal.user_agent, principal.referer)
+        return self._principal(record, principal.source_ip, principal.is_secure, texts)
 
-    def _principal(self, record: KeyRecord, source_ip: str, is_secure: bool) -> Principal:
+    def _principal(self, record: KeyRecord, source_ip: str, is_secure: bool, texts: CallerTexts) -> Principal:
         self.uses.note(record.access_key_id, self._now_s())
         rights = None if record.policies is None else self._rights.of(record)
-        return Principal(record.account_id, record.access_key_id, record.version, source_ip, is_secure, rights)
+        return Principal(record.account_id, record.access_key_id, record.version, source_ip, is_secure, rights, *texts)
 
     async def _find_new(self, access_key_id: str, address: str) -> KeyRecord | None:
         """A key that is not at hand: those that turn out to be none are paid for. Raises RequestError."""

@@ -18,3 +18,6 @@ class Principal(NamedTuple):
     is_secure: bool = False
     # None: the key acts as its account, and may do everything in it.
     rights: Rights | None = None
+    # What the client says of itself, for conditions: None where it says nothing. Cut to CALLER_TEXT_CHARACTERS_MAX.
+    user_agent: str | None = None
+    referer: str | None = None

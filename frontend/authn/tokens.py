@@ -68,7 +68,7 @@ def mint_bearer_token(access_key_id: str) -> str:
         raise ValueError("not an access key id")
     secret = "".join(secrets.choice(_BASE62) for _ in range(BEARER_SECRET_CHARS))
     body = f"{BEARER_PREFIX}{access_key_id}_{secret}"
-    return body + _checksum(body)
+    return body + bearer_checksum(body)
 
 
 def is_access_key_id(text: str) -> bool:
@@ -80,7 +80,7 @@ def parse_bearer_token(token: str) -> str | None:
     match = _BEARER.fullmatch(token)
     if match is None:
         return None
-    if not hmac.compare_digest(_checksum(token[:-BEARER_CHECKSUM_CHARS]), token[-BEARER_CHECKSUM_CHARS:]):
+    if not hmac.compare_digest(bearer_checksum(token[:-BEARER_CHECKSUM_CHARS]), token[-BEARER_CHECKSUM_CHARS:]):
         return None
     return match.group(1)
 
@@ -97,7 +97,8 @@ def bearer_token_matches(account_id: str, token: str, pepper: bytes, bearer_hash
     return equal and bool(bearer_hash)
 
 
-def _checksum(body: str) -> str:
+def bearer_checksum(body: str) -> str:
+    """What follows everything else of a token."""
     number = zlib.crc32(body.encode())
     digits = []
     for _ in range(BEARER_CHECKSUM_CHARS):

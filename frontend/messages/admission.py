@@ -32,12 +32,13 @@ from frontend.authz import (
 from frontend.authz.actions import QUEUE_ACTIONS, Target, resource_arn
 from frontend.authz.request_context import NO_TAGS, Tags, root_caller
 from frontend.errors import RequestError, Throttled
-from frontend.limits import KEY_DECISIONS_KEPT_MAX, REFUSAL_STEP_S
+from frontend.limits import KEY_DECISIONS_KEPT_MAX
 from frontend.limits.quota_tree import PAYLOAD_QUOTA, QuotaRefusal
 from frontend.metadata.interface import Missing
 from frontend.metering.request_counts import ERRORS, NO_KEY, NO_QUEUE, REQUESTS, THROTTLED
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
+from frontend.refusal_times import refusal_time_s
 from frontend.refused_calls import RefusedCall
 
 if TYPE_CHECKING:
@@ -204,12 +205,6 @@ async def _delay_refusal(
         await asyncio.sleep(refusal_time_s(began_s, loop.time()) - loop.time())
 
 
-def refusal_time_s(began_s: float, now_s: float) -> float:
-    """When a refusal is told: after so many whole steps as the work took, one at least."""
-    steps = int((now_s - began_s) / REFUSAL_STEP_S) + 1
-    return began_s + steps * REFUSAL_STEP_S
-
-
 async def also(services: FrontendServices, caller: Principal, operation: str, address: Address) -> ResolvedQueue:
     """For a request that does more than one thing: the queue, if this is allowed with it, too. Nothing more is paid.
     Raises RequestError."""
@@ -338,6 +333,8 @@ def _require_allowed(
             services.region,
             source_ip=caller.source_ip or None,
             secure_transport=caller.is_secure,
+            user_agent=caller.user_agent,
+            referer=caller.referer,
             resource_tags=NO_TAGS if queue is None else queue.record.tags,
             request_tags=sent_tags.tags,
             tag_keys=sent_tags.keys,

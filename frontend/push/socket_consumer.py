@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
 
+from frontend.authn.authenticator import CallerTexts, texts_of
 from frontend.authn.principal import Principal
 from frontend.errors import RequestError
 from frontend.http import network_of, origin_of
@@ -108,7 +109,8 @@ class SocketConsumer(AsyncWebsocketConsumer):
         return str(self.scope["url_route"]["kwargs"]["name"])
 
     def _address_for(self, caller: Principal) -> Address:
-        return Address(caller.account_id, self._queue_name)
+        account_id = self.scope["url_route"]["kwargs"].get("account_id") or caller.account_id
+        return Address(account_id, self._queue_name)
 
     def _count_for(self, caller: Principal) -> None:
         """From now on the socket, and what it holds, are the account's. Raises RequestError where that has too many."""
@@ -138,11 +140,15 @@ class SocketConsumer(AsyncWebsocketConsumer):
         task = asyncio.ensure_future(self._shut_quietly(CLOSE_LATE, reason))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
+    @property
+    def texts(self) -> CallerTexts:
+        return texts_of(dict(self.scope["headers"]))
+
     async def _bearer_header(self, authorization: bytes) -> Principal:
         if authorization[:7].lower() != b"bearer ":
             raise RequestError("InvalidClientTokenId", "Subscriptions take a bearer token.")
         token = authorization[7:].strip().decode("latin-1")
-        return await self.services.authenticator.bearer(token, *origin_of(self.scope))
+        return await self.services.authenticator.bearer(token, *origin_of(self.scope), self.texts)
 
     async def _refuse(self, error: RequestError) -> None:
         """Before the upgrade: as any other request."""

@@ -38,6 +38,11 @@ _MESSAGES = re.compile(
     rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/messages(?:/(%b))?"
     % (QUEUE_NAME_CHARS_MAX, b"|".join(name for name in _ROUTES if name))
 )
+# A queue of another account, whose policy opens it. What that cannot open has no such path.
+_OF_ACCOUNT = re.compile(
+    rb"/v1/accounts/([0-9]{12})/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/messages(?:/(%b))?"
+    % (QUEUE_NAME_CHARS_MAX, b"|".join(name for name in ROUTES if name))
+)
 _PARKED = re.compile(
     rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/parked-groups(?:/(release))?" % QUEUE_NAME_CHARS_MAX
 )
@@ -78,13 +83,17 @@ async def serve_rest(services: FrontendServices, request: Request, send: Send) -
         await answer(send, *said)
 
 
-def find_route(path: bytes) -> tuple[Route, str] | None:
-    """What answers at this path, and the queue it names; None: at most the control plane."""
+def find_route(path: bytes) -> tuple[Route, str, str] | None:
+    """What answers at this path, the account it names ("": the caller's), and the queue; None: at most the control
+    plane."""
     for pattern, routes in ((_MESSAGES, _ROUTES), (_SCHEDULED, SCHEDULED_ROUTES), (_PARKED, PARKED_ROUTES)):
         match = pattern.fullmatch(path)
         if match is not None:
-            return routes[match[2]], match[1].decode()
-    return (COUNTS_ROUTE, "") if path == COUNTS_PATH else None
+            return routes[match[2]], "", match[1].decode()
+    match = _OF_ACCOUNT.fullmatch(path)
+    if match is not None:
+        return ROUTES[match[3]], match[1].decode(), match[2].decode()
+    return (COUNTS_ROUTE, "", "") if path == COUNTS_PATH else None
 
 
 async def answer_rest(services: FrontendServices, request: Request) -> HttpResponse | None:
@@ -93,12 +102,12 @@ async def answer_rest(services: FrontendServices, request: Request) -> HttpRespo
     started_s = time.perf_counter()
     found = find_route(request.path)
     assert found is not None
-    route, queue_name = found
+    route, account_id, queue_name = found
     outcome = "ok"
     said: HttpResponse | None = None
     try:
         request.read_headers()
-        said = await _answer_route(services, request, route, queue_name)
+        said = await _answer_route(services, request, route, account_id, queue_name)
     except Disconnected:
         outcome = "disconnected"
     except Exception as error:
@@ -109,12 +118,14 @@ async def answer_rest(services: FrontendServices, request: Request) -> HttpRespo
     return said
 
 
-async def _answer_route(services: FrontendServices, request: Request, route: Route, queue_name: str) -> HttpResponse:
+async def _answer_route(
+    services: FrontendServices, request: Request, route: Route, account_id: str, queue_name: str
+) -> HttpResponse:
     if request.method != route.method:
         raise MethodNotAllowed(route.method)
     await request.read_body()
     caller = await services.authenticator.authenticate(request)
-    payments, address = services.quotas.payments, Address(caller.account_id, queue_name)
+    payments, address = services.quotas.payments, Address(account_id or caller.account_id, queue_name)
     try:
         form = form_of_body(request.headers)
         said = JSON if route.decode_msgpack is None else form_of_answer(request.headers, form)
@@ -208,7 +219,8 @@ async def _pass_on(services: FrontendServices, request: Request, send: Send) -> 
         throttle_account(services, principal)
     queue = None if principal is None else changed_queue(request, principal.account_id)
     answering = send if queue is None else _after_refresh(services, queue, send)
-    await services.control.pass_on(request, principal, answering, with_pages=not managed)
+    left = None if principal is None else services.quotas.standing(principal.account_id, services.steady_s())
+    await services.control.pass_on(request, principal, answering, not managed, rate_headers(left))
 
 
 def _throttle_address(services: FrontendServices, request: Request) -> None:

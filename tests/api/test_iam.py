@@ -178,6 +178,9 @@ def test_condition_sees_what_the_front_end_vouches_for(caller: Caller) -> None:
     inside = restricted(caller, document("sqs:*", Condition={"IpAddress": {"aws:SourceIp": "203.0.113.0/24"}}))
     assert inside.request("GET", "/v1/queues").status_code == 403
     assert inside._replace(source_ip="203.0.113.9").request("GET", "/v1/queues").status_code == 200
+    said = restricted(caller, document("sqs:*", Condition={"StringLike": {"aws:UserAgent": "terraform/*"}}))
+    assert said.request("GET", "/v1/queues").status_code == 403
+    assert said._replace(user_agent="terraform/1").request("GET", "/v1/queues").status_code == 200
     tagged = restricted(caller, document("sqs:*", Condition={"StringEquals": {"aws:ResourceTag/env": "test"}}))
     assert tagged.request("PATCH", "/v1/queues/orders", {"delay_seconds": 1}).status_code == 200
     assert tagged.request("POST", "/v1/queues", {"name": "new"}).status_code == 403

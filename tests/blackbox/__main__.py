@@ -25,6 +25,7 @@ from tests.blackbox import (
     fuzzing,
     http_target,
     quotas,
+    refusals,
     report,
     revocation,
     trials,
@@ -42,6 +43,7 @@ TRIALS: dict[str, trials.Trial] = {
     **revocation.TRIALS,
     **fuzzing.TRIALS,
     **quotas.TRIALS,
+    **refusals.TRIALS,
 }
 SECONDS_USUAL = 30.0
 Run = Callable[[str, float, int, Path | None], Outcome]

@@ -20,20 +20,23 @@ class SqsEndpoint(Endpoint):
 
     def __init__(self, port: int, key: Mapping[str, Any]) -> None:
         super().__init__(port, key["bearer_token"])
-        self._url = f"http://{self.host}:{port}/"
-        credentials = Credentials(key["access_key_id"], key["secret_access_key"])
-        self._signer = SigV4Auth(credentials, "sqs", key["region"])
-        self._account_id = key["account_id"]
+        self._key = key
 
     def queue_url(self, name: str) -> str:
-        return f"{self._url}{self._account_id}/{name}"
+        return f"http://{self.host}:{self.port}/{self._key['account_id']}/{name}"
 
     async def sqs(self, action: str, params: Mapping[str, Any], timeout_s: float = 60.0) -> Answer:
-        body = json.dumps(params).encode()
-        headers = {"content-type": JSON_1_0, "x-amz-target": f"AmazonSQS.{action}"}
-        request = AWSRequest("POST", self._url, headers=headers, data=body)
-        request.headers["host"] = f"{self.host}:{self.port}"
-        request.headers["content-length"] = str(len(body))
-        self._signer.add_auth(request)
-        lines = ["POST / HTTP/1.1", *(f"{name}: {value}" for name, value in request.headers.items()), "", ""]
-        return await self.exchange("\r\n".join(lines).encode() + body, timeout_s)
+        return await self.exchange(signed_request(self.port, self._key, action, params), timeout_s)
+
+
+def signed_request(port: int, key: Mapping[str, Any], action: str, params: Mapping[str, Any]) -> bytes:
+    """To a front end at this port of loopback."""
+    body = json.dumps(params).encode()
+    headers = {"content-type": JSON_1_0, "x-amz-target": f"AmazonSQS.{action}"}
+    request = AWSRequest("POST", f"http://127.0.0.1:{port}/", headers=headers, data=body)
+    request.headers["host"] = f"127.0.0.1:{port}"
+    request.headers["content-length"] = str(len(body))
+    credentials = Credentials(key["access_key_id"], key["secret_access_key"])
+    SigV4Auth(credentials, "sqs", key["region"]).add_auth(request)
+    lines = ["POST / HTTP/1.1", *(f"{name}: {value}" for name, value in request.headers.items()), "", ""]
+    return "\r\n".join(lines).encode() + body

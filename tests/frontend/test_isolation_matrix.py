@@ -74,6 +74,13 @@ PATHS = [
     for folder, table in SUBFOLDERS.items()
     for name, route in table.items()
 ]
+# The same, by paths that name the account.
+OF_ACCOUNT = f"/v1/accounts/{ACCOUNT}/queues/"
+PATHS += [
+    (route, path.replace("/v1/queues/", OF_ACCOUNT))
+    for route, path in PATHS
+    if any(route is one for one in ROUTES.values())
+]
 KINDS = ("none", "other account", "no right", "denied", "switched off", "expired", "revoked")
 DENIED = {"Version": "2012-10-17", "Statement": [
     {"Effect": "Allow", "Action": "*", "Resource": "*"}, {"Effect": "Deny", "Action": "*", "Resource": ARN},
@@ -164,8 +171,9 @@ async def test_route_of_a_caller_without_the_right(front: Installation, route: R
     if key is not None:
         headers["authorization"] = f"Bearer {key.bearer_token}"
     reply = await front.call(route.method, path, headers, json.dumps(BODIES[route.action]).encode())
-    # The path names a queue of the caller's own account: that of another has none of the name.
-    status = {"other account": 404, "no right": 403, "denied": 403}.get(kind, 401)
+    # A path without an account names a queue of the caller's own: that of another has none of the name.
+    foreign = 403 if path.startswith(OF_ACCOUNT) else 404
+    status = {"other account": foreign, "no right": 403, "denied": 403}.get(kind, 401)
     assert reply.status == status, reply.body
     assert b"private" not in reply.body and not front.control_calls and state_of(front) == before
 

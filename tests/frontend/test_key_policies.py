@@ -180,6 +180,26 @@ async def test_what_was_allowed_from_one_address_is_remembered_for_that_alone(
         assert len(asked) == evaluations, address
 
 
+@pytest.mark.parametrize(("key", "header"), [("aws:UserAgent", "user-agent"), ("aws:Referer", "referer")])
+async def test_condition_sees_what_the_client_says_of_itself(front: Installation, key: str, header: str) -> None:
+    """A Deny of it holds, for keys with policies and without, in their own policies and in the queue's."""
+    minted = restricted(
+        front,
+        allow("sqs:SendMessage", Condition={"StringLike": {key: "worker/*"}}),
+        deny("sqs:SendMessage", Condition={"StringLike": {key: "worker/1*"}}),
+    )
+    headers = {"host": HOST, "authorization": f"Bearer {minted.bearer_token}", "content-type": "application/json"}
+    for said, status in (({header: "worker/2"}, 200), ({header: "worker/1.4"}, 403), ({header: "x"}, 403), ({}, 403)):
+        reply = await front.call("POST", "/v1/queues/orders/messages", headers | said, b'{"body":"x"}')
+        assert reply.status == status, (said, reply.body)
+    bad = {"StringLike": {key: "bad*"}}
+    set_policy(front, ACCOUNT, "orders", statement("Deny", "sqs:SendMessage", ORDERS_ARN, Condition=bad))
+    headers["authorization"] = f"Bearer {front.key.bearer_token}"
+    for said, status in (({header: "bad/2"}, 403), ({header: "good"}, 200), ({}, 201)):
+        reply = await front.call("POST", "/v1/queues/orders/messages", headers | said, b'{"body":"x"}')
+        assert reply.status == status, (said, reply.body)
+
+
 async def test_what_was_allowed_over_tls_is_not_allowed_without(front: Installation) -> None:
     key = restricted(front, allow("sqs:SendMessage", Condition={"Bool": {"aws:SecureTransport": "true"}}))
     for _ in range(2):

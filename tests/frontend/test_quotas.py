@@ -189,6 +189,17 @@ async def test_rest_tells_what_is_left_and_when_to_come_back() -> None:
     assert (refused.json["quota"], refused.json["limit_per_s"]) == ("requests_per_s", 5)
 
 
+async def test_management_call_tells_what_is_left_and_when_to_come_back() -> None:
+    front = limited(burst_s=2.0, requests_per_s=1)
+    front.control_answer = lambda request: httpx2.Response(200, json={})
+    passed = await front.rest("/v1/queues", {"name": "x"})
+    assert passed.status == 200 and passed.headers["ratelimit-policy"] == '"requests_per_s";q=2;w=2'
+    assert passed.headers["ratelimit"] == '"requests_per_s";r=1;t=1'
+    refused = [await front.rest("/v1/queues", {"name": "x"}) for _ in range(2)][1]
+    assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+    assert refused.headers["ratelimit"] == '"requests_per_s";r=0;t=1'
+
+
 async def test_large_quota_is_told_in_full() -> None:
     front = limited(bytes_per_s=1_234_567)
     await front.rest(MESSAGES, {"messages": [{"body": "x" * 600_000}] * 3})

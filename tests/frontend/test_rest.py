@@ -268,6 +268,8 @@ async def test_management_path_is_passed_on_with_a_maced_principal(front: Instal
         "x-penstock-principal-mac": "forged",
         "x-forwarded-for": "6.6.6.6",
         "cookie": "a=1",
+        "user-agent": "worker/" + "2" * 600,
+        "referer": "https://example.com/",
     }
     reply = await front.call("POST", "/v1/queues?limit=3&x=%20y", headers, b'{"name":"q"}')
     assert (reply.status, reply.body) == (201, b'{"ok":1}') and "server" not in reply.headers
@@ -275,6 +277,7 @@ async def test_management_path_is_passed_on_with_a_maced_principal(front: Instal
     assert front.mac_is_right(call) and call.url.raw_path == b"/v1/queues?limit=3&x=%20y"
     claim = json.loads(base64.urlsafe_b64decode(call.headers["x-penstock-principal"]))
     assert claim["account_id"] == ACCOUNT and claim["issued_ms"] == int(front.clock.now_s * 1000)
+    assert claim["user_agent"] == ("worker/" + "2" * 600)[:512] and claim["referer"] == "https://example.com/"
     assert "x-forwarded-for" not in call.headers and "authorization" not in call.headers
     assert call.headers["host"] == HOST and call.headers["x-forwarded-host"] == HOST and call.headers["cookie"] == "a=1"
 

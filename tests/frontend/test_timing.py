@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import hmac
-import math
 import random
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
+from frontend import refusal_times
 from frontend.authn.tokens import bearer_token_matches, hash_bearer_token
 from frontend.limits import REFUSAL_STEP_S
 from frontend.messages import admission
-from frontend.messages.admission import refusal_time_s
+from frontend.refusal_times import refusal_time_s
 from tests.support.frontend_plane import ACCOUNT, HOST, OTHER_ACCOUNT, Installation
+from tests.support.welch import WELCH_MAX, welch
 
 SAMPLES = 100_000
-# The usual bound on Welch's t of two classes that may not be told apart.
-WELCH_MAX = 4.5
 # A machine that does other work may disturb a round; what leaks does so in each of them.
 ROUNDS = 5
 # Where an object lies in memory also tells in its time, by a fraction of a nanosecond: each input is many objects.
@@ -106,13 +105,6 @@ def test_refusal_is_told_at_the_end_of_a_step(took_s: float, steps: int) -> None
 # --- secrets ---
 
 
-def welch(one: list[int], other: list[int]) -> float:
-    """Of the samples without the slowest tenth, which is the machine's."""
-    first, second = (sorted(samples)[: len(samples) * 9 // 10] for samples in (one, other))
-    spread = statistics.variance(first) / len(first) + statistics.variance(second) / len(second)
-    return (statistics.fmean(first) - statistics.fmean(second)) / math.sqrt(spread) if spread else 0.0
-
-
 def measured(check: Callable[[bytes], object], one: bytes, other: bytes, samples: int) -> float:
     """Welch's t of the two inputs, in turns of a random order."""
     copies = [(which, bytes(bytearray(given))) for which, given in enumerate((one, other)) for _ in range(COPIES)]
@@ -180,3 +172,31 @@ async def test_token_of_a_known_or_unknown_key_is_compared_once(
     reply = await front.rest("/v1/queues/orders/messages", {"messages": [{"body": "x"}]}, token=minted.bearer_token)
     assert reply.status == 401
     assert compared == [(6, 6), (32, 32)] and digests == [1], "the checksum, and what is stored"
+
+
+@pytest.mark.parametrize("look_up_s", [0.0, 0.007, 0.03])
+@pytest.mark.parametrize("kind", ["known", "disabled", "expired", "unknown"])
+async def test_refused_key_is_told_as_late_at_hand_or_not_or_absent(
+    front: Installation, stepped: SteppedTime, monkeypatch: pytest.MonkeyPatch, kind: str, look_up_s: float
+) -> None:
+    monkeypatch.setattr(refusal_times, "asyncio", stepped)
+    monkeypatch.setattr(front.plane.authenticator, "_steady_s", stepped.time)
+    minted = front.add_key(ACCOUNT, bearer_hash=WRONG_LAST, active=kind != "disabled")
+    record = front.metadata.keys[minted.access_key_id]
+    if kind == "expired":
+        front.metadata.keys[minted.access_key_id] = msgspec.structs.replace(record, expires_at_ms=1)
+    if kind == "unknown":
+        del front.metadata.keys[minted.access_key_id]
+    look = front.metadata._look
+
+    def slow_look(*what: str) -> None:
+        stepped.now_s += look_up_s
+        look(*what)
+
+    front.metadata._look = slow_look  # type: ignore[method-assign]
+    for is_cold in (False, True):
+        front.metadata.cold = is_cold
+        began_s = stepped.now_s
+        reply = await front.rest("/v1/queues/orders/messages", {"body": "x"}, token=minted.bearer_token)
+        assert reply.status == 401
+        assert stepped.now_s - began_s == pytest.approx(REFUSAL_STEP_S)

@@ -87,6 +87,7 @@ class Caller(NamedTuple):
     account_id: str
     access_key_id: str
     source_ip: str = ""
+    user_agent: str | None = None
 
     def headers(self, method: str, target: str, body: bytes = b"", age_ms: int = 0) -> dict[str, str]:
         from api.internal.principal import MAC_HEADER, PRINCIPAL_HEADER, principal_mac

@@ -19,6 +19,13 @@ from frontend.rest.parked import PARKED_ROUTES
 from frontend.rest.scheduled import SCHEDULED_ROUTES
 
 _QUEUE = "/v1/queues/{name}"
+_OF_ACCOUNT = "/v1/accounts/{account_id}/queues/{name}"
+_ACCOUNT = {
+    "name": "account_id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "pattern": "^[0-9]{12}$"},
+}
 _NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
 # What each does and answers, by the action of its route.
 SUMMARIES = {
@@ -57,6 +64,8 @@ def described_routes() -> dict[str, Route]:
     ):
         for name, route in routes.items():
             named["/".join([_QUEUE, folder, *([name.decode()] if name else [])])] = route
+    for name, route in ROUTES.items():
+        named["/".join([_OF_ACCOUNT, "messages", *([name.decode()] if name else [])])] = route
     return named
 
 
@@ -80,11 +89,11 @@ def _operation(path: str, route: Route, body: dict[str, Any] | None) -> dict[str
     queries = _QUERIES.get(route.action, {})
     parameters = [{"name": name, "in": "query", "schema": {"type": kind}} for name, kind in queries.items()]
     operation: dict[str, Any] = {
-        "operationId": f"data.{route.action.replace('-', '_')}",
+        "operationId": f"data.{route.action.replace('-', '_')}{'_of_account' if '{account_id}' in path else ''}",
         "summary": SUMMARIES[route.action],
         "security": [{"bearerAuth": []}],
         "tags": ["data"],
-        "parameters": ([_NAME] if "{name}" in path else []) + parameters,
+        "parameters": [one for one in (_ACCOUNT, _NAME) if f"{{{one['name']}}}" in path] + parameters,
         "responses": {"200": {"description": SUMMARIES[route.action]}},
     }
     if body is not None:

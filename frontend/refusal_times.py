@@ -1,0 +1,27 @@
+"""When a refusal is told, so that how long it took to find out tells nothing: after whole steps of REFUSAL_STEP_S."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from frontend.limits import REFUSAL_STEP_S
+
+
+def refusal_time_s(began_s: float, now_s: float) -> float:
+    """After so many whole steps as the work took, one at least."""
+    steps = int((now_s - began_s) / REFUSAL_STEP_S) + 1
+    return began_s + steps * REFUSAL_STEP_S
+
+
+async def wait_to_refuse(began_s: float, steady_s: Callable[[], float]) -> None:
+    """Until a refusal of what began then may be told.
+
+    In two parts, the first of a random length. Timers of the loop ring whole milliseconds after they were set: who
+    waits from the beginning would wake up at another part of a millisecond than who looked something up before.
+    """
+    now_s = steady_s()
+    end_s = refusal_time_s(began_s, now_s)
+    await asyncio.sleep(random.uniform(0, (end_s - now_s) / 2))
+    await asyncio.sleep(end_s - steady_s())
