@@ -119,7 +119,7 @@ LINKED_PAGES = {
     "encryption-key": ("encryption-keys", "payments"),
     "person": ("people", "@"),
     "alarm-history": ("alarms", "backlog"),
-    "invoice": ("billing/invoices", "Issued"),
+    "invoice": ("billing/invoices", "Due"),
     "invoice-draft": ("billing/invoices", "Draft"),
 }
 OPERATED_PAGES = ("operator-account-quotas", "operator-account-billing", "operator-account", "acting")

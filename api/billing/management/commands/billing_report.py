@@ -50,7 +50,7 @@ class Command(BaseCommand):
         else:
             account = Account.objects.filter(name=options["account"]).first()
             if account is None:
-                raise CommandError(f"there is no account {options['account']!r}")
+                raise CommandError(f"there is no account {options['account']!r}; see ./penstock accounts list")
             ensure_standard_plan()
             make = usage_report if options["what"] == "usage" else invoice_report
             report = make(account, period)
