@@ -111,6 +111,7 @@ _QUEUE = [
     path("/schedules/<name:schedule>/<name:verb>", schedules.change_schedule),
     path("/scheduled", schedules.scheduled),
     path("/scheduled/cancel", schedules.cancel_scheduled),
+    path("/scheduled/reschedule", schedules.reschedule),
 ]
 _BILLING = [
     path("", billing.billing),

@@ -162,6 +162,17 @@ def test_counts_come_from_the_data_plane_as_the_person(ann: Browser, data_plane:
     assert target == "/v1/message-counts" and asked == {"queues": ["orders"]} and len(person_id) == 36
 
 
+def test_overview_says_that_sending_is_stopped_and_why(ann: Browser) -> None:
+    from api.audit.actions import OPERATOR
+    from api.quotas.actions import stop_sending
+
+    assert "Nothing needs attention" in ann.get(ann.at("attention")).content.decode()
+    stop_sending(OPERATOR, ann.account_id, "The card <expired>.")
+    text = ann.get(ann.at("attention")).content.decode()
+    assert "Sending is stopped" in text and "The card &lt;expired&gt;." in text
+    assert "Nothing needs attention" not in text
+
+
 def test_edit_changes_what_was_changed_and_empties_what_was_emptied(ann: Browser) -> None:
     queue = queue_row(ann.account_id, "orders", **{"Penstock.DeduplicationWindow": "60"})
     page = ann.at("queues/orders/edit")
