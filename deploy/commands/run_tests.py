@@ -47,9 +47,7 @@ def refuse_unknown(arguments: Sequence[str]) -> None:
     """What stands before the first option is a place: behind one it may be a value. Raises CommandError."""
     for argument in itertools.takewhile(lambda one: not one.startswith("-"), arguments):
         if not (ROOT / argument.partition("::")[0]).exists():
-            hint = (
-                "name a file or a folder, as tests/deploy; -k WORD chooses among them"
-            )
+            hint = "name a file or a folder, as tests/deploy; -k WORD chooses among them"
             raise CommandError(f"there are no tests {argument!r}: {hint}", EXIT_USAGE)
 
 

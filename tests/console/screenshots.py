@@ -47,6 +47,7 @@ ACCOUNT_PAGES = {
     "queues": "queues",
     "queues-none": "queues?q=zzz",
     "queues-dead": "queues?kind=dead-letter",
+    "deleted-queues": "deleted-queues",
     "new-queue": "new-queue",
     "new-queue-fifo": "new-queue?preset=events",
     "queue": "queues/orders",

@@ -89,6 +89,31 @@ def test_terraform_takes_a_name_of_digits() -> None:
     assert 'resource "aws_sqs_queue" "_007"' in text and 'name = "007"' in text
 
 
+def test_message_is_sent_by_the_same_as_boto3_and_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    import shlex
+    from unittest.mock import Mock
+
+    import boto3
+
+    from console.same_as import sending
+
+    attributes = {"kind": {"type": "String", "value": "it's"}, "raw": {"type": "Binary", "value": "AAE="}}
+    message = {"body": "a 'b'\n$c", "group": "g", "delay_seconds": 5, "priority": 7, "attributes": attributes}
+    found = {one.title: one.text for one in sending("http://e", "r", "http://e/1/orders", "orders", message)}
+    client = Mock()
+    monkeypatch.setattr(boto3, "client", lambda *_, **__: client)
+    exec(found["boto3"], {})
+    asked = client.send_message.call_args.kwargs
+    raw = {"DataType": "Binary", "BinaryValue": b"\0\1"}
+    assert (asked["MessageBody"], asked["MessageGroupId"], asked["DelaySeconds"]) == (message["body"], "g", 5)
+    assert asked["QueueUrl"] == "http://e/1/orders" and asked["MessageAttributes"]["raw"] == raw
+    assert asked["MessageAttributes"]["Penstock.Priority"] == {"DataType": "Number", "StringValue": "7"}
+    words = [word for word in shlex.split(found["AWS CLI"]) if word != "\n"]
+    assert words[words.index("--message-body") + 1] == message["body"]
+    assert json.loads(words[words.index("--message-attributes") + 1])["raw"]["BinaryValue"] == "AAE="
+    assert list(found) == ["boto3", "AWS CLI", "curl"]
+
+
 def test_list_searches_sorts_and_pages_in_the_server(ann: Browser) -> None:
     queue_row(ann.account_id, "first")
     from tests.support.control_plane import copy_queue
