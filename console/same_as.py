@@ -73,10 +73,18 @@ def _with_bytes(asked: dict[str, Any]) -> dict[str, Any]:
     """As boto3 takes binary values."""
     given = asked.get("MessageAttributes", {})
     attributes = {
-        name: {**one, "BinaryValue": base64.b64decode(one["BinaryValue"])} if "BinaryValue" in one else one
+        name: {**one, "BinaryValue": _decoded(one["BinaryValue"])} if "BinaryValue" in one else one
         for name, one in given.items()
     }
     return {**asked, "MessageAttributes": attributes} if given else asked
+
+
+def _decoded(text: str) -> bytes | str:
+    """What is no base64 stays: the service refuses it, and the form says so."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return text
 
 
 def _attribute(kind: str, value: str) -> dict[str, str]:

@@ -112,6 +112,8 @@ def test_message_is_sent_by_the_same_as_boto3_and_the_command_line(monkeypatch: 
     assert words[words.index("--message-body") + 1] == message["body"]
     assert json.loads(words[words.index("--message-attributes") + 1])["raw"]["BinaryValue"] == "AAE="
     assert list(found) == ["boto3", "AWS CLI", "curl"]
+    wrong = {"body": "a", "attributes": {"raw": {"type": "Binary", "value": "z"}}}
+    assert "'BinaryValue': 'z'" in sending("http://e", "r", "http://e/1/orders", "orders", wrong)[0].text
 
 
 def test_list_searches_sorts_and_pages_in_the_server(ann: Browser) -> None:
