@@ -91,7 +91,7 @@ def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return _plain_problem(404, "not-found", "There is nothing here.")
+    return _plain_problem(404, "not-found", "No resource has this path. /v1/openapi.json lists all of them.")
 
 
 def internal_failure(request: HttpRequest) -> HttpResponse:

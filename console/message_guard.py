@@ -24,6 +24,7 @@ _OPERATIONS = {
     "messages/purge": "browser_purge",
     "scheduled": "list_scheduled",
     "scheduled/cancel": "cancel_scheduled",
+    "scheduled/reschedule": "reschedule",
 }
 _COUNTS = "sqs:GetQueueAttributes"
 

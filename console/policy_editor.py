@@ -13,6 +13,7 @@ from frontend.authz import GRANTABLE_NAMES, PolicyKind
 from frontend.authz.actions import ACTION_NAMES, SQS, Target, resource_arn
 
 JSON, FORM = "json", "form"
+LINT = "lint"
 # Offered where a condition is written; every operator of docs/policies.md may be.
 OPERATORS = (
     "IpAddress", "NotIpAddress", "StringEquals", "StringNotEquals", "StringLike", "StringNotLike", "Bool",
@@ -78,6 +79,9 @@ def editor(account_id: str, text: str, queue: str = "", shown: str = JSON) -> Ed
 def editor_given(account_id: str, fields: Mapping[str, str], queue: str = "") -> Editor:
     """Of the fields of the page: `do` says which button was pressed, JSON and FORM among them."""
     asked, was = fields.get("do", ""), fields.get("as", JSON)
+    if asked == LINT and was != FORM:
+        text = fields.get("policy", "")  # it stays in its field as it was typed: so do its lines
+        return Editor(JSON, text, PolicyForm(), queue, _remarks(account_id, text, queue))
     if was != FORM:
         return editor(account_id, fields.get("policy", ""), queue, asked if asked in (JSON, FORM) else JSON)
     form = changed(read_form(fields), asked)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shlex
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Snippet(NamedTuple):
@@ -25,8 +26,73 @@ def creating(endpoint: str, region: str, name: str, attributes: Mapping[str, str
     ]
 
 
-def sending(endpoint: str, queue: str, message: Mapping[str, object]) -> list[Snippet]:
-    """A message, over REST."""
+def sending(endpoint: str, region: str, url: str, queue: str, message: Mapping[str, Any]) -> list[Snippet]:
+    """A message, as REST takes it; `url` is the queue's for SQS clients."""
+    asked = {"QueueUrl": url, **_of_sqs(message)}
+    client = f'sqs = boto3.client("sqs", endpoint_url={endpoint!r}, region_name={region!r})'
+    lines = "".join(f"    {key}={value!r},\n" for key, value in _with_bytes(asked).items())
+    typed = {key: value if isinstance(value, str) else json.dumps(value) for key, value in asked.items()}
+    options = " \\\n".join(f"  {_AWS_OPTIONS[key]} {shlex.quote(value)}" for key, value in typed.items())
+    return [
+        Snippet("boto3", f"import boto3\n\n{client}\nsqs.send_message(\n{lines})"),
+        Snippet("AWS CLI", f"aws sqs send-message --endpoint-url {shlex.quote(endpoint)} \\\n{options}"),
+        *_sending_over_rest(endpoint, queue, message),
+    ]
+
+
+_AWS_OPTIONS = {
+    "QueueUrl": "--queue-url",
+    "MessageBody": "--message-body",
+    "DelaySeconds": "--delay-seconds",
+    "MessageGroupId": "--message-group-id",
+    "MessageDeduplicationId": "--message-deduplication-id",
+    "MessageAttributes": "--message-attributes",
+}
+
+
+def _of_sqs(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of SendMessage."""
+    names = {
+        "body": "MessageBody",
+        "delay_seconds": "DelaySeconds",
+        "group": "MessageGroupId",
+        "deduplication_id": "MessageDeduplicationId",
+    }
+    asked = {names[key]: value for key, value in message.items() if key in names and value is not None}
+    attributes = message.get("attributes") or {}
+    for key, name in (("tag", "Penstock.Tag"), ("priority", "Penstock.Priority")):
+        if message.get(key) is not None:
+            kind = "String" if key == "tag" else "Number"
+            attributes = {**attributes, name: {"type": kind, "value": str(message[key])}}
+    if attributes:
+        asked["MessageAttributes"] = {name: _attribute(one["type"], one["value"]) for name, one in attributes.items()}
+    return asked
+
+
+def _with_bytes(asked: dict[str, Any]) -> dict[str, Any]:
+    """As boto3 takes binary values."""
+    given = asked.get("MessageAttributes", {})
+    attributes = {
+        name: {**one, "BinaryValue": _decoded(one["BinaryValue"])} if "BinaryValue" in one else one
+        for name, one in given.items()
+    }
+    return {**asked, "MessageAttributes": attributes} if given else asked
+
+
+def _decoded(text: str) -> bytes | str:
+    """What is no base64 stays: the service refuses it, and the form says so."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return text
+
+
+def _attribute(kind: str, value: str) -> dict[str, str]:
+    """REST has binary values in base64, as the AWS command line does."""
+    return {"DataType": kind, ("BinaryValue" if kind.startswith("Binary") else "StringValue"): value}
+
+
+def _sending_over_rest(endpoint: str, queue: str, message: Mapping[str, object]) -> list[Snippet]:
     body = json.dumps({key: value for key, value in message.items() if value is not None}, ensure_ascii=False)
     text = (
         f"curl -sS {shlex.quote(f'{endpoint}/v1/queues/{queue}/messages')} \\\n"

@@ -14,6 +14,7 @@ from console.views import (
     budgets,
     cluster,
     definitions,
+    deleted_queues,
     encryption,
     entry,
     groups,
@@ -111,6 +112,7 @@ _QUEUE = [
     path("/schedules/<name:schedule>/<name:verb>", schedules.change_schedule),
     path("/scheduled", schedules.scheduled),
     path("/scheduled/cancel", schedules.cancel_scheduled),
+    path("/scheduled/reschedule", schedules.reschedule),
 ]
 _BILLING = [
     path("", billing.billing),
@@ -132,6 +134,9 @@ _ACCOUNT: list[URLPattern | URLResolver] = [
     path("cost", overview.cost),
     path("jump", queues.jump),
     path("queues", queues.queues),
+    path("deleted-queues", deleted_queues.deleted_queues),
+    path("deleted-queues/<uuid:queue_id>/restore", deleted_queues.restore),
+    path("deleted-queues/<uuid:queue_id>/end", deleted_queues.let_go),
     path("counts", queues.counts),
     path("new-queue", queue_forms.new_queue),
     path("new-queue/same-as", queue_forms.same_as),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 import urllib.error
 import urllib.request
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from deploy import limits, management
-from deploy.installation import Installation, write_private, write_private_once
+from deploy.installation import ROOT, Installation, write_private, write_private_once
 from deploy.state import State, endpoint, internal_endpoint
 
 DEMO_ACCOUNT = "demo"
@@ -114,7 +116,7 @@ Stop with: ./penstock down{flag}"""
   bearer     {key["bearer_token"]}
   data       {installation.data}
 
-First message, with boto3 (.venv/bin/python has it):
+First message, with boto3 ({shlex.quote(interpreter())} has it):
 
 {lines}
 
@@ -124,6 +126,12 @@ The same queue by REST; the first line makes it where it is not there:
     {curl_line(key)}
 
 Stop with: ./penstock down{flag}"""
+
+
+def interpreter() -> str:
+    """The Python that has boto3: of the virtual environment, wherever PENSTOCK_VENV says that it is."""
+    path = Path(sys.executable)
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
 
 
 def data_dir_flag(installation: Installation) -> str:

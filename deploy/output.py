@@ -38,11 +38,13 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def table(headings: list[str], rows: list[list[str]]) -> None:
-    """Columns on stdout, as wide as their longest cell."""
+def table(headings: list[str], rows: list[list[str]], none: str = "") -> None:
+    """Columns on stdout, as wide as their longest cell. Where there are no rows, `none` says so on stderr."""
     widths = [max(len(row[column]) for row in [headings, *rows]) for column in range(len(headings))]
     for row in [headings, *rows]:
         data("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    if none and not rows:
+        say(none)
 
 
 def progress_bar() -> Progress:

@@ -45,5 +45,5 @@ def account_named(text: str) -> Account:
     """The account that an operator named, by id, else by name. Raises CommandError."""
     account = Account.objects.filter(id=text).first() or Account.objects.filter(name=text).first()
     if account is None:
-        raise CommandError(f"there is no account {text!r}")
+        raise CommandError(f"there is no account {text!r}; see ./penstock accounts list")
     return account

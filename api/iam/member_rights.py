@@ -16,7 +16,7 @@ from api.iam.errors import AccessDenied
 from api.iam.selectors import attached_policies
 from api.people.models import AccountMembership
 from api.people.roles import MemberRole, role_policy
-from api.queues.selectors import queue_of
+from api.queues.selectors import queue_of, queue_of_id
 from api.settings.environment import environment
 from frontend.authz import CompiledPolicy, Decision, RequestContext, join_policies, refusal_text
 from frontend.authz.actions import MANAGEMENT_OPERATIONS, Demand, Target, resource_arn
@@ -89,7 +89,7 @@ class MemberRights:
             region,
             source_ip=self._source_ip or None,
             secure_transport=self._is_secure,
-            resource_tags=self._tags_of(name) if demand.target in _OF_QUEUES else NO_TAGS,
+            resource_tags=self._tags_weighed(demand, name, targets) if demand.target in _OF_QUEUES else NO_TAGS,
             request_tags=targets.tags,
             tag_keys=targets.tag_keys,
         )
@@ -102,6 +102,13 @@ class MemberRights:
     @cached_property
     def _policy(self) -> CompiledPolicy:
         return join_policies([role_policy(MemberRole(self._member.role)), *self._attached, *self._also])
+
+    def _tags_weighed(self, demand: Demand, name: str, targets: Targets) -> Tags:
+        """Of a deleted queue its own: another queue may have its name now."""
+        if targets.queue_id is None or demand.target is not Target.QUEUE:
+            return self._tags_of(name)
+        queue = queue_of_id(self._member.account_id, targets.queue_id)
+        return NO_TAGS if queue is None else queue.tags
 
     def _tags_of(self, queue_name: str) -> Tags:
         """Roles do not look at tags."""

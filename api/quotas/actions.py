@@ -80,7 +80,7 @@ def decide_request(operator: Actor, request_id: int, is_approved: bool, answer: 
         raise _invalid(f"An answer has at most {limits.QUOTA_REASON_CHARACTERS_MAX} printable characters.")
     found = QuotaRequest.objects.filter(pk=request_id).first()
     if found is None:
-        raise QuotaProblem(404, "not-found", "There is no such request.")
+        raise QuotaProblem(404, "not-found", "There is no request with this id.")
     locked_account(found.account_id, no_such_account)
     asked = QuotaRequest.objects.select_for_update().get(pk=request_id, account_id=found.account_id)
     if asked.state != RequestState.OPEN:

@@ -10,6 +10,7 @@ from django.shortcuts import render
 
 from api.accounts import actions, selectors
 from api.audit.selectors import entries_of
+from api.limits import DELETION_GRACE_DAYS_MAX
 from api.people.actions import account_life, members
 from api.people.errors import PeopleError
 from api.people.models import AccountMembership
@@ -21,6 +22,7 @@ from console.visits import AccountVisit, Visit, note_visit
 
 PAGE_ENTRIES = 50
 _FILTER_CHARS_MAX = 100
+_DAYS_DIGITS_MAX = 4
 
 
 @account_page(Act.READ_AUDIT, "GET")
@@ -53,12 +55,19 @@ def settings(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     if request.method == "POST":
         if not visit.may(Act.CONFIGURE_ACCOUNT):
             return denied(request, visit, Act.CONFIGURE_ACCOUNT)
-        actions.set_auto_create(visit.actor, visit.account_id, request.POST.get("auto_create") == "true")
+        if "grace_days" in request.POST:
+            days = request.POST["grace_days"].strip()
+            whole = int(days) if days.isascii() and days.isdigit() and len(days) <= _DAYS_DIGITS_MAX else -1
+            protects = request.POST.get("protection") == "true"
+            actions.set_deletion_rules(visit.actor, visit.account_id, protects, whole)
+        else:
+            actions.set_auto_create(visit.actor, visit.account_id, request.POST.get("auto_create") == "true")
         return told(f"/console/a/{visit.account_id}/settings", "The settings are changed.")
     shown = {
         "row": selectors.account_of(visit.account_id),
         "life": visit.membership.account.life,
         "closes": visit.may(Act.CLOSE_ACCOUNT),
+        "grace_days_max": DELETION_GRACE_DAYS_MAX,
     }
     return render(request, "console/access/settings.html", shown)
 

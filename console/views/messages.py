@@ -16,7 +16,7 @@ from api.settings.environment import environment
 from console.data_plane import DataPlaneError
 from console.error_notices import ErrorNotice, notice_of
 from console.pages import account_page, told
-from console.same_as import sending
+from console.same_as import Snippet, sending
 from console.views.queue import tab_of
 from console.views.queue_forms import queue_or_404, queue_url
 from console.visits import AccountVisit
@@ -91,7 +91,7 @@ def send(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
         "attributes": _attribute_rows(request),
         "refusal": refusal,
         "sent": sent,
-        "snippets": sending(environment().endpoint, name, message),
+        "snippets": _snippets(visit, name, message),
     }
     return render(request, "console/messages/send.html", shown, status=refusal.status if refusal else 200)
 
@@ -152,6 +152,11 @@ def dead_letter(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRes
         name, "messages/dead-letter", {"message": request.POST.get("message", ""), "reason": reason}
     )
     return told(queue_url(visit, name, "/messages"), f"The message is in {moved['destination']} now.")
+
+
+def _snippets(visit: AccountVisit, name: str, message: dict[str, Any]) -> list[Snippet]:
+    env = environment()
+    return sending(env.endpoint, env.region, f"{env.endpoint}/{visit.account_id}/{name}", name, message)
 
 
 def message_of(request: HttpRequest) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from api.billing.selectors import is_sending_stopped
 from api.people.roles import Act
 from api.queues import selectors
 from api.queues.selectors import QueueSearch
+from api.quotas.selectors import holder_of
 from api.series.collecting import OF_ACCOUNT
 from api.series.selectors import account_levels
 from api.settings.environment import environment
@@ -99,7 +100,9 @@ def attention(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     except DataPlaneError as error:
         return render(request, "console/parts/refusal.html", {"refusal": notice_of(error)})
     known = {name: one for name, one in counts.items() if "error" not in one}
+    holder = holder_of(visit.account_id)
     shown = {
+        "stopped": "" if holder is None else holder.sending_stopped,
         "dead": [(name, known[name]) for name in looked_at.dead if known.get(name, {}).get("waiting")],
         "parked": [(name, one) for name, one in known.items() if one["parked_groups"]],
         "paused": looked_at.paused,

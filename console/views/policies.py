@@ -16,7 +16,7 @@ from api.iam.models import Policy
 from api.people.roles import Act
 from console.error_notices import notice_of
 from console.pages import account_page, operation_page, require_recent_sign_in, told
-from console.policy_editor import Editor, editor, editor_given, policy_given
+from console.policy_editor import LINT, Editor, editor, editor_given, policy_given
 from console.policy_starts import STARTS, start_of
 from console.visits import AccountVisit
 from frontend.authz import PolicyKind, load_policy
@@ -88,7 +88,7 @@ def policy_editor(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
 def editor_part(request: HttpRequest, visit: AccountVisit, url: str, queue: str = "") -> HttpResponse:
     """Nothing is stored, and nothing looked up."""
     fields = _fields(request)
-    is_lint = fields.get("do") == "lint"
+    is_lint = fields.get("do") == LINT
     template = "console/access/policy/lint.html" if is_lint else "console/access/policy/editor.html"
     return render(request, template, {"editor": editor_given(visit.account_id, fields, queue), "editor_url": url})
 

@@ -6,6 +6,7 @@ from asgiref.sync import async_to_sync
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from api.accounts.selectors import account_of
 from api.people.roles import Act
 from api.queues import actions, selectors
 from api.queues import attributes as rules
@@ -94,11 +95,11 @@ def delete(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse
     queue = queue_or_404(visit, name)
     if request.method == "POST":
         if request.POST.get("typed", "").strip() != name:
-            return _typed_wrong(request, queue, "delete")
+            return _typed_wrong(request, visit, queue, "delete")
         actions.delete_queue(visit.actor, visit.account_id, name)
         return told(f"/console/a/{visit.account_id}/queues", f"The queue {name} is deleted.", "warn")
-    sources = _sources(visit, name)
-    return render(request, "console/queues/typed.html", {"queue": queue, "what": "delete", "sources": sources})
+    shown = {"queue": queue, "what": "delete", "sources": _sources(visit, name), "row": account_of(visit.account_id)}
+    return render(request, "console/queues/typed.html", shown)
 
 
 @account_page(Act.READ_QUEUES, "GET", "POST", does="sqs:PurgeQueue")
@@ -106,7 +107,7 @@ def purge(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     queue = queue_or_404(visit, name)
     if request.method == "POST":
         if request.POST.get("typed", "").strip() != name:
-            return _typed_wrong(request, queue, "purge")
+            return _typed_wrong(request, visit, queue, "purge")
         visit.data_plane.ask(name, "messages/purge")
         return told(queue_url(visit, name), "The messages that the queue held are deleted.", "warn")
     return render(request, "console/queues/typed.html", {"queue": queue, "what": "purge"})
@@ -135,6 +136,7 @@ def _sources(visit: AccountVisit, name: str) -> list[Queue]:
     return selectors.dead_letter_sources_of(visit.account_id, name, "", SOURCES_SHOWN_MAX)
 
 
-def _typed_wrong(request: HttpRequest, queue: Queue, what: str) -> HttpResponse:
+def _typed_wrong(request: HttpRequest, visit: AccountVisit, queue: Queue, what: str) -> HttpResponse:
     refusal = ErrorNotice(400, "What you typed is not the name of the queue.", "Type the name exactly as it is shown.")
-    return render(request, "console/queues/typed.html", {"queue": queue, "what": what, "refusal": refusal}, status=400)
+    shown = {"queue": queue, "what": what, "refusal": refusal, "row": account_of(visit.account_id)}
+    return render(request, "console/queues/typed.html", shown, status=400)

@@ -64,6 +64,8 @@ def queues(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
         "dead_letter_names": selectors.dead_letter_names_among(visit.account_id, names),
         "names": ",".join(names),
         "total": total,
+        "has_deleted": visit.allows("deleted_queues.list")
+        and bool(selectors.deleted_queues_of(visit.account_id, 0, 1)),
         "weighed_max": QUEUES_WEIGHED_MAX if is_cut else 0,
         "first": start + 1,
         "last": start + len(found),

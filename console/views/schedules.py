@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -20,6 +21,7 @@ from console.visits import AccountVisit
 
 SCHEDULES_SHOWN_MAX = 100
 SCHEDULED_SHOWN = 25
+WRITTEN = "A time is written like 2026-12-01T06:30, in UTC."
 
 
 @account_page(Act.READ_QUEUES, "GET", "POST", does="penstock:ListSchedules")
@@ -73,7 +75,8 @@ def scheduled(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRespo
         found = visit.data_plane.look(name, target)
     except DataPlaneError as error:
         return render(request, "console/parts/refusal.html", {"refusal": notice_of(error)})
-    shown = {**tab_of(visit, queue, "schedules"), "messages": found["messages"], "cursor": found["next_cursor"]}
+    messages = [{**one, "due": _minute_of(one["deliver_at_ms"])} for one in found["messages"]]
+    shown = {**tab_of(visit, queue, "schedules"), "messages": messages, "cursor": found["next_cursor"]}
     return render(request, "console/messages/scheduled.html", {**shown, "is_first": not cursor})
 
 
@@ -82,3 +85,21 @@ def cancel_scheduled(request: HttpRequest, visit: AccountVisit, name: str) -> Ht
     queue_or_404(visit, name)
     visit.data_plane.ask(name, "scheduled/cancel", {"ids": [request.POST.get("id", "")]})
     return told(queue_url(visit, name, "/schedules"), "The scheduled message is cancelled.", "warn")
+
+
+@account_page(Act.CHANGE_MESSAGES, "POST", does="penstock:RescheduleMessages")
+def reschedule(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
+    """To another time, in UTC. The id stays the same."""
+    queue_or_404(visit, name)
+    try:
+        due = datetime.fromisoformat(request.POST.get("due", ""))
+    except ValueError:
+        raise QueueProblem("InvalidParameterValueException", WRITTEN) from None
+    due_ms = int((due if due.tzinfo else due.replace(tzinfo=UTC)).timestamp() * 1000)
+    visit.data_plane.ask(name, "scheduled/reschedule", {"ids": [request.POST.get("id", "")], "deliver_at_ms": due_ms})
+    return told(queue_url(visit, name, "/schedules"), "The scheduled message has another time.")
+
+
+def _minute_of(at_ms: int) -> str:
+    """As a field for a time holds it, in UTC."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M")

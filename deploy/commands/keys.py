@@ -36,7 +36,7 @@ def show(options: argparse.Namespace) -> int:
     if options.json:
         output.data_json(keys)
     else:
-        output.table(COLUMNS, [[cell(key[field]) for field in FIELDS] for key in keys])
+        output.table(COLUMNS, [[cell(key[field]) for field in FIELDS] for key in keys], "the account has no keys")
     return 0
 
 

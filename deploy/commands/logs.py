@@ -16,10 +16,12 @@ SHOWN_LINES = 50
 
 def run(options: argparse.Namespace) -> int:
     logs = Installation(options.data_dir).logs
-    names = options.name or sorted(path.stem for path in logs.glob("*.log"))
-    missing = [name for name in names if not (logs / f"{name}.log").exists()]
+    there = sorted(path.stem for path in logs.glob("*.log"))
+    names = options.name or there
+    missing = [name for name in names if name not in there]
     if missing or not names:
-        raise CommandError(f"no log of {', '.join(missing) or 'anything'} in {logs}", EXIT_USAGE)
+        hint = f"; there are: {', '.join(there)}" if there else ""
+        raise CommandError(f"no log of {', '.join(missing) or 'anything'} in {logs}{hint}", EXIT_USAGE)
     width = max(map(len, names))
     positions = {name: show_end(logs / f"{name}.log", name.ljust(width)) for name in names}
     try:

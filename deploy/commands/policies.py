@@ -22,6 +22,8 @@ def run(options: argparse.Namespace) -> int:
         else:
             for policy in policies:
                 output.data(f"{policy['name']}  {json.dumps(policy['policy'])}")
+            if not policies:
+                output.say("the account has no named policies")
         return 0
     found = management.operate(installation, state, "review_policies")
     if options.json:

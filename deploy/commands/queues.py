@@ -9,6 +9,7 @@ from deploy.installation import Installation
 
 COLUMNS = ["QUEUE", "ID", "STATE", "CREATED", "DELETED", "KEPT UNTIL"]
 FIELDS = ("name", "queue_id", "state", "created_at", "deleted_at", "kept_until")
+NONE = {"list": "the account has no queues", "deleted": "no deleted queue of this account is kept"}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -17,7 +18,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         output.data_json(said)
     elif options.verb in ("list", "deleted"):
-        output.table(COLUMNS, [[str(one[field] or "-") for field in FIELDS] for one in said])
+        output.table(COLUMNS, [[str(one[field] or "-") for field in FIELDS] for one in said], NONE[options.verb])
     else:
         output.say(f"queue {said['name']} is {said['state']}")
     return 0

@@ -18,7 +18,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         output.data_json(said)
     elif options.verb == "requests":
-        output.table(REQUEST_COLUMNS, [request_row(one) for one in said["requests"]])
+        output.table(REQUEST_COLUMNS, [request_row(one) for one in said["requests"]], "no request waits for an answer")
     elif options.verb in ("approve", "refuse"):
         output.data(f"{said['name']} {said['value']} for {said['account_id']}: {said['state']}")
     else:

@@ -6,6 +6,7 @@ together). `-n 0` runs everything in one process, `-n 4` on four workers.
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import sys
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deploy import system_packages
+from deploy.errors import EXIT_USAGE, CommandError
 from deploy.installation import ROOT
 
 # A worker costs a second or two: its imports, and the collection of its own.
@@ -31,6 +33,7 @@ ALONE = (
 
 
 def run(arguments: list[str]) -> int:
+    refuse_unknown(arguments)
     system_packages.ensure(system_packages.OF_TESTS)
     sys.stdout.flush()
     os.chdir(ROOT)
@@ -38,6 +41,14 @@ def run(arguments: list[str]) -> int:
     # Workers must collect the same tests in the same order, also where a set says which.
     os.environ.setdefault("PYTHONHASHSEED", str(secrets.randbelow(HASH_SEEDS)))
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *workers, *arguments])
+
+
+def refuse_unknown(arguments: Sequence[str]) -> None:
+    """What stands before the first option is a place: behind one it may be a value. Raises CommandError."""
+    for argument in itertools.takewhile(lambda one: not one.startswith("-"), arguments):
+        if not (ROOT / argument.partition("::")[0]).exists():
+            hint = "name a file or a folder, as tests/deploy; -k WORD chooses among them"
+            raise CommandError(f"there are no tests {argument!r}: {hint}", EXIT_USAGE)
 
 
 def workers_for(arguments: Sequence[str], core_count: int) -> list[str]:

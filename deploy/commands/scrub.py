@@ -6,7 +6,7 @@ import argparse
 import asyncio
 
 from deploy import limits, output
-from deploy.errors import CommandError
+from deploy.errors import EXIT_USAGE, CommandError
 from deploy.installation import Installation
 from deploy.state import State
 
@@ -31,7 +31,7 @@ async def ask_nodes(
     nodes = installation.nodes(state)
     asked = [node.node_id for node in nodes if node_id in (None, node.node_id)]
     if not asked:
-        raise CommandError(f"there is no storage node {node_id}")
+        raise CommandError(f"there is no storage node {node_id}; see ./penstock node list", EXIT_USAGE)
     client = StorageClient(state.cluster_id, nodes, name="penstock-scrub")
     await client.start()
     rows, waiting = [], []

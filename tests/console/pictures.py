@@ -156,7 +156,7 @@ def fill(installation: RunningInstallation, webhook_url: str = WEBHOOK_URL) -> N
 
 
 def fill_access(rest: Any) -> None:
-    """Policies, a group, a key that is restricted, an encryption key with a queue, a request for more quota."""
+    """Policies, a group, a restricted key, an encryption key with a queue, a deleted queue, a request for a quota."""
     send = {"Sid": "send", "Effect": "Allow", "Action": ["sqs:SendMessage", "sqs:GetQueue*"]}
     office = {"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}
     statement = {**send, "Resource": "arn:aws:sqs:*:*:orders-*", "Condition": office}
@@ -168,6 +168,9 @@ def fill_access(rest: Any) -> None:
     rest.put("/v1/groups/on-call/policies/no-purge")
     rest.post("/v1/encryption-keys", json={"name": "payments", "description": "Cards and refunds"})
     rest.post("/v1/queues", json={"name": "refunds", "encryption_key": "alias/payments"})
+    rest.patch("/v1/account", json={"deletion_grace_days": 7}).raise_for_status()
+    rest.post("/v1/queues", json={"name": "imports"})
+    rest.delete("/v1/queues/imports").raise_for_status()
     rest.post("/v1/quota-requests", json={"name": "queues", "value": 250_000, "reason": "One queue per shop"})
 
 

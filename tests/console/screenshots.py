@@ -47,6 +47,7 @@ ACCOUNT_PAGES = {
     "queues": "queues",
     "queues-none": "queues?q=zzz",
     "queues-dead": "queues?kind=dead-letter",
+    "deleted-queues": "deleted-queues",
     "new-queue": "new-queue",
     "new-queue-fifo": "new-queue?preset=events",
     "queue": "queues/orders",
@@ -119,7 +120,7 @@ LINKED_PAGES = {
     "encryption-key": ("encryption-keys", "payments"),
     "person": ("people", "@"),
     "alarm-history": ("alarms", "backlog"),
-    "invoice": ("billing/invoices", "Issued"),
+    "invoice": ("billing/invoices", "Due"),
     "invoice-draft": ("billing/invoices", "Draft"),
 }
 OPERATED_PAGES = ("operator-account-quotas", "operator-account-billing", "operator-account", "acting")

@@ -78,6 +78,13 @@ def test_lint_tells_what_a_policy_does_other_than_it_seems(ann: Browser) -> None
     )
 
 
+def test_lint_counts_the_lines_of_the_text_as_it_was_typed(ann: Browser) -> None:
+    """The field keeps the one line: a line 5 of it would lead nowhere."""
+    form = {"do": "lint", "as": "json", "policy": json.dumps({**SEND, "Version": "1999"})}
+    text = ann.post(ann.at("policy-editor"), form).content.decode()
+    assert "Error" in text and 'data-go-line="1"' in text and "line 2" not in text
+
+
 def test_policy_of_a_queue_is_reviewed_as_one_of_that_queue(ann: Browser) -> None:
     queue_row(ann.account_id, "orders")
     statement = {"Effect": "Allow", "Principal": "*", "Action": "sqs:SendMessage", "Resource": "arn:aws:sqs:*:*:other"}

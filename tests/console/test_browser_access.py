@@ -182,6 +182,33 @@ def test_second_factor_is_set_up_and_asked_for_and_a_new_password_comes_by_mail(
         window.close()
 
 
+@flow(PHONE_DARK)
+def test_deleted_queue_is_kept_for_days_and_restored_under_another_name(served: ServedPages, owner: Window) -> None:
+    page = owner.page
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.goto(served.of_account("settings"))
+    page.get_by_label("Keep deleted queues for, in days").fill("7")
+    page.get_by_role("button", name="Save").click()
+    owner.see("The settings are changed.")
+    page.goto(served.of_account("new-queue"))
+    page.get_by_label("Name", exact=True).fill("imports")
+    page.get_by_role("button", name="Create the queue").click()
+    page.wait_for_url(served.of_account("queues/imports"))
+    page.goto(served.of_account("queues/imports/delete"))
+    owner.see("For 7 d it can be restored")
+    page.get_by_label("Type imports to confirm").fill("imports")
+    page.get_by_role("button", name="Delete the queue").click()
+    owner.see("The queue imports is deleted.")
+    page.get_by_role("link", name="Deleted queues that can be restored").click()
+    page.locator("summary", has_text="Restore").click()
+    assert owner.fits()
+    page.get_by_label("Name", exact=True).fill("imports-back")
+    page.get_by_role("button", name="Restore the queue").click()
+    owner.see("The queue imports-back is restored.")
+    page.goto(served.of_account("deleted-queues"))
+    owner.see("No deleted queue is kept")
+
+
 @flow(DESKTOP_DARK)
 def test_account_is_closed_after_its_id_is_typed_and_reopened(served: ServedPages, owner: Window) -> None:
     page = owner.page

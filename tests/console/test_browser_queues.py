@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -96,6 +97,12 @@ def test_schedule_is_created_paused_and_deleted_and_a_single_message_is_cancelle
     page.locator("tr", has_text="nightly").get_by_text("Paused").wait_for()
     page.locator("tr", has_text="nightly").get_by_role("button", name="Delete").click()
     window.see("No schedule")
+    row = page.locator("tr", has_text="hourly")
+    row.locator("summary", has_text="Another time").click()
+    row.get_by_label("New time, UTC").fill((datetime.now(UTC) + timedelta(days=3)).strftime("%Y-%m-%dT%H:%M"))
+    row.get_by_role("button", name="Change the time").click()
+    window.see("The scheduled message has another time.")
+    page.locator("tr", has_text="hourly").get_by_text("in 2 d").wait_for()
     page.locator("tr", has_text="hourly").get_by_role("button", name="Cancel").click()
     window.see("The scheduled message is cancelled.")
     window.see("No single message is scheduled.")

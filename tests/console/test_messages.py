@@ -187,6 +187,21 @@ def test_schedule_is_set_paused_and_deleted(ann: Browser, data_plane: Any) -> No
     assert b"No single message" in ann.get(ann.at("queues/orders/scheduled")).content
 
 
+def test_scheduled_message_gets_another_time(ann: Browser, data_plane: Any) -> None:
+    queue_row(ann.account_id, "orders")
+    one = {"id": "m", "schedule_id": "s-1", "deliver_at_ms": 1_796_106_600_000, "body": "hourly"}
+    data_plane.answers["orders/scheduled"] = {"messages": [one], "next_cursor": None}
+    data_plane.answers["scheduled/reschedule"] = {"done": ["s-1"], "failed": []}
+    assert 'value="2026-12-01T06:30"' in ann.get(ann.at("queues/orders/scheduled")).content.decode()
+    page = ann.at("queues/orders/scheduled/reschedule")
+    assert ann.post(page, {"id": "s-1", "due": "2026-12-01T07:00"}).status_code == 302
+    assert data_plane.asked[-1][3] == {"ids": ["s-1"], "deliver_at_ms": 1_796_108_400_000}
+    asked = len(data_plane.asked)
+    refused = ann.post(page, {"id": "s-1", "due": "tomorrow"})
+    assert refused.status_code == 400 and "like 2026-12-01T06:30" in refused.content.decode()
+    assert len(data_plane.asked) == asked
+
+
 def test_chosen_messages_are_deleted_one_by_one(ann: Browser, data_plane: Any) -> None:
     queue_row(ann.account_id, "orders")
     data_plane.answers["messages/delete"] = {"id": "a", "state": "waiting"}

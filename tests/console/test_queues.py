@@ -89,6 +89,33 @@ def test_terraform_takes_a_name_of_digits() -> None:
     assert 'resource "aws_sqs_queue" "_007"' in text and 'name = "007"' in text
 
 
+def test_message_is_sent_by_the_same_as_boto3_and_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    import shlex
+    from unittest.mock import Mock
+
+    import boto3
+
+    from console.same_as import sending
+
+    attributes = {"kind": {"type": "String", "value": "it's"}, "raw": {"type": "Binary", "value": "AAE="}}
+    message = {"body": "a 'b'\n$c", "group": "g", "delay_seconds": 5, "priority": 7, "attributes": attributes}
+    found = {one.title: one.text for one in sending("http://e", "r", "http://e/1/orders", "orders", message)}
+    client = Mock()
+    monkeypatch.setattr(boto3, "client", lambda *_, **__: client)
+    exec(found["boto3"], {})
+    asked = client.send_message.call_args.kwargs
+    raw = {"DataType": "Binary", "BinaryValue": b"\0\1"}
+    assert (asked["MessageBody"], asked["MessageGroupId"], asked["DelaySeconds"]) == (message["body"], "g", 5)
+    assert asked["QueueUrl"] == "http://e/1/orders" and asked["MessageAttributes"]["raw"] == raw
+    assert asked["MessageAttributes"]["Penstock.Priority"] == {"DataType": "Number", "StringValue": "7"}
+    words = [word for word in shlex.split(found["AWS CLI"]) if word != "\n"]
+    assert words[words.index("--message-body") + 1] == message["body"]
+    assert json.loads(words[words.index("--message-attributes") + 1])["raw"]["BinaryValue"] == "AAE="
+    assert list(found) == ["boto3", "AWS CLI", "curl"]
+    wrong = {"body": "a", "attributes": {"raw": {"type": "Binary", "value": "z"}}}
+    assert "'BinaryValue': 'z'" in sending("http://e", "r", "http://e/1/orders", "orders", wrong)[0].text
+
+
 def test_list_searches_sorts_and_pages_in_the_server(ann: Browser) -> None:
     queue_row(ann.account_id, "first")
     from tests.support.control_plane import copy_queue
@@ -160,6 +187,17 @@ def test_counts_come_from_the_data_plane_as_the_person(ann: Browser, data_plane:
     assert b"12,345" in ann.get(ann.at("attention")).content
     (person_id, _, target, asked) = data_plane.asked[0]
     assert target == "/v1/message-counts" and asked == {"queues": ["orders"]} and len(person_id) == 36
+
+
+def test_overview_says_that_sending_is_stopped_and_why(ann: Browser) -> None:
+    from api.audit.actions import OPERATOR
+    from api.quotas.actions import stop_sending
+
+    assert "Nothing needs attention" in ann.get(ann.at("attention")).content.decode()
+    stop_sending(OPERATOR, ann.account_id, "The card <expired>.")
+    text = ann.get(ann.at("attention")).content.decode()
+    assert "Sending is stopped" in text and "The card &lt;expired&gt;." in text
+    assert "Nothing needs attention" not in text
 
 
 def test_edit_changes_what_was_changed_and_empties_what_was_emptied(ann: Browser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from datetime import datetime, tzinfo
 from pathlib import Path
@@ -10,10 +11,11 @@ import pytest
 
 from deploy.__main__ import main, parser
 from deploy.commands import doctor
+from deploy.commands.logs import run as show_logs
 from deploy.commands.logs import show_end, show_new
-from deploy.demo import boto3_lines, curl_line
+from deploy.demo import boto3_lines, curl_line, interpreter
 from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
-from deploy.installation import Installation
+from deploy.installation import ROOT, Installation
 from deploy.limits import POLICY_FILE_BYTES_MAX
 from deploy.state import choose_port
 
@@ -122,6 +124,22 @@ def test_introduction_lines_are_complete_programs() -> None:
     compile(boto3_lines(KEY), "printed", "exec")
     assert KEY["secret_access_key"] in boto3_lines(KEY)
     assert curl_line(KEY).endswith("http://127.0.0.1:9324/v1/queues/hello/messages")
+
+
+def test_introduction_names_the_python_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", str(ROOT / ".venv/bin/python"))
+    assert interpreter() == ".venv/bin/python"
+    monkeypatch.setattr("sys.executable", "/srv/environment/bin/python")
+    assert interpreter() == "/srv/environment/bin/python"
+
+
+def test_log_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    logs = Installation(tmp_path).logs
+    logs.mkdir(parents=True)
+    for name in ("node-1", "frontend"):
+        (logs / f"{name}.log").touch()
+    with pytest.raises(CommandError, match=r"no log of nope in .*; there are: frontend, node-1"):
+        show_logs(argparse.Namespace(data_dir=tmp_path, name=["nope"], follow=False))
 
 
 def test_logs_follow_shows_whole_lines_across_rotation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from deploy.commands.run_tests import FILES_ALONE_MAX, WORKERS_MAX, workers_for
+from deploy.commands.run_tests import FILES_ALONE_MAX, WORKERS_MAX, refuse_unknown, workers_for
+from deploy.errors import EXIT_USAGE, CommandError
 from deploy.installation import ROOT
 
 SHARED = ["-n", "3", "--dist", "loadgroup"]
@@ -53,3 +54,15 @@ def test_files_are_counted_in_folders_and_one_by_one() -> None:
 def test_interpreters_that_tests_start_keep_what_they_compiled() -> None:
     asked = subprocess.run([sys.executable, "-c", "import sys; print(sys.dont_write_bytecode)"], capture_output=True)
     assert asked.stdout == b"False\n" and not sys.dont_write_bytecode
+
+
+@pytest.mark.parametrize("arguments", [["backoff"], ["tests/deploy", "tests/deploy/test_chidl.py::test_x"]])
+def test_tests_that_are_not_there_are_refused_with_what_can_be_named(arguments: list[str]) -> None:
+    with pytest.raises(CommandError, match=r"there are no tests .*name a file or a folder, as tests/deploy") as refused:
+        refuse_unknown(arguments)
+    assert refused.value.exit_code == EXIT_USAGE
+
+
+def test_value_of_an_option_is_not_taken_for_a_place() -> None:
+    refuse_unknown(["tests/deploy/test_child.py::test_x", "-k", "backoff"])
+    refuse_unknown(["-m", "slow"])

@@ -105,7 +105,7 @@ _VERBS = {"plan": _plan, "assign": _assign, "credit": _credit, "correct": _corre
 def _account(options: dict[str, Any]) -> str:
     account = Account.objects.filter(name=options["account"]).first()
     if account is None:
-        raise CommandError(f"there is no account {options['account']!r}")
+        raise CommandError(f"there is no account {options['account']!r}; see ./penstock accounts list")
     return account.pk
 
 

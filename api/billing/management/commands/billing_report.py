@@ -54,7 +54,7 @@ class Command(BaseCommand):
         else:
             account = Account.objects.filter(name=options["account"]).first()
             if account is None:
-                raise CommandError(f"there is no account {options['account']!r}")
+                raise CommandError(f"there is no account {options['account']!r}; see ./penstock accounts list")
             ensure_standard_plan()
             report = self.report_of(account, period, options["what"], options["now"])
         report["settled_up_to"] = _text(settled)

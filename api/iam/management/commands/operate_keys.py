@@ -77,5 +77,5 @@ def _rotate(options: dict[str, Any]) -> Any:
 def _key(access_key_id: str) -> AccessKey:
     key = AccessKey.objects.filter(access_key_id=access_key_id).first()
     if key is None:
-        raise CommandError(f"there is no key {access_key_id!r}")
+        raise CommandError(f"there is no key {access_key_id!r}; see ./penstock keys list --account NAME")
     return key

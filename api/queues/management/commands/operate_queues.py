@@ -60,7 +60,7 @@ def _deleted_queue(account_id: str, named: str) -> Queue:
         wanted = None
     found = [one for one in _all_deleted_of(account_id) if named == one.name or wanted == one.uuid]
     if not found:
-        raise CommandError(f"no deleted queue {named!r} is kept for this account")
+        raise CommandError(f"no deleted queue {named!r} is kept for this account; see ./penstock queues deleted")
     if len(found) > 1:
         ids = ", ".join(str(one.uuid) for one in found)
         raise CommandError(f"several deleted queues had the name {named!r}; give the id: {ids}")
