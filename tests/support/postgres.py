@@ -16,6 +16,9 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+from pathlib import Path
+
+from deploy.passage import grant_passage
 
 DATABASE = "penstock"
 USER = "penstock"
@@ -70,6 +73,7 @@ def _start_server(directory: str) -> None:
     owner = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
     if owner is not None:
         os.chown(directory, owner.pw_uid, owner.pw_gid)
+        grant_passage(Path(binaries_dir(), "postgres"), owner.pw_uid)  # a clone may lie in root's home
     data = os.path.join(directory, "data")
     _run(["initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"], owner)
     control = ["pg_ctl", "-D", data, "-w", "-t", str(START_TIMEOUT_S), "-l", os.path.join(directory, "server.log")]

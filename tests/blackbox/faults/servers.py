@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from deploy.passage import grant_passage
 from tests.support.installation import free_port
 from tests.support.postgres import DATABASE, USER, binaries_dir
 
@@ -48,6 +49,7 @@ class Server:
 
     def start(self) -> None:
         """Returns when its port answers."""
+        self._make_reachable(self.command()[0])
         with (self.directory / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 self.command(), stdout=log, stderr=log, cwd="/", start_new_session=True, **self._identity()
@@ -94,6 +96,11 @@ class Server:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
+    def _make_reachable(self, program: str) -> None:
+        """The environment may lie in root's home."""
+        if self.owner is not None:
+            grant_passage(Path(program), self.owner.pw_uid)
+
     def _identity(self) -> dict[str, object]:
         if self.owner is None:
             return {}
@@ -115,6 +122,7 @@ class Postgres(Server):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.data = directory / "data"
+        self._make_reachable(os.path.join(binaries_dir(), "initdb"))
         self._run("initdb", "-D", str(self.data), "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 
     @property
