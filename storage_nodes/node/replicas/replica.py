@@ -200,10 +200,8 @@ class Replica:
     def tick(self) -> None:
         if self.closed:
             return
-        clocks = self.host.clocks
-        # A log without stamps holds nothing that a wrong time could be measured by.
-        is_fit = clocks.is_fit if self.log.last_stamp_ms or self.applied else not clocks.is_off
-        self.perform(self.raft.tick(self.host.clock.mono_ms(), is_fit))
+        # Where the log is empty, too: its first stamps bind all later leaders.
+        self.perform(self.raft.tick(self.host.clock.mono_ms(), self.host.clocks.is_fit))
         if self.serving and not self.handing_over:
             self.on_tick()
             self.schedule()

@@ -137,7 +137,8 @@ def test_method_that_a_route_has_not_is_refused(visitor: Visitor, route: str) ->
 def test_every_route_is_described_and_every_open_one_is_known(db: None) -> None:
     document = json.loads((Path(__file__).parents[3] / "docs" / "openapi.json").read_text())
     described = document["paths"]
-    assert len({path for path in described if path.startswith(OURS)}) == len(urlpatterns)
+    # The front end's own are below an account's queues.
+    assert len({path for path in described if path.startswith(OURS) and "/queues/" not in path}) == len(urlpatterns)
     open_calls = {
         (method, path) for path, item in described.items() for method, call in item.items() if not call.get("security")
     }
