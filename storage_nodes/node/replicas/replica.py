@@ -245,7 +245,7 @@ class Replica:
         self.host.failover.changed(self)
         for peer in self.host.peers_up():
             self.perform(self.raft.peer_up(peer, now_ms))
-        if campaign and not self.host.clocks.is_off:
+        if campaign and self.host.clocks.is_fit:
             self.perform(self.raft.campaign(now_ms))
         if after_ms:
             self.host.timers.wake(self.partition, now_ms + after_ms)
