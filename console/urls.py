@@ -39,6 +39,7 @@ from console.views import (
     queue_policy,
     queues,
     quotas,
+    reference,
     schedules,
     simulator,
     tail,
@@ -212,5 +213,6 @@ _PAGES: list[URLPattern | URLResolver] = [
 urlpatterns = [
     path("console", entry.home),
     path("console/", include(_PAGES)),
+    path("v1/docs", reference.api_reference),
     path("static/console/<str:named>", serve_asset),
 ]
