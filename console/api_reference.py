@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from api.schema import openapi_document_bytes
 from api.settings.environment import environment
-from frontend.authz.actions import MANAGEMENT_OPERATIONS, When
+from frontend.authz.actions import MANAGEMENT_OPERATIONS, Target, When
 
 _TITLES = {"data": "Messages", "session": "Sign-in"}
 _CREDENTIALS = {
@@ -292,7 +292,7 @@ class _Reader:
 
 def _actions(operation_id: str) -> Iterator[tuple[str, bool]]:
     for demand in MANAGEMENT_OPERATIONS.get(operation_id, ()):
-        yield demand.action, demand.when is When.ALWAYS
+        yield demand.action, demand.when is When.ALWAYS and demand.target is not Target.LETTER_HOLDERS
 
 
 def _name_of(schema: Schema) -> str:
