@@ -18,11 +18,12 @@ from api.quotas.selectors import may_send
 from api.secrets import receipt_key
 from frontend.crypto.message_ids import MessageIds
 from frontend.errors import RequestError
+from frontend.metadata.records import QueueRecord
 from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import AcquireReply, DeadSource, QueueBrowseReply, QueueStats, SendReply
 from workers.limits import MOVE_PAUSE_SLEPT_S_MAX, MOVE_STEP_S_MAX, MOVE_STOPPED_PAUSE_MS
-from workers.sealing import sealed_messages
+from workers.sealing import encryption_key_uses, sealed_messages
 from workers.storage import StorageRunner
 
 T = TypeVar("T")
@@ -81,9 +82,9 @@ class Slice(ABC):
             raise MoveFailed(_QUEUE_IS_GONE)
         self.claim = claim
         self._storage, self._monotonic, self._sleep = tools
-        self.source = _usable(moving.view_of(claim.source))
+        self.source = _usable(_view_of(claim.source))
         to = claim.destination
-        self._destination = None if to is None else _usable(moving.view_of(to, sealed_messages))
+        self._destination = None if to is None else _usable(_view_of(to))
         self.ids = MessageIds(receipt_key())
         self._owners: dict[int, ResolvedQueue | None] = {}
         self.left = claim.left
@@ -154,7 +155,7 @@ class Slice(ABC):
             raise MoveFailed("CouldNotDetermineMessageSource")
         if dead.partition not in self._owners:
             record = moving.owner_of_partition(self.claim.account_id, dead.partition)
-            self._owners[dead.partition] = None if record is None else _usable(moving.view_of(record, sealed_messages))
+            self._owners[dead.partition] = None if record is None else _usable(_view_of(record))
         owner = self._owners[dead.partition]
         if owner is None:
             raise MoveFailed(_QUEUE_IS_GONE)
@@ -162,6 +163,10 @@ class Slice(ABC):
 
     def in_storage(self, work: Callable[[MoveStorage], Awaitable[T]]) -> T:
         return self._storage.run(work, MOVE_STEP_S_MAX)
+
+
+def _view_of(record: QueueRecord) -> ResolvedQueue:
+    return moving.view_of(record, sealed_messages, encryption_key_uses)
 
 
 def _usable(view: ResolvedQueue) -> ResolvedQueue:
