@@ -37,7 +37,7 @@ _CODE = re.compile(r"`([^`]+)`")
 Schema = dict[str, Any]
 
 
-class Field(NamedTuple):
+class ReferenceField(NamedTuple):
     """A parameter, a header, or a member of a body: `messages[].body`."""
 
     name: str
@@ -51,13 +51,13 @@ class Field(NamedTuple):
 class Body(NamedTuple):
     kind: str
     types: list[str]
-    fields: list[Field]
+    fields: list[ReferenceField]
 
 
 class Answer(NamedTuple):
     status: str
     text: SafeString
-    headers: list[Field]
+    headers: list[ReferenceField]
     body: Body | None
 
 
@@ -71,7 +71,7 @@ class Operation(NamedTuple):
     credential: str
     # Of policies, each with whether every request needs it.
     actions: list[tuple[str, bool]]
-    parameters: list[Field]
+    parameters: list[ReferenceField]
     body: Body | None
     answers: list[Answer]
     curl: str
@@ -94,7 +94,7 @@ class Tag(NamedTuple):
 class Reference(NamedTuple):
     title: str
     tags: list[Tag]
-    problem: list[Field]
+    problem: list[ReferenceField]
 
     def found(self, asked: str) -> list[Tag]:
         """What has every word that is asked for."""
@@ -157,11 +157,11 @@ class _Reader:
             curl=self._curl(method, f"{endpoint}{path}", header, described),
         )
 
-    def fields(self, schema: Schema, prefix: str = "", seen: Sequence[str] = ()) -> list[Field]:
+    def fields(self, schema: Schema, prefix: str = "", seen: Sequence[str] = ()) -> list[ReferenceField]:
         """Every member below, down to the last; where a schema holds itself, no further."""
         return list(self._below(schema, prefix, seen))
 
-    def _below(self, schema: Schema, prefix: str, seen: Sequence[str]) -> Iterator[Field]:
+    def _below(self, schema: Schema, prefix: str, seen: Sequence[str]) -> Iterator[ReferenceField]:
         name = _name_of(schema)
         if name:
             if name not in seen:
@@ -179,11 +179,11 @@ class _Reader:
             yield self._field(path, one, member in schema.get("required", ()))
             yield from self._below(one, path, seen)
 
-    def _field(self, name: str, schema: Schema, is_required: bool, text: str = "", place: str = "") -> Field:
+    def _field(self, name: str, schema: Schema, is_required: bool, text: str = "", place: str = "") -> ReferenceField:
         told = text or schema.get("description", "")
-        return Field(name, self._kind(schema), is_required, list(self._rules(schema)), _marked(told), place)
+        return ReferenceField(name, self._kind(schema), is_required, list(self._rules(schema)), _marked(told), place)
 
-    def _parameter(self, one: dict[str, Any]) -> Field:
+    def _parameter(self, one: dict[str, Any]) -> ReferenceField:
         return self._field(
             one["name"], one["schema"], one.get("required", False), one.get("description", ""), _PLACES[one["in"]]
         )

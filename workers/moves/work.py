@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from api import limits
@@ -18,7 +19,6 @@ from api.quotas.selectors import may_send
 from api.secrets import receipt_key
 from frontend.crypto.message_ids import MessageIds
 from frontend.errors import RequestError
-from frontend.metadata.records import QueueRecord
 from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import AcquireReply, DeadSource, QueueBrowseReply, QueueStats, SendReply
@@ -26,6 +26,7 @@ from workers.limits import MOVE_PAUSE_SLEPT_S_MAX, MOVE_STEP_S_MAX, MOVE_STOPPED
 from workers.sealing import encryption_key_uses, sealed_messages
 from workers.storage import StorageRunner
 
+_view_of = partial(moving.view_of, data_key_uses=sealed_messages, encryption_key_uses=encryption_key_uses)
 T = TypeVar("T")
 # In the words of SQS.
 _QUEUE_IS_GONE = "AWS.SimpleQueueService.NonExistentQueue"
@@ -163,10 +164,6 @@ class Slice(ABC):
 
     def in_storage(self, work: Callable[[MoveStorage], Awaitable[T]]) -> T:
         return self._storage.run(work, MOVE_STEP_S_MAX)
-
-
-def _view_of(record: QueueRecord) -> ResolvedQueue:
-    return moving.view_of(record, sealed_messages, encryption_key_uses)
 
 
 def _usable(view: ResolvedQueue) -> ResolvedQueue:
