@@ -253,16 +253,16 @@ class _Reader:
     def _curl(self, method: str, url: str, header: str, described: dict[str, Any]) -> str:
         needed = [one for one in described.get("parameters", ()) if one["in"] == "query" and one.get("required")]
         query = "&".join(f"{one['name']}={one['name'].upper()}" for one in needed)
-        words = ["curl"] if method == "GET" else ["curl", "-X", method]
+        lines = ["curl" if method == "GET" else f"curl -X {method}"]
         if header:
-            words += ["-H", shlex.quote(header)]
+            lines.append(f"-H {shlex.quote(header)}")
         content = described.get("requestBody", {}).get("content")
         if content:
             media = content.get("application/json") or next(iter(content.values()))
             example = media.get("example", self._example(media.get("schema", {}), ()))
-            words += ["-H", "'Content-Type: application/json'", "-d", shlex.quote(json.dumps(example))]
+            lines += ["-H 'Content-Type: application/json'", f"-d {shlex.quote(json.dumps(example))}"]
         target = re.sub(r"\{([a-z_]+)\}", lambda found: found[1].upper(), url) + (f"?{query}" if query else "")
-        return " ".join([*words, shlex.quote(target)])
+        return " \\\n  ".join([*lines, shlex.quote(target)])
 
     def _example(self, schema: Schema, seen: Sequence[str]) -> Any:
         """The members that a request must have; of one that needs none, the first."""
