@@ -86,6 +86,14 @@ REFUSAL_KINDS_CLOSED_MAX = 1_000
 # Of one export. The operator's command removes no entry that is younger.
 AUDIT_EXPORT_ENTRIES_MAX = 10_000
 AUDIT_DAYS_MIN = 90
+AUDIT_DAYS_MAX = 36_500
+# So long entries are kept where nothing else is said.
+AUDIT_DAYS_DEFAULT = 400
+# Of one statement that removes old entries, and how many of those a day's round makes.
+AUDIT_TRIM_ENTRIES_MAX = 20_000
+AUDIT_TRIM_STATEMENTS_MAX = 500
+# When the schedule asks for it, in UTC.
+AUDIT_TRIM_HOUR, AUDIT_TRIM_MINUTE = 3, 17
 
 # --- queues -------------------------------------------------------------------------------------------------
 QUEUE_NAME_CHARACTERS_MAX = 80

@@ -21,17 +21,21 @@ _PROBLEM_SCHEMA: dict[str, Any] = {
     "description": "An RFC 9457 problem. `code` is stable.",
     "required": ["type", "title", "status", "code", "detail"],
     "properties": {
-        "type": {"type": "string", "format": "uri"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "code": {"type": "string", "examples": ["queue_does_not_exist"]},
-        "detail": {"type": "string"},
-        "request_id": {"type": "string"},
+        "type": {"type": "string", "format": "uri", "description": "`urn:penstock:problem:` and the code."},
+        "title": {"type": "string", "description": "The code in words."},
+        "status": {"type": "integer", "description": "That of the answer."},
+        "code": {"type": "string", "description": "For programs.", "examples": ["queue-does-not-exist"]},
+        "detail": {"type": "string", "description": "For people: what happened, and what to do."},
+        "request_id": {"type": "string", "description": "For the operator, who finds the request in the logs by it."},
         "errors": {
             "type": "array",
+            "description": "What is wrong with members of the request.",
             "items": {
                 "type": "object",
-                "properties": {"pointer": {"type": "string"}, "detail": {"type": "string"}},
+                "properties": {
+                    "pointer": {"type": "string", "description": "The member, as RFC 6901 names it."},
+                    "detail": {"type": "string"},
+                },
             },
         },
     },
@@ -61,9 +65,9 @@ def add_problems(result: dict[str, Any], generator: Any, request: Any, public: b
 
 
 @functools.cache
-def _document() -> bytes:
+def openapi_document_bytes() -> bytes:
     return msgspec.json.encode(SchemaGenerator().get_schema(request=None, public=True))
 
 
 def openapi_document(request: HttpRequest) -> HttpResponse:
-    return HttpResponse(_document(), content_type="application/vnd.oai.openapi+json")
+    return HttpResponse(openapi_document_bytes(), content_type="application/vnd.oai.openapi+json")

@@ -7,6 +7,8 @@ one. No page runs a script, loads a thing or sends a form that is not from here,
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.cache import add_never_cache_headers
@@ -18,6 +20,7 @@ from api.problems import bad_request
 from console import notices
 
 PAGES = "/console"
+Answer = TypeVar("Answer", bound=HttpResponseBase)
 # So long a browser that was here by https comes by https only.
 ENCRYPTED_FOR_S = 180 * 86_400
 _SCHEME = "HTTP_X_PENSTOCK_SCHEME"
@@ -25,6 +28,13 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+
+
+def keep_to_own_things(response: Answer) -> Answer:
+    """The page runs, loads and sends nothing that is not from here, and stands in no frame."""
+    response["Content-Security-Policy"] = _POLICY
+    response["Permissions-Policy"] = "camera=(), geolocation=(), microphone=(), payment=()"
+    return response
 
 
 class PageSecurity(MiddlewareMixin):
@@ -49,8 +59,7 @@ class PageSecurity(MiddlewareMixin):
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         if not request.path.startswith(PAGES):
             return response
-        response["Content-Security-Policy"] = _POLICY
-        response["Permissions-Policy"] = "camera=(), geolocation=(), microphone=(), payment=()"
+        keep_to_own_things(response)
         response["Vary"] = "Cookie, HX-Request, HX-Boosted"
         add_never_cache_headers(response)
         notices.forget_shown(request, response)

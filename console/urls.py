@@ -40,6 +40,7 @@ from console.views import (
     queue_policy,
     queues,
     quotas,
+    reference,
     schedules,
     simulator,
     tail,
@@ -217,5 +218,6 @@ _PAGES: list[URLPattern | URLResolver] = [
 urlpatterns = [
     path("console", entry.home),
     path("console/", include(_PAGES)),
+    path("v1/docs", reference.api_reference),
     path("static/console/<str:named>", serve_asset),
 ]

@@ -2,7 +2,7 @@
 
 POST /  and  /<12 digits>/<queue>        SQS
 /v1/queues/<name>/messages...            REST data API
-/v1/accounts/<id>/queues/<name>/...      messages and push, of a queue of another account
+/v1/accounts/<id>/queues/<name>/...      messages, push and bulk, of a queue of another account
 /v1/message-counts                       the same, of many queues
 /v1/...  /console...  /static/...        passed on to the control plane
 /healthz  /readyz  /version              operators
@@ -43,7 +43,8 @@ _TEXT = ((b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"n
 _JSON = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
 _SOCKET = r"^v1/queues/(?P<name>[A-Za-z0-9_-]{1,80}(?:\.fifo)?)/%s$"
 # A queue of another account, whose policy opens it.
-_SUBSCRIBE_TO_ANOTHER = _SOCKET.replace("queues/", r"accounts/(?P<account_id>[0-9]{12})/queues/") % "subscribe"
+_OF_ACCOUNT = _SOCKET.replace("queues/", r"accounts/(?P<account_id>[0-9]{12})/queues/")
+_TO_ANOTHER = ("subscribe", "bulk")
 
 
 def build_application(services: FrontendServices) -> Application:
@@ -52,8 +53,8 @@ def build_application(services: FrontendServices) -> Application:
         "bulk": BulkConsumer.as_asgi(services=services),
         "tail": TailConsumer.as_asgi(services=services, rights=TailRights(services)),
     }
-    to_another = re_path(_SUBSCRIBE_TO_ANOTHER, wires["subscribe"])
-    sockets = URLRouter([*(re_path(_SOCKET % name, wire) for name, wire in wires.items()), to_another])
+    own = [re_path(_SOCKET % name, wire) for name, wire in wires.items()]
+    sockets = URLRouter([*own, *(re_path(_OF_ACCOUNT % name, wires[name]) for name in _TO_ANOTHER)])
     router: Application = ProtocolTypeRouter({"http": _http(services), "websocket": _closing_unrouted(sockets)})
     return router
 

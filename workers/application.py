@@ -7,12 +7,19 @@ import logging
 import os
 
 from celery import Celery
+from celery.schedules import crontab
 from celery.signals import beat_init, setup_logging, worker_init, worker_process_shutdown, worker_shutdown
 from kombu import Exchange, Queue
 
 from api.alarms.limits import JUDGE_INTERVAL_S
 from api.billing.limits import CLOSE_INTERVAL_S, METER_INTERVAL_S
-from api.limits import CRON_INTERVAL_S, DATA_KEYS_FORGET_INTERVAL_S, RESYNC_INTERVAL_S
+from api.limits import (
+    AUDIT_TRIM_HOUR,
+    AUDIT_TRIM_MINUTE,
+    CRON_INTERVAL_S,
+    DATA_KEYS_FORGET_INTERVAL_S,
+    RESYNC_INTERVAL_S,
+)
 from api.people.limits import UPKEEP_INTERVAL_S
 from api.series.limits import COLLECT_INTERVAL_S, ROLL_INTERVAL_S
 from api.settings.environment import billing_interval_s
@@ -83,6 +90,12 @@ app.conf.update(
             "task": "workers.lifecycle.forget_old_keys",
             "schedule": float(DATA_KEYS_FORGET_INTERVAL_S),
             "options": {"expires": DATA_KEYS_FORGET_INTERVAL_S},
+        },
+        "remove_old_audit_entries": {
+            "task": "workers.lifecycle.remove_old_audit_entries",
+            # By the hour of the day: a schedule that is started again every day would never come to its end.
+            "schedule": crontab(hour=AUDIT_TRIM_HOUR, minute=AUDIT_TRIM_MINUTE),
+            "options": {"expires": 3_600},
         },
         "people_upkeep": {
             "task": "workers.lifecycle.people_upkeep",

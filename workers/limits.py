@@ -50,6 +50,8 @@ MOVE_PAUSE_SLEPT_S_MAX = 0.2
 MOVE_STOPPED_PAUSE_MS = 10_000
 # Data keys whose messages are told at a time.
 DATA_KEYS_TOLD_MAX = 1_000
+# Encryption keys whose uses are told at a time.
+ENCRYPTION_KEYS_TOLD_MAX = 1_000
 
 assert MOVE_STEP_S_MAX * 1000 < MOVE_VISIBILITY_MS, "messages are sent and deleted while their lease holds"
 # One round of cron messages at a partition, and one send of it.

@@ -36,7 +36,7 @@ from frontend.authz.actions import Demand, Target, When, resource_arn
 from frontend.authz.request_context import NO_TAGS, Tags, root_caller
 
 QUEUE_POLICIES_COMPILED_MAX = 512
-_OF_QUEUES = frozenset((Target.QUEUE, Target.DEAD_LETTER_QUEUE, Target.DESTINATION))
+OF_QUEUES = frozenset((Target.QUEUE, Target.DEAD_LETTER_QUEUE, Target.DESTINATION, Target.LETTER_HOLDERS))
 # Nothing allows it, and nothing denies it.
 NOT_GIVEN = frozenset((Reason.NOT_ALLOWED_BY_IDENTITY, Reason.NOT_ALLOWED_BY_RESOURCE))
 _OF_THE_ACCOUNT = frozenset((Target.ALL_QUEUES, Target.ACCOUNT))
@@ -45,8 +45,8 @@ _OF_THE_ACCOUNT = frozenset((Target.ALL_QUEUES, Target.ACCOUNT))
 class Targets(NamedTuple):
     """What an operation is about: names of queues of the account, the name or id of something else, tags that it sets
     (`tags` and their keys) or takes away (keys alone), the id of the encryption key and the name of the dead-letter
-    queue that it gives the queue. `queue_id` is given for a deleted queue: another one may have its name, with tags and
-    a policy of its own."""
+    queue that it gives the queue, the queues that hold dead letters which it makes unreadable. `queue_id` is given for
+    a deleted queue: another one may have its name, with tags and a policy of its own."""
 
     queue: str = ""
     destinations: tuple[str, ...] = ()
@@ -55,6 +55,7 @@ class Targets(NamedTuple):
     tag_keys: tuple[str, ...] = ()
     encryption_key: str = ""
     dead_letter_queue: str = ""
+    letter_holders: tuple[str, ...] = ()
     queue_id: uuid.UUID | None = None
 
 
@@ -117,7 +118,7 @@ def _refused(
         if is_made(demand, targets):
             for name in names_of(demand, targets):
                 side = _NO_QUEUE
-                if demand.target in _OF_QUEUES:
+                if demand.target in OF_QUEUES:
                     which = (name, targets.queue_id if demand.target is Target.QUEUE else None)
                     side = sides[which] = sides.get(which) or _queue_side(principal.account_id, *which)
                 if rights is not None or side.policy is not NO_POLICY:
@@ -197,6 +198,8 @@ def names_of(demand: Demand, targets: Targets) -> tuple[str, ...]:
         return (targets.queue,)
     if demand.target is Target.DESTINATION:
         return targets.destinations
+    if demand.target is Target.LETTER_HOLDERS:
+        return targets.letter_holders
     if demand.when is When.KEY_IS_NAMED:
         return (targets.encryption_key,)
     if demand.when is When.DEAD_LETTERS_ARE_SENT:

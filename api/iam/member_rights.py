@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
-from api.iam.authorisation import NOT_GIVEN, Targets, decide, is_made, names_of
+from api.iam.authorisation import NOT_GIVEN, OF_QUEUES, Targets, decide, is_made, names_of
 from api.iam.errors import AccessDenied
 from api.iam.selectors import attached_policies
 from api.people.models import AccountMembership
@@ -19,10 +19,8 @@ from api.people.roles import MemberRole, role_policy
 from api.queues.selectors import queue_of, queue_of_id
 from api.settings.environment import environment
 from frontend.authz import CompiledPolicy, Decision, RequestContext, join_policies, refusal_text
-from frontend.authz.actions import MANAGEMENT_OPERATIONS, Demand, Target, resource_arn
+from frontend.authz.actions import MANAGEMENT_OPERATIONS, Demand, resource_arn
 from frontend.authz.request_context import NO_TAGS, Tags, person_caller
-
-_OF_QUEUES = frozenset((Target.QUEUE, Target.DEAD_LETTER_QUEUE, Target.DESTINATION))
 
 
 class MemberRights:
@@ -89,7 +87,7 @@ class MemberRights:
             region,
             source_ip=self._source_ip or None,
             secure_transport=self._is_secure,
-            resource_tags=self._tags_weighed(demand, name, targets) if demand.target in _OF_QUEUES else NO_TAGS,
+            resource_tags=self._tags_weighed(demand, name, targets) if demand.target in OF_QUEUES else NO_TAGS,
             request_tags=targets.tags,
             tag_keys=targets.tag_keys,
         )

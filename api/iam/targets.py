@@ -19,7 +19,7 @@ from api.iam import limits
 from api.iam.authorisation import Targets
 from api.queues import moves
 from api.queues.attributes import parse_arn, redrive_target
-from api.queues.selectors import dead_letter_sources_of, queue_of_id
+from api.queues.selectors import dead_letter_sources_of, letter_holders_of, queue_of, queue_of_id
 from api.queues.serializers import (
     MoveRequestSerializer,
     QueueRequestSerializer,
@@ -93,6 +93,11 @@ def _changed_queue(account_id: str, request: Request, path: Mapping[str, Any]) -
     return with_attributes(Targets(path["name"]), account_id, asked.attributes(account_id))
 
 
+def _deleted_queue(account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
+    queue = queue_of(account_id, path["name"]) if request.query_params.get("shred") == "true" else None
+    return Targets(path["name"], letter_holders=() if queue is None else letter_holders_of(queue))
+
+
 def _new_move(account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
     source = path["name"]
     asked = MoveRequestSerializer(data=request.data)
@@ -126,6 +131,7 @@ def _ended_queue(account_id: str, request: Request, path: Mapping[str, Any]) -> 
 _READERS: Mapping[str, Callable[[str, Request, Mapping[str, Any]], Targets | None]] = {
     "queues.create": _new_queue,
     "queues.update": _changed_queue,
+    "queues.delete": _deleted_queue,
     "deleted_queues.restore": _restored_queue,
     "deleted_queues.end": _ended_queue,
     "moves.start": _new_move,

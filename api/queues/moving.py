@@ -27,7 +27,7 @@ from api.metadata.rows import QUEUE, queue_record
 from api.queues.models import ACTIVE_MOVES, MessageMoveTask, MoveStatus, Queue, QueueStatus
 from api.secrets import keyring
 from frontend.metadata.records import QueueRecord
-from frontend.queues.key_uses import DataKeyUses
+from frontend.queues.key_uses import DataKeyUses, EncryptionKeyUses
 from frontend.queues.resolver import ResolvedQueue
 
 # Tasks that may be worked on: paused ones do nothing until they are resumed or cancelled.
@@ -207,9 +207,12 @@ def record_of(queue: Queue) -> QueueRecord | None:
     return None if row is None else queue_record(row)
 
 
-def view_of(found: QueueRecord, data_key_uses: DataKeyUses | None = None) -> ResolvedQueue:
-    """The queue as the message path sees it, with the encryption keys as they are now."""
-    return ResolvedQueue(found, keyring(), records_of(found.encryption_keys), data_key_uses=data_key_uses)
+def view_of(
+    found: QueueRecord, data_key_uses: DataKeyUses | None = None, encryption_key_uses: EncryptionKeyUses | None = None
+) -> ResolvedQueue:
+    """The queue as the message path sees it, with the encryption keys as they are now. What is sealed and opened is
+    counted where there is a count."""
+    return ResolvedQueue(found, keyring(), records_of(found.encryption_keys), encryption_key_uses, data_key_uses)
 
 
 def _scan_task(task: MessageMoveTask) -> ScanTask:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db.models import F, OrderBy, OuterRef, QuerySet, Subquery
 
-from api.queues.models import Queue, QueueCount, QueueStatus
+from api.queues.models import DataKeyGrant, Queue, QueueCount, QueueStatus
 from api.queues.redrive import LIVE as _LIVE
 from api.queues.redrive import sources_of
 from api.series.models import SeriesQueue
@@ -166,3 +166,10 @@ def backlog_of_lifecycle(limit: int = 50) -> list[PendingQueue]:
 def dead_letter_sources_of(account_id: str, target: str, after: str, limit: int) -> list[Queue]:
     """Queues whose RedrivePolicy names the queue `target`, by name, from the first one behind `after` on."""
     return list(sources_of(account_id, target).filter(name__gt=after).order_by("name")[:limit])
+
+
+def letter_holders_of(queue: Queue) -> tuple[str, ...]:
+    """The names of the other queues that can read dead letters of this one: they hold copies of its data keys."""
+    copies = DataKeyGrant.objects.filter(owner_uuid=queue.uuid, queue__account_id=queue.account_id)
+    held = copies.exclude(queue_id=queue.pk).exclude(queue__state=QueueStatus.DELETING)
+    return tuple(held.order_by("queue__name").values_list("queue__name", flat=True).distinct())

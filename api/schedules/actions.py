@@ -15,6 +15,7 @@ from django.db import transaction
 
 from api import clock, limits
 from api.audit.actions import Actor, record
+from api.encryption.actions import note_uses
 from api.queues.attributes import QueueProblem
 from api.queues.models import Queue, QueueStatus
 from api.queues.moving import record_of, view_of
@@ -25,6 +26,7 @@ from frontend.errors import RequestError
 from frontend.messages.attributes import read_attribute
 from frontend.messages.drafts import draft_message
 from frontend.messages.outgoing import outgoing_message
+from frontend.queues.key_uses import EncryptionKeyUses
 from frontend.queues.resolver import ResolvedQueue
 
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.SCHEDULE_NAME_CHARACTERS_MAX}}}", re.ASCII)
@@ -125,17 +127,22 @@ def _queue_of(account_id: str, name: str) -> Queue:
     return queue
 
 
-def _view_of(queue: Queue) -> ResolvedQueue:
+def _view_of(queue: Queue, uses: EncryptionKeyUses | None = None) -> ResolvedQueue:
     found = record_of(queue)
     assert found is not None
-    return view_of(found)
+    return view_of(found, encryption_key_uses=uses)
 
 
 def _sealing_key_of(queue: Queue) -> DataKey:
+    uses = EncryptionKeyUses()
     try:
-        return _view_of(queue).sealing_key(clock.now().timestamp())
+        key = _view_of(queue, uses).sealing_key(clock.now().timestamp())
     except RequestError as refusal:
         raise QueueProblem(refusal.code, refusal.message) from None
+    counted = uses.take(1)
+    if counted:
+        note_uses({uuid.UUID(key_id): count for key_id, count in counted.items()})
+    return key
 
 
 def _locked(account_id: str, queue_name: str, name: str) -> CronSchedule:

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from api.billing.limits import BILLING_INTERVAL_S, BILLING_INTERVAL_S_MAX, BILLING_INTERVAL_S_MIN
+from api.limits import AUDIT_DAYS_DEFAULT, AUDIT_DAYS_MAX, AUDIT_DAYS_MIN
 from api.settings.mail import MAIL_URL, parse_mail_url
 from api.settings.server_urls import BROKER_URL, DATABASE_URL, SettingsError, is_given, parse_database_url, server_url
 from api.webhooks.addresses import parse_networks, parse_ports
@@ -48,6 +49,15 @@ class Environment(BaseSettings):
     webhook_networks: str = ""
     webhook_ports: str = "443,8443"
     log_level: str = "info"
+    # 0: for good.
+    audit_days: int = AUDIT_DAYS_DEFAULT
+
+    @field_validator("audit_days")
+    @classmethod
+    def _audit_days_known(cls, value: int) -> int:
+        if value and not AUDIT_DAYS_MIN <= value <= AUDIT_DAYS_MAX:
+            raise ValueError(f"must be 0 or from {AUDIT_DAYS_MIN} to {AUDIT_DAYS_MAX}")
+        return value
 
     @field_validator("database_url")
     @classmethod

@@ -23,6 +23,7 @@ class Target(Enum):
     QUEUE = auto()  # the queue that is named; the one that is made
     DEAD_LETTER_QUEUE = auto()  # the queue that the named queue's RedrivePolicy names
     DESTINATION = auto()  # the queue that messages go to; without one, each queue that they came from
+    LETTER_HOLDERS = auto()  # queues whose dead letters of the named queue cannot be read any more, as is asked
     ALL_QUEUES = auto()  # of the account: an ARN with an empty name
     ACCOUNT = auto()
     KEY = auto()  # an access key of the account
@@ -211,6 +212,8 @@ _USE_KEY = Demand(f"{OWN}:UseEncryptionKey", Target.ENCRYPTION_KEY, When.KEY_IS_
 _SEND_DEAD_LETTERS = Demand(
     "sqs:SendMessage", Target.DEAD_LETTER_QUEUE, When.DEAD_LETTERS_ARE_SENT, instead="sqs:SetQueueAttributes"
 )
+# Dead letters that nothing opens any more are as good as deleted. Who may delete the queue that holds them may do that.
+_SHRED_LETTERS = Demand("sqs:PurgeQueue", Target.LETTER_HOLDERS, instead="sqs:DeleteQueue")
 _CREATE = (_sqs("CreateQueue"), _sqs("TagQueue", when=When.TAGS_ARE_SET), _USE_KEY, _SEND_DEAD_LETTERS)
 
 # SQS calls, by their names.
@@ -264,7 +267,7 @@ MANAGEMENT_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
         _USE_KEY,
         _SEND_DEAD_LETTERS,
     ),
-    "queues.delete": (_sqs("DeleteQueue"),),
+    "queues.delete": (_sqs("DeleteQueue"), _SHRED_LETTERS),
     "deleted_queues.list": _own("ListDeletedQueues", target=Target.ALL_QUEUES),
     "deleted_queues.restore": _own("RestoreQueue", _sqs("CreateQueue", Target.DESTINATION)),
     "deleted_queues.end": _own("EndDeletedQueue", _sqs("DeleteQueue")),

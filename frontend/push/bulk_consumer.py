@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class BulkConsumer(SocketConsumer):
-    """One websocket at /v1/queues/<name>/bulk."""
+    """One websocket at /v1/queues/<name>/bulk, or at /v1/accounts/<id>/queues/<name>/bulk."""
 
     def __init__(self, services: FrontendServices) -> None:
         super().__init__(services)

@@ -53,7 +53,7 @@ _MANAGEMENT = b"/v1/"
 _PASS_ON = "pass_on"
 # Pages sign people in by themselves; what they may see is for the control plane to say.
 _PAGES = (b"/console", b"/static/", b"/favicon.ico")
-_OPEN = frozenset((b"/v1/openapi.json",))
+_OPEN = frozenset((b"/v1/openapi.json", b"/v1/docs"))
 # Who calls these shows a session, or has none yet.
 _PEOPLE = re.compile(rb"/v1/(?:people|sessions?|accounts|invitations)(?:/|$)")
 _QUEUES = b"/v1/queues"

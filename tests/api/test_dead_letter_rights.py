@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from api.queues import actions, spreading
-from api.queues.models import Queue
+from api.queues.models import DataKeyGrant, Queue
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
 from workers.lifecycle.reconciling import reconcile_queue
@@ -83,3 +83,56 @@ def test_dead_letter_queue_whose_policy_denies_sends_is_named_by_nobody_it_denie
     assert tries_to_name(caller, caller, "q1", "orders") == [403] * 4
     assert caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"Policy": ""}).status_code == 200
     assert tries_to_name(caller, caller, "q2", "orders") == [201, 200, 200, 200]
+
+
+def test_queue_is_shredded_by_who_may_empty_the_queues_with_its_dead_letters(caller: Caller) -> None:
+    def arn(name: str) -> str:
+        return f"arn:aws:sqs:*:{caller.account_id}:{name}"
+
+    on_target = {"Effect": "Allow", "Resource": arn("orders")}
+    deny = {"Effect": "Deny", "Action": "sqs:PurgeQueue", "Resource": arn("orders")}
+    cases: list[tuple[list[dict[str, str]], bool]] = [
+        ([], False),
+        ([{**on_target, "Action": "sqs:DeleteMessage"}], False),
+        ([{**on_target, "Action": "sqs:PurgeQueue"}], True),
+        ([{**on_target, "Action": "sqs:DeleteQueue"}], True),
+        ([{**on_target, "Action": "sqs:*"}, deny], False),
+    ]
+    for number, (more, is_allowed) in enumerate(cases):
+        name = f"q{number}"
+        dead = {"dead_letter_queue": {"name": "orders", "max_receives": 1}}
+        assert caller.request("POST", "/v1/queues", {"name": name, **dead}).status_code == 201
+        key = restricted(caller, [{"Effect": "Allow", "Action": ["sqs:*", "penstock:*"], "Resource": arn(name)}, *more])
+        copies = DataKeyGrant.objects.filter(owner_name=name)
+        assert copies.count() == 1
+        answer = key.request("DELETE", f"/v1/queues/{name}?shred=true")
+        assert (answer.status_code, copies.count()) == ((202, 0) if is_allowed else (403, 1)), more
+        if not is_allowed:
+            assert "sqs:purgequeue" in answer.json()["detail"].lower() and ":orders" in answer.json()["detail"]
+            assert key.request("DELETE", f"/v1/queues/{name}").status_code == 202, "what was there stays readable"
+            assert copies.count() == 1
+
+
+def test_former_dead_letter_queues_and_those_behind_are_asked_too(caller: Caller) -> None:
+    last = {"name": "last"}
+    assert caller.request("POST", "/v1/queues", last).status_code == 201
+    behind = {"dead_letter_queue": {"name": "last", "max_receives": 1}}
+    assert caller.request("PATCH", "/v1/queues/orders", behind).status_code == 200
+    dead = {"dead_letter_queue": {"name": "orders", "max_receives": 1}}
+    assert caller.request("POST", "/v1/queues", {"name": "source", **dead}).status_code == 201
+    assert caller.request("PATCH", "/v1/queues/source", {"dead_letter_queue": None}).status_code == 200
+    arns = [f"arn:aws:sqs:*:{caller.account_id}:{name}" for name in ("source", "orders", "last")]
+    for count, status in ((1, 403), (2, 403), (3, 202)):
+        key = restricted(caller, [{"Effect": "Allow", "Action": "sqs:*", "Resource": arns[:count]}])
+        assert key.request("DELETE", "/v1/queues/source?shred=true").status_code == status
+
+
+def test_policy_of_the_queue_with_the_dead_letters_keeps_them(caller: Caller) -> None:
+    dead = {"dead_letter_queue": {"name": "orders", "max_receives": 1}}
+    assert caller.request("POST", "/v1/queues", {"name": "source", **dead}).status_code == 201
+    arn = f"arn:aws:sqs:us-east-1:{caller.account_id}:orders"
+    statement = {"Effect": "Deny", "Principal": "*", "Action": "sqs:PurgeQueue", "Resource": arn}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    assert caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"Policy": policy}).status_code == 200
+    assert caller.request("DELETE", "/v1/queues/source?shred=true").status_code == 403
+    assert caller.request("DELETE", "/v1/queues/source").status_code == 202

@@ -23,6 +23,7 @@ from api.queues import actions as queue_actions
 from api.queues import spreading
 from api.webhooks.actions import put_webhook
 from frontend.authz.actions import MANAGEMENT_OPERATIONS
+from frontend.rest.serve import _OPEN
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
 from workers.lifecycle.reconciling import reconcile_queue
@@ -68,6 +69,12 @@ SQS_PARAMS: dict[str, dict[str, Any]] = {
 def routes() -> list[tuple[str, Any]]:
     """(path with <names>, view class) of everything below /v1 that is a view of DRF."""
     return [found for found in _below(get_resolver().url_patterns, "/") if hasattr(found[1], "permission_classes")]
+
+
+def test_only_the_description_of_the_interface_is_open_to_all() -> None:
+    """What is no view of DRF asks for no credentials; a front end passes exactly that on without any."""
+    known = {path for path, _ in routes()}
+    assert {path.encode() for path, _ in _below(get_resolver().url_patterns, "/") if path not in known} == _OPEN
 
 
 def _below(patterns: list[Any], prefix: str) -> Iterator[tuple[str, Any]]:

@@ -42,6 +42,13 @@ from tests.support.webhook_receiver import WebhookReceiver
 CHART_MS = 10_000
 CALLED_S_MAX = 60
 OPEN_PAGES = ("sign-in", "link", "sign-up", "confirm", "reset", "new-password", "nothing-here")
+# Of the reference of the REST API, which is for everybody.
+REFERENCE_PAGES = {
+    "api": "/v1/docs",
+    "api-operation": "/v1/docs#queues.create",
+    "api-searched": "/v1/docs?q=webhook+put",
+    "api-none": "/v1/docs?q=zzz",
+}
 ACCOUNT_PAGES = {
     "overview": "",
     "queues": "queues",
@@ -224,6 +231,9 @@ def _take_all(installation: RunningInstallation, browser: Any, saver: Saver, kin
 def _take_open_pages(installation: RunningInstallation, page: Any, saver: Saver) -> None:
     for name in filter(saver.wants, OPEN_PAGES):
         page.goto(url_of(installation, f"/console/{name}"))
+        saver.save(page, name)
+    for name in filter(saver.wants, REFERENCE_PAGES):
+        page.goto(url_of(installation, REFERENCE_PAGES[name]))
         saver.save(page, name)
     if any(map(saver.wants, ENTRY_STATES)):
         take_entry_states(installation, page, saver)

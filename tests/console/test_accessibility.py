@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.console.pictures import DESKTOP, account_of, browsing, fill, link_of, open_link, url_of
-from tests.console.screenshots import ACCOUNT_PAGES, OPEN_PAGES, OPERATOR_PAGES
+from tests.console.screenshots import ACCOUNT_PAGES, OPEN_PAGES, OPERATOR_PAGES, REFERENCE_PAGES
 from tests.console.variants import variant_held
 from tests.support.installation import RunningInstallation, wait_until
 
@@ -84,7 +84,7 @@ def look(page: Any, installation: RunningInstallation, paths: dict[str, str]) ->
     for name, path in paths.items():
         page.goto(url_of(installation, path))
         found += [f"{name}: {one}" for one in wrong(page)]
-        for summary in page.locator("details.message > summary").all()[:1]:
+        for summary in page.locator("details:is(.message, .operation):not([open]) > summary").all()[:1]:
             summary.click()
             found += [f"{name}, opened: {one}" for one in wrong(page)]
     return found
@@ -100,6 +100,12 @@ def test_pages_have_nothing_serious_under_axe(browser: Any, sighted: RunningInst
         page.goto(url_of(sighted, start))
         page.keyboard.press("Control+k")
         found += [f"jump: {one}" for one in wrong(page)]
+    assert not found, "\n".join(found)
+
+
+def test_reference_of_the_api_has_nothing_serious_under_axe(browser: Any, installation: RunningInstallation) -> None:
+    with window(browser) as page:
+        found = look(page, installation, REFERENCE_PAGES)
     assert not found, "\n".join(found)
 
 

@@ -20,6 +20,7 @@ from frontend.rest.parked import PARKED_ROUTES
 from frontend.rest.scheduled import SCHEDULED_ROUTES
 from frontend.sqs.actions import ACTIONS, SqsAction
 from tests.frontend.test_push import Socket
+from tests.support.bulk_socket import JSON, BulkSocket
 from tests.support.frontend_plane import ACCOUNT, HOST, OTHER_ACCOUNT, QUEUE_URL, Installation
 
 ARN = f"arn:aws:sqs:us-east-1:{ACCOUNT}:orders"
@@ -188,6 +189,23 @@ async def test_socket_of_a_caller_without_the_right(front: Installation, kind: s
     assert not socket.of("message") and state_of(front) == before
     expected = {"other account": 4404, "no right": 4403, "denied": 4403, "none": 4401}.get(kind)
     assert socket.close_code == expected if expected else socket.refused[0] == 401
+
+
+@pytest.mark.parametrize("of_account", ["", ACCOUNT], ids=["own path", "path of the account"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_bulk_socket_of_a_caller_without_the_right(front: Installation, kind: str, of_account: str) -> None:
+    before = await prepared(front)
+    key = credential(front, kind)
+    token = None if key is None else key.bearer_token
+    socket = BulkSocket(front, "orders", [JSON], token, of_account=of_account)
+    socket.publish(1, "x")
+    socket.say({"type": "credit", "n": 5})
+    await asyncio.wait_for(socket.task, 5)
+    assert not socket.bodies() and not socket.of("confirm") and state_of(front) == before
+    foreign = 4403 if of_account else 4404
+    expected = {"other account": foreign, "no right": 4403, "denied": 4403}.get(kind)
+    last = socket.sent[-1] if expected else next(one for one in socket.sent if "status" in one)
+    assert last.get("code") == expected if expected else last["status"] == 401
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])

@@ -1,16 +1,20 @@
-"""Queues of other accounts over REST and websocket: what their policies open, by paths that name the account."""
+"""Queues of other accounts over REST, websocket and bulk socket: what their policies open, by paths that name the
+account."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 
 import pytest
 
+from frontend.push.closing import CLOSE_FORBIDDEN
 from frontend.rest.message_browser import BROWSER_ROUTES
 from frontend.rest.messages import ROUTES
 from tests.frontend.test_push import Socket
 from tests.frontend.test_queue_policies import SECRET_ARN, set_policy, statement
+from tests.support.bulk_socket import JSON, BulkSocket
 from tests.support.frontend_plane import ACCOUNT, OTHER_ACCOUNT, Installation
 
 QUEUE = f"/v1/accounts/{OTHER_ACCOUNT}/queues/secret"
@@ -62,12 +66,19 @@ async def test_message_browser_has_no_path_to_other_accounts(front: Installation
     assert all("x-penstock-principal" not in call.headers for call in front.control_calls[before:])
 
 
-async def subscribed(front: Installation, monkeypatch: pytest.MonkeyPatch) -> Socket:
+async def until(condition: Callable[[], bool]) -> None:
+    """Look-ups and refusals of foreign queues take time."""
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def subscribed(front: Installation, monkeypatch: pytest.MonkeyPatch, wire: str = "subscribe") -> Socket:
     """Its path names the other account."""
     application = front.application
 
     async def elsewhere(scope: dict[str, object], receive: object, send: object) -> None:
-        await application({**scope, "path": f"{QUEUE}/subscribe"}, receive, send)  # type: ignore[arg-type]
+        await application({**scope, "path": f"{QUEUE}/{wire}"}, receive, send)  # type: ignore[arg-type]
 
     monkeypatch.setattr(front, "application", elsewhere)
     return Socket(front, "secret", {"authorization": f"Bearer {front.key.bearer_token}"})
@@ -83,10 +94,7 @@ async def test_policy_opens_a_websocket(front: Installation, monkeypatch: pytest
     await front.rest(MESSAGES, {"body": "x"})
     socket = await subscribed(front, monkeypatch)
     socket.say({"type": "credit", "n": 1})
-    for _ in range(100):
-        if any(frame["type"] == "message" for frame in frames(socket)):
-            break
-        await asyncio.sleep(0.01)
+    await until(lambda: any(frame["type"] == "message" for frame in frames(socket)))
     assert [frame["type"] for frame in frames(socket)] == ["ready", "message"]
     await socket.leave()
 
@@ -98,3 +106,55 @@ async def test_websocket_to_a_queue_that_is_not_opened_is_closed(
     await asyncio.wait_for(socket.task, 5)
     (closed,) = [message for message in socket.sent if message["type"] == "websocket.close"]
     assert closed["code"] == 4403 and "message" not in [frame["type"] for frame in frames(socket)]
+
+
+async def first(socket: BulkSocket, kind: str) -> dict[str, object]:
+    await until(lambda: bool(socket.of(kind)))
+    return socket.of(kind)[0]
+
+
+def bulk_socket(front: Installation, queue: str = "secret") -> BulkSocket:
+    return BulkSocket(front, queue, [JSON], "", of_account=OTHER_ACCOUNT)
+
+
+async def test_policy_opens_a_bulk_socket(front: Installation) -> None:
+    actions = ["sqs:SendMessage", "sqs:ReceiveMessage", "sqs:DeleteMessage"]
+    set_policy(front, OTHER_ACCOUNT, "secret", statement("Allow", actions, SECRET_ARN))
+    socket = bulk_socket(front)
+    socket.publish(1, "a", "b")
+    assert (await first(socket, "confirm"))["failed"] == []
+    socket.say({"type": "credit", "n": 2})
+    await until(lambda: len(socket.bodies()) == 2)
+    socket.say({"type": "nack", "ranges": [[2, 2]]})
+    assert (await first(socket, "error"))["code"] == "access-denied", "it opens no ChangeMessageVisibility"
+    socket.say({"type": "ack", "ranges": [[1, 1]]})
+    await until(lambda: front.storage.count() == 1)
+    await socket.leave()
+
+
+@pytest.mark.parametrize(("opened", "told"), [("sqs:SendMessage", "error"), ("sqs:ReceiveMessage", "refuse")])
+async def test_bulk_socket_does_what_the_policy_opens_alone(front: Installation, opened: str, told: str) -> None:
+    set_policy(front, OTHER_ACCOUNT, "secret", statement("Allow", opened, SECRET_ARN))
+    socket = bulk_socket(front)
+    await first(socket, "ready")
+    socket.publish(1, "a")
+    socket.say({"type": "credit", "n": 1})
+    assert (await first(socket, told))["code"] == "access-denied"
+    assert not socket.bodies() and front.storage.count() == (opened == "sqs:SendMessage")
+    await socket.leave()
+
+
+async def test_bulk_socket_to_a_queue_that_is_not_opened_tells_nothing_of_it(front: Installation) -> None:
+    """As one that does not exist."""
+    sockets = [bulk_socket(front, queue) for queue in ("secret", "nothing")]
+    await asyncio.wait_for(asyncio.gather(*(socket.task for socket in sockets)), 5)
+    codes, told = zip(*((socket.sent[-1]["code"], socket.of("error")[0]["detail"]) for socket in sockets), strict=True)
+    assert codes == (CLOSE_FORBIDDEN, CLOSE_FORBIDDEN) and told[0].replace("secret", "nothing") == told[1]
+    assert not any(socket.of("ready") for socket in sockets) and not front.storage.count()
+
+
+async def test_live_tail_has_no_path_to_other_accounts(front: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_policy(front, OTHER_ACCOUNT, "secret", statement("Allow", "sqs:*", SECRET_ARN))
+    socket = await subscribed(front, monkeypatch, "tail")
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.refused[0] == 404

@@ -287,7 +287,7 @@ async def test_management_path_without_a_key_is_refused(front: Installation) -> 
     assert (reply.status, problem(reply)) == (401, "missing-authentication-token") and not front.control_calls
 
 
-@pytest.mark.parametrize("path", ["/console/", "/static/app.css", "/v1/openapi.json"])
+@pytest.mark.parametrize("path", ["/console/", "/static/app.css", "/v1/openapi.json", "/v1/docs"])
 async def test_pages_are_passed_on_without_a_principal(front: Installation, path: str) -> None:
     front.control_answer = lambda _: httpx2.Response(200, text="page")
     headers = {"host": HOST, "x-penstock-principal": "forged", "x-penstock-principal-mac": "forged"}

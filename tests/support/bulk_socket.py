@@ -18,8 +18,15 @@ class BulkSocket:
     """A client of one bulk socket."""
 
     def __init__(
-        self, front: Installation, queue: str, subprotocols: list[str], token: str | None, **headers: str
+        self,
+        front: Installation,
+        queue: str,
+        subprotocols: list[str],
+        token: str | None,
+        of_account: str = "",
+        **headers: str,
     ) -> None:
+        """`of_account`: the path names it."""
         self.incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.sent: list[dict[str, Any]] = []
         self.is_binary = subprotocols[:1] == [MSGPACK]
@@ -29,7 +36,7 @@ class BulkSocket:
             headers["authorization"] = f"Bearer {token or front.key.bearer_token}"
         scope = {
             "type": "websocket",
-            "path": f"/v1/queues/{queue}/bulk",
+            "path": f"/v1/accounts/{of_account}/queues/{queue}/bulk" if of_account else f"/v1/queues/{queue}/bulk",
             "headers": [(b"host", HOST.encode()), *((n.encode(), v.encode()) for n, v in headers.items())],
             "query_string": b"",
             "subprotocols": subprotocols,

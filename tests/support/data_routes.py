@@ -52,6 +52,20 @@ _QUERIES = {
     "parked-groups": {"after": "string", "limit": "integer"},
     "list_scheduled": {"limit": "integer", "cursor": "string", "until_ms": "integer"},
 }
+# Bodies, none of whose members every call needs.
+_RECEIPTS = {"receipts": ["AQ..."]}
+_EXAMPLES: dict[str, dict[str, Any]] = {
+    "send": {"body": "hello"},
+    "receive": {"max_messages": 10, "wait_seconds": 20},
+    "ack": _RECEIPTS,
+    "extend": {**_RECEIPTS, "visibility_seconds": 60},
+    "release": _RECEIPTS,
+    "peek": {"limit": 10},
+    "find": {"filter": {"body_contains": "order"}, "limit": 10},
+    "release-groups": {"groups": ["customer-7"]},
+    "cancel_scheduled": {"ids": ["..."]},
+    "reschedule": {"ids": ["..."], "delay_ms": 60_000},
+}
 
 
 def described_routes() -> dict[str, Route]:
@@ -97,7 +111,8 @@ def _operation(path: str, route: Route, body: dict[str, Any] | None) -> dict[str
         "responses": {"200": {"description": SUMMARIES[route.action]}},
     }
     if body is not None:
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+        content = {"schema": body} | ({"example": _EXAMPLES[route.action]} if route.action in _EXAMPLES else {})
+        operation["requestBody"] = {"required": True, "content": {"application/json": content}}
     return operation
 
 

@@ -86,6 +86,7 @@ GROUPS = (
             "tests/console/test_browser.py",
             "tests/console/test_browser_passkeys.py",
             "tests/console/test_browser_queues.py",
+            "tests/console/test_browser_reference.py",
             "tests/console/test_browser_sign_up.py",
             "tests/console/test_browser_webhooks.py",
         ),

@@ -30,7 +30,7 @@ from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DUE, HEADER_GROU
 from storage_nodes.protocol.usage import Origin, size_field, usage_key
 from workers.limits import CRON_BATCH_BYTES_MAX, CRON_ROUNDS_MAX, CRON_STEP_S_MAX
 from workers.moves.work import MoveStorage
-from workers.sealing import sealed_messages
+from workers.sealing import encryption_key_uses, sealed_messages, tell_key_uses
 from workers.storage import StorageRunner
 
 _log = structlog.get_logger(__name__)
@@ -54,7 +54,7 @@ def _hand_over(storage: StorageRunner[MoveStorage], claimed: Sequence[CronClaim]
     by_partition: dict[int, list[tuple[CronClaim, list[bytes]]]] = {}
     for claim in claimed:
         try:
-            view = view_of(claim.queue, sealed_messages)
+            view = view_of(claim.queue, sealed_messages, encryption_key_uses)
             partition, bodies = ticks_of(claim, view)
         except RequestError as refusal:
             note_failed([claim], refusal.message)
@@ -66,7 +66,7 @@ def _hand_over(storage: StorageRunner[MoveStorage], claimed: Sequence[CronClaim]
     count = 0
     for partition, work in by_partition.items():
         count += _send(storage, partition, work)
-    sealed_messages.tell()
+    tell_key_uses()
     return count
 
 
@@ -104,10 +104,13 @@ def _batches(bodies: list[bytes]) -> Iterator[list[bytes]]:
 def ticks_of(claim: CronClaim, view: ResolvedQueue) -> tuple[int, list[bytes]]:
     """The records of a schedule's ticks, and the partition that takes them: the same one whenever it is asked, so that
     a tick that is sent twice meets its first. Raises EnvelopeError, RequestError."""
-    key = view.opening_key(key_names(claim.content_sealed))
+    names = key_names(claim.content_sealed)
+    key = view.opening_key(names)
     if key is None:
         raise EnvelopeError("the queue has no such data key")
     opened = open_envelope(key, claim.content_sealed)
+    if view.encryption is not None:
+        view.encryption.note(names, opened=1)
     bodies = [_body_of(claim, view, opened.sender, opened.content, tick) for tick in claim.ticks]
     return view.partition_for_copy(claim.group or None, opened.content, claim.schedule_id), bodies
 

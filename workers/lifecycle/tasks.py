@@ -63,6 +63,19 @@ def forget_old_keys() -> None:
         close_old_connections()
 
 
+@app.task(name="workers.lifecycle.remove_old_audit_entries")
+def remove_old_audit_entries() -> None:
+    from django.db import close_old_connections
+
+    from api.audit.retention import remove_old_entries
+    from api.settings.environment import environment
+
+    try:
+        remove_old_entries(environment().audit_days)
+    finally:
+        close_old_connections()
+
+
 def _reconcile(queue_id: int) -> None:
     from django.db import close_old_connections
 

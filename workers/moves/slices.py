@@ -18,7 +18,7 @@ from storage_nodes.protocol.errors import StorageError
 from workers.moves.leasing import LeaseSlice
 from workers.moves.scanning import ScanSlice
 from workers.moves.work import MoveFailed, MoveStorage, Tools
-from workers.sealing import sealed_messages
+from workers.sealing import tell_key_uses
 from workers.storage import StorageRunner
 
 _log = structlog.get_logger(__name__)
@@ -46,4 +46,4 @@ def move_slice(
         moving.release_move(claim, limits.MOVE_RETRY_MS, failed=True)
         return limits.MOVE_RETRY_MS
     finally:
-        sealed_messages.tell()
+        tell_key_uses()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from api import limits
@@ -22,9 +23,10 @@ from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import AcquireReply, DeadSource, QueueBrowseReply, QueueStats, SendReply
 from workers.limits import MOVE_PAUSE_SLEPT_S_MAX, MOVE_STEP_S_MAX, MOVE_STOPPED_PAUSE_MS
-from workers.sealing import sealed_messages
+from workers.sealing import encryption_key_uses, sealed_messages
 from workers.storage import StorageRunner
 
+_view_of = partial(moving.view_of, data_key_uses=sealed_messages, encryption_key_uses=encryption_key_uses)
 T = TypeVar("T")
 # In the words of SQS.
 _QUEUE_IS_GONE = "AWS.SimpleQueueService.NonExistentQueue"
@@ -81,9 +83,9 @@ class Slice(ABC):
             raise MoveFailed(_QUEUE_IS_GONE)
         self.claim = claim
         self._storage, self._monotonic, self._sleep = tools
-        self.source = _usable(moving.view_of(claim.source))
+        self.source = _usable(_view_of(claim.source))
         to = claim.destination
-        self._destination = None if to is None else _usable(moving.view_of(to, sealed_messages))
+        self._destination = None if to is None else _usable(_view_of(to))
         self.ids = MessageIds(receipt_key())
         self._owners: dict[int, ResolvedQueue | None] = {}
         self.left = claim.left
@@ -154,7 +156,7 @@ class Slice(ABC):
             raise MoveFailed("CouldNotDetermineMessageSource")
         if dead.partition not in self._owners:
             record = moving.owner_of_partition(self.claim.account_id, dead.partition)
-            self._owners[dead.partition] = None if record is None else _usable(moving.view_of(record, sealed_messages))
+            self._owners[dead.partition] = None if record is None else _usable(_view_of(record))
         owner = self._owners[dead.partition]
         if owner is None:
             raise MoveFailed(_QUEUE_IS_GONE)

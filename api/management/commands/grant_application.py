@@ -1,7 +1,8 @@
 """`manage.py grant_application ROLE [--password-from VARIABLE] [--migrate]`: what the processes need.
 
 Gives it to a database role. Run it as the owner of the schema, after `migrate` or with `--migrate`. The role reads and
-writes rows, makes no tables, and may only add to tables that are append-only. Rights that the role was given on such
+writes rows, makes no tables, and may only add to tables that are append-only, but that the oldest entries of the audit
+trail go by a function of the owner. Rights that the role was given on such
 tables before are taken back.
 """
 
@@ -87,4 +88,5 @@ def statements() -> list[str]:
         f"REVOKE UPDATE, DELETE, TRUNCATE ON {append_only} FROM {{role}}",
         "GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {role}",
         "GRANT SELECT ON django_migrations TO {role}",
+        "GRANT EXECUTE ON FUNCTION audit_remove_old(integer, integer) TO {role}",
     ]

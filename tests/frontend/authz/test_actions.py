@@ -104,6 +104,12 @@ def test_naming_a_dead_letter_queue_asks_there() -> None:
         assert sends[:2] == ("sqs:SendMessage", Target.DEAD_LETTER_QUEUE)
 
 
+def test_shredding_asks_where_the_dead_letters_lie() -> None:
+    """Or deleting one queue would be a way to destroy what is in another."""
+    shreds = Demand("sqs:PurgeQueue", Target.LETTER_HOLDERS, instead="sqs:DeleteQueue")
+    assert MANAGEMENT_OPERATIONS["queues.delete"] == (Demand("sqs:DeleteQueue"), shreds)
+
+
 def test_tags_ask_for_tagging_and_encryption_keys_for_their_use() -> None:
     use = Demand("penstock:UseEncryptionKey", Target.ENCRYPTION_KEY, When.KEY_IS_NAMED)
     for demands in (SQS_OPERATIONS["CreateQueue"], MANAGEMENT_OPERATIONS["queues.create"]):
