@@ -13,7 +13,6 @@ from frontend.limits.quotas import AccountLimits, Rates
 from frontend.metadata.records import AccountRecord
 from frontend.queues.names import Address
 from tests.frontend.test_queue_policies import SECRET_ARN, SECRET_URL, set_policy, statement
-from tests.support.fake_storage import queue_record
 from tests.support.frontend_plane import ACCOUNT, OTHER_ACCOUNT, QUEUE_URL, Installation
 
 MESSAGES = "/v1/queues/orders/messages"
@@ -26,8 +25,8 @@ THREE = {"QueueUrl": QUEUE_URL, "Entries": [{"Id": str(n), "MessageBody": "x"} f
 def front() -> Installation:
     made = Installation()
     for name, partition in (("mails", 7), ("dead", 8)):
-        record = queue_record(made.keyring, ACCOUNT, name, (partition,))
-        made.metadata.queues[ACCOUNT, name] = record
+        made.add_queue(name, (partition,))
+        made.storage.logs.setdefault(partition, [])
     return made
 
 
@@ -51,7 +50,7 @@ async def test_nothing_is_sent_to_a_stopped_queue_and_everything_else_goes_on(fr
     for refused in (await front.sqs("SendMessage", SEND), await front.sqs("SendMessageBatch", THREE)):
         assert (refused.status, refused.error) == (403, "SendingStopped")
         assert refused.json["message"] == f"Messages cannot be sent to this queue now: {REASON}"
-    for body in ({"body": "x"}, {"body": "x", "deliver_at": "2030-01-01T00:00:00Z"}, {"messages": [{"body": "x"}]}):
+    for body in ({"body": "x"}, {"body": "x", "delay_ms": 60_000_000}, {"messages": [{"body": "x"}]}):
         refused = await front.rest(MESSAGES, body)
         assert (refused.status, refused.json["code"]) == (403, "sending-stopped"), body
     assert front.storage.count() == 1
@@ -95,7 +94,7 @@ async def test_message_is_not_sent_again_or_moved_to_a_stopped_queue(front: Inst
     for name in ("dead", "mails"):
         hold(front, name, sending_stopped=REASON)
     dead = {"message": shown["message"], "reason": "bad"}
-    again = {"message": shown["message"], "queue": "mails"}
+    again = {"message": shown["message"], "destination": "mails"}
     for path, body in (("/dead-letter", dead), ("/resend", again)):
         refused = await front.rest(MESSAGES + path, body)
         assert (refused.status, refused.json["code"]) == (403, "sending-stopped"), refused.json
@@ -191,7 +190,7 @@ async def test_what_others_send_to_a_throttled_account_shares_its_rate(front: In
 async def test_messages_sent_again_pay_the_rate_of_a_throttled_account(front: Installation) -> None:
     for _ in range(3):
         await front.rest(MESSAGES, {"body": "x"})
-    shown = (await front.rest(MESSAGES + "/peek", {"max_messages": 10})).json["messages"]
+    shown = (await front.rest(MESSAGES + "/peek", {"limit": 10})).json["messages"]
     hold_account(front, sends_per_s=1)
     answers = [(await front.rest(MESSAGES + "/resend", {"message": one["message"]})).status for one in shown]
     assert answers == [200, 200, 429]
@@ -226,9 +225,10 @@ async def test_queue_that_is_not_held_is_looked_at_once_and_pays_no_rate(front: 
     """No message of such a queue asks for more than before: neither a look-up, nor a bucket."""
     queue = front.plane.queues.cached(Address(ACCOUNT, "orders"))
     assert queue is not None and not queue.is_restricted
-    with mock.patch("frontend.messages.send.find_authorised") as found:
-        with mock.patch.object(front.plane.quotas, "pay_send") as paid:
-            front.metadata.lookups.clear()
-            assert [(await front.rest(MESSAGES, {"body": "x"})).status for _ in range(3)] == [200] * 3
-    assert not found.called and not paid.called
+    found = mock.patch("frontend.messages.send.find_authorised")
+    paid = mock.patch("frontend.limits.quota_tree.QuotaTree.pay_send")
+    with found as found_calls, paid as paid_calls:
+        front.metadata.lookups.clear()
+        assert [(await front.rest(MESSAGES, {"body": "x"})).status for _ in range(3)] == [200] * 3
+    assert not found_calls.called and not paid_calls.called
     assert not [look for look in front.metadata.lookups if look[0] in ("queue", "look up", "refresh")]
