@@ -473,6 +473,26 @@ async def test_stopped_sending_and_payload_quota_refuse_the_publish(sockets: Any
         await socket.leave()
 
 
+@pytest.mark.parametrize(
+    ("held", "code", "stored"),
+    [({"sending_stopped": "used up"}, "sending-stopped", 0), ({"sends_per_s": 1}, "request-throttled", 3)],
+)
+async def test_queue_that_is_stopped_or_throttled_refuses_the_publish(
+    front: Installation, sockets: Any, held: dict[str, Any], code: str, stored: int
+) -> None:
+    record = front.metadata.queues[ACCOUNT, "orders"]
+    front.metadata.queues[ACCOUNT, "orders"] = msgspec.structs.replace(record, **held)
+    socket = sockets()
+    for number in (1, 2):
+        socket.publish(number, *["x"] * 3)
+        await socket.first("refuse" if number == 2 or not stored else "confirm")
+    assert (await socket.first("refuse"))["code"] == code and socket.closed == (0, "")
+    assert front.storage.count() == stored
+    front.metadata.queues[ACCOUNT, "orders"] = record
+    socket.publish(9, "x")
+    await settle(lambda: front.storage.count() == stored + 1)
+
+
 async def test_failed_part_of_a_publish_is_told_by_entry(front: Installation, sockets: Any) -> None:
     send, calls = front.storage.send, 0
 
