@@ -79,7 +79,7 @@ async def send_message(
     pay(services, caller, address, 1, size_bytes, True)
     redraft = partial(_attempt_drafts, services, (given,), read)
     try:
-        queue = await _queue_to_send_to(services, caller, address, 1)
+        queue = await _queue_to_send_to(services, caller, address)
         count_request(services, caller, queue)
         sent = Sent(_draft(services, queue, read(given)))
         outcome = (await _deliver(services, caller, queue, [sent], [sent], redraft))[0]
@@ -165,7 +165,7 @@ async def _deliver(
 
 
 async def _queue_to_send_to(
-    services: FrontendServices, caller: Principal, address: Address, messages: int
+    services: FrontendServices, caller: Principal, address: Address, messages: int = 1
 ) -> ResolvedQueue:
     try:
         queue = authorise(services, caller, "SendMessage", address)

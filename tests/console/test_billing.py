@@ -245,7 +245,7 @@ def test_budget_is_made_stops_sending_is_raised_and_deleted(shop: Browser) -> No
         ({"mail": "nobody"}, "addres"),
         ({"name": "a/b"}, "no slash"),
         ({"name": "\0"}, "printable"),
-        ({"effect": "all"}, "effect is one of"),
+        ({"effect": "all"}, "ffect is one of"),
         ({"queue": "none", "effect": "alert"}, "nothing here"),
         ({"queue": "none\0", "effect": "alert"}, "nothing here"),
     ],
@@ -257,6 +257,24 @@ def test_budget_that_makes_no_sense_comes_back_with_what_was_typed(
     text = answer.content.decode()
     assert answer.status_code in (400, 404) and says in text, text
     assert budget_names(shop) == {}
+
+
+@pytest.mark.parametrize(
+    ("effect", "row", "event"),
+    [
+        ("throttle", "is held to 1 message a second: the budget All is used up", "Sending throttled"),
+        ("stop", "is stopped: the budget All is used up", "Sending stopped"),
+    ],
+)
+def test_pages_say_what_a_budget_does_to_a_queue(shop: Browser, effect: str, row: str, event: str) -> None:
+    form = FORM | {"effect": effect, "queue": "orders", "limit": "0"}
+    assert shop.post(shop.at(EDIT), form, shop.at(EDIT)).status_code == 302
+    text = text_of(shop, "billing/budgets")
+    assert f"Sending to orders {row}" in text and event in text
+    assert f"Sending to orders {row}" in text_of(shop, "billing")
+    assert f'value="{effect}" selected' in shop.get(shop.at(f"{EDIT}?name=All")).content.decode()
+    assert shop.post(shop.at("billing/budgets/delete"), {"name": "All"}, shop.at("billing/budgets")).status_code == 302
+    assert row not in text_of(shop, "billing/budgets")
 
 
 def test_second_budget_of_a_name_does_not_replace_the_first(shop: Browser) -> None:

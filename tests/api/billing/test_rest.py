@@ -220,7 +220,9 @@ def test_budget_is_made_replaced_listed_and_deleted(caller: Caller, account: str
     ]  # fmt: skip
     assert caller.request("DELETE", "/v1/billing/budgets/cap").status_code == 204
     assert refused(caller.request("DELETE", "/v1/billing/budgets/cap")) == (404, "not-found")
-    assert caller.request("GET", "/v1/billing/budgets").json() == {"sending_stopped": False, "budgets": []}
+    assert caller.request("GET", "/v1/billing/budgets").json() == {
+        "sending_stopped": False, "in_force": [], "budgets": [],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
