@@ -39,7 +39,7 @@ class BudgetState(NamedTuple):
     currency: str
 
 
-class Held(NamedTuple):
+class HeldSending(NamedTuple):
     """What a budget that is used up does now. `queue` empty: to the account."""
 
     effect: str
@@ -73,12 +73,14 @@ def budget_states(account_id: str, spending: MonthSpending) -> list[BudgetState]
     return [_state(budget, names, spending) for budget in budgets]
 
 
-def held_by_budgets(account_id: str) -> list[Held]:
+def held_by_budgets(account_id: str) -> list[HeldSending]:
     found = selectors.effects_in_force(account_id)
     uuids = [one.queue_uuid for one in found if one.queue_uuid is not None]
     names = {queue.uuid: queue.name for queue in selectors.queues_named(account_id, uuids)}
     return [
-        Held(one.effect, names.get(one.queue_uuid, str(one.queue_uuid)) if one.queue_uuid else "", one.budget.name)
+        HeldSending(
+            one.effect, names.get(one.queue_uuid, str(one.queue_uuid)) if one.queue_uuid else "", one.budget.name
+        )
         for one in found
     ]
 

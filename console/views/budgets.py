@@ -67,8 +67,15 @@ def edit_budget(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
             return _put(visit, given, currency, is_new=budget is None)
         except BillingError as error:
             refusal = notice_of(error)
-    shown = {"given": given, "budget": budget, "currency": currency, "refusal": refusal, "tab": "budgets"}
-    shown |= {"effects": _EFFECTS, "sends_per_s": limits.THROTTLED_SENDS_PER_S}
+    shown = {
+        "given": given,
+        "budget": budget,
+        "currency": currency,
+        "effects": _EFFECTS,
+        "sends_per_s": limits.THROTTLED_SENDS_PER_S,
+        "refusal": refusal,
+        "tab": "budgets",
+    }
     return render(request, "console/billing/budget.html", shown, status=refusal.status if refusal else 200)
 
 
