@@ -144,6 +144,26 @@ async def test_all_who_send_to_a_throttled_queue_share_its_rate(front: Installat
     assert (await front.sqs("SendMessage", asked, key=front.other_key)).error == "RequestThrottled"
 
 
+async def test_messages_sent_again_and_moved_pay_the_rate_of_a_throttled_queue(front: Installation) -> None:
+    policy = f'{{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:{ACCOUNT}:dead"}}'
+    hold(front, attributes={"RedrivePolicy": policy})
+    for _ in range(3):
+        await front.rest(MESSAGES, {"body": "x"})
+    shown = (await front.rest(MESSAGES + "/peek", {"limit": 10})).json["messages"]
+    hold(front, "mails", sends_per_s=1)
+    hold(front, "dead", sends_per_s=1)
+    answers = [
+        await front.rest(MESSAGES + "/resend", {"message": one["message"], "destination": "mails"}) for one in shown
+    ]
+    assert [one.status for one in answers] == [200, 200, 429]
+    assert answers[2].json["quota"] == "queue_sending_messages_per_s"
+    for status in (200, 200, 429):
+        await front.rest(MESSAGES, {"body": "y"})
+        one = (await front.rest(MESSAGES + "/peek", {"limit": 10})).json["messages"][-1]
+        moved = await front.rest(MESSAGES + "/dead-letter", {"message": one["message"], "reason": "bad"})
+        assert moved.status == status
+
+
 async def test_what_is_refused_at_a_queue_costs_the_account_no_messages() -> None:
     front = Installation(quotas=QuotaTree(lambda _: AccountLimits(Rates(100, 4)), burst_s=1.0))
     hold(front, sends_per_s=1)
