@@ -12,6 +12,7 @@ from frontend.limits.quota_tree import SENDS_TO_QUEUE, QuotaTree
 from frontend.limits.quotas import AccountLimits, Rates
 from frontend.metadata.records import AccountRecord
 from frontend.queues.names import Address
+from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.frontend.test_queue_policies import SECRET_ARN, SECRET_URL, set_policy, statement
 from tests.support.frontend_plane import ACCOUNT, OTHER_ACCOUNT, QUEUE_URL, Installation
 
@@ -217,11 +218,15 @@ async def test_messages_sent_again_pay_the_rate_of_a_throttled_account(front: In
 
 
 async def test_failed_send_gives_the_rate_of_the_account_back(front: Installation) -> None:
+    async def fails(*_: Any) -> Any:
+        raise StorageError(ErrorCode.NO_QUORUM)
+
     hold_account(front, sends_per_s=1)
-    front.metadata.down = True
+    send = front.storage.send
+    front.storage.send = fails  # type: ignore[method-assign]
     assert [(await front.rest(MESSAGES, {"body": "x"})).status for _ in range(4)] == [503] * 4
-    front.metadata.down = False
-    assert (await front.rest(MESSAGES, {"body": "x"})).status == 200
+    front.storage.send = send  # type: ignore[method-assign]
+    assert [(await front.rest(MESSAGES, {"body": "x"})).status for _ in range(3)] == [200, 200, 429]
 
 
 def test_front_ends_have_equal_parts_of_the_rate() -> None:

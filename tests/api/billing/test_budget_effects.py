@@ -164,6 +164,16 @@ def test_stop_is_stronger_than_a_throttle_which_follows_it(shop: Caller) -> None
     assert of_queue(shop)[1] == 0 and "slow" in of_queue(shop)[0]
 
 
+def test_throttle_passes_to_another_budget_without_a_change(shop: Caller) -> None:
+    put(shop, "throttle", "orders")
+    put(shop, "throttle", "orders", name="second")
+    use(shop)
+    before = FeedChange.objects.filter(kind="queue").count()
+    delete_budget(OPERATOR, shop.account_id, "cap")
+    assert of_queue(shop) == ("", SLOW) and in_force(shop) == [("second", True, "throttle")]
+    assert FeedChange.objects.filter(kind="queue").count() == before
+
+
 def test_budgets_of_account_and_queue_hold_side_by_side(shop: Caller) -> None:
     put(shop, "throttle", name="all")
     put(shop, "stop", "orders")
