@@ -22,7 +22,7 @@ all who send there. Only what is held has such a bucket; each front end has an e
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from frontend.limits import QUOTA_RECHECK_S, RATE_BUCKETS_MAX, RATE_BURST_S
@@ -48,6 +48,15 @@ class QuotaRefusal(NamedTuple):
     limit_per_s: float
     wait_s: float
     stopped: str = ""
+
+
+class HeldSends(NamedTuple):
+    """Sends that are held to a rate. `level`: SENDS_OF_ACCOUNT, where the holder is an account, or SENDS_TO_QUEUE, where
+    it is `account/name`."""
+
+    level: str
+    holder: str
+    sends_per_s: int
 
 
 class Standing(NamedTuple):
@@ -252,16 +261,16 @@ class QuotaTree:
             at_s = bucket.bytes_at_s
             bucket.bytes_at_s = (at_s if at_s > now_s else now_s) + size_bytes * bucket.bytes_cost_s
 
-    def pay_send(
-        self, level: str, holder: str, sends_per_s: int, now_s: float, messages: int = 1
-    ) -> QuotaRefusal | None:
-        """What is sent to an account or a queue that is held to this rate. `level`: SENDS_OF_ACCOUNT, where the holder
-        is an account, or SENDS_TO_QUEUE, where it is `account/name`. None: it is paid for."""
+    def pay_sends(self, held: Sequence[HeldSends], now_s: float, messages: int = 1) -> QuotaRefusal | None:
+        """What is sent where sends are held to these rates. None: it is paid for, at each; else at none."""
         now_s -= self._epoch_s or 0.0
-        bucket, latest_s = self._held(level, holder, sends_per_s, now_s), now_s + self._burst_s
-        if bucket.messages_at_s >= latest_s:
-            return bucket.refusal(latest_s)
-        bucket.messages_at_s = max(bucket.messages_at_s, now_s) + messages * bucket.messages_cost_s
+        latest_s = now_s + self._burst_s
+        buckets = [self._held(*one, now_s) for one in held]
+        for bucket in buckets:
+            if bucket.messages_at_s >= latest_s:
+                return bucket.refusal(latest_s)
+        for bucket in buckets:
+            bucket.messages_at_s = max(bucket.messages_at_s, now_s) + messages * bucket.messages_cost_s
         return None
 
     def limits(self, account_id: str, access_key_id: str) -> AccountLimits:

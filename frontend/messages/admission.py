@@ -33,7 +33,13 @@ from frontend.authz.actions import QUEUE_ACTIONS, Target, resource_arn
 from frontend.authz.request_context import NO_TAGS, Tags, root_caller
 from frontend.errors import RequestError, Throttled, throttled
 from frontend.limits import KEY_DECISIONS_KEPT_MAX
-from frontend.limits.quota_tree import PAYLOAD_QUOTA, SENDS_OF_ACCOUNT, SENDS_TO_QUEUE, QuotaRefusal
+from frontend.limits.quota_tree import (
+    PAYLOAD_QUOTA,
+    SENDS_OF_ACCOUNT,
+    SENDS_TO_QUEUE,
+    HeldSends,
+    QuotaRefusal,
+)
 from frontend.limits.quotas import DEFAULT_LIMITS
 from frontend.metadata.interface import Missing
 from frontend.metering.request_counts import ERRORS, NO_KEY, NO_QUEUE, REQUESTS, THROTTLED
@@ -140,12 +146,13 @@ async def find_authorised(
     sent_tags: SentTags = NO_SENT_TAGS,
     messages: int = 0,
 ) -> ResolvedQueue:
-    """A queue of any account; so many messages may be sent there, where it is asked for that. Raises RequestError."""
+    """A queue of any account; so many messages may be sent there now. Raises RequestError."""
     if caller.account_id == address.account_id:
         queue = await _find_own(services, caller, operation, address, sent_tags)
     else:
         queue = await _find_of_another(services, caller, operation, address, sent_tags)
-    if operation == "SendMessage":
+    if messages:
+        assert operation == "SendMessage"
         _require_room(services, caller, queue, messages)
     if queue.is_restricted:
         _require_encryption_key(caller, operation, queue)
@@ -174,7 +181,7 @@ def _require_encryption_key(caller: Principal, operation: str, queue: ResolvedQu
 def _require_room(services: FrontendServices, caller: Principal, queue: ResolvedQueue, messages: int) -> None:
     """Where what is sent there is billed to an account or a queue that is stopped, or held to a rate. What the caller's
     own account may send is paid for before. Raises RequestError; the reason and the rate are for the owner."""
-    record, quotas, now_s = queue.record, services.quotas, services.steady_s()
+    record = queue.record
     is_own = caller.account_id == record.account_id
     owner = DEFAULT_LIMITS if is_own else services.account_limits(record.account_id)
     if owner.stopped:
@@ -182,13 +189,11 @@ def _require_room(services: FrontendServices, caller: Principal, queue: Resolved
     if record.sending_stopped:
         reason = f": {record.sending_stopped.rstrip('.')}" if is_own else ""
         raise RequestError("SendingStopped", f"Messages cannot be sent to this queue now{reason}.")
-    if not messages:
-        return
-    refusal = None
-    if record.sends_per_s:
-        refusal = quotas.pay_send(SENDS_TO_QUEUE, queue.rate_name, record.sends_per_s, now_s, messages)
-    if refusal is None and owner.sends_per_s:
-        refusal = quotas.pay_send(SENDS_OF_ACCOUNT, record.account_id, owner.sends_per_s, now_s, messages)
+    levels = (
+        HeldSends(SENDS_TO_QUEUE, queue.rate_name, record.sends_per_s),
+        HeldSends(SENDS_OF_ACCOUNT, record.account_id, owner.sends_per_s),
+    )
+    refusal = services.quotas.pay_sends([one for one in levels if one.sends_per_s], services.steady_s(), messages)
     if refusal is not None:
         services.meters.count("requests_throttled")
         raise Throttled(refusal.quota, refusal.limit_per_s, refusal.wait_s) if is_own else throttled(refusal.wait_s)
@@ -336,7 +341,8 @@ def require_sending(services: FrontendServices, caller: Principal) -> None:
     if limits.stopped:
         refusal = QuotaRefusal("sending", 0.0, 0.0, limits.stopped)
     elif limits.sends_per_s:
-        refusal = services.quotas.pay_send(SENDS_OF_ACCOUNT, account_id, limits.sends_per_s, services.steady_s())
+        held = HeldSends(SENDS_OF_ACCOUNT, account_id, limits.sends_per_s)
+        refusal = services.quotas.pay_sends((held,), services.steady_s())
     if refusal is not None:
         raise _refused(services, refusal)
 

@@ -8,7 +8,7 @@ from unittest import mock
 import msgspec
 import pytest
 
-from frontend.limits.quota_tree import SENDS_TO_QUEUE, QuotaTree
+from frontend.limits.quota_tree import SENDS_OF_ACCOUNT, SENDS_TO_QUEUE, HeldSends, QuotaTree
 from frontend.limits.quotas import AccountLimits, Rates
 from frontend.metadata.records import AccountRecord
 from frontend.queues.names import Address
@@ -232,14 +232,26 @@ async def test_failed_send_gives_the_rate_of_the_account_back(front: Installatio
 def test_front_ends_have_equal_parts_of_the_rate() -> None:
     tree = QuotaTree(burst_s=2.0)
     tree.share_out(2, {})
-    passed = sum(tree.pay_send(SENDS_TO_QUEUE, "1/orders", 1, second / 10) is None for second in range(1000))
+    passed = sum(
+        tree.pay_sends([HeldSends(SENDS_TO_QUEUE, "1/orders", 1)], second / 10) is None for second in range(1000)
+    )
     assert 49 <= passed <= 52
+
+
+def test_what_one_rate_refuses_the_other_one_is_not_paid_for() -> None:
+    tree = QuotaTree(burst_s=2.0)
+    queue, account = HeldSends(SENDS_TO_QUEUE, "1/orders", 1), HeldSends(SENDS_OF_ACCOUNT, "1", 1)
+    assert tree.pay_sends([account], 0.0, 2) is None
+    for first, second in ((queue, account), (account, queue)):
+        refusal = tree.pay_sends([first, second], 0.0)
+        assert refusal is not None and refusal.quota == "sending_messages_per_s"
+    assert [tree.pay_sends([queue], 0.0) is None for _ in range(3)] == [True, True, False]
 
 
 def test_what_is_held_is_bounded() -> None:
     tree = QuotaTree(burst_s=2.0, buckets_max=10)
     for number in range(100):
-        tree.pay_send(SENDS_TO_QUEUE, f"1/{number}", 1, 0.0)
+        tree.pay_sends([HeldSends(SENDS_TO_QUEUE, f"1/{number}", 1)], 0.0)
     assert len(tree) <= 10
 
 
@@ -251,7 +263,7 @@ async def test_queue_that_is_not_held_is_looked_at_once_and_pays_no_rate(front: 
     queue = front.plane.queues.cached(Address(ACCOUNT, "orders"))
     assert queue is not None and not queue.is_restricted
     found = mock.patch("frontend.messages.send.find_authorised")
-    paid = mock.patch("frontend.limits.quota_tree.QuotaTree.pay_send")
+    paid = mock.patch("frontend.limits.quota_tree.QuotaTree.pay_sends")
     with found as found_calls, paid as paid_calls:
         front.metadata.lookups.clear()
         assert [(await front.rest(MESSAGES, {"body": "x"})).status for _ in range(3)] == [200] * 3
