@@ -51,8 +51,8 @@ class QuotaRefusal(NamedTuple):
 
 
 class HeldSends(NamedTuple):
-    """Sends that are held to a rate. `level`: SENDS_OF_ACCOUNT, where the holder is an account, or SENDS_TO_QUEUE, where
-    it is `account/name`."""
+    """A rate to which sends are held. `level`: SENDS_OF_ACCOUNT, where the holder is an account, or SENDS_TO_QUEUE,
+    where it is `account/name`."""
 
     level: str
     holder: str
