@@ -11,7 +11,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from api.accounts.models import Account
 from api.billing import limits
-from api.billing.models import AccountPlan, BudgetEvent, DailyUsage, Invoice, InvoiceState, SpendingStop
+from api.billing.models import AccountPlan, BudgetEvent, DailyUsage, Invoice, InvoiceState, SpendingEffect
 from api.billing.pricing.periods import BillingPeriod, ceil_hour, period_before, period_of
 from api.billing.selectors import merges_so_far
 from api.people.models import AccountState
@@ -53,9 +53,10 @@ def months_to_issue(now: datetime, settled: datetime | None) -> list[tuple[str, 
     return found
 
 
-def stops_of_past_months(now: datetime) -> list[str]:
-    rows = SpendingStop.objects.filter(period_start__lt=period_of(now).start)
-    return list(rows.values_list("account_id", flat=True)[: limits.INVOICES_AT_ONCE_MAX])
+def effects_of_past_months(now: datetime) -> list[str]:
+    """The accounts that are held for a month that is over."""
+    rows = SpendingEffect.objects.filter(period_start__lt=period_of(now).start)
+    return list(rows.values_list("account_id", flat=True).distinct()[: limits.INVOICES_AT_ONCE_MAX])
 
 
 def unmailed_events() -> list[BudgetEvent]:

@@ -27,7 +27,7 @@ from api.billing.models import (
     PricePlanVersion,
     QuarantinedUsage,
     SpendingBudget,
-    SpendingStop,
+    SpendingEffect,
 )
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import BillingPeriod, Interval, whole_days
@@ -274,8 +274,10 @@ def budgets_of(account_id: str) -> list[SpendingBudget]:
     return list(SpendingBudget.objects.filter(account_id=account_id).order_by("name"))
 
 
-def is_sending_stopped(account_id: str) -> bool:
-    return SpendingStop.objects.filter(account_id=account_id).exists()
+def effects_in_force(account_id: str) -> list[SpendingEffect]:
+    """What budgets that are used up do now: that of the account first."""
+    rows = SpendingEffect.objects.filter(account_id=account_id).select_related("budget")
+    return list(rows.order_by(F("queue_uuid").asc(nulls_first=True)))
 
 
 def budget_named(account_id: str, name: str) -> SpendingBudget | None:

@@ -8,6 +8,7 @@ from rest_framework import serializers
 
 from api.billing import limits
 from api.billing.actions.budgets import BudgetSpec
+from api.billing.models import BudgetEffect
 from api.billing.pricing.meters import UsageMeter
 from api.people.strict import StrictCharField, StrictSerializer
 
@@ -216,6 +217,12 @@ class BillingCreditsSerializer(serializers.Serializer):
     credits = BillingCreditSerializer(many=True)
 
 
+EFFECT = (
+    "At 100 %, to the account or to the queue: alert (nothing but its alerts), throttle (sends are held to "
+    f"{limits.THROTTLED_SENDS_PER_S} message a second), stop (sends are refused)."
+)
+
+
 class BudgetRequestSerializer(StrictSerializer):
     limit_minor = serializers.IntegerField(min_value=0, max_value=limits.BUDGET_MINOR_MAX)
     alert_percents = serializers.ListField(
@@ -223,14 +230,14 @@ class BudgetRequestSerializer(StrictSerializer):
         default=list,
         max_length=limits.ALERT_PERCENTS_MAX,
     )
-    stops_sending = serializers.BooleanField(default=False)
+    effect = serializers.ChoiceField(choices=BudgetEffect.values, default=BudgetEffect.ALERT.value, help_text=EFFECT)
     mail_to = serializers.ListField(child=StrictCharField(), default=list, max_length=limits.BUDGET_MAILS_MAX)
     queue = StrictCharField(required=False, default="", help_text="Of this queue alone. Empty: of the account.")
 
     def spec(self) -> BudgetSpec:
         given = self.validated_data
         return BudgetSpec(
-            given["limit_minor"], given["alert_percents"], given["stops_sending"], given["mail_to"], given["queue"]
+            given["limit_minor"], given["alert_percents"], given["effect"], given["mail_to"], given["queue"]
         )
 
 
@@ -239,13 +246,21 @@ class BudgetSerializer(serializers.Serializer):
     queue_uuid = serializers.UUIDField(allow_null=True)
     limit_minor = serializers.IntegerField()
     alert_percents = serializers.ListField(child=serializers.IntegerField())
-    stops_sending = serializers.BooleanField()
+    effect = serializers.CharField(help_text=EFFECT)
     mail_to = serializers.ListField(child=serializers.CharField())
     modified_at = serializers.DateTimeField()
 
 
+class SpendingEffectSerializer(serializers.Serializer):
+    budget = serializers.CharField(source="budget.name")
+    queue_uuid = serializers.UUIDField(allow_null=True, help_text="Null: the account.")
+    effect = serializers.CharField(help_text="throttle or stop")
+    since = serializers.DateTimeField()
+
+
 class BudgetsSerializer(serializers.Serializer):
     sending_stopped = serializers.BooleanField(help_text="A budget is used up: the account sends no more.")
+    in_force = SpendingEffectSerializer(many=True, help_text="What budgets that are used up do now.")
     budgets = BudgetSerializer(many=True)
 
 

@@ -24,7 +24,7 @@ from api.billing.documents.invoice_csv import invoice_csv
 from api.billing.documents.invoice_pdf import invoice_pdf
 from api.billing.errors import BillingError
 from api.billing.meter import cost_meter
-from api.billing.models import Invoice
+from api.billing.models import BudgetEffect, Invoice
 from api.billing.plan_reads import plans_of
 from api.billing.pricing.money import CURRENCIES
 from api.billing.pricing.periods import BillingPeriod, Interval, parse_period, period_of
@@ -154,10 +154,12 @@ class InvoicePdfView(BillingView):
 class BudgetsView(BillingView):
     @extend_schema(operation_id="budgets.list", responses=BudgetsSerializer)
     def get(self, request: Request) -> Response:
-        """The account's budgets, and whether one of them stopped it."""
+        """The account's budgets, and what those that are used up do to the account and its queues."""
         account_id = caller(request).account_id
+        in_force = selectors.effects_in_force(account_id)
         found = {
-            "sending_stopped": selectors.is_sending_stopped(account_id),
+            "sending_stopped": any(one.queue_uuid is None and one.effect == BudgetEffect.STOP for one in in_force),
+            "in_force": in_force,
             "budgets": selectors.budgets_of(account_id),
         }
         return Response(BudgetsSerializer(found).data)
@@ -188,7 +190,7 @@ class BudgetView(BillingView):
 
     @extend_schema(operation_id="budgets.delete", responses={204: None})
     def delete(self, request: Request, name: str) -> Response:
-        """Deletes a budget. A stop that it made ends."""
+        """Deletes a budget. What it stopped or throttled is free again."""
         who = caller(request)
         if not budgets.delete_budget(actor_of(who), who.account_id, name):
             raise NotFound

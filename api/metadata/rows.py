@@ -25,10 +25,11 @@ SELECT q.account_id, q.name, uuid_send(q.uuid), q.partitions::text, q.state, q.a
        a.account_key_wrapped, d.versions, d.wrapped, floor(extract(epoch FROM q.created_at) * 1000)::bigint,
        floor(extract(epoch FROM q.modified_at) * 1000)::bigint, q.version,
        q.layout::text, b.versions, b.wrapped, b.owners, b.names, q.tags::text,
-       q.encryption_key, q.encryption_keys::text, s.given::text
+       q.encryption_key, q.encryption_keys::text, s.given::text, h.sending_stopped, h.sends_per_s
   FROM queue q
   JOIN account a ON a.id = q.account_id
   LEFT JOIN quota_queue s ON s.queue_id = q.id
+  LEFT JOIN quota_queue_sending h ON h.queue_id = q.id
   CROSS JOIN LATERAL (
        SELECT array_agg(k.version ORDER BY k.version) AS versions, array_agg(k.wrapped ORDER BY k.version) AS wrapped
          FROM queue_data_key k WHERE k.queue_id = q.id) d
@@ -66,6 +67,7 @@ def queue_record(row: Sequence[Any]) -> QueueRecord:
     partitions, attributes = _partitions(row[3]), _attributes(row[5])
     fields: list[Any] = [*row[:3], partitions, row[4], attributes, *row[6:8], keys, *row[10:13], grants]
     fields += (records_of(_layout(row[13])), _tags(row[18]), row[19], _texts(row[20]), quotas_in(row[21]))
+    fields += (row[22] or "", row[23] or 0)
     return QueueRecord(*fields)
 
 

@@ -7,6 +7,7 @@ version of the account, and reaches the front ends as any change of it does.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from uuid import UUID
 
 from django.db import transaction
 
@@ -15,8 +16,10 @@ from api.accounts.models import Account
 from api.accounts.selectors import locked_account
 from api.audit.actions import Actor, record
 from api.changes import announce, next_version
+from api.queues.models import Queue
+from api.queues.redrive import LIVE, announce_queue
 from api.quotas.errors import QuotaProblem, no_such_account
-from api.quotas.models import QuotaHolder, QuotaRequest, RequestState
+from api.quotas.models import QueueSending, QuotaHolder, QuotaRequest, RequestState
 from frontend.limits.quotas import INSTALLATION, QuotaError, check_quota, quotas_of
 from frontend.metadata.records import RecordKind
 
@@ -54,6 +57,42 @@ def stop_sending(actor: Actor, account_id: str, reason: str) -> QuotaHolder:
 def resume_sending(actor: Actor, account_id: str) -> QuotaHolder:
     """Raises QuotaProblem."""
     return _set_stopped(actor, account_id, "")
+
+
+@transaction.atomic
+def hold_sends(actor: Actor, account_id: str, sends_per_s: int) -> QuotaHolder:
+    """From now on the account, and who sends to its queues, may send so many messages a second; 0: as the quotas say.
+    Raises QuotaProblem."""
+    row = _locked(account_id)
+    if row.sends_per_s != sends_per_s:
+        row.sends_per_s = sends_per_s
+        _save(actor, row, "sending.throttle" if sends_per_s else "sending.unthrottle", sends_per_s=sends_per_s)
+    return row
+
+
+@transaction.atomic
+def hold_queue(actor: Actor, account_id: str, queue_uuid: UUID, reason: str = "", sends_per_s: int = 0) -> None:
+    """From now on nothing may be sent to the queue (`reason`), or so many messages a second, whoever sends; neither: as
+    the quotas say. Nothing happens where there is no such queue. Raises QuotaProblem."""
+    locked_account(account_id, no_such_account)
+    queue = Queue.objects.select_for_update().filter(account_id=account_id, uuid=queue_uuid).first()
+    if queue is None:
+        return
+    rows = QueueSending.objects.filter(queue=queue, account_id=account_id)
+    before = rows.values_list("sending_stopped", "sends_per_s").first() or ("", 0)
+    if before == (reason, sends_per_s):
+        return
+    if reason or sends_per_s:
+        values = {"sending_stopped": reason, "sends_per_s": sends_per_s}
+        QueueSending.objects.update_or_create(queue=queue, account_id=account_id, defaults=values)
+    else:
+        rows.delete()
+    queue.version = next_version()
+    queue.save(update_fields=["version"])
+    verb = "stop" if reason else "throttle" if sends_per_s else "resume"
+    record(actor, account_id, f"queue.{verb}_sending", f"queue:{queue.name}", reason=reason, sends_per_s=sends_per_s)
+    if queue.state in LIVE:
+        announce_queue(queue)
 
 
 @transaction.atomic

@@ -11,7 +11,7 @@ from api.accounts.models import AccessKey, Account
 from api.queues.models import Queue, QueueStatus
 from api.queues.redrive import LIVE
 from api.queues.selectors import queue_count
-from api.quotas.models import KeyQuotas, QueueQuotas, QuotaHolder, QuotaNotice, QuotaRequest, RequestState
+from api.quotas.models import KeyQuotas, QueueQuotas, QueueSending, QuotaHolder, QuotaNotice, QuotaRequest, RequestState
 from frontend.limits.quotas import (
     INSTALLATION,
     QuotaKind,
@@ -51,6 +51,23 @@ def stopped_accounts() -> QuerySet[Account, str]:
 
 def may_send(account_id: str) -> bool:
     return not stopped_accounts().filter(pk=account_id).exists()
+
+
+def stopped_queues() -> QuerySet[QueueSending, int]:
+    """The queues to which nothing may be sent now, by row id, for a query that leaves them out."""
+    return QueueSending.objects.exclude(sending_stopped="").values_list("queue_id", flat=True)
+
+
+def queue_sending(account_id: str, name: str) -> QueueSending | None:
+    """None: the queue takes what the quotas allow."""
+    rows = QueueSending.objects.filter(account_id=account_id, queue__name=name, queue__state__in=LIVE)
+    return rows.first()
+
+
+def sends_per_s(account_id: str) -> int:
+    """So many messages a second may the account send; 0: as its quotas say."""
+    row = holder_of(account_id)
+    return 0 if row is None else row.sends_per_s
 
 
 def quota_value(account_id: str, name: str) -> int:

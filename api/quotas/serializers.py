@@ -10,6 +10,8 @@ from api import limits
 from api.people.strict import StrictCharField, StrictIntegerField, StrictSerializer
 from frontend.limits.quotas import SINGLE_QUOTAS, SOFT_LEVEL_PERCENT
 
+HELD = "Messages a second that may be sent, while a budget is used up. Null: as the quotas say."
+
 
 class QuotaSerializer(serializers.Serializer):
     name = serializers.CharField(source="kind.name")
@@ -29,6 +31,7 @@ class QuotaSerializer(serializers.Serializer):
 class QuotasSerializer(serializers.Serializer):
     quotas = QuotaSerializer(many=True)
     sending_stopped = serializers.CharField(allow_null=True, help_text="Why messages cannot be sent; null: they can.")
+    sends_per_s = serializers.IntegerField(allow_null=True, help_text=HELD)
 
 
 class AskQuotaSerializer(StrictSerializer):
@@ -46,6 +49,13 @@ class RatesSerializer(serializers.Serializer):
 class OwnQuotasSerializer(serializers.Serializer):
     quotas = RatesSerializer(source="given", help_text="What it was given itself. Null: nothing.")
     in_force = RatesSerializer(help_text="With what its account has: the lowest holds.")
+
+
+class QueueOwnQuotasSerializer(OwnQuotasSerializer):
+    sending_stopped = serializers.CharField(
+        allow_null=True, help_text="Why nothing can be sent to the queue; null: it can."
+    )
+    sends_per_s = serializers.IntegerField(allow_null=True, help_text=HELD)
 
 
 def _rate(name: str) -> StrictIntegerField:

@@ -12,21 +12,29 @@ from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
 from api.quotas import selectors, single
 from api.quotas.selectors import OwnQuotas
-from api.quotas.serializers import OwnQuotasSerializer, SetOwnQuotasSerializer
+from api.quotas.serializers import OwnQuotasSerializer, QueueOwnQuotasSerializer, SetOwnQuotasSerializer
 
 # Follows the quotas of the account.
 _IN_FORCE = frozenset(("in_force",))
 
 
 class QueueQuotasView(OperationView):
-    tagged = Tagged(_IN_FORCE)
+    tagged = Tagged(_IN_FORCE | {"sending_stopped", "sends_per_s"})
 
-    @extend_schema(operation_id="queues.get_quotas", responses=OwnQuotasSerializer)
+    @extend_schema(operation_id="queues.get_quotas", responses=QueueOwnQuotasSerializer)
     def get(self, request: Request, name: str) -> Response:
         """The quotas that the queue has of its own, and those that hold for it."""
-        return _shown(selectors.queue_quotas(caller(request).account_id, name))
+        account_id = caller(request).account_id
+        found, held = selectors.queue_quotas(account_id, name), selectors.queue_sending(account_id, name)
+        if found is None:
+            raise NotFound
+        sending = {
+            "sending_stopped": None if held is None else held.sending_stopped or None,
+            "sends_per_s": None if held is None else held.sends_per_s or None,
+        }
+        return Response(QueueOwnQuotasSerializer({**found._asdict(), **sending}).data)
 
-    @extend_schema(operation_id="queues.put_quotas", request=SetOwnQuotasSerializer, responses=OwnQuotasSerializer)
+    @extend_schema(operation_id="queues.put_quotas", request=SetOwnQuotasSerializer, responses=QueueOwnQuotasSerializer)
     def put(self, request: Request, name: str) -> Response:
         """The queue's own quotas, in place of those that it had: what is null or left out has none. They only lower
         what the account has."""

@@ -27,8 +27,11 @@ class QuotasView(OperationView):
         """Every quota of the account: its value, its default, and what is in use of it."""
         account_id = caller(request).account_id
         row = selectors.holder_of(account_id)
-        stopped = None if row is None else row.sending_stopped or None
-        shown = {"quotas": selectors.quotas_in_use(account_id), "sending_stopped": stopped}
+        shown = {
+            "quotas": selectors.quotas_in_use(account_id),
+            "sending_stopped": None if row is None else row.sending_stopped or None,
+            "sends_per_s": None if row is None else row.sends_per_s or None,
+        }
         return Response(QuotasSerializer(shown).data)
 
 

@@ -25,7 +25,7 @@ from django.db import transaction
 from api import clock, limits
 from api.queues.models import QueueStatus
 from api.queues.moving import record_of
-from api.quotas.selectors import stopped_accounts
+from api.quotas.selectors import stopped_accounts, stopped_queues
 from api.schedules.cron import CronError, next_tick
 from api.schedules.models import CronSchedule
 from frontend.metadata.records import QueueRecord
@@ -52,7 +52,7 @@ def claim_due(now: datetime | None = None) -> list[CronClaim]:
     near = now + timedelta(milliseconds=limits.CRON_AHEAD_MS)
     rows = CronSchedule.objects.select_for_update(skip_locked=True, of=("self",)).select_related("queue__account")
     due = rows.filter(enabled=True, next_tick_at__lte=near, free_at__lte=now, queue__state=QueueStatus.ACTIVE)
-    due = due.exclude(queue__account_id__in=stopped_accounts())
+    due = due.exclude(queue__account_id__in=stopped_accounts()).exclude(queue_id__in=stopped_queues())
     claims: list[CronClaim] = []
     for schedule in due.order_by("next_tick_at")[: limits.CRON_CLAIMED_MAX]:
         queue = record_of(schedule.queue)

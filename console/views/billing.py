@@ -10,7 +10,7 @@ from django.shortcuts import render
 
 from api import clock
 from api.accounts.models import Account
-from api.billing import selectors
+from api.billing import limits, selectors
 from api.billing.actions.plans import ensure_standard_plan
 from api.billing.meter import CostMeter, MonthSpending, cost_meter, spending_in
 from api.billing.models import SpendingBudget
@@ -39,6 +39,15 @@ class BudgetState(NamedTuple):
     currency: str
 
 
+class HeldSending(NamedTuple):
+    """What a budget that is used up does now. `queue` empty: to the account."""
+
+    effect: str
+    queue: str
+    budget: str
+    sends_per_s: int = limits.THROTTLED_SENDS_PER_S
+
+
 @account_page(Act.READ_METER, "GET")
 def billing(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     return render(request, "console/billing/index.html", _shown(visit))
@@ -64,6 +73,18 @@ def budget_states(account_id: str, spending: MonthSpending) -> list[BudgetState]
     return [_state(budget, names, spending) for budget in budgets]
 
 
+def held_by_budgets(account_id: str) -> list[HeldSending]:
+    found = selectors.effects_in_force(account_id)
+    uuids = [one.queue_uuid for one in found if one.queue_uuid is not None]
+    names = {queue.uuid: queue.name for queue in selectors.queues_named(account_id, uuids)}
+    return [
+        HeldSending(
+            one.effect, names.get(one.queue_uuid, str(one.queue_uuid)) if one.queue_uuid else "", one.budget.name
+        )
+        for one in found
+    ]
+
+
 def _state(budget: SpendingBudget, names: dict[UUID, str], spending: MonthSpending) -> BudgetState:
     spent = spending.nanos(budget.queue_uuid) // nanos_per_minor(spending.currency)
     percent = spent * 100 // budget.limit_minor if budget.limit_minor else 100 * bool(spent)
@@ -87,7 +108,7 @@ def _shown(visit: AccountVisit) -> dict[str, object]:
         "queues": _dearest(visit.account_id, spending),
         "chart": _by_day(meter),
         "budgets": budget_states(visit.account_id, spending) if visit.may(Act.READ_BUDGETS) else [],
-        "is_stopped": selectors.is_sending_stopped(visit.account_id),
+        "held": held_by_budgets(visit.account_id),
     }
 
 

@@ -14,18 +14,23 @@ from api.billing.actions.budgets import BudgetSpec, delete_budget, put_budget
 from api.billing.actions.plans import ensure_standard_plan
 from api.billing.errors import BillingError, invalid
 from api.billing.meter import month_spending
-from api.billing.models import SpendingBudget
+from api.billing.models import BudgetEffect, SpendingBudget
 from api.billing.pricing.money import format_minor, parse_minor
 from api.billing.pricing.periods import period_of
 from api.people.roles import Act
 from console.error_notices import notice_of
 from console.months import month_asked, months_since
 from console.pages import account_page, told
-from console.views.billing import budget_states
+from console.views.billing import budget_states, held_by_budgets
 from console.visits import AccountVisit
 
-FIELDS = ("name", "limit", "alerts", "stops", "mail", "queue")
+FIELDS = ("name", "limit", "alerts", "effect", "mail", "queue")
 _ALERTS = "50, 80, 100"
+_EFFECTS = (
+    (BudgetEffect.ALERT.value, "Alerts only"),
+    (BudgetEffect.THROTTLE.value, "Throttle sending"),
+    (BudgetEffect.STOP.value, "Stop sending"),
+)
 
 
 @account_page(Act.READ_BUDGETS, "GET")
@@ -35,7 +40,7 @@ def budgets(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     ensure_standard_plan()
     shown = {
         "budgets": budget_states(visit.account_id, month_spending(account, period_of(clock.now()))),
-        "is_stopped": selectors.is_sending_stopped(visit.account_id),
+        "held": held_by_budgets(visit.account_id),
         "events": selectors.budget_events_of(visit.account_id, period),
         "period": period,
         "months": months_since(account.created_at),
@@ -62,7 +67,15 @@ def edit_budget(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
             return _put(visit, given, currency, is_new=budget is None)
         except BillingError as error:
             refusal = notice_of(error)
-    shown = {"given": given, "budget": budget, "currency": currency, "refusal": refusal, "tab": "budgets"}
+    shown = {
+        "given": given,
+        "budget": budget,
+        "currency": currency,
+        "effects": _EFFECTS,
+        "sends_per_s": limits.THROTTLED_SENDS_PER_S,
+        "refusal": refusal,
+        "tab": "budgets",
+    }
     return render(request, "console/billing/budget.html", shown, status=refusal.status if refusal else 200)
 
 
@@ -71,7 +84,7 @@ def remove_budget(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     name = request.POST.get("name", "").replace("\0", "")
     if not delete_budget(visit.actor, visit.account_id, name):
         raise Http404
-    return told(_url(visit), f"The budget {name} is deleted. A stop that it caused has ended.")
+    return told(_url(visit), f"The budget {name} is deleted. What it stopped or throttled is free again.")
 
 
 def _put(visit: AccountVisit, given: dict[str, str], currency: str, is_new: bool) -> HttpResponse:
@@ -90,7 +103,7 @@ def _spec(given: dict[str, str], currency: str) -> BudgetSpec:
     return BudgetSpec(
         _minor(given["limit"], currency),
         [_percent(part) for part in re.split(r"[\s,;%]+", given["alerts"]) if part],
-        given["stops"] == "true",
+        given["effect"],
         [part for part in re.split(r"[\s,;]+", given["mail"]) if part],
         given["queue"],
     )
@@ -111,7 +124,7 @@ def _percent(text: str) -> int:
 
 def _of_budget(account_id: str, budget: SpendingBudget | None, currency: str) -> dict[str, str]:
     if budget is None:
-        return dict.fromkeys(FIELDS, "") | {"alerts": _ALERTS}
+        return dict.fromkeys(FIELDS, "") | {"alerts": _ALERTS, "effect": BudgetEffect.ALERT.value}
     queue = ""
     if budget.queue_uuid is not None:
         queue = next((one.name for one in selectors.queues_named(account_id, [budget.queue_uuid])), "")
@@ -119,7 +132,7 @@ def _of_budget(account_id: str, budget: SpendingBudget | None, currency: str) ->
         "name": budget.name,
         "limit": format_minor(budget.limit_minor, currency),
         "alerts": ", ".join(map(str, budget.alert_percents)),
-        "stops": "true" if budget.stops_sending else "",
+        "effect": budget.effect,
         "mail": "\n".join(budget.mail_to),
         "queue": queue,
     }

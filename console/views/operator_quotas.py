@@ -37,6 +37,7 @@ def account_quotas(request: HttpRequest, visit: Visit, account_id: str) -> HttpR
         "sections": sections_of(account_id),
         "given": {} if holder is None else holder.given,
         "stopped": "" if holder is None else holder.sending_stopped,
+        "sends_per_s": 0 if holder is None else holder.sends_per_s,
     }
     return _page(request, shown, refusal)
 

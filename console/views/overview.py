@@ -16,7 +16,6 @@ from api.audit.selectors import entries_of
 from api.billing.actions.plans import ensure_standard_plan
 from api.billing.meter import cost_meter
 from api.billing.pricing.periods import period_of
-from api.billing.selectors import is_sending_stopped
 from api.people.roles import Act
 from api.queues import selectors
 from api.queues.selectors import QueueSearch
@@ -30,6 +29,7 @@ from console.error_notices import notice_of
 from console.metric_charts import ACCOUNT_CHARTS, ChartReader, span_named
 from console.pages import account_page
 from console.same_as import creating
+from console.views.billing import held_by_budgets
 from console.visits import AccountVisit
 
 # Dead-letter queues and lately changed queues that are looked at.
@@ -86,7 +86,7 @@ def cost(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     ensure_standard_plan()
     now = clock.now()
     meter = cost_meter(Account.objects.get(pk=visit.account_id), period_of(now), now, by_queue=False)
-    shown = {"meter": meter, "is_stopped": is_sending_stopped(visit.account_id)}
+    shown = {"meter": meter, "held": held_by_budgets(visit.account_id)}
     return render(request, "console/parts/cost.html", shown)
 
 

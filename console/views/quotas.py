@@ -85,6 +85,7 @@ def quotas(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     shown = {
         "sections": sections_of(visit.account_id),
         "stopped": "" if holder is None else holder.sending_stopped,
+        "sends_per_s": 0 if holder is None else holder.sends_per_s,
         "single": _single_rows(visit),
         "asks": visit.may_change_with("quotas.ask"),
         "requests": selectors.requests_of(visit.account_id, None, REQUESTS_SHOWN),

@@ -25,6 +25,8 @@ def run(options: argparse.Namespace) -> int:
         output.table(QUOTA_COLUMNS, [quota_row(one) for one in said["quotas"]])
         if said["sending_stopped"]:
             output.data(output.red(f"sending is stopped: {said['sending_stopped']}"))
+        if said["sends_per_s"]:
+            output.data(output.red(f"a budget is used up; messages a second that may be sent: {said['sends_per_s']}"))
     return 0
 
 

@@ -15,11 +15,14 @@ a single key or queue (`KeyRatesOf`, `QueueRatesOf`) are looked at where its pat
 A front end enforces its share of each rate (`AccountShare`), 1/n of it unless told otherwise (`sharing.py`). What was
 asked for, refused requests included, is counted for that purpose, by holder: an account by its id, a key that has a
 bucket by its id, a queue that has one as `account/name`.
+
+Sends to an account or a queue whose budget is used up may be held to a rate besides (`sends_per_s`): one bucket for
+all who send there. Only what is held has such a bucket; each front end has an equal part of its rate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from frontend.limits import QUOTA_RECHECK_S, RATE_BUCKETS_MAX, RATE_BURST_S
@@ -31,6 +34,9 @@ KeyRatesOf = Callable[[str], Rates | None]
 QueueRatesOf = Callable[[str, str], Rates | None]
 
 PAYLOAD_QUOTA = "payload_bytes"
+# Before `messages_per_s`: what is sent by or to an account, or to a queue, that is held to a rate.
+SENDS_OF_ACCOUNT = "sending_"
+SENDS_TO_QUEUE = "queue_sending_"
 _UNLIMITED = Rates()
 _ROUNDING_S = 1e-6
 
@@ -42,6 +48,15 @@ class QuotaRefusal(NamedTuple):
     limit_per_s: float
     wait_s: float
     stopped: str = ""
+
+
+class HeldSends(NamedTuple):
+    """A rate to which sends are held. `level`: SENDS_OF_ACCOUNT, where the holder is an account, or SENDS_TO_QUEUE,
+    where it is `account/name`."""
+
+    level: str
+    holder: str
+    sends_per_s: int
 
 
 class Standing(NamedTuple):
@@ -118,7 +133,9 @@ class AskedFor:
 class QuotaPath:
     """The buckets that one key pays into; looked at again every QUOTA_RECHECK_S."""
 
-    __slots__ = ("account_id", "asked", "buckets", "by_queue", "key_rates", "limits", "recheck_s", "stopped")
+    __slots__ = (
+        "account_id", "asked", "buckets", "by_queue", "is_held", "key_rates", "limits", "recheck_s", "sends", "stopped",
+    )  # fmt: skip
 
     def __init__(self, account_id: str) -> None:
         self.account_id = account_id
@@ -130,6 +147,10 @@ class QuotaPath:
         self.key_rates = _UNLIMITED
         self.limits = DEFAULT_LIMITS
         self.stopped = ""
+        # Pays for what is sent, where that is held to a rate.
+        self.sends: QuotaBucket | None = None
+        # Sends are stopped or held: others look no further.
+        self.is_held = False
         self.recheck_s = 0.0
 
 
@@ -160,6 +181,8 @@ class QuotaTree:
         self._accounts: dict[str, QuotaBucket] = {}
         self._keys: dict[str, QuotaBucket] = {}
         self._queues: dict[str, QuotaBucket] = {}
+        # Of accounts and queues whose sends are held to a rate.
+        self._sends: dict[str, QuotaBucket] = {}
         self._asked: dict[str, AskedFor] = {}
         self.shares: dict[str, AccountShare] = {}
         self.front_ends = 1
@@ -167,7 +190,7 @@ class QuotaTree:
         self.payments = 0
 
     def __len__(self) -> int:
-        buckets = max(len(self._accounts), len(self._keys), len(self._queues))
+        buckets = max(len(self._accounts), len(self._keys), len(self._queues), len(self._sends))
         return max(len(self._paths), len(self._asked), buckets)
 
     def pay(
@@ -190,14 +213,17 @@ class QuotaTree:
         asked.requests += 1
         asked.messages += messages
         asked.bytes += size_bytes
-        if is_send and path.stopped:
-            return QuotaRefusal("sending", 0.0, 0.0, path.stopped)
         if size_bytes > path.limits.payload_bytes:
             return QuotaRefusal(PAYLOAD_QUOTA, path.limits.payload_bytes, 0.0)
         buckets = path.buckets
         if path.by_queue is not None and queue_name:
             buckets = path.by_queue.get(queue_name) or self._with_queue(path, queue_name, now_s)
             _count(buckets, 1, messages, size_bytes)
+        if is_send and path.is_held:
+            if path.stopped:
+                return QuotaRefusal("sending", 0.0, 0.0, path.stopped)
+            assert path.sends is not None
+            buckets = (*buckets, path.sends)
         latest_s = now_s + self._burst_s
         for bucket in buckets:
             if bucket.requests_at_s >= latest_s or bucket.messages_at_s >= latest_s or bucket.bytes_at_s >= latest_s:
@@ -227,11 +253,25 @@ class QuotaTree:
         if path.by_queue is not None and queue_name:
             buckets = path.by_queue.get(queue_name) or self._with_queue(path, queue_name, now_s)
             _count(buckets, 0, messages, size_bytes)
+        if messages < 0 and path.sends is not None:
+            buckets = (*buckets, path.sends)
         for bucket in buckets:
             at_s = bucket.messages_at_s
             bucket.messages_at_s = (at_s if at_s > now_s else now_s) + messages * bucket.messages_cost_s
             at_s = bucket.bytes_at_s
             bucket.bytes_at_s = (at_s if at_s > now_s else now_s) + size_bytes * bucket.bytes_cost_s
+
+    def pay_sends(self, held: Sequence[HeldSends], now_s: float, messages: int = 1) -> QuotaRefusal | None:
+        """What is sent where sends are held to these rates. None: it is paid for, at each; else at none."""
+        now_s -= self._epoch_s or 0.0
+        latest_s = now_s + self._burst_s
+        buckets = [self._held(*one, now_s) for one in held]
+        for bucket in buckets:
+            if bucket.messages_at_s >= latest_s:
+                return bucket.refusal(latest_s)
+        for bucket in buckets:
+            bucket.messages_at_s = max(bucket.messages_at_s, now_s) + messages * bucket.messages_cost_s
+        return None
 
     def limits(self, account_id: str, access_key_id: str) -> AccountLimits:
         """Of an account whose request was just paid for."""
@@ -279,6 +319,9 @@ class QuotaTree:
             path = self._paths[access_key_id] = QuotaPath(account_id)
         path.limits = limits = self._limits_of(account_id)
         path.stopped = limits.stopped
+        sends_per_s = limits.sends_per_s
+        path.sends = self._held(SENDS_OF_ACCOUNT, account_id, sends_per_s, now_s) if sends_per_s else None
+        path.is_held = bool(path.stopped) or path.sends is not None
         path.recheck_s = now_s + QUOTA_RECHECK_S
         buckets = [_made(self._accounts, account_id, "", limits.account, self._shares_of(account_id))]
         known = self._key_rates_of(access_key_id)
@@ -321,6 +364,11 @@ class QuotaTree:
             path.by_queue[queue_name] = buckets
         return buckets
 
+    def _held(self, level: str, holder: str, sends_per_s: int, now_s: float) -> QuotaBucket:
+        if holder not in self._sends and len(self) >= self._buckets_max:
+            self._forget(now_s)
+        return _made(self._sends, holder, level, Rates(messages_per_s=sends_per_s), (1 / self.front_ends,) * 3)
+
     def _shares_of(self, holder: str) -> AccountShare:
         return self.shares.get(holder) or AccountShare(*(1 / self.front_ends,) * 3)
 
@@ -335,7 +383,7 @@ class QuotaTree:
         """What is empty anyway; if most is in use, what would be empty soonest. Paths find their buckets again."""
         self._paths.clear()
         self._asked.clear()
-        for buckets in (self._accounts, self._keys, self._queues):
+        for buckets in (self._accounts, self._keys, self._queues, self._sends):
             kept = {name: bucket for name, bucket in buckets.items() if bucket.empty_at_s > now_s}
             if len(kept) > self._buckets_max // 2:
                 fullest = sorted(kept.items(), key=lambda item: item[1].empty_at_s)

@@ -167,9 +167,13 @@ class AccountLimits(NamedTuple):
     stopped: str = ""
     # Some queue of the account has rates of its own.
     queues_differ: bool = False
+    # So many messages a second may be sent; 0: sends have no rate of their own.
+    sends_per_s: int = 0
 
 
-def account_limits(given: Mapping[str, int], stopped: str = "", queues_differ: bool = False) -> AccountLimits:
+def account_limits(
+    given: Mapping[str, int], stopped: str = "", queues_differ: bool = False, sends_per_s: int = 0
+) -> AccountLimits:
     """`given` holds the values that differ from the defaults. What is not known here is left out: a later release of
     the control plane may know more."""
     values = {kind.name: given.get(kind.name, kind.default) for kind in ACCOUNT_QUOTAS.values()}
@@ -178,7 +182,9 @@ def account_limits(given: Mapping[str, int], stopped: str = "", queues_differ: b
     )
     counts = {name: int(values[name] or 0) for name in AccountLimits._fields if name in values}
     key, queue = lower_only(key, account), lower_only(queue, account)
-    return AccountLimits(account, key, queue, stopped=stopped, queues_differ=queues_differ, **counts)
+    return AccountLimits(
+        account, key, queue, stopped=stopped, queues_differ=queues_differ, sends_per_s=sends_per_s, **counts
+    )
 
 
 def given_rates(given: Mapping[str, int]) -> Rates:

@@ -109,7 +109,7 @@ async def resend_one(
     if destination is not None and len(destination) > QUEUE_NAME_CHARS_MAX:
         raise queue_does_not_exist()
     address = request.address if destination is None else Address(request.caller.account_id, destination)
-    target = await also(request.services, request.caller, "SendMessage", address)
+    target = await also(request.services, request.caller, "SendMessage", address, 1)
     draft, change = _draft_again(request.services, held, target, edit)
     await _note(request, "message.resend", held, target=target.record.name)
     # The id is made of the change: who asks for the same again hears of the same message.
@@ -205,7 +205,8 @@ async def _dead_letter_queue(request: BrowserRequest, queue: ResolvedQueue) -> R
     if not policy:
         raise RequestError("UnsupportedOperation", "The queue has no dead-letter queue.")
     name = str(json.loads(policy)["deadLetterTargetArn"]).rpartition(":")[2]
-    return await also(request.services, request.caller, "SendMessage", Address(queue.record.account_id, name))
+    address = Address(queue.record.account_id, name)
+    return await also(request.services, request.caller, "SendMessage", address, 1)
 
 
 # --- a message sent again ---

@@ -31,9 +31,16 @@ from frontend.authz import (
 )
 from frontend.authz.actions import QUEUE_ACTIONS, Target, resource_arn
 from frontend.authz.request_context import NO_TAGS, Tags, root_caller
-from frontend.errors import RequestError, Throttled
+from frontend.errors import RequestError, Throttled, throttled
 from frontend.limits import KEY_DECISIONS_KEPT_MAX
-from frontend.limits.quota_tree import PAYLOAD_QUOTA, QuotaRefusal
+from frontend.limits.quota_tree import (
+    PAYLOAD_QUOTA,
+    SENDS_OF_ACCOUNT,
+    SENDS_TO_QUEUE,
+    HeldSends,
+    QuotaRefusal,
+)
+from frontend.limits.quotas import DEFAULT_LIMITS
 from frontend.metadata.interface import Missing
 from frontend.metering.request_counts import ERRORS, NO_KEY, NO_QUEUE, REQUESTS, THROTTLED
 from frontend.queues.names import Address
@@ -112,7 +119,8 @@ def authorise(
     address: Address,
     sent_tags: SentTags = NO_SENT_TAGS,
 ) -> ResolvedQueue | None:
-    """A queue of the caller's account that is at hand; None: ask `find_authorised`. Raises RequestError."""
+    """A queue of the caller's account that is at hand; None, also for what is sent to one where little may be sent or
+    nothing: ask `find_authorised`. Raises RequestError."""
     if caller.account_id != address.account_id:
         return None
     try:
@@ -123,8 +131,10 @@ def authorise(
         raise
     if queue is not None and (caller.rights is not None or queue.policy is not NO_POLICY):
         _require_allowed(services, caller, operation, address, queue, sent_tags)
-    if queue is not None and queue.encryption is not None and operation in _NEEDS_ENCRYPTION_KEY:
-        queue.encryption.require(caller.account_id)
+    if queue is not None and queue.is_restricted:
+        if operation == "SendMessage" and queue.is_held:
+            return None
+        _require_encryption_key(caller, operation, queue)
     return queue
 
 
@@ -134,10 +144,24 @@ async def find_authorised(
     operation: str,
     address: Address,
     sent_tags: SentTags = NO_SENT_TAGS,
+    messages: int = 0,
 ) -> ResolvedQueue:
-    """A queue of any account. Raises RequestError."""
-    if caller.account_id != address.account_id:
-        return await _find_of_another(services, caller, operation, address, sent_tags)
+    """A queue of any account; so many messages may be sent there now. Raises RequestError."""
+    if caller.account_id == address.account_id:
+        queue = await _find_own(services, caller, operation, address, sent_tags)
+    else:
+        queue = await _find_of_another(services, caller, operation, address, sent_tags)
+    if messages:
+        assert operation == "SendMessage"
+        _require_room(services, caller, queue, messages)
+    if queue.is_restricted:
+        _require_encryption_key(caller, operation, queue)
+    return queue
+
+
+async def _find_own(
+    services: FrontendServices, caller: Principal, operation: str, address: Address, sent_tags: SentTags
+) -> ResolvedQueue:
     try:
         queue = await services.queues.find(address)
     except RequestError as error:
@@ -146,9 +170,33 @@ async def find_authorised(
         raise
     if caller.rights is not None or queue.policy is not NO_POLICY:
         _require_allowed(services, caller, operation, address, queue, sent_tags)
+    return queue
+
+
+def _require_encryption_key(caller: Principal, operation: str, queue: ResolvedQueue) -> None:
     if queue.encryption is not None and operation in _NEEDS_ENCRYPTION_KEY:
         queue.encryption.require(caller.account_id)
-    return queue
+
+
+def _require_room(services: FrontendServices, caller: Principal, queue: ResolvedQueue, messages: int) -> None:
+    """Where what is sent there is billed to an account or a queue that is stopped, or held to a rate. What the caller's
+    own account may send is paid for before. Raises RequestError; the reason and the rate are for the owner."""
+    record = queue.record
+    is_own = caller.account_id == record.account_id
+    owner = DEFAULT_LIMITS if is_own else services.account_limits(record.account_id)
+    if owner.stopped:
+        raise RequestError("SendingStopped", "Messages cannot be sent to queues of this account now.")
+    if record.sending_stopped:
+        reason = f": {record.sending_stopped.rstrip('.')}" if is_own else ""
+        raise RequestError("SendingStopped", f"Messages cannot be sent to this queue now{reason}.")
+    levels = (
+        HeldSends(SENDS_TO_QUEUE, queue.rate_name, record.sends_per_s),
+        HeldSends(SENDS_OF_ACCOUNT, record.account_id, owner.sends_per_s),
+    )
+    refusal = services.quotas.pay_sends([one for one in levels if one.sends_per_s], services.steady_s(), messages)
+    if refusal is not None:
+        services.meters.count("requests_throttled")
+        raise Throttled(refusal.quota, refusal.limit_per_s, refusal.wait_s) if is_own else throttled(refusal.wait_s)
 
 
 async def _find_of_another(
@@ -175,11 +223,6 @@ async def _find_of_another(
         await _delay_refusal(services, caller, address, began_s, is_at_hand)
         raise
     assert queue is not None, "no policy opens what does not exist"
-    if operation == "SendMessage" and services.account_limits(address.account_id).stopped:
-        # What is sent there is billed to the owner. The reason is for the owner.
-        raise RequestError("SendingStopped", "Messages cannot be sent to queues of this account now.")
-    if queue.encryption is not None and operation in _NEEDS_ENCRYPTION_KEY:
-        queue.encryption.require(caller.account_id)
     return queue
 
 
@@ -205,11 +248,15 @@ async def _delay_refusal(
         await asyncio.sleep(refusal_time_s(began_s, loop.time()) - loop.time())
 
 
-async def also(services: FrontendServices, caller: Principal, operation: str, address: Address) -> ResolvedQueue:
-    """For a request that does more than one thing: the queue, if this is allowed with it, too. Nothing more is paid.
-    Raises RequestError."""
+async def also(
+    services: FrontendServices, caller: Principal, operation: str, address: Address, messages: int = 0
+) -> ResolvedQueue:
+    """For a request that does more than one thing: the queue, if this is allowed with it, too. Nothing more is paid,
+    but for messages that are sent where sends are held to a rate. Raises RequestError."""
     queue = authorise(services, caller, operation, address)
-    return await find_authorised(services, caller, operation, address) if queue is None else queue
+    if queue is None:
+        queue = await find_authorised(services, caller, operation, address, messages=messages)
+    return queue
 
 
 async def still_caller(services: FrontendServices, caller: Principal) -> Principal:
@@ -289,15 +336,23 @@ def throttle_account(services: FrontendServices, caller: Principal) -> None:
 
 def require_sending(services: FrontendServices, caller: Principal) -> None:
     """For a request that sends besides what it was paid for. Raises RequestError."""
-    stopped = services.quotas.limits(caller.account_id, caller.access_key_id).stopped
-    if stopped:
-        raise _refused(services, QuotaRefusal("sending", 0.0, 0.0, stopped))
+    account_id, limits = caller.account_id, services.quotas.limits(caller.account_id, caller.access_key_id)
+    refusal = None
+    if limits.stopped:
+        refusal = QuotaRefusal("sending", 0.0, 0.0, limits.stopped)
+    elif limits.sends_per_s:
+        held = HeldSends(SENDS_OF_ACCOUNT, account_id, limits.sends_per_s)
+        refusal = services.quotas.pay_sends((held,), services.steady_s())
+    if refusal is not None:
+        raise _refused(services, refusal)
 
 
 def _refused(services: FrontendServices, refusal: QuotaRefusal) -> RequestError:
     services.meters.count("requests_throttled")
     if refusal.stopped:
-        return RequestError("SendingStopped", f"Messages cannot be sent by this account now: {refusal.stopped}.")
+        return RequestError(
+            "SendingStopped", f"Messages cannot be sent by this account now: {refusal.stopped.rstrip('.')}."
+        )
     if refusal.quota == PAYLOAD_QUOTA:
         text = f"The body of the request has more than {refusal.limit_per_s:.12g} bytes."
         return RequestError("RequestTooLarge", text)

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _CLIENT = int(Origin.CLIENT)
 _ALL_SENT = {Sent}
+# The queue, or its account, is stopped or held to a rate: the messages are not paid for.
+_NO_ROOM = frozenset(("SendingStopped", "RequestThrottled"))
 # Of each `Sent` of a batch, without a step of our own for each.
 _contents = attrgetter("draft.content")
 _sizes = attrgetter("draft.size_bytes")
@@ -114,7 +116,7 @@ async def send_paid(
     """The same of what is paid for; all messages together have at most `bytes_max`."""
     redraft = partial(_attempt_drafts, services, batch, read)
     try:
-        queue = await _queue_to_send_to(services, caller, address)
+        queue = await _queue_to_send_to(services, caller, address, len(batch))
         count_request(services, caller, queue)
         outcomes = redraft(queue)
         _check_batch_size(outcomes, bytes_max)
@@ -162,11 +164,15 @@ async def _deliver(
 # --- stages ---
 
 
-async def _queue_to_send_to(services: FrontendServices, caller: Principal, address: Address) -> ResolvedQueue:
+async def _queue_to_send_to(
+    services: FrontendServices, caller: Principal, address: Address, messages: int = 1
+) -> ResolvedQueue:
     try:
         queue = authorise(services, caller, "SendMessage", address)
-        return queue or await find_authorised(services, caller, "SendMessage", address)
+        return queue or await find_authorised(services, caller, "SendMessage", address, messages=messages)
     except RequestError as error:
+        if error.code in _NO_ROOM:
+            pay_later(services, caller, address, -messages, 0)
         return await create_by_send(services, caller, address, error)
 
 

@@ -76,4 +76,4 @@ class AccountQuotas:
 
 
 def _limits_in(record: AccountRecord) -> AccountLimits:
-    return account_limits(record.quotas, record.sending_stopped, record.queues_differ)
+    return account_limits(record.quotas, record.sending_stopped, record.queues_differ, record.sends_per_s)

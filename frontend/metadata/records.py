@@ -86,6 +86,8 @@ class AccountRecord(MetadataRecord, frozen=True):
     sending_stopped: str = ""
     # Some queue of the account has quotas of its own: only then its requests look for them.
     queues_differ: bool = False
+    # So many messages a second may be sent, over all front ends; 0: as many as the quotas allow.
+    sends_per_s: int = 0
 
 
 class EncryptionKeyState(enum.StrEnum):
@@ -160,6 +162,9 @@ class QueueRecord(MetadataRecord, frozen=True):
     encryption_key: str = ""
     encryption_keys: list[str] = []
     quotas: dict[str, int] = {}
+    # Why nothing may be sent here, and how much, whoever sends: as in the record of an account.
+    sending_stopped: str = ""
+    sends_per_s: int = 0
 
 
 def queue_change_key(account_id: str, name: str) -> str:

@@ -67,6 +67,7 @@ class ResolvedQueue:
         "encryption",
         "encryption_keys",
         "fifo",
+        "is_restricted",
         "numbers_messages",
         "owner",
         "partitions",
@@ -129,11 +130,18 @@ class ResolvedQueue:
         self.encryption_keys = tuple(encryption_keys)
         # None: no encryption key of the customer has to do with its messages.
         self.encryption = encryption_of(record, keyring, [key for key in encryption_keys if key is not None], uses)
+        # Something besides policies may refuse a request about it: only then they look for that.
+        self.is_restricted = self.encryption is not None or self.is_held
         self._sealing_key = self._open_key(record.data_keys[-1].version)
 
     @property
     def address(self) -> Address:
         return Address(self.record.account_id, self.record.name)
+
+    @property
+    def is_held(self) -> bool:
+        """Nothing may be sent here, or little."""
+        return bool(self.record.sending_stopped or self.record.sends_per_s)
 
     def sequence_number(self, partition: int, offset: int) -> str:
         """FIFO: grows with every message of a group."""

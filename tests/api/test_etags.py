@@ -133,7 +133,7 @@ def an_alarm(caller: Caller) -> Resource:
 
 
 def budget(caller: Caller) -> Resource:
-    path, content = "/v1/billing/budgets/cap", {"limit_minor": 1000, "alert_percents": [80], "stops_sending": False}
+    path, content = "/v1/billing/budgets/cap", {"limit_minor": 1000, "alert_percents": [80], "effect": "alert"}
     assert caller.request("PUT", path, content).status_code == 201
     return Resource(path, "PUT", content, partial(caller.request, "PUT", path, {**content, "limit_minor": 2000}))
 

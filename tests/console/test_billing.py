@@ -198,7 +198,7 @@ def test_name_and_tag_with_markup_are_text(shop: Browser) -> None:
     from api.billing.actions.budgets import BudgetSpec, put_budget
 
     evil = "<img src=x onerror=alert(1)>"
-    put_budget(OPERATOR, shop.account_id, evil, BudgetSpec(100, [50], False, []))
+    put_budget(OPERATOR, shop.account_id, evil, BudgetSpec(100, [50], "alert", []))
     for path in ("billing", "billing/budgets", f"billing/budgets/edit?name={evil}", f"billing/usage?by=tag&tag={evil}"):
         assert "<img src=x" not in text_of(shop, path), path
 
@@ -210,23 +210,23 @@ def budget_names(browser: Browser) -> dict[str, int]:
 
 
 EDIT = "billing/budgets/edit"
-FORM = {"name": "All", "limit": "0.50", "alerts": "50, 100", "stops": "true", "mail": "a@example.com\nb@example.com"}
+FORM = {"name": "All", "limit": "0.50", "alerts": "50, 100", "effect": "stop", "mail": "a@example.com\nb@example.com"}
 
 
 def test_budget_is_made_stops_sending_is_raised_and_deleted(shop: Browser) -> None:
-    from api.billing.models import SpendingBudget, SpendingStop
+    from api.billing.models import SpendingBudget, SpendingEffect
 
     assert shop.post(shop.at(EDIT), FORM, shop.at(EDIT)).status_code == 302
     made = SpendingBudget.objects.get(account_id=shop.account_id)
-    assert (made.limit_minor, made.alert_percents, made.stops_sending) == (50, [50, 100], True)
+    assert (made.limit_minor, made.alert_percents, made.effect) == (50, [50, 100], "stop")
     assert made.mail_to == ["a@example.com", "b@example.com"]
-    assert SpendingStop.objects.filter(account_id=shop.account_id).exists()
+    assert SpendingEffect.objects.filter(account_id=shop.account_id).exists()
     text = text_of(shop, "billing/budgets")
     assert "Sending is stopped" in text and "200 %" in text and "100 % reached" in text and "Sending stopped" in text
     assert "Sending is stopped" in text_of(shop, "billing")
     page = f"{EDIT}?name=All"
     assert shop.post(shop.at(page), FORM | {"limit": "90"}, shop.at(page)).status_code == 302
-    assert budget_names(shop) == {"All": 9_000} and not SpendingStop.objects.exists()
+    assert budget_names(shop) == {"All": 9_000} and not SpendingEffect.objects.exists()
     assert shop.post(shop.at("billing/budgets/delete"), {"name": "All"}, shop.at("billing/budgets")).status_code == 302
     assert budget_names(shop) == {}
     assert shop.post(shop.at("billing/budgets/delete"), {"name": "All"}).status_code == 404
@@ -245,9 +245,9 @@ def test_budget_is_made_stops_sending_is_raised_and_deleted(shop: Browser) -> No
         ({"mail": "nobody"}, "addres"),
         ({"name": "a/b"}, "no slash"),
         ({"name": "\0"}, "printable"),
-        ({"queue": "orders"}, "only a budget of the account stops"),
-        ({"queue": "none", "stops": ""}, "nothing here"),
-        ({"queue": "none\0", "stops": ""}, "nothing here"),
+        ({"effect": "all"}, "ffect is one of"),
+        ({"queue": "none", "effect": "alert"}, "nothing here"),
+        ({"queue": "none\0", "effect": "alert"}, "nothing here"),
     ],
 )
 def test_budget_that_makes_no_sense_comes_back_with_what_was_typed(
@@ -259,8 +259,26 @@ def test_budget_that_makes_no_sense_comes_back_with_what_was_typed(
     assert budget_names(shop) == {}
 
 
+@pytest.mark.parametrize(
+    ("effect", "row", "event"),
+    [
+        ("throttle", "is held to 1 message a second: the budget All is used up", "Sending throttled"),
+        ("stop", "is stopped: the budget All is used up", "Sending stopped"),
+    ],
+)
+def test_pages_say_what_a_budget_does_to_a_queue(shop: Browser, effect: str, row: str, event: str) -> None:
+    form = FORM | {"effect": effect, "queue": "orders", "limit": "0"}
+    assert shop.post(shop.at(EDIT), form, shop.at(EDIT)).status_code == 302
+    text = text_of(shop, "billing/budgets")
+    assert f"Sending to orders {row}" in text and event in text
+    assert f"Sending to orders {row}" in text_of(shop, "billing")
+    assert f'value="{effect}" selected' in shop.get(shop.at(f"{EDIT}?name=All")).content.decode()
+    assert shop.post(shop.at("billing/budgets/delete"), {"name": "All"}, shop.at("billing/budgets")).status_code == 302
+    assert row not in text_of(shop, "billing/budgets")
+
+
 def test_second_budget_of_a_name_does_not_replace_the_first(shop: Browser) -> None:
-    assert shop.post(shop.at(EDIT), FORM | {"stops": ""}, shop.at(EDIT)).status_code == 302
+    assert shop.post(shop.at(EDIT), FORM | {"effect": "alert"}, shop.at(EDIT)).status_code == 302
     assert shop.post(shop.at(EDIT), FORM | {"limit": "7"}, shop.at(EDIT)).status_code == 409
     assert budget_names(shop) == {"All": 50}
 

@@ -40,9 +40,10 @@ def test_quotas_are_a_table_and_a_stop_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Any
 ) -> None:
     shown = {"name": "queues", "unit": "count", "value": 7, "default": 100_000, "in_use": None}
-    said = {"holder": "1", "quotas": [shown], "sending_stopped": "late"}
+    said = {"holder": "1", "quotas": [shown], "sending_stopped": "late", "sends_per_s": 3}
     monkeypatch.setattr(management, "operate", lambda *_: said)
     monkeypatch.setattr("deploy.installation.Installation.load_state", lambda _: None)
     assert quotas.run(parser().parse_args(["quotas", "list", "--data-dir", str(tmp_path)])) == 0
     out = capsys.readouterr().out
     assert out.split("\n")[1].split() == ["queues", "7", "100000", "-", "count"] and "sending is stopped: late" in out
+    assert "messages a second that may be sent: 3" in out

@@ -38,7 +38,7 @@ def test_usage_becomes_a_draft_a_pdf_and_an_alert(installation: RunningInstallat
     own.key = json.loads(installation.command("keys", "create", "--account", "billed", "--json").stdout)
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     account, rest, queue = own.key["account_id"], own.rest(), uuid.uuid4()
-    budget = {"limit_minor": 100, "alert_percents": [50], "stops_sending": True, "mail_to": ["ann@example.com"]}
+    budget = {"limit_minor": 100, "alert_percents": [50], "effect": "stop", "mail_to": ["ann@example.com"]}
     assert rest.put("/v1/billing/budgets/cap", json=budget).status_code == 201
     good = f"{account},{hour.isoformat()},{queue},3,client,7,6000000"
     done = settle(installation, hour, good, f"{account},{hour.isoformat()},{queue},4,client,-1,0")
@@ -68,7 +68,7 @@ def test_usage_becomes_a_draft_a_pdf_and_an_alert(installation: RunningInstallat
     mails = installation.data / "mail"
     wait_until(lambda: mails.is_dir() and "ann@example.com" in _texts(mails), DRAFT_S_MAX, 0.2)
     assert rest.delete("/v1/billing/budgets/cap").status_code == 204
-    assert rest.get("/v1/billing/budgets").json() == {"sending_stopped": False, "budgets": []}
+    assert rest.get("/v1/billing/budgets").json() == {"sending_stopped": False, "in_force": [], "budgets": []}
 
 
 def test_live_meter_follows_and_counts_requests(installation: RunningInstallation) -> None:

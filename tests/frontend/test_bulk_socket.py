@@ -22,6 +22,7 @@ from frontend.limits import (
 )
 from frontend.limits.quota_tree import QuotaTree
 from frontend.limits.quotas import AccountLimits, Rates, account_limits
+from frontend.metadata.records import PolicyRecord
 from frontend.push import deliveries
 from frontend.push.bulk_frames import ranges_of
 from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_FORBIDDEN, CLOSE_OVER_LIMIT, CLOSE_RESTART, STOPPING
@@ -30,6 +31,10 @@ from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.support.bulk_socket import JSON, MSGPACK, BulkSocket
 from tests.support.fake_storage import settle
 from tests.support.frontend_plane import ACCOUNT, Installation
+
+SEND_ONLY = json.dumps(
+    {"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": "*"}}
+)
 
 
 @pytest.fixture
@@ -471,6 +476,30 @@ async def test_stopped_sending_and_payload_quota_refuse_the_publish(sockets: Any
         assert (await socket.first("refuse"))["code"] == code
         assert front.storage.count() == 0 and socket.closed == (0, "")
         await socket.leave()
+
+
+@pytest.mark.parametrize(
+    ("held", "code", "stored"),
+    [({"sending_stopped": "used up"}, "sending-stopped", 0), ({"sends_per_s": 1}, "request-throttled", 3)],
+)
+async def test_queue_that_is_stopped_or_throttled_refuses_the_publish(
+    front: Installation, sockets: Any, held: dict[str, Any], code: str, stored: int
+) -> None:
+    record = front.metadata.queues[ACCOUNT, "orders"]
+    front.metadata.queues[ACCOUNT, "orders"] = msgspec.structs.replace(record, **held)
+    front.metadata.keys[front.key.access_key_id] = msgspec.structs.replace(
+        front.metadata.keys[front.key.access_key_id], policies=[PolicyRecord("key", SEND_ONLY)]
+    )
+    socket = sockets()  # of a key that may only send: it opens, and each publish is told
+    if stored:
+        socket.publish(1, *["x"] * stored)
+        await socket.first("confirm")
+    socket.publish(2, "x")
+    assert (await socket.first("refuse"))["code"] == code and socket.closed == (0, "")
+    assert front.storage.count() == stored
+    front.metadata.queues[ACCOUNT, "orders"] = record
+    socket.publish(9, "x")
+    await settle(lambda: front.storage.count() == stored + 1)
 
 
 async def test_failed_part_of_a_publish_is_told_by_entry(front: Installation, sockets: Any) -> None:

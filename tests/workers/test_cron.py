@@ -13,7 +13,7 @@ from api.accounts.actions import set_account_active
 from api.audit.actions import OPERATOR
 from api.queues import actions
 from api.queues.models import Queue
-from api.quotas.actions import resume_sending, stop_sending
+from api.quotas.actions import hold_queue, resume_sending, stop_sending
 from api.schedules import firing as claims
 from api.schedules.models import CronSchedule
 from frontend.queues import key_uses
@@ -204,6 +204,17 @@ def test_account_that_may_not_send_gets_no_ticks_until_it_may(scene: Scene) -> N
     assert hand_over(scene.storage) == 0 and stored(scene) == []
     resume_sending(OPERATOR, scene.caller.account_id)
     assert hand_over(scene.storage) == 1 and due_times(scene) == [60]
+
+
+def test_queue_that_is_stopped_gets_no_ticks_until_it_is_free(scene: Scene) -> None:
+    create(scene)
+    create(scene, "mails")
+    stopped = Queue.objects.get(name="orders").uuid
+    hold_queue(OPERATOR, scene.caller.account_id, stopped, "spend cap")
+    pass_s(scene, 56)
+    assert hand_over(scene.storage) == 1 and due_times(scene) == [60], "that of the other queue"
+    hold_queue(OPERATOR, scene.caller.account_id, stopped)
+    assert hand_over(scene.storage) == 1 and due_times(scene) == [60, 60]
 
 
 def test_account_that_is_not_active_gets_no_ticks_until_it_is(scene: Scene) -> None:

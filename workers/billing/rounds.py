@@ -47,7 +47,7 @@ def issue_months() -> int:
 
 def watch_budgets() -> int:
     """Stops of months that are over, and mails that wait. How many of both."""
-    ended = _each(Work.BUDGETS, due.stops_of_past_months(clock.now()), budgets.judge_budgets, _of_account)
+    ended = _each(Work.BUDGETS, due.effects_of_past_months(clock.now()), budgets.judge_budgets, _of_account)
     return ended + _each(Work.MAILS, due.unmailed_events(), _mail, _of_event)
 
 

@@ -15,7 +15,7 @@ from api import limits
 from api.queues import moving
 from api.queues.models import MoveStatus
 from api.queues.moving import MoveClaim, ScanProgress
-from api.quotas.selectors import may_send
+from api.quotas.selectors import may_send, sends_per_s
 from api.secrets import receipt_key
 from frontend.crypto.message_ids import MessageIds
 from frontend.errors import RequestError
@@ -56,6 +56,10 @@ class MoveFailed(Exception):
     """The task cannot go on; the text is its FailureReason."""
 
 
+class MoveHeld(MoveFailed):
+    """A message goes to a queue to which nothing may be sent now: the task waits."""
+
+
 class Tools(NamedTuple):
     """Storage and time."""
 
@@ -89,6 +93,11 @@ class Slice(ABC):
         self.ids = MessageIds(receipt_key())
         self._owners: dict[int, ResolvedQueue | None] = {}
         self.left = claim.left
+        self.pace = claim.messages_per_s
+        if self.stores:
+            self._slow_down(sends_per_s(claim.account_id))
+            if self._destination is not None:
+                self._slow_down(self._destination.record.sends_per_s)
 
     @property
     def stores(self) -> bool:
@@ -101,11 +110,10 @@ class Slice(ABC):
 
     def run(self) -> int | None:
         """Milliseconds until the next slice is due; None when the task has ended, or is paused. While the account may
-        not send, the task waits."""
+        not send, or nothing may be sent to the destination, the task waits."""
         claim = self.claim
-        if self.stores and not may_send(claim.account_id):
-            moving.release_move(claim, MOVE_STOPPED_PAUSE_MS)
-            return MOVE_STOPPED_PAUSE_MS
+        if self.stores and not self._may_send():
+            return self._wait()
         self.count_once()
         ends_s = self._monotonic() + limits.MOVE_SLICE_MS / 1000
         while True:
@@ -113,7 +121,10 @@ class Slice(ABC):
                 moving.end_move(claim, MoveStatus.COMPLETED)
                 return None
             began_s = self._monotonic()
-            step = self.step()
+            try:
+                step = self.step()
+            except MoveHeld:
+                return self._wait()
             if (step.moved or step.scan is not None) and not moving.note_progress(claim, step.moved, step.scan):
                 return None
             if step.over:
@@ -123,13 +134,26 @@ class Slice(ABC):
                 moving.release_move(claim, step.wait_ms)
                 return step.wait_ms
             self.left = None if self.left is None else max(0, self.left - step.moved)
-            pause_s = step.moved / claim.messages_per_s - (self._monotonic() - began_s)
+            pause_s = step.moved / self.pace - (self._monotonic() - began_s)
             if self._monotonic() + pause_s >= ends_s or pause_s > MOVE_PAUSE_SLEPT_S_MAX:
                 pause_ms = max(0, round(pause_s * 1000))
                 moving.release_move(claim, pause_ms)
                 return pause_ms
             if pause_s > 0:
                 self._sleep(pause_s)
+
+    def _may_send(self) -> bool:
+        to = self._destination
+        return may_send(self.claim.account_id) and (to is None or not to.record.sending_stopped)
+
+    def _wait(self) -> int:
+        moving.release_move(self.claim, MOVE_STOPPED_PAUSE_MS)
+        return MOVE_STOPPED_PAUSE_MS
+
+    def _slow_down(self, messages_per_s: int) -> None:
+        """0: not for this."""
+        if messages_per_s:
+            self.pace = min(self.pace, messages_per_s)
 
     # --- what both kinds do -------------------------------------------------------------------------------------
 
@@ -145,11 +169,11 @@ class Slice(ABC):
         return self.in_storage(ask)
 
     def batch_max(self) -> int:
-        count = min(limits.MOVE_BATCH_MESSAGES_MAX, self.claim.messages_per_s)
+        count = min(limits.MOVE_BATCH_MESSAGES_MAX, self.pace)
         return count if self.left is None else min(count, self.left)
 
     def target_of(self, dead: DeadSource | None) -> ResolvedQueue:
-        """Where a message goes that died there. Raises MoveFailed."""
+        """Where a message goes that died there. Raises MoveFailed, MoveHeld."""
         if self._destination is not None:
             return self._destination
         if dead is None:
@@ -160,6 +184,10 @@ class Slice(ABC):
         owner = self._owners[dead.partition]
         if owner is None:
             raise MoveFailed(_QUEUE_IS_GONE)
+        if self.stores:
+            if owner.record.sending_stopped:
+                raise MoveHeld("Nothing may be sent to the queue now.")
+            self._slow_down(owner.record.sends_per_s)
         return owner
 
     def in_storage(self, work: Callable[[MoveStorage], Awaitable[T]]) -> T:

@@ -1,9 +1,7 @@
 """Budgets: made by customers, judged whenever the month's draft was made or the meter read more of the account's usage,
 with an event for each level reached. What is spent is what the meter says: settled usage and what is not settled yet.
 
-A stop is the state of the account: it stands while a budget that stops is used up in the current month. Each change
-of it takes a new version of the account and is announced on the change feed; the account's record says it to front ends
-as `sending_stopped`.
+What one that is used up does to the account, or to its queue: `budget_effects.py`.
 """
 
 from __future__ import annotations
@@ -18,14 +16,15 @@ from api.accounts.models import Account
 from api.accounts.selectors import locked_account
 from api.audit.actions import Actor, record
 from api.billing import limits
+from api.billing.actions.budget_effects import note_event, set_effects
 from api.billing.actions.plans import ensure_standard_plan
 from api.billing.errors import BillingError, invalid, not_found
 from api.billing.meter import NOTHING_SPENT, MonthSpending, month_spending
 from api.billing.models import (
+    BudgetEffect,
     BudgetEvent,
     BudgetEventKind,
     SpendingBudget,
-    SpendingStop,
 )
 from api.billing.pricing.budget_levels import STOP_PERCENT, levels_reached
 from api.billing.pricing.money import nanos_per_minor
@@ -33,10 +32,8 @@ from api.billing.pricing.periods import BillingPeriod, period_of
 from api.people.email import normal_email
 from api.people.errors import PeopleError
 from api.queues.models import GONE, Queue
-from api.quotas.actions import resume_sending, stop_sending
-from api.quotas.selectors import holder_of
 
-BUDGETS = Actor("budgets")
+_KIND_OF = {BudgetEffect.THROTTLE: BudgetEventKind.THROTTLE, BudgetEffect.STOP: BudgetEventKind.STOP}
 
 
 class BudgetSpec(NamedTuple):
@@ -44,7 +41,7 @@ class BudgetSpec(NamedTuple):
 
     limit_minor: int
     alert_percents: list[int]
-    stops_sending: bool
+    effect: str
     mail_to: list[str]
     queue_name: str = ""
 
@@ -62,7 +59,7 @@ def put_budget(actor: Actor, account_id: str, name: str, spec: BudgetSpec) -> tu
             raise BillingError("over-limit", f"An account has at most {limits.BUDGETS_PER_ACCOUNT_MAX} budgets.")
         budget = SpendingBudget(account=account, name=name, created_at=now, generation=0)
     budget.queue_uuid, budget.limit_minor = queue_uuid, spec.limit_minor
-    budget.alert_percents, budget.stops_sending = sorted(set(spec.alert_percents)), spec.stops_sending
+    budget.alert_percents, budget.effect = sorted(set(spec.alert_percents)), spec.effect
     budget.mail_to = [normal_email(address) for address in spec.mail_to]
     budget.generation += 1
     budget.modified_at = now
@@ -74,15 +71,15 @@ def put_budget(actor: Actor, account_id: str, name: str, spec: BudgetSpec) -> tu
 
 @transaction.atomic
 def delete_budget(actor: Actor, account_id: str, name: str) -> bool:
-    """A stop that it made ends. False where there is none of this name."""
+    """What it stopped or throttled is free again. False where there is none of this name."""
     account = locked_account(account_id, not_found)
     budget = SpendingBudget.objects.select_for_update().filter(account=account, name=name).first()
     if budget is None:
         return False
     before = _told(budget)
-    # Before the row of the stop goes with the budget's.
-    budget.stops_sending = False
-    budget.save(update_fields=["stops_sending"])
+    # Before the row of its effect goes with the budget's.
+    budget.effect = BudgetEffect.ALERT
+    budget.save(update_fields=["effect"])
     judge(account, period_of(clock.now()))
     budget.delete()
     record(actor, account_id, "budget.delete", f"budget:{name}", before=before)
@@ -91,13 +88,13 @@ def delete_budget(actor: Actor, account_id: str, name: str) -> bool:
 
 def _told(budget: SpendingBudget) -> dict[str, object]:
     """What the trail keeps of a budget."""
-    kept = {field: getattr(budget, field) for field in ("limit_minor", "alert_percents", "stops_sending", "mail_to")}
+    kept = {field: getattr(budget, field) for field in ("limit_minor", "alert_percents", "effect", "mail_to")}
     return {"queue_id": None if budget.queue_uuid is None else str(budget.queue_uuid), **kept}
 
 
 @transaction.atomic
 def judge_budgets(account_id: str) -> int:
-    """Events for levels that the current month has reached, and the stop as it is to be; how many events."""
+    """Events for levels that the current month has reached, and the effects as they are to be; how many events."""
     return judge(locked_account(account_id, not_found), period_of(clock.now()))
 
 
@@ -119,75 +116,22 @@ def judge(account: Account, period: BillingPeriod) -> int:
         spent = spending.nanos(budget.queue_uuid)
         per_minor = nanos_per_minor(spending.currency)
         for percent in levels_reached(budget.limit_minor, spent, per_minor, budget.alert_percents):
-            made += _note(budget, period, BudgetEventKind.ALERT, percent, spending)
-        if budget.stops_sending and levels_reached(budget.limit_minor, spent, per_minor, [STOP_PERCENT]):
+            made += note_event(budget, period, BudgetEventKind.ALERT, percent, spending)
+        kind = _KIND_OF.get(BudgetEffect(budget.effect))
+        if kind is not None and levels_reached(budget.limit_minor, spent, per_minor, [STOP_PERCENT]):
             used_up.append(budget)
-            made += _note(budget, period, BudgetEventKind.STOP, STOP_PERCENT, spending)
-            _note_over(budget, period, spending)
-    return made + _set_stop(account, period, used_up, spending.currency)
+            made += note_event(budget, period, kind, STOP_PERCENT, spending)
+            _note_over(budget, period, kind, spending)
+    return made + set_effects(account, period, used_up, spending.currency)
 
 
-def _note(
-    budget: SpendingBudget,
-    period: BillingPeriod,
-    kind: BudgetEventKind,
-    percent: int,
-    spending: MonthSpending,
-) -> int:
-    """1 where the event is new."""
-    spent_minor = spending.nanos(budget.queue_uuid) // nanos_per_minor(spending.currency)
-    _, is_new = BudgetEvent.objects.get_or_create(
-        budget=budget, period_start=period.start, generation=budget.generation, kind=kind, percent=percent,
-        defaults={
-            "account_id": budget.account_id, "budget_name": budget.name, "spent_minor": spent_minor,
-            "limit_minor": budget.limit_minor, "currency": spending.currency,
-            "mail_to": budget.mail_to, "at": clock.now(),
-            "mailed_at": None if budget.mail_to else clock.now(),
-        },
-    )  # fmt: skip
-    return int(is_new)
-
-
-def _note_over(budget: SpendingBudget, period: BillingPeriod, spending: MonthSpending) -> None:
-    """How far the month went beyond the limit of a budget that stops. It never falls."""
-    over = spending.charges_minor - budget.limit_minor
-    stops = BudgetEvent.objects.filter(
-        budget=budget, period_start=period.start, generation=budget.generation, kind=BudgetEventKind.STOP
+def _note_over(budget: SpendingBudget, period: BillingPeriod, kind: BudgetEventKind, spending: MonthSpending) -> None:
+    """How far the month went beyond the limit of a budget that stops or throttles. It never falls."""
+    over = spending.nanos(budget.queue_uuid) // nanos_per_minor(spending.currency) - budget.limit_minor
+    events = BudgetEvent.objects.filter(
+        budget=budget, period_start=period.start, generation=budget.generation, kind=kind
     )
-    stops.filter(over_minor__lt=over).update(over_minor=over)
-
-
-def _set_stop(account: Account, period: BillingPeriod, used_up: list[SpendingBudget], currency: str) -> int:
-    """Part of the caller's transaction, with the account locked. 1 where the account sends again.
-
-    The stop names a budget that is used up: where that budget was raised or deleted, it passes to another one.
-    """
-    stop = SpendingStop.objects.filter(account=account).select_related("budget").first()
-    if stop is not None and stop.budget in used_up:
-        SpendingStop.objects.filter(account=account).update(period_start=period.start)
-        return 0
-    holder = holder_of(account.pk)
-    reason = "" if holder is None else holder.sending_stopped
-    is_ours = reason == ("" if stop is None else _reason(stop.budget))  # an operator's own stop stays
-    if stop is not None:
-        stop.delete()
-    if used_up:
-        SpendingStop.objects.create(account=account, budget=used_up[0], period_start=period.start, since=clock.now())
-        record(BUDGETS, account.pk, "account.stop_sending", f"account:{account.pk}", budget=used_up[0].name)
-        if is_ours:
-            stop_sending(BUDGETS, account.pk, _reason(used_up[0]))
-        return 0
-    if stop is None:
-        return 0
-    record(BUDGETS, account.pk, "account.resume_sending", f"account:{account.pk}", budget=stop.budget.name)
-    if is_ours:
-        resume_sending(BUDGETS, account.pk)
-    return _note(stop.budget, period, BudgetEventKind.RESUME, 0, NOTHING_SPENT._replace(currency=currency))
-
-
-def _reason(budget: SpendingBudget) -> str:
-    """What senders are told."""
-    return f"The budget {budget.name} of this month is used up."
+    events.filter(over_minor__lt=over).update(over_minor=over)
 
 
 def _check(account_id: str, name: str, spec: BudgetSpec) -> UUID | None:
@@ -196,6 +140,8 @@ def _check(account_id: str, name: str, spec: BudgetSpec) -> UUID | None:
         raise invalid(f"a budget's name has 1 to {limits.BUDGET_NAME_CHARACTERS_MAX} printable characters, no slash")
     if not 0 <= spec.limit_minor <= limits.BUDGET_MINOR_MAX:
         raise invalid(f"limit_minor lies between 0 and {limits.BUDGET_MINOR_MAX}")
+    if spec.effect not in BudgetEffect.values:
+        raise invalid("effect is one of " + ", ".join(BudgetEffect.values))
     percents = spec.alert_percents
     if len(percents) > limits.ALERT_PERCENTS_MAX or not all(0 < one <= limits.ALERT_PERCENT_MAX for one in percents):
         raise invalid(
@@ -210,8 +156,6 @@ def _check(account_id: str, name: str, spec: BudgetSpec) -> UUID | None:
         raise invalid(error.detail) from None
     if not spec.queue_name:
         return None
-    if spec.stops_sending:
-        raise invalid("a budget of one queue alerts; only a budget of the account stops sending")
     # Deleted queues of this name may be younger than the one that has it: a restored queue is older than they are.
     of_this_name = Queue.objects.filter(account_id=account_id, name=spec.queue_name)
     queue = of_this_name.exclude(state__in=GONE).first() or of_this_name.order_by("-deleted_at").first()

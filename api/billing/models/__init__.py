@@ -7,7 +7,7 @@ that is in effect, an issued invoice with its lines, a credit note (migration 00
 
 from __future__ import annotations
 
-from api.billing.models.budgets import BudgetEvent, BudgetEventKind, SpendingBudget, SpendingStop
+from api.billing.models.budgets import BudgetEffect, BudgetEvent, BudgetEventKind, SpendingBudget, SpendingEffect
 from api.billing.models.invoices import (
     CreditNote,
     Invoice,
@@ -34,6 +34,7 @@ from api.billing.models.usage import (
 __all__ = [
     "AccountPlan",
     "BillingCredit",
+    "BudgetEffect",
     "BudgetEvent",
     "BudgetEventKind",
     "CreditNote",
@@ -55,7 +56,7 @@ __all__ = [
     "QuarantinedUsage",
     "QueueTags",
     "SpendingBudget",
-    "SpendingStop",
+    "SpendingEffect",
     "UsageCounters",
     "UsageRun",
     "UsageRunState",

@@ -1,4 +1,4 @@
-"""Spending budgets, the levels that were reached, and the stops."""
+"""Spending budgets, the levels that were reached, and what is held because a budget is used up."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ from api.billing import limits
 from api.limits import ACCOUNT_ID_DIGITS
 
 
+class BudgetEffect(models.TextChoices):
+    """What happens at 100 %, until the month ends or the budget is changed: only its alerts; sends are held to a low
+    rate; sends are refused."""
+
+    ALERT = "alert"
+    THROTTLE = "throttle"
+    STOP = "stop"
+
+
 class SpendingBudget(models.Model):
     """A sum for each month's charges (before credits and tax) of an account, or of one of its queues."""
 
@@ -18,8 +27,7 @@ class SpendingBudget(models.Model):
     queue_uuid = models.UUIDField(null=True)
     limit_minor = models.BigIntegerField()
     alert_percents = models.JSONField(default=list)
-    # At 100 % the account sends no more until the month ends or the budget is changed. Of the whole account only.
-    stops_sending = models.BooleanField(default=False)
+    effect = models.CharField(default=BudgetEffect.ALERT, choices=BudgetEffect.choices, max_length=8)
     mail_to = models.JSONField(default=list)
     # Raised by each change: its alerts come again.
     generation = models.IntegerField(default=1)
@@ -30,9 +38,7 @@ class SpendingBudget(models.Model):
         db_table = "spending_budget"
         constraints = (
             models.UniqueConstraint(fields=["account", "name"], name="spending_budget_name"),
-            models.CheckConstraint(
-                condition=Q(stops_sending=False) | Q(queue_uuid=None), name="spending_budget_stops_accounts"
-            ),
+            models.CheckConstraint(condition=Q(effect__in=BudgetEffect.values), name="spending_budget_effect"),
         )
 
     def __str__(self) -> str:
@@ -41,6 +47,7 @@ class SpendingBudget(models.Model):
 
 class BudgetEventKind(models.TextChoices):
     ALERT = "alert"
+    THROTTLE = "throttle"
     STOP = "stop"
     RESUME = "resume"
 
@@ -48,8 +55,8 @@ class BudgetEventKind(models.TextChoices):
 class BudgetEvent(models.Model):
     """A level that was reached. `mailed_at` is null until its mail was handed over.
 
-    `over_minor`, of a stop: how far the month went beyond the limit, as far as it is counted. It grows while the stop
-    stands: by what was sent until front ends heard of it, and by what deliveries and storage cost since.
+    `over_minor`, of a stop or throttle: how far the month went beyond the limit, as far as it is counted. It grows
+    while that stands: by what was sent until front ends heard of it, and by what deliveries and storage cost since.
     """
 
     budget = models.ForeignKey(SpendingBudget, on_delete=models.SET_NULL, null=True, related_name="events")
@@ -57,7 +64,7 @@ class BudgetEvent(models.Model):
     budget_name = models.CharField(max_length=limits.BUDGET_NAME_CHARACTERS_MAX)
     generation = models.IntegerField()
     period_start = models.DateTimeField()
-    kind = models.CharField(max_length=6, choices=BudgetEventKind.choices)
+    kind = models.CharField(max_length=8, choices=BudgetEventKind.choices)
     percent = models.IntegerField()
     spent_minor = models.BigIntegerField()
     limit_minor = models.BigIntegerField()
@@ -83,16 +90,27 @@ class BudgetEvent(models.Model):
         return f"{self.budget_name} {self.kind} {self.percent}"
 
 
-class SpendingStop(models.Model):
-    """The account sends no more. Its record in the change feed says so as `sending_stopped`."""
+class SpendingEffect(models.Model):
+    """What a budget that is used up does to the account (`queue_uuid` None), or to a queue of it, now. The records of
+    the account and of the queue say so in the change feed (`sending_stopped`, `sends_per_s`)."""
 
-    account = models.OneToOneField(Account, on_delete=models.CASCADE, primary_key=True, related_name="spending_stop")
+    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="spending_effects", db_index=False)
+    queue_uuid = models.UUIDField(null=True)
+    effect = models.CharField(choices=BudgetEffect.choices, max_length=8)
     budget = models.ForeignKey(SpendingBudget, on_delete=models.CASCADE, related_name="+")
     period_start = models.DateTimeField()
     since = models.DateTimeField()
 
     class Meta:
-        db_table = "spending_stop"
+        db_table = "spending_effect"
+        constraints = (
+            models.UniqueConstraint(
+                fields=["account", "queue_uuid"], name="spending_effect_once", nulls_distinct=False
+            ),
+            models.CheckConstraint(
+                condition=Q(effect__in=[BudgetEffect.THROTTLE, BudgetEffect.STOP]), name="spending_effect_holds"
+            ),
+        )
 
     def __str__(self) -> str:
-        return self.account_id
+        return f"{self.account_id} {self.queue_uuid or ''} {self.effect}"

@@ -14,7 +14,7 @@ from api.billing.actions.budgets import BudgetSpec, delete_budget, judge_budgets
 from api.billing.actions.invoices import draft_invoice
 from api.billing.errors import BillingError
 from api.billing.limits import BILLING_INTERVAL_S
-from api.billing.models import BudgetEvent, HourlyUsage, SpendingBudget, SpendingStop
+from api.billing.models import BudgetEvent, HourlyUsage, SpendingBudget, SpendingEffect
 from api.billing.pricing.budget_levels import levels_reached
 from api.billing.pricing.periods import BillingPeriod
 from api.billing.settling import UsageRow
@@ -41,7 +41,7 @@ def spend(account: str, cents: int, queue: uuid.UUID = QUEUE) -> None:
 
 
 def spec(limit_minor: int = 1000, **given: Any) -> BudgetSpec:
-    return BudgetSpec(limit_minor, [50, 100], False, [])._replace(**given)
+    return BudgetSpec(limit_minor, [50, 100], "alert", [])._replace(**given)
 
 
 def events(account: str) -> list[tuple[str, int, int]]:
@@ -68,24 +68,24 @@ def test_level_alerts_once_and_the_next_one_again(account: str) -> None:
     assert events(account) == [("alert", 50, 500)] and judge_budgets(account) == 0
     spend(account, 1200)
     assert events(account) == [("alert", 50, 500), ("alert", 100, 1200)]
-    assert not SpendingStop.objects.exists()
+    assert not SpendingEffect.objects.exists()
 
 
 def test_budget_that_is_used_up_stops_the_account_through_the_change_feed(account: str) -> None:
     plan(account)
-    put_budget(OPERATOR, account, "cap", spec(stops_sending=True, alert_percents=[]))
+    put_budget(OPERATOR, account, "cap", spec(effect="stop", alert_percents=[]))
     before = announced(account)
     spend(account, 1000)
     judge_budgets(account)
     judge_budgets(account)
     assert events(account) == [("stop", 100, 1000)]
-    assert SpendingStop.objects.get().budget.name == "cap" and announced(account) == before + 1
+    assert SpendingEffect.objects.get().budget.name == "cap" and announced(account) == before + 1
     assert AuditEntry.objects.filter(action="account.stop_sending").count() == 1
 
 
 def test_what_goes_beyond_a_budget_that_stops_is_reported(caller: Caller, account: str) -> None:
     plan(account)
-    put_budget(OPERATOR, account, "cap", spec(stops_sending=True, alert_percents=[100]))
+    put_budget(OPERATOR, account, "cap", spec(effect="stop", alert_percents=[100]))
     spend(account, 1003)
     over = [(event.kind, event.over_minor) for event in BudgetEvent.objects.order_by("id")]
     assert over == [("alert", 0), ("stop", 3)]
@@ -95,103 +95,103 @@ def test_what_goes_beyond_a_budget_that_stops_is_reported(caller: Caller, accoun
     assert [(one["kind"], one["spent_minor"], one["over_minor"]) for one in shown] == [
         ("stop", 1003, 40), ("alert", 1003, 0),
     ]  # fmt: skip
-    put_budget(OPERATOR, account, "cap", spec(2000, stops_sending=True))
+    put_budget(OPERATOR, account, "cap", spec(2000, effect="stop"))
     spend(account, 1500)
     assert BudgetEvent.objects.get(kind="stop").over_minor == 40, "that limit's"
 
 
 def test_trail_has_what_a_budget_was(account: str) -> None:
     plan(account)
-    put_budget(OPERATOR, account, "cap", spec(stops_sending=True))
-    put_budget(OPERATOR, account, "cap", spec(stops_sending=False))
+    put_budget(OPERATOR, account, "cap", spec(effect="stop"))
+    put_budget(OPERATOR, account, "cap", spec(effect="alert"))
     assert delete_budget(OPERATOR, account, "cap")
     made, changed, ended = AuditEntry.objects.filter(subject="budget:cap").order_by("pk")
-    assert "before" not in made.details and made.details["stops_sending"] is True
-    assert (changed.details["before"]["stops_sending"], changed.details["stops_sending"]) == (True, False)
+    assert "before" not in made.details and made.details["effect"] == "stop"
+    assert (changed.details["before"]["effect"], changed.details["effect"]) == ("stop", "alert")
     assert changed.details["before"]["limit_minor"] == made.details["limit_minor"]
     assert ended.details["before"]["mail_to"] == changed.details["mail_to"]
 
 
 def test_raised_budget_lets_the_account_send_and_alerts_again(account: str) -> None:
     plan(account)
-    put_budget(OPERATOR, account, "cap", spec(stops_sending=True))
+    put_budget(OPERATOR, account, "cap", spec(effect="stop"))
     spend(account, 1000)
     judge_budgets(account)
     before = announced(account)
-    put_budget(OPERATOR, account, "cap", spec(1800, stops_sending=True))
-    assert not SpendingStop.objects.exists() and announced(account) == before + 1
+    put_budget(OPERATOR, account, "cap", spec(1800, effect="stop"))
+    assert not SpendingEffect.objects.exists() and announced(account) == before + 1
     assert events(account)[-2:] == [("alert", 50, 1000), ("resume", 0, 0)]
-    put_budget(OPERATOR, account, "cap", spec(900, stops_sending=True))
-    assert SpendingStop.objects.exists()
-    assert delete_budget(OPERATOR, account, "cap") and not SpendingStop.objects.exists()
+    put_budget(OPERATOR, account, "cap", spec(900, effect="stop"))
+    assert SpendingEffect.objects.exists()
+    assert delete_budget(OPERATOR, account, "cap") and not SpendingEffect.objects.exists()
     assert not delete_budget(OPERATOR, account, "cap")
     assert BudgetEvent.objects.filter(budget=None).count() == len(events(account)), "events outlive their budget"
 
 
 def test_events_name_the_currency_of_the_account(account: str) -> None:
     plan(account, currency="EUR")
-    put_budget(OPERATOR, account, "cap", spec(stops_sending=True))
+    put_budget(OPERATOR, account, "cap", spec(effect="stop"))
     spend(account, 1000)
     judge_budgets(account)
-    put_budget(OPERATOR, account, "cap", spec(5000, stops_sending=True))
+    put_budget(OPERATOR, account, "cap", spec(5000, effect="stop"))
     events = BudgetEvent.objects.order_by("id").values_list("kind", "currency")
     assert list(events) == [("alert", "EUR"), ("alert", "EUR"), ("stop", "EUR"), ("resume", "EUR")]
 
 
 def test_stop_passes_to_another_budget_that_is_used_up_and_ends_with_that_one(account: str) -> None:
     plan(account)
-    put_budget(OPERATOR, account, "first", spec(stops_sending=True))
-    put_budget(OPERATOR, account, "second", spec(stops_sending=True))
+    put_budget(OPERATOR, account, "first", spec(effect="stop"))
+    put_budget(OPERATOR, account, "second", spec(effect="stop"))
     spend(account, 1000)
     judge_budgets(account)
     assert "first" in stop_reason(account)
     delete_budget(OPERATOR, account, "first")
-    assert SpendingStop.objects.get().budget.name == "second" and "second" in stop_reason(account)
+    assert SpendingEffect.objects.get().budget.name == "second" and "second" in stop_reason(account)
     delete_budget(OPERATOR, account, "second")
-    assert not SpendingStop.objects.exists() and stop_reason(account) == ""
+    assert not SpendingEffect.objects.exists() and stop_reason(account) == ""
 
 
 def test_stop_of_an_operator_outlasts_that_of_a_budget(account: str) -> None:
     plan(account)
     stop_sending(OPERATOR, account, "abuse")
-    put_budget(OPERATOR, account, "cap", spec(stops_sending=True))
+    put_budget(OPERATOR, account, "cap", spec(effect="stop"))
     spend(account, 1000)
     judge_budgets(account)
-    assert SpendingStop.objects.exists() and stop_reason(account) == "abuse"
+    assert SpendingEffect.objects.exists() and stop_reason(account) == "abuse"
     delete_budget(OPERATOR, account, "cap")
     assert stop_reason(account) == "abuse"
 
 
 def test_budget_that_is_used_up_in_the_next_month_too_keeps_its_stop(account: str) -> None:
     plan(account)
-    put_budget(OPERATOR, account, "cap", spec(stops_sending=True))
+    put_budget(OPERATOR, account, "cap", spec(effect="stop"))
     spend(account, 1000)
-    SpendingStop.objects.update(period_start=NOW.start.replace(year=NOW.start.year - 1))
+    SpendingEffect.objects.update(period_start=NOW.start.replace(year=NOW.start.year - 1))
     judge_budgets(account)
-    assert SpendingStop.objects.get().period_start == NOW.start, "else each look would find it again"
+    assert SpendingEffect.objects.get().period_start == NOW.start, "else each look would find it again"
 
 
 def test_new_month_lets_the_account_send(account: str) -> None:
     plan(account)
-    put_budget(OPERATOR, account, "cap", spec(stops_sending=True))
+    put_budget(OPERATOR, account, "cap", spec(effect="stop"))
     spend(account, 1000)
     judge_budgets(account)
     assert rounds.watch_budgets() == 0
-    SpendingStop.objects.update(period_start=NOW.start.replace(year=NOW.start.year - 1))
+    SpendingEffect.objects.update(period_start=NOW.start.replace(year=NOW.start.year - 1))
     # Nothing was used in this month: the stop is of one that is over.
     HourlyUsage.objects.all().delete()
-    assert rounds.watch_budgets() == 1 and not SpendingStop.objects.exists()
+    assert rounds.watch_budgets() == 1 and not SpendingEffect.objects.exists()
 
 
 def test_minimum_that_is_not_reached_yet_is_not_spent(account: str) -> None:
     plan(account, minimum_minor=5000)
-    put_budget(OPERATOR, account, "cap", spec(stops_sending=True))
+    put_budget(OPERATOR, account, "cap", spec(effect="stop"))
     spend(account, 10)
     judge_budgets(account)
     assert events(account) == []
 
 
-def test_budget_of_a_queue_counts_that_queue_and_stops_nothing(account: str) -> None:
+def test_budget_of_a_queue_counts_that_queue_alone(account: str) -> None:
     plan(account)
     orders = make_queue(account, "orders")
     put_budget(OPERATOR, account, "orders", spec(100, queue_name="orders"))
@@ -200,8 +200,6 @@ def test_budget_of_a_queue_counts_that_queue_and_stops_nothing(account: str) -> 
     spend(account, 80, orders)
     judge_budgets(account)
     assert [event[:2] for event in events(account)] == [("alert", 50)]
-    with pytest.raises(BillingError, match="only a budget of the account"):
-        put_budget(OPERATOR, account, "orders", spec(queue_name="orders", stops_sending=True))
 
 
 def test_budget_of_a_name_is_that_of_the_queue_that_has_it(account: str) -> None:
@@ -228,6 +226,7 @@ def test_budget_of_a_name_is_that_of_the_queue_that_has_it(account: str) -> None
         ("x", {"mail_to": ["nobody"]}),
         ("x", {"mail_to": ["a@example.com"] * 11}),
         ("x", {"queue_name": "absent"}),
+        ("x", {"effect": "pause"}),
     ],
 )
 def test_budget_that_makes_no_sense_is_refused(account: str, name: str, given: dict[str, Any]) -> None:
@@ -248,7 +247,7 @@ def test_each_event_is_mailed_once_and_a_mail_that_fails_is_tried_again(
     account: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan(account)
-    put_budget(OPERATOR, account, "cap", spec(stops_sending=True, mail_to=["Ann@Example.com"]))
+    put_budget(OPERATOR, account, "cap", spec(effect="stop", mail_to=["Ann@Example.com"]))
     spend(account, 700)
     judge_budgets(account)
     from django.core.mail import EmailMessage

@@ -19,7 +19,7 @@ from api.billing.actions.budgets import BudgetSpec, judge_budgets, put_budget
 from api.billing.actions.plans import add_plan_version, ensure_standard_plan
 from api.billing.forecast import forecast_minor
 from api.billing.meter import CostMeter, cost_meter, month_spending
-from api.billing.models import BudgetEvent, MeterReading, PricePlanVersion, SpendingStop
+from api.billing.models import BudgetEvent, MeterReading, PricePlanVersion, SpendingEffect
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import HOUR, Interval, floor_hour
 from api.billing.pricing.terms import parse_terms, terms_document
@@ -88,7 +88,7 @@ def test_meter_and_budgets_of_the_account_read_no_queues(account: str, monkeypat
     lengths.clear()
     assert cost_meter(row, NOW, clock.now(), by_queue=False) == together
     judge_budgets(account)
-    put_budget(OPERATOR, account, "cap", BudgetSpec(100_000, [50], False, []))
+    put_budget(OPERATOR, account, "cap", BudgetSpec(100_000, [50], "alert", []))
     judge_budgets(account)
     assert lengths and max(lengths) <= 3, "settled days, settled hours and what is not settled"
 
@@ -158,13 +158,13 @@ def test_meter_without_room_keeps_its_place(account: str, monkeypatch: pytest.Mo
 
 def test_budget_is_used_up_by_what_is_not_settled(account: str) -> None:
     plan(account)
-    put_budget(OPERATOR, account, "cap", BudgetSpec(1000, [50], True, []))
+    put_budget(OPERATOR, account, "cap", BudgetSpec(1000, [50], "stop", []))
     merge([seen(account, 100 + 5_000)])
-    assert judge_budgets(account) == 1 and not SpendingStop.objects.exists()
+    assert judge_budgets(account) == 1 and not SpendingEffect.objects.exists()
     merge([seen(account, 100 + 10_000)])
     judge_budgets(account)
     assert [event.kind for event in BudgetEvent.objects.order_by("id")] == ["alert", "stop"]
-    assert SpendingStop.objects.get().account_id == account
+    assert SpendingEffect.objects.get().account_id == account
 
 
 def test_meter_says_how_far_it_goes(account: str) -> None:

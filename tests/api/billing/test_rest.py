@@ -202,7 +202,7 @@ def test_invoice_of_another_account_is_not_found(caller: Caller, invoice: Invoic
 
 # --- budgets ---
 
-BUDGET = {"limit_minor": 1000, "alert_percents": [100, 50], "stops_sending": True, "mail_to": ["a@example.com"]}
+BUDGET = {"limit_minor": 1000, "alert_percents": [100, 50], "effect": "stop", "mail_to": ["a@example.com"]}
 
 
 def test_budget_is_made_replaced_listed_and_deleted(caller: Caller, account: str) -> None:
@@ -220,7 +220,9 @@ def test_budget_is_made_replaced_listed_and_deleted(caller: Caller, account: str
     ]  # fmt: skip
     assert caller.request("DELETE", "/v1/billing/budgets/cap").status_code == 204
     assert refused(caller.request("DELETE", "/v1/billing/budgets/cap")) == (404, "not-found")
-    assert caller.request("GET", "/v1/billing/budgets").json() == {"sending_stopped": False, "budgets": []}
+    assert caller.request("GET", "/v1/billing/budgets").json() == {
+        "sending_stopped": False, "in_force": [], "budgets": [],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -235,7 +237,7 @@ def test_budget_that_is_asked_for_wrongly_is_a_problem(caller: Caller, change: d
 
 
 def test_budget_of_a_queue_that_is_not_there_is_not_found(caller: Caller) -> None:
-    payload = {**BUDGET, "stops_sending": False, "queue": "absent"}
+    payload = {**BUDGET, "effect": "alert", "queue": "absent"}
     assert refused(caller.request("PUT", "/v1/billing/budgets/cap", payload)) == (404, "not-found")
 
 

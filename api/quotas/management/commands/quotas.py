@@ -12,7 +12,7 @@ from api.accounts.selectors import account_named
 from api.audit.actions import OPERATOR
 from api.quotas import actions, selectors, single
 from api.quotas.errors import QuotaProblem
-from api.quotas.models import QuotaRequest
+from api.quotas.models import QueueSending, QuotaHolder, QuotaRequest
 from frontend.limits.quotas import INSTALLATION, SINGLE_QUOTAS
 
 
@@ -88,7 +88,8 @@ def _single(account_id: str, queue: str, key: str, change: dict[str, int | None]
         {"name": name, "unit": kind.unit, "value": given[name], "default": None, "in_use": None}
         for name, kind in SINGLE_QUOTAS.items()
     ]
-    return {"holder": f"{account_id}/{queue or key}", "quotas": shown, "sending_stopped": None}
+    held = selectors.queue_sending(account_id, queue) if queue else None
+    return {"holder": f"{account_id}/{queue or key}", "quotas": shown, **_sending_json(held)}
 
 
 def _value(text: str) -> tuple[str, int | None]:
@@ -107,7 +108,14 @@ def _quotas_json(holder: str) -> dict[str, Any]:
         | {"in_use": one.in_use}
         for one in selectors.quotas_in_use(holder)
     ]
-    return {"holder": holder, "quotas": shown, "sending_stopped": (row.sending_stopped if row else "") or None}
+    return {"holder": holder, "quotas": shown, **_sending_json(row)}
+
+
+def _sending_json(row: QuotaHolder | QueueSending | None) -> dict[str, Any]:
+    return {
+        "sending_stopped": None if row is None else row.sending_stopped or None,
+        "sends_per_s": None if row is None else row.sends_per_s or None,
+    }
 
 
 def _request_json(one: QuotaRequest) -> dict[str, Any]:

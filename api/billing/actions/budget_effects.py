@@ -1,0 +1,129 @@
+"""What budgets that are used up do: the account, or a queue of it, is stopped or held to a low rate.
+
+An effect is the state of the account or queue: it stands while a budget of this effect is used up in the current month;
+of several the strongest holds. Each change is a new version of the account or queue, announced on the change feed; the
+record says it to front ends as `sending_stopped` or `sends_per_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from api import clock
+from api.accounts.models import Account
+from api.audit.actions import Actor, record
+from api.billing.limits import THROTTLED_SENDS_PER_S
+from api.billing.meter import NOTHING_SPENT, MonthSpending
+from api.billing.models import BudgetEffect, BudgetEvent, BudgetEventKind, SpendingBudget, SpendingEffect
+from api.billing.pricing.money import nanos_per_minor
+from api.billing.pricing.periods import BillingPeriod
+from api.quotas.actions import hold_queue, hold_sends, resume_sending, stop_sending
+from api.quotas.selectors import holder_of
+
+BUDGETS = Actor("budgets")
+
+
+def set_effects(account: Account, period: BillingPeriod, used_up: Sequence[SpendingBudget], currency: str) -> int:
+    """Part of the caller's transaction, with the account locked. How many of the account and its queues send again."""
+    now = {one.queue_uuid: one for one in SpendingEffect.objects.filter(account=account).select_related("budget")}
+    due: dict[UUID | None, list[SpendingBudget]] = {}
+    for budget in used_up:
+        due.setdefault(budget.queue_uuid, []).append(budget)
+    resumed = 0
+    for scope in {**now, **due}:
+        ended = _set_effect(account, scope, period, now.get(scope), _strongest(due.get(scope, ())))
+        if ended is not None:
+            nothing = NOTHING_SPENT._replace(currency=currency)
+            resumed += note_event(ended, period, BudgetEventKind.RESUME, 0, nothing)
+    return resumed
+
+
+def note_event(
+    budget: SpendingBudget,
+    period: BillingPeriod,
+    kind: BudgetEventKind,
+    percent: int,
+    spending: MonthSpending,
+) -> int:
+    """1 where the event is new."""
+    spent_minor = spending.nanos(budget.queue_uuid) // nanos_per_minor(spending.currency)
+    _, is_new = BudgetEvent.objects.get_or_create(
+        budget=budget, period_start=period.start, generation=budget.generation, kind=kind, percent=percent,
+        defaults={
+            "account_id": budget.account_id, "budget_name": budget.name, "spent_minor": spent_minor,
+            "limit_minor": budget.limit_minor, "currency": spending.currency,
+            "mail_to": budget.mail_to, "at": clock.now(),
+            "mailed_at": None if budget.mail_to else clock.now(),
+        },
+    )  # fmt: skip
+    return int(is_new)
+
+
+def _strongest(used_up: Sequence[SpendingBudget]) -> list[SpendingBudget]:
+    """Those of one effect: a stop is stronger."""
+    return [budget for budget in used_up if budget.effect == BudgetEffect.STOP] or list(used_up)
+
+
+def _set_effect(
+    account: Account,
+    queue_uuid: UUID | None,
+    period: BillingPeriod,
+    now: SpendingEffect | None,
+    used_up: Sequence[SpendingBudget],
+) -> SpendingBudget | None:
+    """The budget whose effect has ended, where no other one's takes its place.
+
+    The effect names a budget that is used up: where that budget was raised or deleted, it passes to another one.
+    """
+    if now is not None and any(one.pk == now.budget_id and one.effect == now.effect for one in used_up):
+        SpendingEffect.objects.filter(pk=now.pk).update(period_start=period.start)
+        return None
+    if now is None and not used_up:
+        return None
+    was = None if now is None else now.budget
+    reason_before = _reason(was) if was is not None and now is not None and now.effect == BudgetEffect.STOP else ""
+    if now is not None:
+        now.delete()
+    budget = used_up[0] if used_up else None
+    if budget is not None:
+        values = {"effect": budget.effect, "budget": budget, "period_start": period.start, "since": clock.now()}
+        SpendingEffect.objects.create(account=account, queue_uuid=queue_uuid, **values)
+    if queue_uuid is None:
+        _apply_to_account(account, budget, was, reason_before)
+    else:
+        hold_queue(BUDGETS, account.pk, queue_uuid, _stop_reason(budget), _sends_per_s(budget))
+    return was if budget is None else None
+
+
+def _apply_to_account(
+    account: Account, budget: SpendingBudget | None, was: SpendingBudget | None, reason_before: str
+) -> None:
+    verb = {None: "resume", BudgetEffect.STOP: "stop", BudgetEffect.THROTTLE: "throttle"}[
+        None if budget is None else BudgetEffect(budget.effect)
+    ]
+    named = budget or was
+    assert named is not None
+    record(BUDGETS, account.pk, f"account.{verb}_sending", f"account:{account.pk}", budget=named.name)
+    holder = holder_of(account.pk)
+    reason = _stop_reason(budget)
+    if reason_before == ("" if holder is None else holder.sending_stopped):  # an operator's own stop stays
+        if reason:
+            stop_sending(BUDGETS, account.pk, reason)
+        elif reason_before:
+            resume_sending(BUDGETS, account.pk)
+    if holder is not None or _sends_per_s(budget):
+        hold_sends(BUDGETS, account.pk, _sends_per_s(budget))
+
+
+def _stop_reason(budget: SpendingBudget | None) -> str:
+    return "" if budget is None or budget.effect != BudgetEffect.STOP else _reason(budget)
+
+
+def _sends_per_s(budget: SpendingBudget | None) -> int:
+    return 0 if budget is None or budget.effect != BudgetEffect.THROTTLE else THROTTLED_SENDS_PER_S
+
+
+def _reason(budget: SpendingBudget) -> str:
+    """What senders are told."""
+    return f"The budget {budget.name} of this month is used up."
