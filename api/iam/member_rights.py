@@ -19,7 +19,7 @@ from api.people.roles import MemberRole, role_policy
 from api.queues.selectors import queue_of, queue_of_id
 from api.settings.environment import environment
 from frontend.authz import CompiledPolicy, Decision, RequestContext, join_policies, refusal_text
-from frontend.authz.actions import MANAGEMENT_OPERATIONS, Demand, resource_arn
+from frontend.authz.actions import MANAGEMENT_OPERATIONS, Demand, Target, resource_arn
 from frontend.authz.request_context import NO_TAGS, Tags, person_caller
 
 
