@@ -109,6 +109,7 @@ _QUEUE = [
     path("/moves/progress", moves.progress),
     path("/moves/<uuid:move_id>/<name:verb>", moves.change_move),
     path("/schedules", schedules.schedules),
+    path("/schedules/<name:schedule>/edit", schedules.edit_schedule),
     path("/schedules/<name:schedule>/<name:verb>", schedules.change_schedule),
     path("/scheduled", schedules.scheduled),
     path("/scheduled/cancel", schedules.cancel_scheduled),

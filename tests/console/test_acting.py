@@ -136,8 +136,8 @@ def test_what_was_deleted_is_not_ended_and_the_trail_not_exported(ann: Browser) 
         assert MemberRights(owner, "", True).may(operation, targets), operation
         assert not MemberRights(owner, "", True, [acting_policy()]).may(operation, targets), operation
     left_behind = (
-        "alarms.put", "alarms.delete", "budgets.put", "budgets.delete", "schedules.create", "schedules.delete",
-        "webhooks.put", "webhooks.rotate", "webhooks.delete", "keys.put_quotas",
+        "alarms.put", "alarms.delete", "budgets.put", "budgets.delete", "schedules.create", "schedules.update",
+        "schedules.delete", "webhooks.put", "webhooks.rotate", "webhooks.delete", "keys.put_quotas",
     )  # fmt: skip
     for operation in left_behind:
         assert MemberRights(owner, "", True).may(operation, targets), operation

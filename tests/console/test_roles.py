@@ -282,6 +282,7 @@ def test_policy_about_one_queue_counts_on_its_pages_alone(ann: Browser, join: Jo
         ("sqs:TagQueue", "tags"),
         ("sqs:StartMessageMoveTask", "moves"),
         ("penstock:CreateSchedule", "schedules"),
+        ("penstock:UpdateSchedule", "schedules/nightly/edit"),
         ("penstock:DeleteSchedule", "schedules/nightly/delete"),
         ("penstock:PauseSchedule", "schedules/nightly/pause"),
         ("penstock:RemoveMessage", "moves"),
