@@ -314,10 +314,12 @@ def test_part_that_is_left_out_stays_and_no_change_leaves_no_trace(owner: Caller
 def test_worker_that_has_the_old_expression_does_not_set_the_schedule_back(owner: Caller) -> None:
     create(owner, cron="* * * * * *")
     handed_over = timezone.now().replace(microsecond=0) + timedelta(seconds=4)
-    CronSchedule.objects.update(last_tick_at=handed_over, next_tick_at=timezone.now())
-    (claim,) = claim_due()
+    CronSchedule.objects.update(last_tick_at=handed_over)
     changed = owner.request("PATCH", PATH + "/nightly", {"cron": "*/2 * * * * *"}).json()
     assert at(changed["next_at"]) > handed_over
+    CronSchedule.objects.update(next_tick_at=timezone.now())
+    (claim,) = claim_due()
+    changed = owner.request("PATCH", PATH + "/nightly", {"cron": "0 0 1 1 *"}).json()
     note_handed_over([claim])
     assert owner.request("GET", PATH + "/nightly").json()["next_at"] == changed["next_at"]
 
