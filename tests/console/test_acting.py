@@ -30,9 +30,9 @@ def act_as(operator: Browser, member: Browser, reason: str = "ticket 7") -> Any:
 
 
 def trail(account_id: str, action: str) -> list[Any]:
-    from api.audit.selectors import entries_of
+    from api.audit.selectors import AuditQuery, entries_of
 
-    return entries_of(account_id, None, 50, action)
+    return entries_of(account_id, None, 50, AuditQuery(action))
 
 
 def test_operator_sees_what_the_member_sees_under_a_banner(ann: Browser, operator: Browser, join: Joins) -> None:
