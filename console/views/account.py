@@ -9,6 +9,7 @@ from api.accounts import actions, selectors
 from api.limits import DELETION_GRACE_DAYS_MAX
 from api.people.actions import account_life, members
 from api.people.errors import PeopleError
+from api.people.limits import ACCOUNT_TITLE_CHARACTERS_MAX
 from api.people.models import AccountMembership
 from api.people.roles import Act
 from api.people.selectors import membership_of
@@ -23,7 +24,9 @@ def settings(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     if request.method == "POST":
         if not visit.may(Act.CONFIGURE_ACCOUNT):
             return denied(request, visit, Act.CONFIGURE_ACCOUNT)
-        if "grace_days" in request.POST:
+        if "title" in request.POST:
+            account_life.rename_account(visit.actor, visit.account_id, request.POST["title"])
+        elif "grace_days" in request.POST:
             days = request.POST["grace_days"].strip()
             whole = int(days) if days.isascii() and days.isdigit() and len(days) <= _DAYS_DIGITS_MAX else -1
             protects = request.POST.get("protection") == "true"
@@ -35,6 +38,7 @@ def settings(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
         "row": selectors.account_of(visit.account_id),
         "life": visit.membership.account.life,
         "closes": visit.may(Act.CLOSE_ACCOUNT),
+        "title_max": ACCOUNT_TITLE_CHARACTERS_MAX,
         "grace_days_max": DELETION_GRACE_DAYS_MAX,
     }
     return render(request, "console/access/settings.html", shown)
