@@ -115,7 +115,7 @@ class CloudWatchDataSerializer(serializers.Serializer):
     Messages = CloudWatchNoteSerializer(many=True)
 
 
-class Place(NamedTuple):
+class PagePlace(NamedTuple):
     """Behind the point at `at_s` of query `number`; of a query that has begun to be answered."""
 
     number: int
@@ -127,13 +127,13 @@ def metric_data(account_id: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     queries: Sequence[Mapping[str, Any]] = asked["MetricDataQueries"]
     queues = selectors.queues_named(account_id, map(_queue_of, queries))
     reader = SeriesReader(account_id, MetricSpan(asked["StartTime"], asked["EndTime"]), clock.now())
-    place: Place = asked["NextToken"]
+    place: PagePlace = asked["NextToken"]
     left, results, token = asked["MaxDatapoints"], [], None
     for number, query in enumerate(queries):
         if number < place.number or not query["ReturnData"]:
             continue
         if left == 0:
-            token = _token(Place(number, None))
+            token = _token(PagePlace(number, None))
             break
         queue = queues.get(_queue_of(query))
         points = _points(reader, query, queue, number)
@@ -145,7 +145,7 @@ def metric_data(account_id: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         left -= len(shown)
         results.append(_result(query, shown, bool(more), queue is None))
         if more:
-            token = _token(Place(number, shown[-1].at_s))
+            token = _token(PagePlace(number, shown[-1].at_s))
             break
     answer = {"MetricDataResults": results, "Messages": []}
     return answer | ({"NextToken": token} if token else {})
@@ -187,14 +187,14 @@ def _queue_of(query: Mapping[str, Any]) -> str:
     return str(query["MetricStat"]["Metric"]["Dimensions"][0]["Value"])
 
 
-def _token(place: Place) -> str:
+def _token(place: PagePlace) -> str:
     return make_page_token(f"{place.number}.{'' if place.at_s is None else place.at_s}")
 
 
-def _place_of(token: str, count: int) -> Place:
+def _place_of(token: str, count: int) -> PagePlace:
     """Raises ValidationError."""
     if not token:
-        return Place(0, None)
+        return PagePlace(0, None)
     try:
         number, dot, at_s = parse_page_token(token).partition(".")
     except ValueError:
@@ -202,4 +202,4 @@ def _place_of(token: str, count: int) -> Place:
     digits = all(text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX for text in (number, at_s or "0"))
     if not dot or not digits or int(number) >= count:
         raise serializers.ValidationError({"NextToken": "is not a token of these queries"})
-    return Place(int(number), int(at_s) if at_s else None)
+    return PagePlace(int(number), int(at_s) if at_s else None)
