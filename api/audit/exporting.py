@@ -54,6 +54,10 @@ def _chunks(account_id: str, ids: list[int], form: AuditForm) -> Iterator[str]:
 
 async def in_threads(chunks: Iterator[str]) -> AsyncIterator[str]:
     """A piece at a time: given the iterator itself, Django would read all of it before it sends the first piece."""
-    read = sync_to_async(next)
-    while (chunk := await read(chunks, None)) is not None:
+    read = sync_to_async(_next_of)
+    while (chunk := await read(chunks)) is not None:
         yield chunk
+
+
+def _next_of(chunks: Iterator[str]) -> str | None:
+    return next(chunks, None)
