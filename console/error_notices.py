@@ -47,7 +47,7 @@ _STEPS = {
     "message-does-not-exist": "It was received and deleted, or moved, after you loaded the page. Load the page again.",
     "queue-name-exists": "Choose another name, or open the queue that has it.",
     "queue-deleted-recently": "Wait a minute and send the form again, or choose another name.",
-    "precondition-failed": "Another person or program changed the queue. Load the page again, then repeat your change.",
+    "precondition-failed": "Another person or program changed it. Load the page again, then repeat your change.",
     "over-limit": "Remove what is not used any more, then try again.",
     "purge-queue-in-progress": "The last purge was less than a minute ago. Wait, then try again.",
     "request-throttled": "Wait a few seconds, then try again.",

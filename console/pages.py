@@ -7,7 +7,14 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import (
+    Http404,
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBase,
+    HttpResponseNotAllowed,
+    HttpResponseRedirect,
+)
 from django.shortcuts import render
 from django.views.decorators.csrf import csrf_protect
 
@@ -27,7 +34,7 @@ from console.sessions import session_of
 from console.visits import AccountVisit, Visit, note_visit
 from frontend.authz.actions import MANAGEMENT_OPERATIONS
 
-View = Callable[..., HttpResponse]
+View = Callable[..., HttpResponseBase]
 _ACTS_IN_WORDS = {
     Act.READ_QUEUES: "see queues",
     Act.MANAGE_QUEUES: "change queues",
@@ -62,7 +69,7 @@ def open_page(*methods: str) -> Callable[[View], View]:
 
     def wrap(view: View) -> View:
         @functools.wraps(view)
-        def page(request: HttpRequest, **named: Any) -> HttpResponse:
+        def page(request: HttpRequest, **named: Any) -> HttpResponseBase:
             came_as = request.method
             if came_as == "HEAD":
                 request.method = "GET"  # the same page, whose body the server leaves out; views know GET and POST alone
@@ -86,7 +93,7 @@ def person_page(*methods: str) -> Callable[[View], View]:
 
     def wrap(view: View) -> View:
         @functools.wraps(view)
-        def page(request: HttpRequest, **named: Any) -> HttpResponse:
+        def page(request: HttpRequest, **named: Any) -> HttpResponseBase:
             session = session_of(request)
             if session is None:
                 return to_sign_in(request)
@@ -138,7 +145,7 @@ def _page_of_account(
 ) -> Callable[[View], View]:
     def wrap(view: View) -> View:
         @functools.wraps(view)
-        def page(request: HttpRequest, visit: Visit, account_id: str, **named: Any) -> HttpResponse:
+        def page(request: HttpRequest, visit: Visit, account_id: str, **named: Any) -> HttpResponseBase:
             membership, acts_for = membership_of(visit.person, account_id), None
             if membership is None and visit.acting is not None and visit.acting.member.account_id == account_id:
                 acts_for, membership = visit.acting, visit.acting.member
@@ -163,7 +170,7 @@ def operator_page(*methods: str) -> Callable[[View], View]:
 
     def wrap(view: View) -> View:
         @functools.wraps(view)
-        def page(request: HttpRequest, visit: Visit, **named: Any) -> HttpResponse:
+        def page(request: HttpRequest, visit: Visit, **named: Any) -> HttpResponseBase:
             if not visit.is_operator:
                 raise Http404
             return view(request, visit, **named)

@@ -19,7 +19,10 @@ class AuditEntry(models.Model):
 
     class Meta:
         db_table = "audit_entry"
-        indexes = (models.Index(fields=["account_id", "-id"], name="audit_by_account"),)
+        indexes = (
+            models.Index(fields=["account_id", "-id"], name="audit_by_account"),
+            models.Index(fields=["account_id", "-at"], name="audit_by_time"),
+        )
 
     def __str__(self) -> str:
         return f"{self.action} {self.subject}"

@@ -5,15 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from rest_framework import serializers
 
 from api.audit.models import AuditEntry
+from api.spreadsheets import plain
 
 COLUMNS = ("id", "at", "actor", "request_id", "action", "subject", "details")
-# What a spreadsheet would compute. Names and addresses are chosen by callers.
-_FORMULA_BEGINNINGS = ("=", "+", "-", "@", "\t", "\r")
 
 
 class AuditEntrySerializer(serializers.Serializer):
@@ -36,15 +35,15 @@ def entries_as_lines(entries: Iterable[AuditEntry]) -> str:
     return "".join(json.dumps(AuditEntrySerializer(entry).data) + "\n" for entry in entries)
 
 
-def entries_as_csv(entries: Sequence[AuditEntry]) -> str:
+def csv_header() -> str:
+    return ",".join(COLUMNS) + "\r\n"
+
+
+def entries_as_csv(entries: Iterable[AuditEntry]) -> str:
+    """Without the header. Names and addresses are chosen by callers."""
     out = io.StringIO()
     rows = csv.writer(out)
-    rows.writerow(COLUMNS)
     for entry in entries:
         shown = {**AuditEntrySerializer(entry).data, "details": json.dumps(entry.details, sort_keys=True)}
-        rows.writerow([_plain(str(shown[name])) for name in COLUMNS])
+        rows.writerow([plain(str(shown[name])) for name in COLUMNS])
     return out.getvalue()
-
-
-def _plain(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA_BEGINNINGS) else text

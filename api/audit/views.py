@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-from django.db import transaction
-from django.http import HttpResponse
+from django.http import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.audit.actions import record
-from api.audit.selectors import entries_after, entries_of
-from api.audit.serializers import AuditEntrySerializer, AuditPageSerializer, entries_as_csv, entries_as_lines
+from api.audit.asked import WrongQuery, query_of
+from api.audit.exporting import FORMS, export_entries
+from api.audit.selectors import OUTCOMES, AuditQuery, entries_of
+from api.audit.serializers import AuditEntrySerializer, AuditPageSerializer
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
-from api.limits import AUDIT_EXPORT_ENTRIES_MAX
 from api.operation_view import OperationView
 from api.pages import make_page_token, page_asked, text_asked
 
 _ID_DIGITS_MAX = 18
-_FORMATS = {"jsonl": ("application/jsonl", entries_as_lines), "csv": ("text/csv; charset=utf-8", entries_as_csv)}
+_REFUSED_IS = "`refused`: calls that were refused; `done`: all else."
+_FILTERS = (
+    OpenApiParameter("action", OpenApiTypes.STR, description="How the action begins, such as `refused.`."),
+    OpenApiParameter("subject", OpenApiTypes.STR, description="How the subject begins."),
+    OpenApiParameter("actor", OpenApiTypes.STR, description="The whole name of who acted, or as whom."),
+    OpenApiParameter("outcome", OpenApiTypes.STR, enum=OUTCOMES, description=_REFUSED_IS),
+    OpenApiParameter("since", OpenApiTypes.DATETIME, description="From this time on; UTC if it names no offset."),
+    OpenApiParameter("until", OpenApiTypes.DATETIME, description="Before this time; UTC if it names no offset."),
+)
 
 
 class AuditEntriesView(OperationView):
     @extend_schema(
         operation_id="audit.list",
         parameters=[
-            OpenApiParameter("action", OpenApiTypes.STR, description="How the action begins, such as `refused.`."),
-            OpenApiParameter("subject", OpenApiTypes.STR, description="How the subject begins."),
+            *_FILTERS,
             OpenApiParameter("page_size", OpenApiTypes.INT, description="1 to 1000, 100 if not given."),
             OpenApiParameter("page_token", OpenApiTypes.STR, description="`next_page_token` of the page before."),
         ],
@@ -38,8 +44,7 @@ class AuditEntriesView(OperationView):
         """Who changed what, and what was refused; the newest first."""
         page = page_asked(request)
         before = None if page.after == "" else _number(page.after, "page_token")
-        asked = (text_asked(request, "action"), text_asked(request, "subject"))
-        found = entries_of(caller(request).account_id, before, page.size + 1, *asked)
+        found = entries_of(caller(request).account_id, before, page.size + 1, _asked(request))
         shown = found[: page.size]
         token = make_page_token(str(shown[-1].pk)) if len(found) > page.size else None
         return Response({"entries": AuditEntrySerializer(shown, many=True).data, "next_page_token": token})
@@ -49,25 +54,28 @@ class AuditExportView(OperationView):
     @extend_schema(
         operation_id="audit.export",
         parameters=[
-            OpenApiParameter("form", OpenApiTypes.STR, enum=list(_FORMATS), description="`jsonl` if not given."),
+            *_FILTERS,
+            OpenApiParameter("form", OpenApiTypes.STR, enum=list(FORMS), description="`jsonl` if not given."),
             OpenApiParameter("after", OpenApiTypes.INT, description="`id` of the last entry of the export before."),
         ],
         responses={(200, "application/jsonl"): OpenApiTypes.STR, (200, "text/csv"): OpenApiTypes.STR},
     )
-    def get(self, request: Request) -> HttpResponse:
+    def get(self, request: Request) -> HttpResponseBase:
         """The trail as a file, the oldest first; at most 10,000 entries a call. The trail has the export, too."""
         form = text_asked(request, "form") or "jsonl"
-        if form not in _FORMATS:
-            raise ValidationError({"form": f"must be one of {', '.join(_FORMATS)}"})
+        if form not in FORMS:
+            raise ValidationError({"form": f"must be one of {', '.join(FORMS)}"})
         after = _number(text_asked(request, "after") or "0", "after")
-        who = caller(request)
-        entries = entries_after(who.account_id, after, AUDIT_EXPORT_ENTRIES_MAX)
-        with transaction.atomic():
-            subject = f"account:{who.account_id}"
-            record(actor_of(who), who.account_id, "audit.export", subject, after=after, entries=len(entries), form=form)
-        content_type, write = _FORMATS[form]
-        disposition = f'attachment; filename="audit-{who.account_id}.{form}"'
-        return HttpResponse(write(entries), content_type=content_type, headers={"Content-Disposition": disposition})
+        who, asked = caller(request), _asked(request)
+        return export_entries(request._request, actor_of(who), who.account_id, asked, form, after)
+
+
+def _asked(request: Request) -> AuditQuery:
+    """Raises ValidationError."""
+    try:
+        return query_of(request.query_params)
+    except WrongQuery as error:
+        raise ValidationError({error.name: str(error)}) from None
 
 
 def _number(text: str, name: str) -> int:

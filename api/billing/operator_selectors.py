@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import connection
-from django.db.models import Count, F, OuterRef, Q, Subquery, Sum
+from django.db.models import BigIntegerField, Case, Count, F, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
+from django.db.models.functions import Coalesce
 
 from api.accounts.models import Account
 from api.billing import due, limits
@@ -14,6 +15,9 @@ from api.billing.models import (
     AccountPlan,
     CreditNote,
     Invoice,
+    InvoicePayment,
+    InvoiceState,
+    NoteKind,
     PricePlan,
     PricePlanVersion,
     ProvisionalUsage,
@@ -25,6 +29,7 @@ from api.billing.selectors import settled_up_to
 # Figures of counts that only say "many" stop here.
 COUNTED_MAX = 10_000
 TOP_ACCOUNTS = 50
+UNPAID_LISTED_MAX = 100
 # A day counts as unusual from so many times the days before on, and so many units.
 UNUSUAL_TIMES, UNUSUAL_UNITS_MIN, UNUSUAL_DAYS = 3, 1_000, 7
 
@@ -60,6 +65,18 @@ class UnusualDay(NamedTuple):
     before: int
 
 
+class UnpaidInvoice(NamedTuple):
+    """`due_minor`: what is left to pay, with corrections."""
+
+    number: str
+    account_id: str
+    title: str | None
+    period_start: datetime
+    currency: str
+    total_minor: int
+    due_minor: int
+
+
 def month_states(now: datetime) -> list[MonthState]:
     """The months that can still change, the latest first."""
     stale, to_issue = due.stale_drafts(now), due.months_to_issue(now, settled_up_to())
@@ -79,6 +96,25 @@ def _sums(period: BillingPeriod) -> list[tuple[str, str, int, int, int]]:
     rows = Invoice.objects.filter(period_start=period.start).values("state", "currency").order_by("state", "currency")
     sums = rows.annotate(invoices=Count("pk"), charges=Sum("charges_minor"), total=Sum("total_minor"))
     return [(row["state"], row["currency"], row["invoices"], row["charges"], row["total"]) for row in sums]
+
+
+def unpaid_invoices() -> list[UnpaidInvoice]:
+    """Of all months: the oldest first, UNPAID_LISTED_MAX at most."""
+    owed = Case(When(kind=NoteKind.DEBIT, then=F("total_minor")), default=-F("total_minor"))
+    notes = _sum_of(CreditNote.objects.all(), owed)
+    rows = Invoice.objects.filter(state=InvoiceState.ISSUED).annotate(
+        due=F("total_minor") + notes - _sum_of(InvoicePayment.objects.all(), F("amount_minor")),
+        title=F("account__life__title"),
+    )
+    found = rows.filter(due__gt=0).order_by("period_start", "number")
+    fields = ("number", "account_id", "title", "period_start", "currency", "total_minor", "due")
+    return [UnpaidInvoice(*row) for row in found.values_list(*fields)[:UNPAID_LISTED_MAX]]
+
+
+def _sum_of(rows: QuerySet[Any], amount: Any) -> Coalesce:
+    """Of the rows of an invoice."""
+    sums = rows.filter(invoice=OuterRef("pk")).order_by().values("invoice").annotate(all=Sum(amount)).values("all")
+    return Coalesce(Subquery(sums, output_field=BigIntegerField()), Value(0))
 
 
 def provisional_rows() -> int:

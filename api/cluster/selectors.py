@@ -64,7 +64,7 @@ class PartitionSummary(NamedTuple):
 
 class ClusterView(NamedTuple):
     """`silent` are the nodes that did not answer. `behind`: partitions with a replica that lacks something, the worst
-    first; `leaders`: of every partition."""
+    first; `leaders` and `replicas`: of every partition."""
 
     manager: int
     nodes: list[NodeRow]
@@ -75,6 +75,22 @@ class ClusterView(NamedTuple):
     behind: list[PartitionSummary]
     moves: list[ReplicaMove]
     leaders: Mapping[int, int]
+    replicas: Mapping[int, list[int]]
+
+
+class NewNode(NamedTuple):
+    """An active node that holds less than half of what nodes hold on average (`fair`). `arriving`: replicas that are on
+    their way to it."""
+
+    node_id: int
+    alive: bool
+    replicas: int
+    arriving: int
+    fair: int
+
+    @property
+    def percent(self) -> int:
+        return min(self.replicas * 100 // self.fair, 100)
 
 
 class QueueScope(NamedTuple):
@@ -92,6 +108,18 @@ def queue_scopes(view: ClusterView) -> dict[str, QueueScope]:
     rows = Queue.objects.filter(uuid__in=set(uuids.values()) - {UUID(bytes=NO_QUEUE)})
     named = {uuid: (account_id, name) for uuid, account_id, name in rows.values_list("uuid", "account_id", "name")}
     return {tag: QueueScope(*named[uuid], tag.rpartition(":")[2]) for tag, uuid in uuids.items() if uuid in named}
+
+
+def new_nodes(view: ClusterView) -> list[NewNode]:
+    """Those that have joined, and did not get their share of replicas yet."""
+    active = [node for node in view.nodes if node.state is NodeState.ACTIVE]
+    fair = sum(node.replicas for node in view.nodes) // len(active) if active else 0
+    arriving = Counter(move.target for move in view.moves if not move.undo)
+    return [
+        NewNode(node.node_id, node.alive, node.replicas, arriving[node.node_id], fair)
+        for node in active
+        if node.replicas * 2 < fair
+    ]
 
 
 async def look_at_cluster() -> ClusterView | None:
@@ -157,6 +185,7 @@ def view_of(views: dict[int, Any], silent: list[int]) -> ClusterView:
     return ClusterView(
         manager, nodes, len(rows), leaderless[:PARTITIONS_SHOWN_MAX], recent[:PARTITIONS_SHOWN_MAX], silent,
         behind[:PARTITIONS_SHOWN_MAX], moves, {row.partition: row.leader for row in rows},
+        {row.partition: row.replicas for row in rows},
     )  # fmt: skip
 
 

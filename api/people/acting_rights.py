@@ -44,6 +44,7 @@ DENIED = (
     "penstock:PutAlarm",
     "penstock:DeleteAlarm",
     "penstock:CreateSchedule",
+    "penstock:UpdateSchedule",
     "penstock:DeleteSchedule",
     "billing:PutBudget",
     "billing:DeleteBudget",

@@ -115,6 +115,11 @@ def member_addresses(account_id: str, person_ids: Sequence[str]) -> dict[str, st
     return {str(member.person_id): member.person.email for member in rows}
 
 
+def member_at(account_id: str, address: str) -> AccountMembership | None:
+    """By the address that the member signs in with."""
+    return AccountMembership.objects.filter(account_id=account_id, person__email=address.lower()).first()
+
+
 def invitations_of(account_id: str, now: datetime) -> list[Invitation]:
     """At most INVITATIONS_PER_ACCOUNT_MAX."""
     return list(Invitation.objects.filter(account_id=account_id, expires_at__gt=now).order_by("created_at", "id"))

@@ -1,4 +1,4 @@
-"""Schedules as callers see them: created, paused, resumed, deleted. What a worker makes of them: `firing.py`.
+"""Schedules as callers see them: created, changed, paused, resumed, deleted. What a worker makes of them: `firing.py`.
 
 The message of a schedule is checked by the rules of messages, and sealed at once with the queue's data key: its content
 is nowhere in clear, and can be read no more once the queue and its keys are gone.
@@ -21,7 +21,7 @@ from api.queues.models import Queue, QueueStatus
 from api.queues.moving import record_of, view_of
 from api.schedules.cron import CronError, check_cron, check_zone, next_tick
 from api.schedules.models import CronSchedule
-from frontend.crypto.envelope import Content, DataKey, seal
+from frontend.crypto.envelope import Content, seal
 from frontend.errors import RequestError
 from frontend.messages.attributes import read_attribute
 from frontend.messages.drafts import draft_message
@@ -46,6 +46,20 @@ class ScheduleSpec(NamedTuple):
     enabled: bool
 
 
+class ScheduleChange(NamedTuple):
+    """None leaves a part as it is. A new body comes with all attributes of the message; a group of "" is none.
+
+    `read_at`: the change is of what was last changed then, and of nothing newer.
+    """
+
+    cron: str | None = None
+    zone: str | None = None
+    body: str | None = None
+    attributes: dict[str, tuple[str, str]] | None = None
+    group: str | None = None
+    read_at: datetime | None = None
+
+
 @transaction.atomic
 def create_schedule(actor: Actor, account_id: str, queue_name: str, spec: ScheduleSpec) -> CronSchedule:
     """Raises QueueProblem."""
@@ -54,7 +68,7 @@ def create_schedule(actor: Actor, account_id: str, queue_name: str, spec: Schedu
         longest = limits.SCHEDULE_NAME_CHARACTERS_MAX
         raise _invalid(f"A schedule's name has 1 to {longest} letters, digits, hyphens and underscores.")
     cron, zone, first = _first_tick(spec.cron, spec.zone)
-    content = _check_message(queue, spec)
+    content = _check_message(queue, spec.body, spec.attributes, spec.group)
     others = CronSchedule.objects.filter(queue=queue)
     if others.filter(name=spec.name).exists():
         raise QueueProblem("QueueNameExists", "The queue has a schedule of this name.")
@@ -62,13 +76,64 @@ def create_schedule(actor: Actor, account_id: str, queue_name: str, spec: Schedu
         raise QueueProblem("OverLimit", f"A queue has at most {limits.SCHEDULES_PER_QUEUE_MAX} schedules.")
     now = clock.now()
     schedule_uuid = uuid.uuid4()
-    sealed = seal(_sealing_key_of(queue), b"schedule/" + schedule_uuid.hex.encode(), content)[1]
+    sealed = _sealed(queue, schedule_uuid, content)
     schedule = CronSchedule.objects.create(
         queue=queue, name=spec.name, uuid=schedule_uuid, cron=cron, zone=zone, content_sealed=sealed,
         group=spec.group or "", enabled=spec.enabled, next_tick_at=first, free_at=now, created_at=now, modified_at=now,
     )  # fmt: skip
     _note(actor, schedule, "schedule.create", cron=cron, zone=zone)
     return schedule
+
+
+@transaction.atomic
+def update_schedule(actor: Actor, account_id: str, queue_name: str, name: str, change: ScheduleChange) -> CronSchedule:
+    """Ticks that were handed over already come as they were. Raises QueueProblem."""
+    schedule = _locked(account_id, queue_name, name)
+    if change.read_at not in (None, schedule.modified_at):
+        raise QueueProblem("PreconditionFailed", "The schedule has changed since it was read.")
+    if change.attributes is not None and change.body is None:
+        raise _invalid("Attributes are changed together with the body: give both.")
+    details = _change_ticks(schedule, change) | _change_message(schedule, change)
+    if details:
+        schedule.modified_at = clock.now()
+        schedule.save()
+        _note(actor, schedule, "schedule.update", **details)
+    return schedule
+
+
+def _change_ticks(schedule: CronSchedule, change: ScheduleChange) -> dict[str, object]:
+    """What has changed, as the audit trail says it."""
+    if change.cron is None and change.zone is None:
+        return {}
+    cron = schedule.cron if change.cron is None else change.cron
+    cron, zone, _ = _first_tick(cron, schedule.zone if change.zone is None else change.zone)
+    if (cron, zone) == (schedule.cron, schedule.zone):
+        return {}
+    schedule.cron, schedule.zone = cron, zone
+    _begin_anew(schedule)
+    return {"cron": cron, "zone": zone}
+
+
+def _change_message(schedule: CronSchedule, change: ScheduleChange) -> dict[str, object]:
+    group = schedule.group if change.group is None else change.group
+    if change.body is None and group == schedule.group:
+        return {}
+    # A group alone is looked at with a body that every queue takes: the one that is kept is sealed.
+    content = _check_message(schedule.queue, change.body or "x", change.attributes or {}, group or None)
+    details: dict[str, object] = {} if group == schedule.group else {"group": group}
+    schedule.group = group
+    if change.body is not None:
+        schedule.content_sealed = _sealed(schedule.queue, schedule.uuid, content)
+        details["message"] = "replaced"
+    return details
+
+
+def _begin_anew(schedule: CronSchedule) -> None:
+    """With the next tick from now on, and none before what was handed over: who works on the row gives it up."""
+    after = max(clock.now(), schedule.last_tick_at or schedule.created_at)
+    schedule.next_tick_at = next_tick(schedule.cron, schedule.zone, after)
+    schedule.claim, schedule.free_at = None, clock.now()
+    schedule.failures, schedule.last_error = 0, ""
 
 
 @transaction.atomic
@@ -81,10 +146,7 @@ def set_enabled(actor: Actor, account_id: str, queue_name: str, name: str, enabl
     schedule.modified_at = clock.now()
     schedule.claim = None
     if enabled:
-        # Not before what was handed over when it was paused.
-        after = max(clock.now(), schedule.last_tick_at or schedule.created_at)
-        schedule.next_tick_at = next_tick(schedule.cron, schedule.zone, after)
-        schedule.free_at, schedule.failures, schedule.last_error = clock.now(), 0, ""
+        _begin_anew(schedule)
     schedule.save()
     _note(actor, schedule, "schedule.resume" if enabled else "schedule.pause")
     return schedule
@@ -105,10 +167,10 @@ def _first_tick(cron: str, zone: str) -> tuple[str, str, datetime]:
         raise _invalid(str(error)) from None
 
 
-def _check_message(queue: Queue, spec: ScheduleSpec) -> Content:
+def _check_message(queue: Queue, body: str, attributes: dict[str, tuple[str, str]], group: str | None) -> Content:
     try:
-        message = outgoing_message(spec.body, spec.attributes, lambda name, given: read_attribute(name, *given))
-        message.group = spec.group
+        message = outgoing_message(body, attributes, lambda name, given: read_attribute(name, *given))
+        message.group = group
         message.dedup_id = _ANY_ID if queue.fifo else None
         draft = draft_message(message, _view_of(queue).send_rules)
     except RequestError as refusal:
@@ -133,7 +195,7 @@ def _view_of(queue: Queue, uses: EncryptionKeyUses | None = None) -> ResolvedQue
     return view_of(found, encryption_key_uses=uses)
 
 
-def _sealing_key_of(queue: Queue) -> DataKey:
+def _sealed(queue: Queue, schedule_uuid: uuid.UUID, content: Content) -> bytes:
     uses = EncryptionKeyUses()
     try:
         key = _view_of(queue, uses).sealing_key(clock.now().timestamp())
@@ -142,7 +204,7 @@ def _sealing_key_of(queue: Queue) -> DataKey:
     counted = uses.take(1)
     if counted:
         note_uses({uuid.UUID(key_id): count for key_id, count in counted.items()})
-    return key
+    return seal(key, b"schedule/" + schedule_uuid.hex.encode(), content)[1]
 
 
 def _locked(account_id: str, queue_name: str, name: str) -> CronSchedule:

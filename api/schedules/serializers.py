@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rest_framework import serializers
 
 from api import limits
-from api.schedules.actions import ScheduleSpec
+from api.schedules.actions import ScheduleChange, ScheduleSpec
 from api.schedules.models import CronSchedule
 
 
@@ -41,11 +41,31 @@ class ScheduleRequestSerializer(_StrictSerializer):
 
     def spec(self) -> ScheduleSpec:
         given = self.validated_data
-        attributes = {name: (one["type"], one["value"]) for name, one in given.get("attributes", {}).items()}
+        attributes = _pairs(given.get("attributes", {}))
         return ScheduleSpec(
             given["name"], given["cron"], given["time_zone"], given["body"], attributes, given["group"],
             given["enabled"],
         )  # fmt: skip
+
+
+class ScheduleChangeSerializer(_StrictSerializer):
+    """What is left out stays as it is. `attributes` come with `body`, and replace all that there were."""
+
+    cron = serializers.CharField(max_length=limits.CRON_CHARACTERS_MAX, required=False)
+    time_zone = serializers.CharField(max_length=limits.ZONE_CHARACTERS_MAX, required=False)
+    body = serializers.CharField(trim_whitespace=False, max_length=limits.REQUEST_BYTES_MAX, required=False)
+    attributes = serializers.DictField(child=ScheduleAttributeSerializer(), required=False)
+    group = serializers.CharField(required=False, allow_null=True, help_text="null: none.")
+
+    def change(self) -> ScheduleChange:
+        given = self.validated_data
+        attributes = _pairs(given["attributes"]) if "attributes" in given else None
+        group = (given["group"] or "") if "group" in given else None
+        return ScheduleChange(given.get("cron"), given.get("time_zone"), given.get("body"), attributes, group)
+
+
+def _pairs(attributes: Mapping[str, Mapping[str, str]]) -> dict[str, tuple[str, str]]:
+    return {name: (one["type"], one["value"]) for name, one in attributes.items()}
 
 
 class ScheduleSerializer(serializers.Serializer):

@@ -14,7 +14,12 @@ from api.operation_view import OperationView, Tagged
 from api.pages import make_page_token, page_asked
 from api.queues.selectors import queue_of
 from api.schedules import actions, selectors
-from api.schedules.serializers import SchedulePageSerializer, ScheduleRequestSerializer, ScheduleSerializer
+from api.schedules.serializers import (
+    ScheduleChangeSerializer,
+    SchedulePageSerializer,
+    ScheduleRequestSerializer,
+    ScheduleSerializer,
+)
 
 
 class SchedulesView(OperationView):
@@ -54,6 +59,15 @@ class ScheduleView(OperationView):
         if found is None:
             raise NotFound
         return Response(ScheduleSerializer(found).data)
+
+    @extend_schema(operation_id="schedules.update", request=ScheduleChangeSerializer, responses=ScheduleSerializer)
+    def patch(self, request: Request, name: str, schedule: str) -> Response:
+        """Its expression, time zone, message or group. Ticks of the next seconds may come as they were."""
+        asked = ScheduleChangeSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        who = caller(request)
+        changed = actions.update_schedule(actor_of(who), who.account_id, name, schedule, asked.change())
+        return Response(ScheduleSerializer(changed).data)
 
     @extend_schema(operation_id="schedules.delete", responses={204: None})
     def delete(self, request: Request, name: str, schedule: str) -> Response:

@@ -40,6 +40,7 @@ REMOVED_AT_ONCE_MAX = 50_000
 # --- reading ------------------------------------------------------------------------------------------------
 METRIC_QUERIES_MAX = 100
 METRIC_QUERY_ID_CHARACTERS_MAX = 64
+METRIC_LABEL_CHARACTERS_MAX = 255
 METRIC_PERIOD_S_MIN = 60
 METRIC_PERIOD_S_MAX = 86_400
 # Steps of the stored series that one call goes through, over all of its queries.

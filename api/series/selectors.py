@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
+from uuid import UUID
 
 from django.db.models import Exists, F, Min, OuterRef, Q, Subquery, Sum
 
@@ -36,6 +37,7 @@ class BusyQueue(NamedTuple):
     requests: int
     throttled: int
     partitions: list[int]
+    queue_uuid: UUID
 
 
 class AccountLevels(NamedTuple):
@@ -91,7 +93,7 @@ def busiest_queues(since: datetime, limit: int) -> list[BusyQueue]:
     return [
         BusyQueue(
             row["account_id"], queue.name, int(row["messages"]), int(row["asked"]), int(row["refused"]),
-            list(queue.partitions),
+            list(queue.partitions), queue.uuid,
         )
         for row in busiest
         if (queue := named.get(row["queue_uuid"])) is not None and row["messages"] + row["asked"]

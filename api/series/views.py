@@ -8,7 +8,7 @@ from typing import Any
 
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, PolymorphicProxySerializer, extend_schema
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
@@ -19,13 +19,19 @@ from api.internal.rest import caller
 from api.operation_view import OperationView
 from api.pages import text_asked
 from api.queues.models import Queue
-from api.series import reading, selectors
+from api.series import cloudwatch, reading, selectors
 from api.series.metrics import METRICS, Statistic
 from api.series.reading import MetricQuery, MetricSpan, SeriesError, SeriesReader
 from api.series.scrape import scraped_text
 from api.series.serializers import MetricDataRequestSerializer, MetricDataSerializer, MetricsSerializer
 
 PREFIX = OpenApiParameter("prefix", OpenApiTypes.STR, description="Only queues whose names begin with it.")
+ASKED = PolymorphicProxySerializer(
+    "MetricDataAsked", [MetricDataRequestSerializer, cloudwatch.CloudWatchRequestSerializer], None
+)
+ANSWERED = PolymorphicProxySerializer(
+    "MetricDataAnswered", [MetricDataSerializer, cloudwatch.CloudWatchDataSerializer], None
+)
 TEXT = OpenApiResponse(OpenApiTypes.STR, description="Prometheus text format.")
 
 
@@ -37,9 +43,12 @@ class MetricsView(OperationView):
 
 
 class MetricDataView(OperationView):
-    @extend_schema(operation_id="metrics.data", request=MetricDataRequestSerializer, responses=MetricDataSerializer)
+    @extend_schema(operation_id="metrics.data", request=ASKED, responses=ANSWERED)
     def post(self, request: Request) -> Response:
-        """Values of metrics of queues, one for each period: several queries in one call."""
+        """Values of metrics of queues, one for each period: several queries in one call. With the members of
+        CloudWatch's GetMetricData (`MetricDataQueries`) the answer has CloudWatch's members, too."""
+        if isinstance(request.data, dict) and "MetricDataQueries" in request.data:
+            return self._as_cloudwatch(request)
         asked = MetricDataRequestSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         given, account_id = asked.validated_data, caller(request).account_id
@@ -48,6 +57,12 @@ class MetricDataView(OperationView):
         reader = SeriesReader(account_id, MetricSpan(given["start"], given["end"]), clock.now())
         results = [_result(reader, query, queues, number) for number, query in enumerate(given["queries"])]
         return Response(MetricDataSerializer({"collected_up_to": collected, "results": results}).data)
+
+    def _as_cloudwatch(self, request: Request) -> Response:
+        asked = cloudwatch.CloudWatchRequestSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        found = cloudwatch.metric_data(caller(request).account_id, asked.validated_data)
+        return Response(cloudwatch.CloudWatchDataSerializer(found).data)
 
 
 class MetricScrapeView(OperationView):

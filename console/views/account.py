@@ -1,53 +1,22 @@
-"""The account itself: its settings, its audit log, its closing."""
+"""The account itself: its settings, its closing."""
 
 from __future__ import annotations
-
-from typing import Any
-from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from api.accounts import actions, selectors
-from api.audit.selectors import entries_of
 from api.limits import DELETION_GRACE_DAYS_MAX
 from api.people.actions import account_life, members
 from api.people.errors import PeopleError
+from api.people.limits import ACCOUNT_TITLE_CHARACTERS_MAX
 from api.people.models import AccountMembership
 from api.people.roles import Act
 from api.people.selectors import membership_of
-from console.actors import actor_names
 from console.pages import account_page, denied, person_page, require_recent_sign_in, show_refusal, told
 from console.visits import AccountVisit, Visit, note_visit
 
-PAGE_ENTRIES = 50
-_FILTER_CHARS_MAX = 100
 _DAYS_DIGITS_MAX = 4
-
-
-@account_page(Act.READ_AUDIT, "GET")
-def audit(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
-    given = {name: request.GET.get(name, "").replace("\0", "")[:_FILTER_CHARS_MAX] for name in ("action", "subject")}
-    before = request.GET.get("before", "")
-    before_id = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
-    found = entries_of(visit.account_id, before_id, PAGE_ENTRIES + 1, given["action"], given["subject"])
-    entries = found[:PAGE_ENTRIES]
-    for entry in entries:
-        entry.details = {name: _in_words(value) for name, value in entry.details.items()}
-    more = urlencode({**given, "before": entries[-1].pk}) if len(found) > PAGE_ENTRIES else ""
-    shown = {**given, "entries": entries, "actors": actor_names(visit.account_id, entries), "more": more}
-    return render(request, "console/access/audit.html", shown)
-
-
-def _in_words(value: Any) -> str:
-    """A detail of an entry, which is a value of JSON."""
-    if isinstance(value, dict):
-        return "; ".join(f"{name}: {_in_words(inner)}" for name, inner in value.items()) or "none"
-    if isinstance(value, list):
-        return ", ".join(map(_in_words, value)) or "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "none" if value is None else str(value)
 
 
 @account_page(Act.READ_ACCOUNT, "GET", "POST")
@@ -55,7 +24,9 @@ def settings(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     if request.method == "POST":
         if not visit.may(Act.CONFIGURE_ACCOUNT):
             return denied(request, visit, Act.CONFIGURE_ACCOUNT)
-        if "grace_days" in request.POST:
+        if "title" in request.POST:
+            account_life.rename_account(visit.actor, visit.account_id, request.POST["title"])
+        elif "grace_days" in request.POST:
             days = request.POST["grace_days"].strip()
             whole = int(days) if days.isascii() and days.isdigit() and len(days) <= _DAYS_DIGITS_MAX else -1
             protects = request.POST.get("protection") == "true"
@@ -67,6 +38,7 @@ def settings(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
         "row": selectors.account_of(visit.account_id),
         "life": visit.membership.account.life,
         "closes": visit.may(Act.CLOSE_ACCOUNT),
+        "title_max": ACCOUNT_TITLE_CHARACTERS_MAX,
         "grace_days_max": DELETION_GRACE_DAYS_MAX,
     }
     return render(request, "console/access/settings.html", shown)

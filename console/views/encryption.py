@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from api.audit.selectors import entries_of
+from api.audit.selectors import AuditQuery, entries_of
 from api.encryption import actions, limits, selectors
 from api.encryption.actions import KeyChange
 from api.encryption.errors import EncryptionKeyProblem
@@ -116,7 +116,7 @@ def _page(
     seen = [queue for queue in queues if visit.rights.may_on_queue(queue.name, Act.READ_QUEUES.value)]
     entries = []
     if visit.reads_audit:
-        entries = entries_of(visit.account_id, None, ENTRIES_SHOWN, subject=f"encryption_key:{key_id}")
+        entries = entries_of(visit.account_id, None, ENTRIES_SHOWN, AuditQuery(subject=f"encryption_key:{key_id}"))
     uses = selectors.uses_of(key)[:USES_SHOWN] if visit.allows("encryption_keys.uses", key_id) else []
     shown = {
         "key": key,

@@ -88,7 +88,7 @@ def send(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     shown = {
         **tab_of(visit, queue, "send"),
         "form": form,
-        "attributes": _attribute_rows(request),
+        "attributes": attribute_rows(request),
         "refusal": refusal,
         "sent": sent,
         "snippets": _snippets(visit, name, message),
@@ -115,7 +115,7 @@ def resend(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse
             refusal = ErrorNotice(400, str(error))
         except DataPlaneError as error:
             refusal = notice_of(error)
-        attributes = _attribute_rows(request)
+        attributes = attribute_rows(request)
     else:
         seen = _whole(visit, name, token, request.GET.get("id", ""))
         form = {"body": seen.get("body", ""), "group": seen.get("group", "")}
@@ -162,7 +162,7 @@ def _snippets(visit: AccountVisit, name: str, message: dict[str, Any]) -> list[S
 def message_of(request: HttpRequest) -> dict[str, Any]:
     """A message as the REST API takes it. Raises ValueError."""
     form = request.POST
-    attributes = {key: {"type": kind, "value": value} for key, kind, value in _attribute_rows(request) if key}
+    attributes = {key: {"type": kind, "value": value} for key, kind, value in attribute_rows(request) if key}
     message: dict[str, Any] = {"body": form.get("body", "")}
     if attributes or "attribute_name" in form:
         message["attributes"] = attributes
@@ -235,7 +235,7 @@ def _whole(visit: AccountVisit, name: str, token: str, message_id: str) -> dict[
     raise DataPlaneError("message-does-not-exist", "The message is not in the queue any more.", 404)
 
 
-def _attribute_rows(request: HttpRequest) -> list[tuple[str, str, str]]:
+def attribute_rows(request: HttpRequest) -> list[tuple[str, str, str]]:
     form = request.POST
     lists = [form.getlist(f"attribute_{part}") for part in ("name", "type", "value")]
     return [(key.strip(), kind, value) for key, kind, value in zip(*lists, strict=False) if key.strip()]

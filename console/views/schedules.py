@@ -11,10 +11,12 @@ from django.shortcuts import render
 from api.people.roles import Act
 from api.queues.attributes import QueueProblem
 from api.schedules import actions, selectors
-from api.schedules.actions import ScheduleSpec
+from api.schedules.actions import ScheduleChange, ScheduleSpec
+from api.schedules.models import CronSchedule
 from console.data_plane import DataPlaneError
 from console.error_notices import notice_of
 from console.pages import account_page, told
+from console.views.messages import attribute_rows
 from console.views.queue import tab_of
 from console.views.queue_forms import queue_or_404, queue_url
 from console.visits import AccountVisit
@@ -34,7 +36,7 @@ def schedules(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRespo
         form = request.POST
         spec = ScheduleSpec(
             form.get("name", "").strip(), form.get("cron", "").strip(), form.get("zone", "").strip() or "UTC",
-            form.get("body", ""), {}, form.get("group", "").strip() or None, True,
+            form.get("body", ""), _attributes(request), form.get("group", "").strip() or None, True,
         )  # fmt: skip
         try:
             made = actions.create_schedule(visit.actor, visit.account_id, name, spec)
@@ -46,8 +48,62 @@ def schedules(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRespo
         "schedules": selectors.schedules_of(queue.pk, "", SCHEDULES_SHOWN_MAX),
         "refusal": refusal,
         "form": request.POST,
+        "attributes": attribute_rows(request),
     }
     return render(request, "console/messages/schedules.html", shown, status=refusal.status if refusal else 200)
+
+
+@account_page(Act.CHANGE_MESSAGES, "GET", "POST", does="penstock:ListSchedules")
+def edit_schedule(request: HttpRequest, visit: AccountVisit, name: str, schedule: str) -> HttpResponse:
+    """The message is not shown: an empty body leaves it as it is."""
+    queue = queue_or_404(visit, name)
+    visit.require("schedules.update")
+    found = selectors.schedule_of(visit.account_id, name, schedule)
+    if found is None:
+        raise Http404
+    refusal = None
+    if request.method == "POST":
+        try:
+            change = _change_asked(request, queue.fifo)
+            actions.update_schedule(visit.actor, visit.account_id, name, schedule, change)
+            return told(queue_url(visit, name, "/schedules"), f"The schedule {schedule} is changed.")
+        except QueueProblem as error:
+            refusal = notice_of(error)
+    shown = {
+        **tab_of(visit, queue, "schedules"),
+        "schedule": found,
+        "refusal": refusal,
+        "form": request.POST if refusal else _form_of(found),
+        "attributes": attribute_rows(request),
+    }
+    return render(request, "console/messages/schedule_edit.html", shown, status=refusal.status if refusal else 200)
+
+
+def _form_of(schedule: CronSchedule) -> dict[str, str]:
+    read_at = schedule.modified_at.isoformat()
+    return {"cron": schedule.cron, "zone": schedule.zone, "group": schedule.group, "read_at": read_at}
+
+
+def _change_asked(request: HttpRequest, fifo: bool) -> ScheduleChange:
+    """Raises QueueProblem."""
+    form = request.POST
+    body = form.get("body", "")
+    attributes = _attributes(request)
+    if attributes and not body:
+        text = "Attributes are stored together with the body: write the body, too."
+        raise QueueProblem("InvalidParameterValueException", text)
+    try:
+        read_at = datetime.fromisoformat(form.get("read_at", ""))
+    except ValueError:
+        raise QueueProblem("PreconditionFailed", "The form does not say when it was read.") from None
+    return ScheduleChange(
+        form.get("cron", ""), form.get("zone", "").strip() or "UTC", body or None, attributes if body else None,
+        form.get("group", "").strip() if fifo or "group" in form else None, read_at,
+    )  # fmt: skip
+
+
+def _attributes(request: HttpRequest) -> dict[str, tuple[str, str]]:
+    return {key: (kind, value) for key, kind, value in attribute_rows(request)}
 
 
 @account_page(Act.CHANGE_MESSAGES, "POST")

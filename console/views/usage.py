@@ -17,7 +17,6 @@ from api.accounts.selectors import keys_of
 from api.billing import selectors
 from api.billing.account_month import AccountMonth, month_of
 from api.billing.actions.plans import ensure_standard_plan
-from api.billing.documents.invoice_csv import plain
 from api.billing.pricing.meters import SHOWN, UsageMeter, shown_quantity
 from api.billing.pricing.money import format_nanos
 from api.billing.pricing.periods import DAY, HOUR, Interval
@@ -25,6 +24,7 @@ from api.billing.usage_reports import KeyRequests, UsageCut, UsagePart, requests
 from api.limits import KEYS_PER_ACCOUNT_MAX
 from api.people.roles import Act
 from api.people.selectors import member_addresses
+from api.spreadsheets import plain
 from console.actors import PERSON
 from console.bars import BarChart, BarValue, bar_chart
 from console.months import months_since

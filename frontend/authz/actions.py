@@ -160,6 +160,7 @@ _PENSTOCK = (
     "UpdateGroup",
     "UpdateKey",
     "UpdatePolicy",
+    "UpdateSchedule",
     "UseEncryptionKey",
 )
 _BILLING = (
@@ -285,6 +286,7 @@ MANAGEMENT_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "schedules.list": _own("ListSchedules", _READ_QUEUE),
     "schedules.get": _own("ListSchedules", _READ_QUEUE),
     "schedules.create": _own("CreateSchedule", _SEND),
+    "schedules.update": _own("UpdateSchedule", _SEND),
     "schedules.delete": _own("DeleteSchedule", _SEND),
     "schedules.pause": _own("PauseSchedule", _SEND),
     "schedules.resume": _own("ResumeSchedule", _SEND),

@@ -148,7 +148,7 @@ def schedule(caller: Caller) -> Resource:
     content = {"name": "tick", "cron": "0 0 1 1 *", "body": "x"}
     assert caller.request("POST", "/v1/queues/orders/schedules", content).status_code == 201
     path = "/v1/queues/orders/schedules/tick"
-    return Resource(path, "DELETE", None, partial(caller.request, "POST", f"{path}/pause"))
+    return Resource(path, "PATCH", {"cron": "0 0 2 1 *"}, partial(caller.request, "POST", f"{path}/pause"))
 
 
 KINDS = (

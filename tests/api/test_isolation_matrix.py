@@ -53,6 +53,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "moves.start": {"destination": "others"},
     "webhooks.rotate": {},
     "schedules.create": {"name": "s", "cron": "* * * * *", "body": "x"},
+    "schedules.update": {"body": "y"},
 }
 SQS_PARAMS: dict[str, dict[str, Any]] = {
     "CreateQueue": {"QueueName": "new"},

@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
-from datetime import timedelta
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from api import limits
+from api.audit import exporting, selectors
 from api.audit.actions import OPERATOR
 from api.audit.models import AuditEntry, RefusalTally
 from api.audit.refusals import Refusal, close_refusal_windows, note_refusals
@@ -137,11 +140,11 @@ def test_trail_is_read_by_pages_of_one_account(owner: Caller) -> None:
 
 def test_export_is_whole_and_stands_in_the_trail(owner: Caller) -> None:
     owner.request("POST", "/v1/queues", {"name": "a"})
-    text = owner.request("GET", "/v1/audit-entries/export").content.decode()
+    text = owner.request("GET", "/v1/audit-entries/export").getvalue().decode()
     entries = [json.loads(line) for line in text.splitlines()]
     assert [one["id"] for one in entries] == sorted(one["id"] for one in entries)
     assert "queue.create" in [one["action"] for one in entries]
-    later = owner.request("GET", f"/v1/audit-entries/export?after={entries[-1]['id']}").content.decode()
+    later = owner.request("GET", f"/v1/audit-entries/export?after={entries[-1]['id']}").getvalue().decode()
     assert [json.loads(line)["action"] for line in later.splitlines()] == ["audit.export"]
     for bad in ("form=xml", "after=x", "after=-1"):
         assert owner.request("GET", f"/v1/audit-entries/export?{bad}").status_code == 400
@@ -149,10 +152,94 @@ def test_export_is_whole_and_stands_in_the_trail(owner: Caller) -> None:
 
 def test_export_as_csv_holds_no_formula(owner: Caller) -> None:
     """RELIABILITY S30."""
-    note_refusals([Refusal(owner.account_id, "=1+1", "sqs:DeleteQueue", "@SUM(A1)")])
-    text = owner.request("GET", "/v1/audit-entries/export?form=csv").content.decode()
-    rows = list(csv.DictReader(io.StringIO(text)))
-    assert (rows[-1]["actor"], rows[-1]["subject"]) == ("'=1+1", "'@SUM(A1)")
+    for actor, subject in (("=1+1", "@SUM(A1)"), ("\uff1d1+1", "\n=1")):
+        note_refusals([Refusal(owner.account_id, actor, "sqs:DeleteQueue", subject)])
+    text = owner.request("GET", "/v1/audit-entries/export?form=csv").getvalue().decode()
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert [(row["actor"], row["subject"]) for row in rows[-2:]] == [
+        ("'=1+1", "'@SUM(A1)"), ("'\uff1d1+1", "'\n=1"),
+    ]  # fmt: skip
+
+
+def noted(owner: Caller) -> dict[str, str]:
+    """Entries of three days, two callers, one of them once for another, and a refusal; ids by what they are."""
+    AuditEntry.objects.all().delete()
+    now = datetime(2026, 11, 3, tzinfo=UTC)
+    made = {}
+    for name, actor, action, day, details in (
+        ("old", "AKPS1", "queue.create", 1, {}), ("mine", "AKPS1", "queue.delete", 2, {}),
+        ("as me", "person:op", "queue.pause", 2, {"acting_as": "AKPS1"}),
+        ("refused", "AKPS2", "refused.sqs:DeleteQueue", 3, {}),
+    ):  # fmt: skip
+        at = now.replace(day=day)
+        row = AuditEntry(account_id=owner.account_id, at=at, actor=actor, action=action, subject="q", details=details)
+        row.save()
+        made[str(row.pk)] = name
+    return made
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("", "old, mine, as me, refused"),
+        ("actor=AKPS1", "old, mine, as me"),
+        ("actor=AKPS", ""),
+        ("outcome=refused", "refused"),
+        ("outcome=done&actor=AKPS2", ""),
+        ("since=2026-11-02T00:00:00Z", "mine, as me, refused"),
+        ("since=2026-11-02&until=2026-11-03", "mine, as me"),
+        ("until=2026-11-02T01:00:00%2B02:00", "old"),
+        ("actor=AKPS1&action=queue.d&since=2026-11-02", "mine"),
+    ],
+)
+def test_trail_and_its_export_are_asked_by_actor_outcome_and_time(owner: Caller, asked: str, found: str) -> None:
+    names = noted(owner)
+    listed = owner.request("GET", f"/v1/audit-entries?page_size=1&{asked}").json()
+    shown = [names[str(one["id"])] for one in listed["entries"]]
+    while token := listed["next_page_token"]:
+        listed = owner.request("GET", f"/v1/audit-entries?page_size=1&page_token={token}&{asked}").json()
+        shown += [names[str(one["id"])] for one in listed["entries"]]
+    assert ", ".join(reversed(shown)) == found
+    lines = owner.request("GET", f"/v1/audit-entries/export?form=jsonl&{asked}").getvalue().decode().splitlines()
+    assert ", ".join(names[str(json.loads(line)["id"])] for line in lines) == found
+    export = AuditEntry.objects.latest("id")
+    assert export.details["entries"] == len(lines) and set(export.details["asked"]) == {
+        part.partition("=")[0] for part in asked.split("&") if part
+    }
+
+
+@pytest.mark.parametrize("asked", ["outcome=x", "since=x", "until=9999-99-99", "since=0001-01-01T00:00:00%2B14:00"])
+def test_senseless_question_about_the_trail_is_refused_by_name(owner: Caller, asked: str) -> None:
+    for path in ("/v1/audit-entries", "/v1/audit-entries/export"):
+        answer = owner.request("GET", f"{path}?{asked}")
+        assert answer.status_code == 400
+        assert [error["pointer"] for error in answer.json()["errors"]] == [f"/{asked.partition('=')[0]}"]
+
+
+def test_export_is_bounded_and_goes_on(owner: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted(owner)
+    monkeypatch.setattr(exporting, "AUDIT_EXPORT_ENTRIES_MAX", 3)
+    monkeypatch.setattr(selectors, "_ENTRIES_READ", 2)
+    first = owner.request("GET", "/v1/audit-entries/export?form=csv")
+    assert first.streaming and "attachment" in first["Content-Disposition"]
+    rows = list(csv.DictReader(io.StringIO(first.getvalue().decode())))
+    assert [row["action"] for row in rows] == ["queue.create", "queue.delete", "queue.pause"]
+    rest = owner.request("GET", f"/v1/audit-entries/export?outcome=refused&after={rows[-1]['id']}").getvalue()
+    assert [json.loads(line)["actor"] for line in rest.decode().splitlines()] == ["AKPS2"]
+
+
+def test_export_is_sent_as_it_is_read() -> None:
+    read: list[str] = []
+
+    def pieces() -> Iterator[str]:
+        for piece in ("a", "b"):
+            read.append(piece)
+            yield piece
+
+    async def sent() -> list[tuple[str, int]]:
+        return [(piece, len(read)) async for piece in exporting.in_threads(pieces())]
+
+    assert async_to_sync(sent)() == [("a", 1), ("b", 2)]
 
 
 # --- retention ---

@@ -13,9 +13,11 @@ from api import limits
 from api.audit.models import AuditEntry
 from api.queues import actions
 from api.queues.models import Queue
+from api.queues.moving import record_of, view_of
 from api.schedules.cron import CronError, check_cron, check_zone, next_tick
-from api.schedules.firing import due_ticks
+from api.schedules.firing import claim_due, due_ticks, note_handed_over
 from api.schedules.models import CronSchedule
+from frontend.crypto.envelope import key_names, open_envelope
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
 from workers.lifecycle.reconciling import reconcile_queue
@@ -262,3 +264,99 @@ def test_schedules_of_another_account_or_of_no_queue_do_not_exist(owner: Caller)
     for path in (PATH, PATH + "/nightly"):
         assert owner.request("GET", path).status_code == 404
     assert CronSchedule.objects.count() == 1
+
+
+# --- changes ---
+
+
+def content_of(row: CronSchedule) -> Any:
+    """What the next tick would send."""
+    found = record_of(row.queue)
+    assert found is not None
+    sealed = bytes(row.content_sealed)
+    opened = open_envelope(view_of(found).opening_key(key_names(sealed)), sealed)
+    assert opened.sender == f"schedule/{row.uuid.hex}"
+    return opened.content
+
+
+def test_schedule_gets_another_expression_zone_message_and_group(owner: Caller) -> None:
+    before = create(owner, attributes={"a": {"value": "1"}}).json()
+    CronSchedule.objects.update(last_error="did not work", failures=3)
+    change = {"cron": "0 9 * * mon", "time_zone": "Asia/Tokyo", "body": "other", "group": "g"}
+    changed = owner.request("PATCH", PATH + "/nightly", change)
+    shown = changed.json()
+    assert changed.status_code == 200 and shown["created_at"] == before["created_at"]
+    assert (shown["cron"], shown["time_zone"], shown["group"]) == ("0 9 * * MON", "Asia/Tokyo", "g")
+    assert at(shown["next_at"]) == next_tick("0 9 * * MON", "Asia/Tokyo", timezone.now())
+    assert shown["last_error"] is None and "body" not in shown
+    content = content_of(CronSchedule.objects.get())
+    assert content.body == "other" and not content.attributes
+    entry = AuditEntry.objects.get(account_id=owner.account_id, action="schedule.update")
+    assert entry.subject == "queue:orders" and entry.details == {
+        "schedule": "nightly", "cron": "0 9 * * MON", "zone": "Asia/Tokyo", "group": "g", "message": "replaced",
+    }  # fmt: skip
+
+
+def test_part_that_is_left_out_stays_and_no_change_leaves_no_trace(owner: Caller) -> None:
+    before = create(owner, attributes={"a": {"value": "1"}}, group="g").json()
+    sealed = bytes(CronSchedule.objects.get().content_sealed)
+    for change in ({}, {"cron": "30 2 * * *"}, {"group": "g"}):
+        assert owner.request("PATCH", PATH + "/nightly", change).json() == before
+    assert not AuditEntry.objects.filter(action="schedule.update").exists()
+    cleared = owner.request("PATCH", PATH + "/nightly", {"group": None}).json()
+    assert cleared["group"] is None and cleared["next_at"] == before["next_at"]
+    assert bytes(CronSchedule.objects.get().content_sealed) == sealed
+    described = owner.request("PATCH", PATH + "/nightly", {"body": "x", "attributes": {"b": {"value": "2"}}})
+    assert described.status_code == 200
+    assert list(content_of(CronSchedule.objects.get()).attributes) == ["b"]
+
+
+def test_worker_that_has_the_old_expression_does_not_set_the_schedule_back(owner: Caller) -> None:
+    create(owner, cron="* * * * * *")
+    handed_over = timezone.now().replace(microsecond=0) + timedelta(seconds=4)
+    CronSchedule.objects.update(last_tick_at=handed_over)
+    changed = owner.request("PATCH", PATH + "/nightly", {"cron": "*/2 * * * * *"}).json()
+    assert at(changed["next_at"]) > handed_over
+    CronSchedule.objects.update(next_tick_at=timezone.now())
+    (claim,) = claim_due()
+    changed = owner.request("PATCH", PATH + "/nightly", {"cron": "0 0 1 1 *"}).json()
+    note_handed_over([claim])
+    assert owner.request("GET", PATH + "/nightly").json()["next_at"] == changed["next_at"]
+
+
+def test_paused_schedule_stays_paused_when_it_is_changed(owner: Caller) -> None:
+    create(owner, enabled=False)
+    changed = owner.request("PATCH", PATH + "/nightly", {"cron": "0 1 * * *"}).json()
+    assert (changed["enabled"], changed["next_at"], changed["cron"]) == (False, None, "0 1 * * *")
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"cron": "no"}, "invalid-parameter-value"),
+        ({"cron": "0 0 30 2 *"}, "invalid-parameter-value"),
+        ({"time_zone": "Mars/Base"}, "invalid-parameter-value"),
+        ({"body": "\u0001"}, "invalid-message-contents"),
+        ({"body": ""}, "invalid-request"),
+        ({"attributes": {"a": {"value": "1"}}}, "invalid-parameter-value"),
+        ({"body": "x", "attributes": {"AWS.x": {"value": "1"}}}, "invalid-parameter-value"),
+        ({"group": "no group"}, "invalid-parameter-value"),
+        ({"name": "other"}, "invalid-request"),
+        ({"enabled": False}, "invalid-request"),
+    ],
+)
+def test_senseless_changes_are_refused_and_change_nothing(owner: Caller, change: dict[str, Any], code: str) -> None:
+    create(owner)
+    before = CronSchedule.objects.values().get()
+    answer = owner.request("PATCH", PATH + "/nightly", {"cron": "1 1 * * *", "group": "g"} | change)
+    assert (answer.status_code, answer.json()["code"]) == (400, code)
+    assert CronSchedule.objects.values().get() == before
+
+
+def test_schedule_of_a_fifo_queue_keeps_a_group_and_others_change_none(owner: Caller) -> None:
+    path = "/v1/queues/line.fifo/schedules"
+    create(owner, path=path, group="g")
+    assert owner.request("PATCH", path + "/nightly", {"group": None}).status_code == 400
+    assert owner.request("PATCH", path + "/nightly", {"group": "h"}).json()["group"] == "h"
+    assert owner.request("PATCH", path + "/missing", {"group": "h"}).status_code == 404
+    assert new_caller("others").request("PATCH", path + "/nightly", {"group": "i"}).status_code == 404

@@ -73,6 +73,7 @@ ACCOUNT_PAGES = {
     "send": "queues/orders/send",
     "redrive": "queues/orders-dead/moves",
     "schedules": "queues/orders/schedules",
+    "schedule-edit": "queues/orders/schedules/nightly-report/edit",
     "alarms": "alarms",
     "alarm-new": "alarms/new?queue=orders",
     "webhooks": "webhooks",

@@ -296,6 +296,28 @@ def test_policy_about_one_key_counts_on_its_page_alone(ann: Browser, join: Joins
     assert guest.get(guest.at(f"keys/{other.access_key_id}")).status_code == 200
 
 
+# --- the title of the account ---
+
+
+def test_title_of_the_account_is_changed_by_those_who_configure_it(ann: Browser, join: Joins) -> None:
+    from api.audit.models import AuditEntry
+    from api.people.models import AccountLife
+
+    page, before = ann.at("settings"), AccountLife.objects.get(pk=ann.account_id).title
+    for wrong in ("", "  ", "a\nb", "x" * 201):
+        assert ann.post(page, {"title": wrong}, page).status_code == 400, wrong
+    guest = join(ann, "developer")
+    assert b'name="title"' not in guest.get(guest.at("settings")).content
+    assert guest.post(guest.at("settings"), {"title": "Mine"}).status_code == 403
+    assert AccountLife.objects.get(pk=ann.account_id).title == before
+    for _ in range(2):
+        assert ann.post(page, {"title": " <b>Shop</b> "}, page).status_code == 302
+    text = ann.get(page).content.decode()
+    assert "&lt;b&gt;Shop&lt;/b&gt;" in text and "<b>Shop" not in text
+    (entry,) = AuditEntry.objects.filter(account_id=ann.account_id, action="account.rename")
+    assert entry.details["title"] == "<b>Shop</b>" and entry.details["before"] == before
+
+
 # --- audit log ---
 
 

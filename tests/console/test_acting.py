@@ -30,9 +30,9 @@ def act_as(operator: Browser, member: Browser, reason: str = "ticket 7") -> Any:
 
 
 def trail(account_id: str, action: str) -> list[Any]:
-    from api.audit.selectors import entries_of
+    from api.audit.selectors import AuditQuery, entries_of
 
-    return entries_of(account_id, None, 50, action)
+    return entries_of(account_id, None, 50, AuditQuery(action))
 
 
 def test_operator_sees_what_the_member_sees_under_a_banner(ann: Browser, operator: Browser, join: Joins) -> None:
@@ -136,8 +136,8 @@ def test_what_was_deleted_is_not_ended_and_the_trail_not_exported(ann: Browser) 
         assert MemberRights(owner, "", True).may(operation, targets), operation
         assert not MemberRights(owner, "", True, [acting_policy()]).may(operation, targets), operation
     left_behind = (
-        "alarms.put", "alarms.delete", "budgets.put", "budgets.delete", "schedules.create", "schedules.delete",
-        "webhooks.put", "webhooks.rotate", "webhooks.delete", "keys.put_quotas",
+        "alarms.put", "alarms.delete", "budgets.put", "budgets.delete", "schedules.create", "schedules.update",
+        "schedules.delete", "webhooks.put", "webhooks.rotate", "webhooks.delete", "keys.put_quotas",
     )  # fmt: skip
     for operation in left_behind:
         assert MemberRights(owner, "", True).may(operation, targets), operation

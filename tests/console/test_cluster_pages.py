@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from datetime import timedelta
 from types import SimpleNamespace
@@ -155,6 +156,105 @@ def test_busiest_queues_are_named_with_the_nodes_that_lead_them(ann: Browser, op
     text = shown(operator).partition("Busiest queues")[2].partition("</section>")[0]
     cells = re.findall(r'<td class="num" data-label="[A-Z][a-z]+">([^<]*)</td>', text)
     assert cells == ["42", "42", "2"] and "Node 2" in text and "idle" not in text
+
+
+def hot(operator: Browser) -> list[list[str]]:
+    """The cells of the busiest partitions."""
+    text = shown(operator).partition("Busiest partitions")[2].partition("</section>")[0]
+    rows = re.findall(r"<tr><td.*?</tr>", text)
+    return [[re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)] for row in rows]
+
+
+def test_busiest_partitions_are_those_of_busy_queues_by_their_share_of_the_hour(
+    ann: Browser, operator: Browser, look: Any
+) -> None:
+    from api import clock
+    from api.billing.models import ProvisionalUsage
+    from api.billing.pricing.periods import floor_hour
+    from api.cluster.selectors import view_of
+    from api.series.models import SeriesMinute
+    from api.settings.environment import environment
+
+    now, cluster = clock.now(), environment().cluster_id
+    for name, partitions, sent in (("orders", [7, 8, 9], 100), ("mail", [10], 60), ("idle", [11], 0)):
+        queue = queue_row(ann.account_id, name)
+        type(queue).objects.filter(pk=queue.pk).update(partitions=partitions)
+        SeriesMinute.objects.create(account_id=ann.account_id, queue_uuid=queue.uuid, at=now, messages_sent=sent)
+        for partition, share in ((7, 900), (8, 100)) if name == "orders" else ():
+            ProvisionalUsage.objects.create(
+                account_id=ann.account_id, queue_uuid=queue.uuid, hour=floor_hour(now), origin="client",
+                source=f"{cluster}/{partition}", messages_delivered=share,
+            )  # fmt: skip
+    look(view_of({2: info(2, leader=2, epoch=5)}, []))
+    found = hot(operator)
+    assert [(row[0], row[1], row[3]) for row in found] == [
+        ("7", "orders", "90"),
+        ("10", "mail", "60"),
+        ("8", "orders", "10"),
+    ]
+    assert found[0][2] == ann.account_id and found[0][4:] == ["Node 2", "1 2", "Move"]
+    assert found[1][4:6] == ["–", "–"], "of what no node told"
+    look(None)
+    assert len(hot(operator)) == 0, "the cluster does not answer"
+
+
+def test_move_of_a_busy_partition_begins_with_who_holds_it_and_who_could(operator: Browser, look: Any) -> None:
+    from api.cluster.selectors import view_of
+
+    first = info(1, leader=2, epoch=5)
+    first.nodes.append(SimpleNamespace(**{**vars(first.nodes[0]), "node_id": 5}))
+    first.nodes.append(SimpleNamespace(**{**vars(first.nodes[0]), "node_id": 6, "alive": False}))
+    first.nodes.append(SimpleNamespace(**{**vars(first.nodes[0]), "node_id": 4, "state": 1}))
+    look(view_of({1: first}, []))
+    text = operator.get("/console/operators/?partition=7").content.decode()
+    form = text.partition('id="move"')[2].partition("</form>")[0]
+    assert 'value="7"' in form and re.findall(r"<option[^>]*>([^<]*)</option>", form) == ["2, leads", "1", "5"]
+    look(view_of({1: info(1, leader=1, epoch=5)}, []))
+    assert "Every active node holds partition 7" in operator.get("/console/operators/?partition=7").content.decode()
+    assert "does not know partition 8" in operator.get("/console/operators/?partition=8").content.decode()
+    assert "does not know" not in operator.get("/console/operators/?partition=x").content.decode()
+
+
+def test_command_that_adds_a_node_names_the_installation(
+    operator: Browser, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    from console.views import cluster
+
+    data = tmp_path / "my data"
+    (data / "run").mkdir(parents=True)
+    monkeypatch.setattr(cluster, "environment", lambda: SimpleNamespace(secrets_dir=str(data / "secrets")))
+    page = "/console/operators/"
+    assert "<code>./penstock node add</code>" in operator.get(page).content.decode(), "not of the launcher"
+    (data / "run" / "state.json").write_text("{}")
+    text = html.unescape(operator.get(page).content.decode())
+    assert f"<code>./penstock node add --data-dir '{data}'</code>" in text
+    assert f"<code>./penstock node decommission ID --data-dir '{data}'</code>" in text
+
+
+def test_node_that_joins_is_shown_until_it_has_its_share(operator: Browser, look: Any) -> None:
+    from api.cluster.selectors import NewNode, new_nodes, view_of
+
+    def joined(held: int, alive: bool = True, moving: bool = False) -> Any:
+        """Nodes 1 and 2 hold twelve partitions; node 5 has joined and holds some."""
+        one = info(1, leader=1, epoch=5)
+        one.nodes.append(SimpleNamespace(**{**vars(one.nodes[0]), "node_id": 5, "alive": alive}))
+        row = vars(one.partitions[0])
+        one.partitions = [
+            SimpleNamespace(**{**row, "partition": number, "replicas": [1, 5] if number < held else [1, 2]})
+            for number in range(12)
+        ]
+        if moving:
+            one.partitions[11].move = SimpleNamespace(number=1, source=2, target=5, undo=False, match=1, log_end=2)
+        return view_of({1: one}, [])
+
+    assert new_nodes(joined(0, alive=False)) == [NewNode(5, False, 0, 0, 8)]
+    assert new_nodes(joined(2, moving=True)) == [NewNode(5, True, 2, 1, 8)] and NewNode(5, True, 2, 1, 8).percent == 25
+    assert [node.node_id for node in new_nodes(joined(4))] == []
+    look(joined(0, alive=False))
+    text = shown(operator)
+    assert "Nodes that join" in text and "Not yet" in text and "0 of about 8" in text and "?target=5#move" in text
+    look(joined(4))
+    assert "Nodes that join" not in shown(operator)
 
 
 def test_partition_of_a_queue_is_shown_with_the_name_of_the_queue(ann: Browser, operator: Browser, look: Any) -> None:

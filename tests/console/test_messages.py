@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
+from api.schedules.models import CronSchedule
 from tests.console.browsing import Browser, queue_row
 
 pytestmark = pytest.mark.django_db
@@ -185,6 +187,34 @@ def test_schedule_is_set_paused_and_deleted(ann: Browser, data_plane: Any) -> No
     assert ann.post(f"{page}/nightly/delete", {}, page).status_code == 302
     data_plane.answers["orders/scheduled"] = {"messages": [], "next_cursor": None}
     assert b"No single message" in ann.get(ann.at("queues/orders/scheduled")).content
+
+
+def test_schedule_is_edited_as_it_was_read(ann: Browser, data_plane: Any) -> None:
+    queue_row(ann.account_id, "orders")
+    page = ann.at("queues/orders/schedules")
+    ann.post(page, {"name": "nightly", "cron": "0 3 * * *", "zone": "Europe/Berlin", "body": "go"}, page)
+    edit = f"{page}/nightly/edit"
+    assert f'href="{edit}"' in ann.get(page).content.decode()
+    shown = ann.get(edit).content.decode()
+    read_at = re.search(r'name="read_at" value="([^"]+)"', shown)
+    assert 'value="0 3 * * *"' in shown and ">go<" not in shown and read_at is not None
+    form = {"cron": "0 4 * * *", "zone": "Asia/Tokyo", "group": "g", "body": "", "read_at": read_at[1]}
+    wrong = ann.post(edit, {**form, "cron": "99 3 * * *"}, edit)
+    assert wrong.status_code == 400 and 'value="99 3 * * *"' in wrong.content.decode()
+    attribute = {"attribute_name": "a", "attribute_type": "String", "attribute_value": "1"}
+    assert ann.post(edit, {**form, **attribute}, edit).status_code == 400
+    sealed = bytes(CronSchedule.objects.get().content_sealed)
+    assert ann.post(edit, form, edit).status_code == 302
+    row = CronSchedule.objects.get()
+    assert (row.cron, row.zone, row.group) == ("0 4 * * *", "Asia/Tokyo", "g") and bytes(row.content_sealed) == sealed
+    for read_before in (read_at[1], ""):
+        late = ann.post(edit, {**form, "cron": "0 5 * * *", "read_at": read_before}, edit)
+        assert late.status_code == 412 and CronSchedule.objects.get().cron == "0 4 * * *"
+    assert (
+        ann.post(edit, {**form, **attribute, "body": "new", "read_at": row.modified_at.isoformat()}).status_code == 302
+    )
+    assert bytes(CronSchedule.objects.get().content_sealed) != sealed
+    assert ann.get(f"{page}/missing/edit").status_code == 404
 
 
 def test_scheduled_message_gets_another_time(ann: Browser, data_plane: Any) -> None:

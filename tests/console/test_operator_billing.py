@@ -81,6 +81,25 @@ def test_months_show_what_is_issued_and_what_waits(operator: Browser, billed: st
     assert "Issued" in text and "2.00 USD" in text and "Nodes 3 did not close" in text
 
 
+def test_months_say_which_invoices_are_unpaid_and_how_much_is_due(operator: Browser, billed: str) -> None:
+    from api import clock
+    from api.audit.actions import OPERATOR
+    from api.billing.actions.payments import record_payment
+    from api.billing.models import Invoice
+    from api.billing.operator_selectors import unpaid_invoices
+
+    invoice = Invoice.objects.get(account_id=billed, state="issued")
+    for cents, due in ((0, 200), (50, 150), (150, 0)):
+        if cents:
+            record_payment(OPERATOR, billed, invoice.pk, cents, clock.now().date(), f"p{cents}")
+        found = unpaid_invoices()
+        assert [(one.number, one.due_minor) for one in found] == ([(invoice.number, due)] if due else []), cents
+        assert Invoice.objects.get(pk=invoice.pk).due_minor == due
+        section = text_of(operator, BASE).partition("Unpaid invoices")[2].partition("</section>")[0]
+        assert (str(invoice.number) in section) is (due > 0) and (f"/billing/accounts/{billed}" in section) is (due > 0)
+    assert "Every invoice that was issued is paid" in text_of(operator, BASE)
+
+
 def test_accounts_are_listed_by_charges_with_unusual_days(operator: Browser, billed: str) -> None:
     from api.billing.operator_selectors import unusual_accounts
     from tests.api.billing.usage import month_hour, row, settle_rows

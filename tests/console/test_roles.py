@@ -43,6 +43,7 @@ READS = {
     "encryption-keys": "owner admin developer reader",
     "quotas": "owner admin developer reader",
     "audit": "owner admin developer reader",
+    "audit/download?form=csv": "owner admin",
     "definitions": "owner admin developer reader",
     "definitions/document": "owner admin developer reader",
     "deleted-queues": "owner admin developer reader",
@@ -108,6 +109,7 @@ CHANGES = {
     "queues/orders/messages/resend": "owner admin developer",
     "queues/orders/moves/11111111-1111-4111-8111-111111111111/cancel": "owner admin developer",
     "queues/orders/schedules/nightly/delete": "owner admin developer",
+    "queues/orders/schedules/nightly/edit": "owner admin developer",
     "alarms/new": "owner admin developer",
     "alarm/backlog": "owner admin developer",
     "webhooks/ops/test": "owner admin developer",
@@ -128,6 +130,7 @@ CHANGES = {
 # Pages of one thing: who may see it finds that there is none; who may not is refused before anybody looks.
 ONE_OF = {
     "alarm/none": "owner admin developer reader",
+    "queues/orders/schedules/none/edit": "owner admin developer",
     "webhooks/none": "owner admin developer reader",
     "webhooks/none/deliveries": "owner admin developer reader",
     "groups/none": "owner admin developer reader",
@@ -282,6 +285,7 @@ def test_policy_about_one_queue_counts_on_its_pages_alone(ann: Browser, join: Jo
         ("sqs:TagQueue", "tags"),
         ("sqs:StartMessageMoveTask", "moves"),
         ("penstock:CreateSchedule", "schedules"),
+        ("penstock:UpdateSchedule", "schedules/nightly/edit"),
         ("penstock:DeleteSchedule", "schedules/nightly/delete"),
         ("penstock:PauseSchedule", "schedules/nightly/pause"),
         ("penstock:RemoveMessage", "moves"),

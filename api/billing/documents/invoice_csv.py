@@ -7,12 +7,12 @@ import io
 import json
 from typing import Any
 
+from api.spreadsheets import plain
+
 COLUMNS = (
     "row", "invoice", "period", "position", "kind", "text", "plan", "queue", "queue_uuid", "tags", "meter", "quantity",
     "unit_price_nanos", "per", "currency", "amount_minor", "amount_nanos", "amount",
 )  # fmt: skip
-# Some spreadsheets compute what begins with the wide forms, too.
-_FORMULA_BEGINNINGS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def invoice_csv(content: dict[str, Any]) -> str:
@@ -40,8 +40,3 @@ def invoice_csv(content: dict[str, Any]) -> str:
             }
         )  # fmt: skip
     return out.getvalue()
-
-
-def plain(text: str) -> str:
-    """Names are customers' own: none of them is a formula."""
-    return f"'{text}" if text.startswith(_FORMULA_BEGINNINGS) else text

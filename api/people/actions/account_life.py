@@ -54,6 +54,23 @@ LIFECYCLE_ACTOR = Actor("lifecycle")
 
 
 @transaction.atomic
+def rename_account(actor: Actor, account_id: str, title: str) -> AccountLife:
+    """What people call it. Raises PeopleError."""
+    title = title.strip()
+    if not title:
+        raise PeopleError("invalid-request", "The title is empty.")
+    check_printable(title, "The title", limits.ACCOUNT_TITLE_CHARACTERS_MAX)
+    life = AccountLife.objects.select_for_update().filter(pk=account_id).first()
+    if life is None:
+        raise not_found()
+    if life.title != title:
+        before, life.title = life.title, title
+        life.save(update_fields=["title"])
+        record(actor, account_id, "account.rename", f"account:{account_id}", title=title, before=before)
+    return life
+
+
+@transaction.atomic
 def suspend_account(operator: Actor, account_id: str, reason: str) -> AccountLife:
     """Raises PeopleError."""
     check_printable(reason, "reason", limits.STATE_REASON_CHARACTERS_MAX)

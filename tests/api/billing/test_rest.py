@@ -14,10 +14,10 @@ from api.audit.actions import OPERATOR
 from api.billing.actions.budgets import judge_budgets
 from api.billing.actions.invoices import BILLING, correct_invoice, draft_invoice, issue_invoice
 from api.billing.actions.plans import grant_credit
-from api.billing.documents.invoice_csv import plain
 from api.billing.documents.invoice_pdf import invoice_pages, invoice_pdf, queue_sums
 from api.billing.models import Invoice
 from api.billing.settling import OF_FRONT_ENDS
+from api.spreadsheets import plain
 from tests.api.billing.test_budgets import spend
 from tests.api.billing.test_invoices import plan
 from tests.api.billing.usage import (

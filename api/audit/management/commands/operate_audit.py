@@ -15,9 +15,9 @@ from django.db import transaction
 from api import clock, limits
 from api.accounts.selectors import account_named
 from api.audit.actions import OPERATOR, record
+from api.audit.exporting import FORMS
 from api.audit.models import AuditEntry
-from api.audit.selectors import entries_after
-from api.audit.serializers import entries_as_csv, entries_as_lines
+from api.audit.selectors import AuditQuery, entries_with, ids_after
 
 
 class Command(BaseCommand):
@@ -38,12 +38,12 @@ class Command(BaseCommand):
 
 def _export(account: str, form: str) -> str:
     account_id = account_named(account).id
-    entries: list[AuditEntry] = []
-    while page := entries_after(account_id, entries[-1].pk if entries else 0, limits.AUDIT_EXPORT_ENTRIES_MAX):
-        entries += page
+    ids: list[int] = []
+    while page := ids_after(account_id, ids[-1] if ids else 0, limits.AUDIT_EXPORT_ENTRIES_MAX, AuditQuery()):
+        ids += page
     with transaction.atomic():
-        record(OPERATOR, account_id, "audit.export", f"account:{account_id}", entries=len(entries), form=form)
-    return entries_as_csv(entries) if form == "csv" else entries_as_lines(entries)
+        record(OPERATOR, account_id, "audit.export", f"account:{account_id}", entries=len(ids), form=form)
+    return FORMS[form].header + "".join(map(FORMS[form].write, entries_with(account_id, ids)))
 
 
 def _trim(days: int) -> int:
