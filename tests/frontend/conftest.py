@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
+import structlog
 
 from frontend import server, writing
 from frontend.express.protocol import express_config
@@ -18,10 +19,12 @@ from tests.support.frontend_plane import Installation
 
 @pytest.fixture(autouse=True)
 def no_flood_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the test before caused is no reason to leave a warning out."""
+    """What the test before caused is no reason to leave a warning out, nor does it say where warnings go: a logger
+    keeps the configuration of its first use, and Django's has one of its own."""
     for flood in (server._slow_requests, server._refused_headers, writing._slow_readers, connection._slow_frames):
         monkeypatch.setattr(flood, "_told_s", -math.inf)
         monkeypatch.setattr(flood, "_left_out", 0)
+        monkeypatch.setattr(flood, "_log", structlog.get_logger())
 
 
 @pytest.fixture

@@ -126,7 +126,8 @@ def test_damaged_segment_costs_its_replica_only_and_no_message(small_files_clust
         leased = await lease_some(client, partition, values)
         leader = (await client.describe([partition])).partitions[0].leader
         await churn(client, partition, 2 * WAL_FILE_BYTES)
-        (segment, *_) = (cluster.directory / f"node-{leader}" / "segments").glob(f"{partition:016x}-*.seg")
+        # The one with the lowest offsets: that of the messages which are leased.
+        segment = min((cluster.directory / f"node-{leader}" / "segments").glob(f"{partition:016x}-*.seg"))
         with open(segment, "r+b") as file:
             file.seek(90)
             spoiled = bytes(byte ^ 0xFF for byte in file.read(8))
