@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 import structlog
 
-from frontend.limits import FLOOD_TOLD_EVERY_S
+from frontend.flood_log import FloodGate
 
 SERVER_LOG = "uvicorn.error"
 
@@ -71,16 +71,13 @@ class FloodFilter(logging.Filter):
     def __init__(self, steady_s: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._steady_s = steady_s
-        self._told_s: dict[str, float] = {}
-        self._left_out: dict[str, int] = {}
+        self._gates: dict[str, FloodGate] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        kind, now_s = str(record.msg), self._steady_s()  # a text of uvicorn's code, without what goes into it
-        if now_s - self._told_s.get(kind, -FLOOD_TOLD_EVERY_S) < FLOOD_TOLD_EVERY_S:
-            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+        kind = str(record.msg)  # a text of uvicorn's code, without what goes into it
+        left_out = self._gates.setdefault(kind, FloodGate()).passes(self._steady_s())
+        if left_out is None:
             return False
-        self._told_s[kind] = now_s
-        left_out = self._left_out.pop(kind, 0)
         if left_out:
             record.msg = f"{kind.rstrip()} (left out before: {left_out})"
         return True

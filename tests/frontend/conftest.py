@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import AsyncIterator
 
@@ -12,6 +11,7 @@ import structlog
 
 from frontend import server, writing
 from frontend.express.protocol import express_config
+from frontend.flood_log import FloodGate
 from frontend.push import connection
 from frontend.server import Server
 from tests.support.frontend_plane import Installation
@@ -22,8 +22,7 @@ def no_flood_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the test before caused is no reason to leave a warning out, nor does it say where warnings go: a logger
     keeps the configuration of its first use, and Django's has one of its own."""
     for flood in (server._slow_requests, server._refused_headers, writing._slow_readers, connection._slow_frames):
-        monkeypatch.setattr(flood, "_told_s", -math.inf)
-        monkeypatch.setattr(flood, "_left_out", 0)
+        monkeypatch.setattr(flood, "_gate", FloodGate())
         monkeypatch.setattr(flood, "_log", structlog.get_logger())
 
 
