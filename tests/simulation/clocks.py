@@ -71,32 +71,21 @@ class ClockFaults:
                 process.clock.drift_ppm = chance.randrange(-DRIFT_PPM, DRIFT_PPM)
             process.clock.offset_ms = self._nearly_right_ms()
         self.jumps = self.sleeps = 0
-        self._wiped: set[int] = set()  # and no log was opened there since
 
     def _nearly_right_ms(self) -> int:
         return self._chance.randrange(-RIGHT_MS, RIGHT_MS)
 
     def starting(self, process: SimProcess) -> None:
         """A machine's clock may be anything before the network time is there."""
-        if process.process_id not in self._wiped and self._may_lie(process) and self._chance.random() < 0.5:
+        if self._may_lie(process) and self._chance.random() < 0.5:
             self._set(process, self._chance.choice(_AT_BOOT_MS))
-
-    def opened(self, process: SimProcess) -> None:
-        """Its incarnation is on the disk: later ones are higher, whatever the clock says."""
-        self._wiped.discard(process.process_id)
-
-    def wiped(self, process: SimProcess) -> None:
-        """Its next start is with an empty disk, and then not with a clock that is behind: that it is newer than its
-        former life nobody could know, and its peers would not let it in."""
-        self._wiped.add(process.process_id)
-        process.clock.offset_ms = RIGHT_MS
 
     def tick(self) -> None:
         """NTP steps a clock; a machine sleeps, or all of them do."""
         world, chance, faults = self._world, self._chance, self._world.faults
         for process in world.processes.values():
             if process.is_up and chance.random() < faults.jump_rate:
-                if self._may_lie(process) and process.process_id not in self._wiped:
+                if self._may_lie(process):
                     self._set(process, chance.choice(_WRONG_MS))
                 else:
                     process.clock.offset_ms = self._nearly_right_ms()

@@ -202,7 +202,6 @@ class SimProcess:
         self.disk = SimDisk(self.disk.chance)
         self.damaged, self.confirmed_groups = "", []
         self.world.oracle.wiped(self.process_id)
-        self.world.clock_faults.wiped(self)
 
     def exit(self) -> None:
         """The process ends itself."""
@@ -284,7 +283,6 @@ class SimProcess:
 
     def open_log(self, **more: Any) -> NodeLog:
         self.log = NodeLog.open(DIRECTORY, self._bounds, self.disk, **more)
-        self.world.clock_faults.opened(self)
         self.disk.crash_after = None
         self.disk.eio_rate = self.world.faults.eio_rate
         self.world.oracle.opened(self, self.log)

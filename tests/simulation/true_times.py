@@ -97,7 +97,7 @@ class StreamTimes:
         gone = [entry for entry in self._kept if entry[0] <= log_start]
         del self._kept[: len(gone)]
         oldest_us = self.now_us - self.retention_ms * 1_000 + TOLERANCE_US
-        young = [entry for entry in gone if entry[1] > oldest_us]
+        young = [entry for entry in gone if entry[1] and entry[1] > oldest_us]
         if young and self.retention_ms:
             text = f"{len(young)} batches up to {log_start}, {(young[-1][1] - oldest_us) // 1_000} ms too early"
             self.wrong.append(("TRIMMED by true time", text))
