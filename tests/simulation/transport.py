@@ -139,14 +139,17 @@ class SimTransport:
             self.protocol.data_received(data)
 
     def was_lost(self, count: int) -> None:
-        """On the way: nothing waits for it."""
+        """On the way: nothing waits for it, and nobody read it."""
         self.hindered_us = self._network.now_us
-        self.was_read(count)
+        self._left(count)
 
     def was_read(self, count: int) -> None:
-        """By the other end; or it was lost."""
-        self.unread_bytes -= count
+        """By the other end."""
         self.read_us = self._network.now_us
+        self._left(count)
+
+    def _left(self, count: int) -> None:
+        self.unread_bytes -= count
         if self._is_pausing and self.unread_bytes <= self._low_bytes and not self.closed:
             self._is_pausing = False
             self.own.post(self._resume)
