@@ -81,3 +81,11 @@ def time_stands_still() -> Iterator[None]:
         _own_clock(stack)
         stack.enter_context(mock.patch.object(kind, "now_ms", now_ms))
         yield
+
+
+@contextmanager
+def judges_greetings_by_the_clock() -> Iterator[None]:
+    """B48: a process that lost its directory is let in only where its incarnation, a wall time, is the higher one."""
+    peer = import_module("storage_nodes.node.transport.peer_link").PeerLink
+    with mock.patch.object(peer, "is_newer", lambda self, hello: hello.incarnation > self.incarnation):
+        yield

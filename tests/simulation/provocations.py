@@ -81,6 +81,12 @@ def wrong_clocks(faults: Faults) -> None:
     faults.cut_rate = faults.power_failure_rate = faults.wipe_rate = 0.0
 
 
+def wrong_clocks_without_disks(faults: Faults) -> None:
+    """Nodes that lose their directory, with any clock."""
+    wrong_clocks(faults)
+    faults.wipe_rate, faults.crash_rate = 0.05, 0.03
+
+
 def front_ends(faults: Faults) -> None:
     faults.front_ends, faults.front_end_restart_rate = 2, 0.0
     faults.isolate_rate, faults.heal_rate, faults.stop_rate, faults.restart_rate = 0.02, 0.05, 0.02, 0.5

@@ -174,6 +174,7 @@ def test_what_is_lost_on_a_cut_link_does_not_stand_in_the_buffer() -> None:
     here.write(b"lost")
     run(scheduler)
     assert (here.unread_bytes, here.peer.protocol.read) == (0, [])
+    assert here.read_us < 0, "nobody read it"
 
 
 def test_limits_of_a_write_buffer_are_those_of_asyncio() -> None:
@@ -257,6 +258,14 @@ def test_stream_that_is_trimmed_too_early_is_noticed() -> None:
     assert times.wrong == []
     times.trimmed(20)
     assert [rule for rule, _ in times.wrong] == ["TRIMMED by true time"]
+
+
+def test_stream_batch_of_a_leader_that_could_not_know_the_time_may_go_at_once() -> None:
+    times = StreamTimes()
+    times.retention_ms, times.now_us, times.trusted = 60_000, 1_000_000, False
+    times.appended(10)
+    times.trimmed(10)
+    assert times.wrong == []
 
 
 def test_clocks_jump_in_a_third_of_the_seeds_and_only_those_of_a_minority_are_ever_wrong() -> None:
