@@ -73,6 +73,22 @@ def test_queue_is_created_from_a_preset_and_its_settings_are_changed(window: Win
 
 
 @flow(PHONE_DARK)
+def test_page_is_at_rest_once_what_the_page_before_asked_for_has_come(window: Window) -> None:
+    """The bar on top tells of requests, also of one whose element is gone when its answer comes."""
+    page = window.page
+    held: list[Any] = []
+    page.goto(f"{page.url}new-queue")
+    page.route("**/same-as", lambda route: held.append(route))
+    with page.expect_request("**/same-as"):
+        page.get_by_label("Name", exact=True).fill("later")
+    page.get_by_role("link", name="Cancel").click()
+    page.wait_for_url("**/queues")
+    page.locator("html.working").wait_for(state="attached")
+    held[0].fulfill(body="")
+    page.locator("html:not(.working)").wait_for(state="attached")
+
+
+@flow(PHONE_DARK)
 def test_schedule_is_created_paused_and_deleted_and_a_single_message_is_cancelled(
     window: Window, installation: RunningInstallation
 ) -> None:

@@ -6,18 +6,19 @@
 
   // --- htmx: the bar while it works, and what was swapped in
   let working = 0;
+  const isPoll = (event) => event.detail.elt.matches("[hx-trigger*=every]");
   document.addEventListener("htmx:beforeRequest", (event) => {
-    if (event.detail.elt.matches("[hx-trigger*=every]")) {
-      if (document.hidden || all("details.message[open]", event.detail.elt).length) { event.preventDefault(); }
-      return;
-    }
+    if (isPoll(event) && (document.hidden || all("details.message[open]", event.detail.elt).length)) event.preventDefault();
+  });
+  document.addEventListener("htmx:beforeSend", (event) => {
+    if (isPoll(event)) return;
     working += 1;
     document.documentElement.classList.add("working");
-  });
-  document.addEventListener("htmx:afterRequest", (event) => {
-    if (event.detail.elt.matches("[hx-trigger*=every]")) return;
-    working = Math.max(0, working - 1);
-    if (!working) document.documentElement.classList.remove("working");
+    // Its end is told by the request: the element that asked may be gone by then, with all events that it gets.
+    event.detail.xhr.addEventListener("loadend", () => {
+      working -= 1;
+      if (!working) document.documentElement.classList.remove("working");
+    });
   });
   document.addEventListener("htmx:load", (event) => prepare(event.detail.elt));
 
