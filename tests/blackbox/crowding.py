@@ -269,8 +269,8 @@ def judge_neighbour(neighbour: Neighbour, within_s: float) -> dict[str, list[str
 
 async def one_account(stage: Stage, crowd: Crowd, seconds: float, within_s: float, result: Result) -> None:
     """On an installation that runs, and has other accounts besides these two."""
-    greedy = Greedy(stage, stage.endpoint(key=await stage.new_key("greedy")), crowd)
-    own = stage.endpoint(key=await stage.new_key("neighbour"))
+    greedy = Greedy(stage, stage.endpoint(key=await stage.new_key("crowding")), crowd)
+    own = stage.endpoint(key=await stage.new_key("crowded"))
     await greedy.prepare()
     alone = await neighbour_apart(own, await stage.new_queue(own), seconds / 4)
     queue = await stage.new_queue(own)

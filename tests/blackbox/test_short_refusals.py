@@ -9,7 +9,7 @@ import pytest
 from frontend.authn.tokens import mint_key, parse_bearer_token
 from tests.blackbox import refusals
 from tests.blackbox.refusals import ROUNDS, Measured, judge_pair, refusal_times, with_wrong_secret
-from tests.blackbox.stage import staged
+from tests.blackbox.stage import Stage
 from tests.blackbox.trials import Result
 
 # Each takes 50 ms at least: a refusal waits for its step.
@@ -47,11 +47,10 @@ def test_token_with_a_wrong_secret_has_the_checksum_that_fits(at: int) -> None:
 
 
 @pytest.mark.slow
-def test_refusals_are_not_told_apart_over_either_hop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals_are_not_told_apart_over_either_hop(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """S10, with fewer samples than the trial takes."""
     monkeypatch.setattr(refusals, "SAMPLES_MIN", SAMPLES)
     result = Result("refusal-times", 1)
-    with staged() as stage:
-        asyncio.run(refusal_times(stage, 1.5, result))
+    asyncio.run(refusal_times(stage, 1.5, result))
     assert not {name: items for name, items in result.violations.items() if items}, result.counts
     assert len(result.counts) == 2 * 9, result.counts

@@ -61,12 +61,8 @@ def test_run_that_proves_nothing_is_flagged() -> None:
 
 
 @pytest.mark.slow
-def test_revoked_key_is_given_nothing_more_on_either_front_end() -> None:
-    stage, result = Stage(), Result("revoked-key", 0)
-    try:
-        stage.up()
-        asyncio.run(revoked_key(stage, 5.0, result, ("revoked",)))
-    finally:
-        stage.close()
+def test_revoked_key_is_given_nothing_more_on_either_front_end(stage: Stage) -> None:
+    result = Result("revoked-key", 0)
+    asyncio.run(revoked_key(stage, 5.0, result, ("revoked",)))
     assert not any(result.violations.values()), result
     assert result.counts["revoked given to the key"] >= 3 and result.counts["revoked sent"] >= 20

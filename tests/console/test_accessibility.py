@@ -22,10 +22,12 @@ SERIOUS = ("serious", "critical")
 # The other rules find in the dark what they find in the light.
 RULES = {"light": [], "dark": ["color-contrast", "link-in-text-block"]}
 LOADED_S_MAX = 30
+# What was opened on a page that was judged before: the rest has not changed.
+OPENED = "details:is(.message, .operation)[open]"
 # Keeps what it finds of each rule short: the rule, and the first elements that break it.
-_RUN = """async ([serious, rules]) => {
+_RUN = """async ([serious, rules, part]) => {
   const only = rules.length ? {runOnly: {type: "rule", values: rules}} : {};
-  const found = await axe.run(document, {resultTypes: ["violations"], ...only});
+  const found = await axe.run(part ? document.querySelector(part) : document, {resultTypes: ["violations"], ...only});
   return found.violations.filter((one) => serious.includes(one.impact))
     .map((one) => `${one.id}: ${one.nodes.slice(0, 3).map((node) => node.html.slice(0, 120)).join(" | ")}`);
 }"""
@@ -66,15 +68,15 @@ def window(browser: Any) -> Iterator[Any]:
     context.close()
 
 
-def wrong(page: Any) -> list[str]:
-    """What axe finds on the page once it has loaded its parts."""
+def wrong(page: Any, part: str = "") -> list[str]:
+    """What axe finds on the page, or in one part of it (a selector), once it has loaded its parts."""
     wait_until(lambda: page.evaluate(_IS_LOADED), LOADED_S_MAX)
     if page.evaluate("typeof axe") == "undefined":
         page.evaluate(axe())
     found = []
     for scheme, rules in RULES.items():
         page.emulate_media(color_scheme=scheme)
-        found += [f"{scheme}: {one}" for one in page.evaluate(_RUN, [SERIOUS, rules])]
+        found += [f"{scheme}: {one}" for one in page.evaluate(_RUN, [SERIOUS, rules, part])]
     page.emulate_media(color_scheme=variant_held().scheme)
     return found
 
@@ -86,7 +88,7 @@ def look(page: Any, installation: RunningInstallation, paths: dict[str, str]) ->
         found += [f"{name}: {one}" for one in wrong(page)]
         for summary in page.locator("details:is(.message, .operation):not([open]) > summary").all()[:1]:
             summary.click()
-            found += [f"{name}, opened: {one}" for one in wrong(page)]
+            found += [f"{name}, opened: {one}" for one in wrong(page, OPENED)]
     return found
 
 

@@ -28,12 +28,8 @@ def test_neighbour_that_waits_or_fails_or_never_asks_is_flagged() -> None:
 
 
 @pytest.mark.slow
-def test_one_account_that_takes_every_shared_place_leaves_a_neighbour_its_own() -> None:
-    stage, result = Stage(), Result("one-account", 0)
-    try:
-        stage.up()
-        asyncio.run(one_account(stage, SHORT, 8.0, WITHIN_S, result))
-    finally:
-        stage.close()
+def test_one_account_that_takes_every_shared_place_leaves_a_neighbour_its_own(stage: Stage) -> None:
+    result = Result("one-account", 0)
+    asyncio.run(one_account(stage, SHORT, 8.0, WITHIN_S, result))
     assert not any(result.violations.values()), result
     assert result.counts["calls CreateQueue"] >= 3 and result.counts["reader"] >= SHORT.readers
