@@ -30,8 +30,6 @@ __all__ = [
 ]
 
 # --- requests -----------------------------------------------------------------------------------------------
-PRINCIPAL_AGE_MS_MAX = 60_000
-PRINCIPAL_CHARACTERS_MAX = 4_096
 REQUEST_BYTES_MAX = 1024 * 1024
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1_000

@@ -13,7 +13,6 @@ from api.audit.asked import WrongQuery, query_of
 from api.audit.exporting import FORMS, export_entries
 from api.audit.selectors import OUTCOMES, AuditQuery, entries_of
 from api.audit.serializers import AuditEntrySerializer, AuditPageSerializer
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView
 from api.pages import make_page_token, page_asked, text_asked
@@ -67,7 +66,7 @@ class AuditExportView(OperationView):
             raise ValidationError({"form": f"must be one of {', '.join(FORMS)}"})
         after = _number(text_asked(request, "after") or "0", "after")
         who, asked = caller(request), _asked(request)
-        return export_entries(request._request, actor_of(who), who.account_id, asked, form, after)
+        return export_entries(request._request, who, who.account_id, asked, form, after)
 
 
 def _asked(request: Request) -> AuditQuery:

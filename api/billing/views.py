@@ -40,7 +40,6 @@ from api.billing.serializers import (
     InvoicePageSerializer,
     UsagePageSerializer,
 )
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
 from api.pages import make_page_token, page_asked, text_asked
@@ -185,14 +184,14 @@ class BudgetView(BillingView):
         asked = BudgetRequestSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who = caller(request)
-        budget, is_new = budgets.put_budget(actor_of(who), who.account_id, name, asked.spec())
+        budget, is_new = budgets.put_budget(who, who.account_id, name, asked.spec())
         return Response(BudgetSerializer(budget).data, status=201 if is_new else 200)
 
     @extend_schema(operation_id="budgets.delete", responses={204: None})
     def delete(self, request: Request, name: str) -> Response:
         """Deletes a budget. What it stopped or throttled is free again."""
         who = caller(request)
-        if not budgets.delete_budget(actor_of(who), who.account_id, name):
+        if not budgets.delete_budget(who, who.account_id, name):
             raise NotFound
         return Response(status=204)
 

@@ -10,11 +10,11 @@ from api.definitions.comparison import STATE
 from api.definitions.document import FORMAT, POLICIES_MAX, QUEUES_MAX, Definitions, PolicyDefinition, QueueDefinition
 from api.iam.authorisation import Targets, allowed_queues, allows
 from api.iam.selectors import policies_of
-from api.internal.principal import ForwardedPrincipal
 from api.queues import attributes as rules
 from api.queues.models import Queue
 from api.queues.selectors import queues_of
 from api.quotas.selectors import given_to_queues
+from frontend.authn.principal import Principal
 from frontend.authz.actions import MANAGEMENT_OPERATIONS
 
 # Read for one document, of which the caller may see some: the next document goes on behind them.
@@ -23,7 +23,7 @@ QUEUES_READ_MAX = 10_000
 assert QUEUES_READ_MAX >= QUEUES_MAX
 
 
-def export_definitions(principal: ForwardedPrincipal, prefix: str, after: str) -> Definitions:
+def export_definitions(principal: Principal, prefix: str, after: str) -> Definitions:
     """Queues by name, from the first one behind `after` on, at most QUEUES_MAX; policies with the first ones."""
     account_id = principal.account_id
     queues, next_after = _readable_queues(principal, prefix, after)
@@ -40,7 +40,7 @@ def export_definitions(principal: ForwardedPrincipal, prefix: str, after: str) -
     return Definitions(FORMAT, account_id, described, shown, next_after or msgspec.UNSET)
 
 
-def _readable_queues(principal: ForwardedPrincipal, prefix: str, after: str) -> tuple[list[Queue], str]:
+def _readable_queues(principal: Principal, prefix: str, after: str) -> tuple[list[Queue], str]:
     """Up to QUEUES_MAX that the caller may read, and the name behind which there may be more; "" where all were
     read."""
     found: list[Queue] = []

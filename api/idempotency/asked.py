@@ -18,10 +18,9 @@ from rest_framework.request import Request
 
 from api import limits
 from api.internal.authentication import raw_target
-from api.internal.principal import ForwardedPrincipal
 from api.people.authentication import SignedIn
 from api.secrets import pepper
-from frontend.authn.page_pass import PERSON_PREFIX
+from frontend.authn.principal import PERSON_PREFIX, Principal
 
 HEADER = "Idempotency-Key"
 _STRING = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"', re.ASCII)
@@ -68,8 +67,8 @@ def parse_key(given: str) -> str:
 
 def _caller(request: Request) -> tuple[str, str]:
     user = request.user
-    if isinstance(user, ForwardedPrincipal):
-        return user.account_id, user.access_key_id
+    if isinstance(user, Principal):
+        return user.account_id, user.name
     assert isinstance(user, SignedIn), "operations without a caller take no key"
     return "", f"{PERSON_PREFIX}{user.person.pk}"
 

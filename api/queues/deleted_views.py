@@ -10,7 +10,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.accounts.views import PAGE_PARAMETERS
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView
 from api.pages import make_page_token, page_asked
@@ -44,7 +43,7 @@ class DeletedQueueView(OperationView):
     def delete(self, request: Request, queue_id: UUID) -> Response:
         """The queue is not kept any longer. Its messages end now."""
         who = caller(request)
-        return Response(QueueSerializer(keeping.let_go(actor_of(who), who.account_id, queue_id)).data, status=202)
+        return Response(QueueSerializer(keeping.let_go(who, who.account_id, queue_id)).data, status=202)
 
 
 class RestorationView(OperationView):
@@ -56,5 +55,5 @@ class RestorationView(OperationView):
         name = asked.validated_data["name"]
         who = caller(request)
         checked = rules.check_name(name) if name else ""
-        queue = keeping.restore_queue(actor_of(who), who.account_id, queue_id, checked)
+        queue = keeping.restore_queue(who, who.account_id, queue_id, checked)
         return queue_answer(queue)

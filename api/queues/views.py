@@ -14,8 +14,6 @@ from rest_framework.response import Response
 
 from api import limits
 from api.accounts.views import PAGE_PARAMETERS
-from api.audit.actions import Actor
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView, Repetition, Tagged
 from api.pages import make_page_token, page_asked, text_asked
@@ -35,6 +33,7 @@ from api.queues.serializers import (
 )
 from api.queues.spreading import change_attributes
 from api.settings.environment import environment
+from frontend.authn.principal import Principal
 
 SHRED = OpenApiParameter(
     "shred",
@@ -68,7 +67,7 @@ class QueuesView(OperationView):
         name = rules.check_name(asked.validated_data["name"])
         attributes = rules.check_new(asked.attributes(caller(request).account_id), name)
         tags = rules.check_tags(asked.validated_data["tags"])
-        actor = actor_of(caller(request))
+        actor = caller(request)
         queue = async_to_sync(create_and_wait)(actor, caller(request).account_id, name, attributes, tags)
         return queue_answer(queue, 201)
 
@@ -95,7 +94,7 @@ class QueueView(OperationView):
         asked.is_valid(raise_exception=True)
         change = rules.check_change(asked.attributes(caller(request).account_id), name)
         check, who = check_queue(self.check_of(request)), caller(request)
-        return queue_answer(async_to_sync(change_attributes)(actor_of(who), who.account_id, name, change, check))
+        return queue_answer(async_to_sync(change_attributes)(who, who.account_id, name, change, check))
 
     @extend_schema(operation_id="queues.delete", parameters=[SHRED], responses={202: QueueSerializer})
     def delete(self, request: Request, name: str) -> Response:
@@ -103,7 +102,7 @@ class QueueView(OperationView):
         again after a minute."""
         shred = _shred_asked(request)
         check, who = check_queue(self.check_of(request)), caller(request)
-        return queue_answer(actions.delete_queue(actor_of(who), who.account_id, name, shred, check=check), 202)
+        return queue_answer(actions.delete_queue(who, who.account_id, name, shred, check=check), 202)
 
 
 class DeadLetterSourcesView(OperationView):
@@ -138,7 +137,7 @@ class MovesView(OperationView):
         source = _arn(request, name)
         choice = moves.Choice(**{name: given[name] for name in moves.Choice._fields})
         rate = given["messages_per_second"]
-        task = moves.start_move(actor_of(who), who.account_id, source, destination, rate, choice)
+        task = moves.start_move(who, who.account_id, source, destination, rate, choice)
         return Response(MoveSerializer(task).data, status=201)
 
 
@@ -171,11 +170,11 @@ class MoveResumeView(OperationView):
 
 
 def _ordered(
-    request: Request, name: str, move_id: UUID, order: Callable[[Actor, str, UUID], MessageMoveTask]
+    request: Request, name: str, move_id: UUID, order: Callable[[Principal, str, UUID], MessageMoveTask]
 ) -> Response:
     task = _move(request, name, move_id)
     who = caller(request)
-    return Response(MoveSerializer(order(actor_of(who), who.account_id, task.uuid)).data, status=202)
+    return Response(MoveSerializer(order(who, who.account_id, task.uuid)).data, status=202)
 
 
 def _move(request: Request, name: str, move_id: UUID) -> MessageMoveTask:

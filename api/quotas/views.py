@@ -8,7 +8,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.accounts.views import PAGE_PARAMETERS
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
 from api.pages import make_page_token, page_asked
@@ -54,7 +53,7 @@ class QuotaRequestsView(OperationView):
         asked = AskQuotaSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who, given = caller(request), asked.validated_data
-        made = actions.request_quota(actor_of(who), who.account_id, given["name"], given["value"], given["reason"])
+        made = actions.request_quota(who, who.account_id, given["name"], given["value"], given["reason"])
         return Response(QuotaRequestSerializer(made).data, status=201)
 
 

@@ -20,7 +20,6 @@ from api.iam.serializers import (
     PolicyPageSerializer,
     PolicySerializer,
 )
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
 from api.pages import make_page_token, page_asked
@@ -43,9 +42,7 @@ class PoliciesView(OperationView):
         asked.is_valid(raise_exception=True)
         given, who = asked.validated_data, caller(request)
         text = stored_form(given["policy"])
-        return Response(
-            PolicySerializer(policies.create_policy(actor_of(who), who.account_id, given["name"], text)).data, 201
-        )
+        return Response(PolicySerializer(policies.create_policy(who, who.account_id, given["name"], text)).data, 201)
 
 
 class PolicyView(OperationView):
@@ -65,13 +62,13 @@ class PolicyView(OperationView):
         asked.is_valid(raise_exception=True)
         who = caller(request)
         text = stored_form(asked.validated_data["policy"])
-        return Response(PolicySerializer(policies.update_policy(actor_of(who), who.account_id, policy, text)).data)
+        return Response(PolicySerializer(policies.update_policy(who, who.account_id, policy, text)).data)
 
     @extend_schema(operation_id="policies.delete", responses={204: None})
     def delete(self, request: Request, policy: str) -> Response:
         """A policy that is attached to nothing."""
         who = caller(request)
-        policies.delete_policy(actor_of(who), who.account_id, policy)
+        policies.delete_policy(who, who.account_id, policy)
         return Response(status=204)
 
 
@@ -89,14 +86,14 @@ class MemberAttachmentView(OperationView):
     def put(self, request: Request, person_id: uuid.UUID, policy_name: str) -> Response:
         """In addition to what the role allows."""
         who = caller(request)
-        policies.attach_to_member(actor_of(who), who.account_id, person_id, policy_name)
+        policies.attach_to_member(who, who.account_id, person_id, policy_name)
         return _of_member(request, person_id)
 
     @extend_schema(operation_id="member_policies.detach", responses={200: AttachedSerializer})
     def delete(self, request: Request, person_id: uuid.UUID, policy_name: str) -> Response:
         """What the role and the groups allow stays."""
         who = caller(request)
-        policies.detach_from_member(actor_of(who), who.account_id, person_id, policy_name)
+        policies.detach_from_member(who, who.account_id, person_id, policy_name)
         return _of_member(request, person_id)
 
 

@@ -155,7 +155,7 @@ def _mine(request: Request, account_id: str, act: Act) -> AccountMembership:
     mine = selectors.membership_of(signed_in(request).person, account_id)
     if mine is None:
         raise not_found()
-    members.require(mine, act, origin_of(request._request).of_member)
+    members.require(mine, act, origin_of(request._request))
     return mine
 
 
