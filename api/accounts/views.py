@@ -23,7 +23,7 @@ from api.iam.documents import scoped_text, stored_form
 from api.iam.serializers import KeyChangeSerializer
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
-from api.pages import make_page_token, page_asked
+from api.pages import page_asked
 
 PAGE_PARAMETERS = [
     OpenApiParameter("page_size", OpenApiTypes.INT, description="1 to 1000, 100 if not given."),
@@ -68,7 +68,7 @@ class KeysView(OperationView):
         page = page_asked(request)
         found = selectors.keys_of(caller(request).account_id, page.after, page.size + 1)
         shown = found[: page.size]
-        token = make_page_token(shown[-1].access_key_id) if len(found) > page.size else None
+        token = page.token(shown[-1].access_key_id) if len(found) > page.size else None
         return Response({"keys": KeySerializer(shown, many=True).data, "next_page_token": token})
 
     @extend_schema(operation_id="keys.create", request=KeyRequestSerializer, responses={201: NewKeySerializer})

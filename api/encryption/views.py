@@ -20,7 +20,7 @@ from api.encryption.serializers import (
 )
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
-from api.pages import make_page_token, page_asked
+from api.pages import page_asked
 
 
 class EncryptionKeysView(OperationView):
@@ -32,7 +32,7 @@ class EncryptionKeysView(OperationView):
         page = page_asked(request)
         found = selectors.keys_of(caller(request).account_id, page.after, page.size + 1)
         shown = found[: page.size]
-        token = make_page_token(shown[-1].name) if len(found) > page.size else None
+        token = page.token(shown[-1].name) if len(found) > page.size else None
         keys = EncryptionKeySerializer(shown, many=True).data
         return Response({"encryption_keys": keys, "next_page_token": token})
 

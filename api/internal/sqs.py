@@ -17,7 +17,7 @@ from api.iam.errors import AccessDenied
 from api.internal.authentication import principal_of
 from api.internal.sqs_targets import authorise, queue_name_of
 from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
-from api.pages import make_page_token, parse_page_token
+from api.pages import PagedList
 from api.queues import actions, moves, selectors
 from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
@@ -103,7 +103,8 @@ async def _list_queues(principal: Principal, params: dict[str, object]) -> dict[
     prefix = params.get("QueueNamePrefix") or ""
     if not isinstance(prefix, str) or "\0" in prefix:
         raise QueueProblem("InvalidParameterValueException", "QueueNamePrefix must be the beginning of a queue name.")
-    return await _page(params, lambda after, limit: selectors.queues_of(principal.account_id, prefix, after, limit))
+    of = PagedList(principal.account_id, "ListQueues", (prefix,))
+    return await _page(of, params, lambda after, limit: selectors.queues_of(principal.account_id, prefix, after, limit))
 
 
 async def _tag_queue(principal: Principal, params: dict[str, object]) -> dict[str, object]:
@@ -143,7 +144,9 @@ async def _remove_permission(principal: Principal, params: dict[str, object]) ->
 async def _list_dead_letter_source_queues(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     queue = await _live_queue(principal, params)
     return await _page(
-        params, lambda after, limit: selectors.dead_letter_sources_of(principal.account_id, queue.name, after, limit)
+        PagedList(principal.account_id, "ListDeadLetterSourceQueues", (str(queue.uuid),)),
+        params,
+        lambda after, limit: selectors.dead_letter_sources_of(principal.account_id, queue.name, after, limit),
     )
 
 
@@ -183,7 +186,9 @@ _ACTIONS: dict[str, Action] = {
 }
 
 
-async def _page(params: dict[str, object], queues_after: Callable[[str, int], Sequence[Queue]]) -> dict[str, object]:
+async def _page(
+    of: PagedList, params: dict[str, object], queues_after: Callable[[str, int], Sequence[Queue]]
+) -> dict[str, object]:
     """The names of a page. SQS gives a token only to those who said how much they want."""
     most = params.get("MaxResults")
     token = params.get("NextToken")
@@ -194,13 +199,13 @@ async def _page(params: dict[str, object], queues_after: Callable[[str, int], Se
         )
     if token is not None and most is None:
         raise QueueProblem("InvalidParameterValueException", "NextToken is only valid together with MaxResults.")
-    after = "" if token is None else _after(token)
+    after = "" if token is None else _after(of, token)
     limit = most if type(most) is int else limits.PAGE_SIZE_MAX
     queues = await sync_to_async(queues_after)(after, limit + 1)
     names = [queue.name for queue in queues[:limit]]
     result: dict[str, object] = {"names": names}
     if most is not None and len(queues) > limit:
-        result["NextToken"] = make_page_token(names[-1])
+        result["NextToken"] = of.token(names[-1])
     return result
 
 
@@ -233,9 +238,9 @@ async def _live_queue(principal: Principal, params: dict[str, object]) -> Queue:
     return queue
 
 
-def _after(token: object) -> str:
+def _after(of: PagedList, token: object) -> str:
     try:
-        return parse_page_token(token if isinstance(token, str) else "")
+        return of.after(token if isinstance(token, str) else "")
     except ValueError:
         raise QueueProblem("InvalidParameterValueException", "Invalid or expired next token.") from None
 

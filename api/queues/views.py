@@ -16,7 +16,7 @@ from api import limits
 from api.accounts.views import PAGE_PARAMETERS
 from api.internal.rest import caller
 from api.operation_view import OperationView, Repetition, Tagged
-from api.pages import make_page_token, page_asked, text_asked
+from api.pages import page_asked, text_asked
 from api.queues import actions, moves, selectors
 from api.queues import attributes as rules
 from api.queues.answering import QUEUE_TAGGED, check_queue, queue_answer
@@ -56,7 +56,7 @@ class QueuesView(OperationView):
         prefix = text_asked(request, "prefix")
         queues = selectors.queues_of(caller(request).account_id, prefix, page.after, page.size + 1)
         shown = queues[: page.size]
-        token = make_page_token(shown[-1].name) if len(queues) > page.size else None
+        token = page.token(shown[-1].name) if len(queues) > page.size else None
         return Response({"queues": QueueSerializer(shown, many=True).data, "next_page_token": token})
 
     @extend_schema(operation_id="queues.create", request=QueueRequestSerializer, responses={201: QueueSerializer})
@@ -115,7 +115,7 @@ class DeadLetterSourcesView(OperationView):
             raise NotFound
         queues = selectors.dead_letter_sources_of(account_id, name, page.after, page.size + 1)
         shown = queues[: page.size]
-        token = make_page_token(shown[-1].name) if len(queues) > page.size else None
+        token = page.token(shown[-1].name) if len(queues) > page.size else None
         return Response({"queues": QueueSerializer(shown, many=True).data, "next_page_token": token})
 
 

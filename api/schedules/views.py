@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from api.accounts.views import PAGE_PARAMETERS
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
-from api.pages import make_page_token, page_asked
+from api.pages import page_asked
 from api.queues.selectors import queue_of
 from api.schedules import actions, selectors
 from api.schedules.serializers import (
@@ -31,7 +31,7 @@ class SchedulesView(OperationView):
             raise NotFound
         found = selectors.schedules_of(queue.pk, page.after, page.size + 1)
         shown = found[: page.size]
-        token = make_page_token(shown[-1].name) if len(found) > page.size else None
+        token = page.token(shown[-1].name) if len(found) > page.size else None
         return Response({"schedules": ScheduleSerializer(shown, many=True).data, "next_page_token": token})
 
     @extend_schema(

@@ -15,7 +15,7 @@ from api.iam.actions import groups, policies
 from api.iam.serializers import GroupNameSerializer, GroupPageSerializer, GroupSerializer, NewGroupSerializer
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
-from api.pages import make_page_token, page_asked
+from api.pages import page_asked
 
 
 class GroupsView(OperationView):
@@ -25,7 +25,7 @@ class GroupsView(OperationView):
         page = page_asked(request)
         found = selectors.groups_of(caller(request).account_id, page.after, page.size + 1)
         shown = found[: page.size]
-        token = make_page_token(shown[-1].name) if len(found) > page.size else None
+        token = page.token(shown[-1].name) if len(found) > page.size else None
         return Response({"groups": GroupNameSerializer(shown, many=True).data, "next_page_token": token})
 
     @extend_schema(operation_id="groups.create", request=NewGroupSerializer, responses={201: GroupSerializer})

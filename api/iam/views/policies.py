@@ -22,7 +22,7 @@ from api.iam.serializers import (
 )
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
-from api.pages import make_page_token, page_asked
+from api.pages import page_asked
 
 
 class PoliciesView(OperationView):
@@ -32,7 +32,7 @@ class PoliciesView(OperationView):
         page = page_asked(request)
         found = selectors.policies_of(caller(request).account_id, page.after, page.size + 1)
         shown = found[: page.size]
-        token = make_page_token(shown[-1].name) if len(found) > page.size else None
+        token = page.token(shown[-1].name) if len(found) > page.size else None
         return Response({"policies": PolicySerializer(shown, many=True).data, "next_page_token": token})
 
     @extend_schema(operation_id="policies.create", request=NewPolicySerializer, responses={201: PolicySerializer})

@@ -76,6 +76,18 @@ def test_every_route_of_an_account_wants_a_session(ann: Visitor, visitor: Visito
         assert refused(visitor.call(method, target)) == (401, "not-signed-in"), (method, target)
 
 
+def test_page_token_of_members_is_of_one_account(ann: Visitor, bob: Visitor) -> None:
+    from api.pages import PagedList
+    from tests.api.test_page_tokens import changed, refused, with_token
+
+    mine, theirs = (f"/v1/accounts/{who.account_id}/members" for who in (ann, bob))
+    token = PagedList("", mine).token(ann.person_id)
+    assert ann.call("GET", with_token(mine, token)).status_code == 200
+    others = [PagedList("", theirs).token(ann.person_id), PagedList(ann.account_id, mine).token(ann.person_id)]
+    for bad in (*changed(token), *others):
+        assert refused(ann.call("GET", with_token(mine, bad))), bad
+
+
 def test_members_are_listed_by_page_without_secrets(ann: Visitor, bob: Visitor) -> None:
     join(ann, bob, "reader")
     first = bob.call("GET", f"/v1/accounts/{ann.account_id}/members?page_size=1").json()
