@@ -25,6 +25,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 
 from api import limits
+from api.query_parameters import is_of_signature
 from api.secrets import internal_key
 from frontend.authn.principal import Principal
 
@@ -99,9 +100,14 @@ def page_asked(request: Request) -> PageAsked:
 def _list_asked(request: Request) -> PagedList:
     """The path is the listing: it has the account of lists that people ask for, and the queue of lists of one."""
     given = request.query_params.lists()
-    asked = sorted((name, values) for name, values in given if name not in (PAGE_SIZE, PAGE_TOKEN))
+    asked = sorted((name, values) for name, values in given if not _is_of_page(name))
     account_id = request.user.account_id if isinstance(request.user, Principal) else ""
     return PagedList(account_id, request.path, tuple(_flat(asked)))
+
+
+def _is_of_page(name: str) -> bool:
+    """Another page has others, and another signature."""
+    return name in (PAGE_SIZE, PAGE_TOKEN) or is_of_signature(name)
 
 
 def _flat(asked: Iterable[tuple[str, list[str]]]) -> Iterable[str]:

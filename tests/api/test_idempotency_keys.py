@@ -91,7 +91,7 @@ def test_key_with_another_request_is_refused(caller: Caller, other: str) -> None
     calls: dict[str, Callable[[], Any]] = {
         "body": lambda: caller.request("PATCH", "/v1/account", {"deletion_grace_days": 4}, **header),
         "path": lambda: make_group(caller),
-        "query": lambda: caller.request("PATCH", "/v1/account?x=1", change, **header),
+        "query": lambda: caller.request("PATCH", "/v1/account?X-Amz-Date=x", change, **header),
         "method": lambda: post(caller, "/v1/keys", change),
         "precondition": lambda: caller.request("PATCH", "/v1/account", change, **header, **{"If-Match": "*"}),
     }

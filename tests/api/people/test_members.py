@@ -217,3 +217,18 @@ def vouched(target: str, source: str) -> dict[str, str]:
     said = f"{source} {time.time_ns() // 1_000_000}"
     mac = source_mac(internal_key(), "GET", target.encode(), said)
     return {SOURCE_HEADER: said, SOURCE_MAC_HEADER: mac, "X-Forwarded-Proto": "https"}
+
+
+def test_parameter_that_an_operation_of_people_does_not_declare_is_refused(ann: Visitor, visitor: Visitor) -> None:
+    root = f"/v1/accounts/{ann.account_id}"
+    asked: list[tuple[Visitor, str, str, Any]] = [
+        (ann, "GET", f"{root}/members?page_siz=1", None),
+        (ann, "POST", f"{root}/invitations?x=1", {"email": "x@example.com", "role": "reader"}),
+        (ann, "POST", f"{root}/closing?x=1", None),
+        (visitor, "POST", "/v1/session?x=1", {"email": ann.email, "password": "correct horse battery"}),
+    ]
+    for who, method, target, content in asked:
+        answer = who.call(method, target, content)
+        assert refused(answer) == (400, "invalid-request"), target
+        assert [one["pointer"] for one in answer.json()["errors"]] == ["/" + target.partition("?")[2].split("=")[0]]
+    assert not Invitation.objects.exists()
