@@ -24,6 +24,7 @@ from api.iam.serializers import KeyChangeSerializer
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
 from api.pages import page_asked
+from api.people.actions.account_life import rename_account
 
 PAGE_PARAMETERS = [
     OpenApiParameter("page_size", OpenApiTypes.INT, description="1 to 1000, 100 if not given."),
@@ -49,12 +50,14 @@ class AccountView(OperationView):
 
     @extend_schema(operation_id="account.update", request=AccountSettingsSerializer, responses=AccountSerializer)
     def patch(self, request: Request) -> Response:
-        """Changes the account's settings."""
+        """Changes the account's title and settings."""
         asked = AccountSettingsSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         given, who = asked.validated_data, caller(request)
         protection, grace_days = given.get("deletion_protection"), given.get("deletion_grace_days")
         with transaction.atomic():
+            if "title" in given:
+                rename_account(who, who.account_id, given["title"])
             account = actions.set_deletion_rules(who, who.account_id, protection, grace_days)
             if "auto_create_queues" in given:
                 account = actions.set_auto_create(who, who.account_id, given["auto_create_queues"])

@@ -60,9 +60,7 @@ def rename_account(actor: Principal, account_id: str, title: str) -> AccountLife
     if not title:
         raise PeopleError("invalid-request", "The title is empty.")
     check_printable(title, "The title", limits.ACCOUNT_TITLE_CHARACTERS_MAX)
-    life = AccountLife.objects.select_for_update().filter(pk=account_id).first()
-    if life is None:
-        raise not_found()
+    life = _locked_with_life(account_id)
     if life.title != title:
         before, life.title = life.title, title
         life.save(update_fields=["title"])
@@ -74,7 +72,7 @@ def rename_account(actor: Principal, account_id: str, title: str) -> AccountLife
 def suspend_account(operator: Principal, account_id: str, reason: str) -> AccountLife:
     """Raises PeopleError."""
     check_printable(reason, "reason", limits.STATE_REASON_CHARACTERS_MAX)
-    life = _move(operator, _locked_by_operator(account_id), StateChange.SUSPEND, reason)
+    life = _move(operator, _locked_with_life(account_id), StateChange.SUSPEND, reason)
     record(operator, account_id, StateChange.SUSPEND, f"account:{account_id}", reason=reason)
     return life
 
@@ -82,7 +80,7 @@ def suspend_account(operator: Principal, account_id: str, reason: str) -> Accoun
 @transaction.atomic
 def resume_account(operator: Principal, account_id: str) -> AccountLife:
     """Raises PeopleError."""
-    life = _move(operator, _locked_by_operator(account_id), StateChange.RESUME)
+    life = _move(operator, _locked_with_life(account_id), StateChange.RESUME)
     record(operator, account_id, StateChange.RESUME, f"account:{account_id}")
     return life
 
@@ -91,7 +89,7 @@ def resume_account(operator: Principal, account_id: str) -> AccountLife:
 def close_by_operator(operator: Principal, account_id: str, reason: str) -> AccountLife:
     """As `close_account`, for accounts without people too. Raises PeopleError."""
     check_printable(reason, "reason", limits.STATE_REASON_CHARACTERS_MAX)
-    life = _move(operator, _locked_by_operator(account_id), StateChange.CLOSE, reason)
+    life = _move(operator, _locked_with_life(account_id), StateChange.CLOSE, reason)
     record(
         operator, account_id, StateChange.CLOSE, f"account:{account_id}", reason=reason, closes_at=str(life.closes_at)
     )
@@ -101,7 +99,7 @@ def close_by_operator(operator: Principal, account_id: str, reason: str) -> Acco
 @transaction.atomic
 def reopen_by_operator(operator: Principal, account_id: str) -> AccountLife:
     """Raises PeopleError."""
-    life = _move(operator, _locked_by_operator(account_id), StateChange.REOPEN)
+    life = _move(operator, _locked_with_life(account_id), StateChange.REOPEN)
     record(operator, account_id, StateChange.REOPEN, f"account:{account_id}")
     return life
 
@@ -160,7 +158,7 @@ def _locked(account_id: str) -> AccountLife:
     return life
 
 
-def _locked_by_operator(account_id: str) -> AccountLife:
+def _locked_with_life(account_id: str) -> AccountLife:
     """Accounts that were made by the command line have no life yet: it begins now. Raises PeopleError."""
     account = Account.objects.select_for_update().filter(pk=account_id).first()
     if account is None:
