@@ -8,7 +8,7 @@ import msgspec
 
 from api.definitions.comparison import STATE
 from api.definitions.document import FORMAT, POLICIES_MAX, QUEUES_MAX, Definitions, PolicyDefinition, QueueDefinition
-from api.iam.authorisation import Targets, allowed_queues, allows
+from api.iam.authorisation import allowed_items, allowed_queues
 from api.iam.selectors import policies_of
 from api.queues import attributes as rules
 from api.queues.models import Queue
@@ -28,11 +28,8 @@ def export_definitions(principal: Principal, prefix: str, after: str) -> Definit
     account_id = principal.account_id
     queues, next_after = _readable_queues(principal, prefix, after)
     policies = [] if after else policies_of(account_id, "", POLICIES_MAX)
-    shown = [
-        PolicyDefinition(policy.name, json.loads(policy.text))
-        for policy in policies
-        if allows(principal, MANAGEMENT_OPERATIONS["policies.get"], Targets(item=policy.name))
-    ]
+    names = set(allowed_items(principal, MANAGEMENT_OPERATIONS["policies.get"], [policy.name for policy in policies]))
+    shown = [PolicyDefinition(policy.name, json.loads(policy.text)) for policy in policies if policy.name in names]
     readable = allowed_queues(principal, MANAGEMENT_OPERATIONS["queues.get_quotas"], queues)
     given = given_to_queues(readable)
     quotas = {queue.pk: given.get(queue.pk, {}) for queue in readable}

@@ -86,6 +86,14 @@ def allowed_queues(principal: Principal, demands: Sequence[Demand], queues: Sequ
     return [queue for queue in queues if is_allowed(queue)]
 
 
+def allowed_items(principal: Principal, demands: Sequence[Demand], items: Sequence[str]) -> list[str]:
+    """As `allows` says of each key, policy or group. The rights are read once."""
+    who = _with_rights(principal)
+    if who is None:
+        return []
+    return [item for item in items if next(_refused(who, demands, Targets(item=item)), None) is None]
+
+
 class _Refused(NamedTuple):
     action: str
     arn: str

@@ -55,8 +55,20 @@ class PolicySerializer(serializers.Serializer):
         return document_json(policy.text)
 
 
+class ListedPolicySerializer(PolicySerializer):
+    """`policy` is left out of one that the caller may not read by itself."""
+
+    policy = serializers.DictField(required=False)
+
+    def to_representation(self, instance: Policy) -> dict[str, object]:
+        shown: dict[str, object] = PolicySerializer(instance).data
+        if instance.name not in self.context["readable"]:
+            del shown["policy"]
+        return shown
+
+
 class PolicyPageSerializer(serializers.Serializer):
-    policies = PolicySerializer(many=True)
+    policies = ListedPolicySerializer(many=True)
     next_page_token = serializers.CharField(allow_null=True)
 
 

@@ -19,7 +19,7 @@ from api.operation_view import OperationView, Repetition, Tagged
 from api.pages import page_asked, text_asked
 from api.queues import actions, moves, selectors
 from api.queues import attributes as rules
-from api.queues.answering import QUEUE_TAGGED, check_queue, queue_answer
+from api.queues.answering import QUEUE_TAGGED, check_queue, listed_queues, queue_answer
 from api.queues.models import MessageMoveTask
 from api.queues.provisioning import create_and_wait
 from api.queues.serializers import (
@@ -57,7 +57,7 @@ class QueuesView(OperationView):
         queues = selectors.queues_of(caller(request).account_id, prefix, page.after, page.size + 1)
         shown = queues[: page.size]
         token = page.token(shown[-1].name) if len(queues) > page.size else None
-        return Response({"queues": QueueSerializer(shown, many=True).data, "next_page_token": token})
+        return Response({"queues": listed_queues(caller(request), shown), "next_page_token": token})
 
     @extend_schema(operation_id="queues.create", request=QueueRequestSerializer, responses={201: QueueSerializer})
     def post(self, request: Request) -> Response:
@@ -116,7 +116,7 @@ class DeadLetterSourcesView(OperationView):
         queues = selectors.dead_letter_sources_of(account_id, name, page.after, page.size + 1)
         shown = queues[: page.size]
         token = page.token(shown[-1].name) if len(queues) > page.size else None
-        return Response({"queues": QueueSerializer(shown, many=True).data, "next_page_token": token})
+        return Response({"queues": listed_queues(caller(request), shown), "next_page_token": token})
 
 
 class MovesView(OperationView):

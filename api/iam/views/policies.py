@@ -12,9 +12,11 @@ from rest_framework.response import Response
 from api.accounts.views import PAGE_PARAMETERS
 from api.iam import selectors
 from api.iam.actions import policies
+from api.iam.authorisation import allowed_items
 from api.iam.documents import stored_form
 from api.iam.serializers import (
     AttachedSerializer,
+    ListedPolicySerializer,
     NewPolicySerializer,
     PolicyDocumentSerializer,
     PolicyPageSerializer,
@@ -23,6 +25,7 @@ from api.iam.serializers import (
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
 from api.pages import page_asked
+from frontend.authz.actions import MANAGEMENT_OPERATIONS
 
 
 class PoliciesView(OperationView):
@@ -33,7 +36,10 @@ class PoliciesView(OperationView):
         found = selectors.policies_of(caller(request).account_id, page.after, page.size + 1)
         shown = found[: page.size]
         token = page.token(shown[-1].name) if len(found) > page.size else None
-        return Response({"policies": PolicySerializer(shown, many=True).data, "next_page_token": token})
+        names = [policy.name for policy in shown]
+        readable = set(allowed_items(caller(request), MANAGEMENT_OPERATIONS["policies.get"], names))
+        listed = ListedPolicySerializer(shown, many=True, context={"readable": readable}).data
+        return Response({"policies": listed, "next_page_token": token})
 
     @extend_schema(operation_id="policies.create", request=NewPolicySerializer, responses={201: PolicySerializer})
     def post(self, request: Request) -> Response:
