@@ -48,3 +48,10 @@ def declared_parameters(view: Any, method: str) -> frozenset[str]:
 
 def is_of_signature(name: str) -> bool:
     return name.startswith(SIGNATURE_PREFIX)
+
+
+def without_signature(target: bytes) -> bytes:
+    """Path and query as they were sent: who repeats a request signs it anew, and it is the same request."""
+    path, _, query = target.partition(b"?")
+    kept = [part for part in query.split(b"&") if part and not part.startswith(SIGNATURE_PREFIX.encode())]
+    return path + b"?" + b"&".join(kept) if kept else path

@@ -19,6 +19,7 @@ from rest_framework.request import Request
 from api import limits
 from api.internal.authentication import raw_target
 from api.people.authentication import SignedIn
+from api.query_parameters import without_signature
 from api.secrets import pepper
 from frontend.authn.principal import PERSON_PREFIX, Principal
 
@@ -50,7 +51,8 @@ def outcome_asked(request: Request) -> AskedOutcome | None:
     key = parse_key(given)
     account_id, actor = _caller(request)
     if_match = request.headers.get("If-Match", "").encode()
-    parts = ((request.method or "").encode(), raw_target(request._request), if_match, request._request.body)
+    target = without_signature(raw_target(request._request))
+    parts = ((request.method or "").encode(), target, if_match, request._request.body)
     key_hash = _hash(b"key", account_id.encode(), actor.encode(), key.encode())
     return AskedOutcome(account_id, actor, key_hash, _hash(b"request", *parts))
 
