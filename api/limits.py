@@ -30,12 +30,13 @@ __all__ = [
 ]
 
 # --- requests -----------------------------------------------------------------------------------------------
-PRINCIPAL_AGE_MS_MAX = 60_000
-PRINCIPAL_CHARACTERS_MAX = 4_096
 REQUEST_BYTES_MAX = 1024 * 1024
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1_000
 PAGE_TOKEN_CHARACTERS_MAX = 512
+# Of a refused query: how many parameters are told, and how much of each name.
+QUERY_PARAMETERS_TOLD_MAX = 10
+QUERY_PARAMETER_CHARACTERS_TOLD_MAX = 100
 
 # --- entity tags --------------------------------------------------------------------------------------------
 ETAGS_ASKED_MAX = 20

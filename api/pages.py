@@ -1,20 +1,80 @@
-"""Lists by page: `page_size` and an opaque `page_token`, which names the last item of the page before (keyset)."""
+"""Lists by page: `page_size` and an opaque `page_token`, which names the last item of the page before (keyset).
+
+    TOKEN  base64url, unpadded, of 12 bytes of nonce, and AES-256-GCM of the last item with what the list is as
+           additional data: the account, the listing, and each filter that was asked for
+
+So a token goes on with the list that it was made for, and with no other: changed by a bit, of another account, another
+listing or other filters, it is refused. `page_size` may change from page to page. It says nothing to who holds it: some
+lists go by numbers that count over all accounts.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import functools
+import hmac
+import os
+import struct
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 
 from api import limits
+from api.query_parameters import is_of_signature
+from api.secrets import internal_key
+from frontend.authn.principal import Principal
+
+PAGE_SIZE, PAGE_TOKEN = "page_size", "page_token"
+_NONCE_BYTES = 12
+
+
+class PagedList(NamedTuple):
+    """`listing` names what is listed, `filters` what is asked of it, in one order."""
+
+    account_id: str
+    listing: str
+    filters: tuple[str, ...] = ()
+
+    def token(self, last: str) -> str:
+        """For the page behind `last`."""
+        nonce = os.urandom(_NONCE_BYTES)
+        sealed = nonce + _cipher().encrypt(nonce, last.encode(), self._bound)
+        return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
+
+    def after(self, token: str) -> str:
+        """What `token` was given. Raises ValueError for one that was not made here for this list."""
+        if not 0 < len(token) <= limits.PAGE_TOKEN_CHARACTERS_MAX:
+            raise ValueError("page token of an impossible length")
+        try:
+            sealed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+            return _cipher().decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], self._bound).decode()
+        except (binascii.Error, InvalidTag, ValueError):
+            raise ValueError("page token of another list") from None
+
+    @property
+    def _bound(self) -> bytes:
+        parts = [part.encode(errors="surrogatepass") for part in (self.account_id, self.listing, *self.filters)]
+        return b"".join(struct.pack(">I", len(part)) + part for part in parts)
 
 
 class PageAsked(NamedTuple):
     after: str
     size: int
+    of: PagedList
+
+    def token(self, last: object) -> str:
+        """`next_page_token` of a page that ends with `last`, where there is a next one."""
+        return self.of.token(str(last))
+
+
+@functools.cache
+def _cipher() -> AESGCM:
+    return AESGCM(hmac.digest(internal_key(), b"penstock-page-token", "sha256"))
 
 
 def text_asked(request: Request, name: str) -> str:
@@ -27,31 +87,31 @@ def text_asked(request: Request, name: str) -> str:
 
 def page_asked(request: Request) -> PageAsked:
     """Raises ValidationError."""
-    size = request.query_params.get("page_size", str(limits.PAGE_SIZE_DEFAULT))
+    size = request.query_params.get(PAGE_SIZE, str(limits.PAGE_SIZE_DEFAULT))
     if not (size.isascii() and size.isdigit() and 1 <= int(size[:9]) <= limits.PAGE_SIZE_MAX):
-        raise ValidationError({"page_size": f"must be an integer from 1 to {limits.PAGE_SIZE_MAX}"})
-    token = request.query_params.get("page_token", "")
-    if not token:
-        return PageAsked("", int(size))
+        raise ValidationError({PAGE_SIZE: f"must be an integer from 1 to {limits.PAGE_SIZE_MAX}"})
+    token, of = request.query_params.get(PAGE_TOKEN, ""), _list_asked(request)
     try:
-        after = parse_page_token(token)
+        return PageAsked(of.after(token) if token else "", int(size), of)
     except ValueError:
-        raise ValidationError({"page_token": "is not a token of this list"}) from None
-    return PageAsked(after, int(size))
+        raise ValidationError({PAGE_TOKEN: "is not a token of this list"}) from None
 
 
-def make_page_token(last: str) -> str:
-    return base64.urlsafe_b64encode(last.encode()).decode().rstrip("=")
+def _list_asked(request: Request) -> PagedList:
+    """The path is the listing: it has the account of lists that people ask for, and the queue of lists of one."""
+    given = request.query_params.lists()
+    asked = sorted((name, values) for name, values in given if not _is_of_page(name))
+    account_id = request.user.account_id if isinstance(request.user, Principal) else ""
+    return PagedList(account_id, request.path, tuple(_flat(asked)))
 
 
-def parse_page_token(token: str) -> str:
-    """Raises ValueError on anything `make_page_token` did not make."""
-    if not 0 < len(token) <= limits.PAGE_TOKEN_CHARACTERS_MAX:
-        raise ValueError("page token of an impossible length")
-    try:
-        after = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode("ascii")
-    except binascii.Error as error:
-        raise ValueError("page token does not decode") from error
-    if not after.isprintable():
-        raise ValueError("page token does not decode")
-    return after
+def _is_of_page(name: str) -> bool:
+    """Another page has others, and another signature."""
+    return name in (PAGE_SIZE, PAGE_TOKEN) or is_of_signature(name)
+
+
+def _flat(asked: Iterable[tuple[str, list[str]]]) -> Iterable[str]:
+    for name, values in asked:
+        yield name
+        yield str(len(values))
+        yield from values

@@ -20,7 +20,8 @@ from django.db import connection
 from api.secrets import internal_key
 from api.settings.environment import environment
 from console.message_guard import MessageGuard
-from frontend.authn.page_pass import PagePass, make_page_pass
+from frontend.authn.page_pass import make_page_pass
+from frontend.authn.principal import Principal
 
 CONNECTIONS_MAX = 16
 CONNECT_S_MAX = 1.0
@@ -56,17 +57,8 @@ def client() -> httpx2.Client:
 class DataPlane:
     """As one person in one account."""
 
-    def __init__(
-        self,
-        account_id: str,
-        person_id: str,
-        source: str,
-        is_secure: bool,
-        guard: MessageGuard | None = None,
-        acting_as: str = "",
-    ) -> None:
-        self._who = (account_id, person_id, source, is_secure)
-        self._acting_as = acting_as
+    def __init__(self, who: Principal, guard: MessageGuard | None = None) -> None:
+        self._who = who
         self._guard = guard
 
     def ask(self, queue: str, what: str, content: object | None = None) -> Any:
@@ -95,9 +87,9 @@ class DataPlane:
 
     def _call(self, method: str, target: str, content: object | None) -> Any:
         body = b"" if content is None else msgspec.json.encode(content)
-        page_pass = PagePass(*self._who, time.time_ns() // 1_000_000, self._acting_as)
+        now_ms = time.time_ns() // 1_000_000
         headers = {
-            "Authorization": make_page_pass(internal_key(), method, target.encode(), body, page_pass),
+            "Authorization": make_page_pass(internal_key(), method, target.encode(), body, self._who, now_ms),
             "Content-Type": "application/json",
         }
         # What is asked may want a connection of its own (the audit trail): none is kept while this waits.

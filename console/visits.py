@@ -8,7 +8,6 @@ from typing import cast
 from django.http import HttpRequest
 
 from api import clock
-from api.audit.actions import Actor
 from api.audit.refusals import Refusal, note_refusals
 from api.iam.authorisation import Targets
 from api.iam.errors import AccessDenied
@@ -25,6 +24,7 @@ from api.queues.selectors import QueueSearch, search_queues
 from api.settings.environment import environment
 from console.data_plane import DataPlane
 from console.message_guard import MessageGuard
+from frontend.authn.principal import Principal
 from frontend.authz.actions import MANAGEMENT_OPERATIONS, Target, resource_arn
 
 # Weighed for the queue of a page; all others are about the account.
@@ -64,8 +64,8 @@ class Visit:
         return acting_of(self.session, clock.now()) if self.is_operator else None
 
     @property
-    def actor(self) -> Actor:
-        return self.origin.actor(self.person)
+    def actor(self) -> Principal:
+        return self.origin.member("", self.person.pk)
 
 
 class VisitedRequest(HttpRequest):
@@ -90,8 +90,8 @@ class AccountVisit(Visit):
         self.membership = membership
         self.acts_for = acts_for
         self._denials = [acting_policy()] if acts_for else []
-        self.rights = MemberRights(membership, visit.origin.source, visit.is_secure, self._denials)
         self.account_id = membership.account_id
+        self.rights = MemberRights(membership, self.actor, self._denials)
         self.title: str = membership.account.life.title
         self.state: str = membership.account.life.state
 
@@ -101,11 +101,14 @@ class AccountVisit(Visit):
 
     @cached_property
     def _acts(self) -> frozenset[Act]:
-        return acts_of(self.membership, self.origin.of_member, self._denials)
+        return acts_of(self.membership, self.actor, self._denials)
 
     @property
-    def actor(self) -> Actor:
-        return super().actor if self.acts_for is None else actor_acting(self.origin, self.acts_for)
+    def actor(self) -> Principal:
+        """The member; an operator who acts as it."""
+        if self.acts_for is not None:
+            return actor_acting(self.origin, self.acts_for)
+        return self.origin.member(self.account_id, self.person.pk)
 
     def may(self, act: Act) -> bool:
         """By the role, and by the policies of the member and of its groups. On the page of a queue, acts on queues are
@@ -174,10 +177,8 @@ class AccountVisit(Visit):
     @property
     def data_plane(self) -> DataPlane:
         """For what the member may do: each request is looked at."""
-        acting_as = "" if self.acts_for is None else str(self.acts_for.member.person_id)
         guard = MessageGuard(self.account_id, self.rights, self._note_request if self.acts_for else None)
-        who = (self.account_id, str(self.person.pk), self.origin.source, self.is_secure)
-        return DataPlane(*who, guard, acting_as)
+        return DataPlane(self.actor, guard)
 
     def _note_request(self, operation: str, queue: str) -> None:
         assert self.acts_for is not None

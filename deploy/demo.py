@@ -54,7 +54,7 @@ def replace_demo_key(installation: Installation, key: dict[str, Any]) -> None:
 def is_refused(state: State, key: dict[str, Any]) -> bool:
     """Whether the front end refuses the key. An endpoint that does not answer refuses nothing."""
     request = urllib.request.Request(
-        f"{internal_endpoint(state)}/v1/queues?limit=1", headers={"Authorization": f"Bearer {key['bearer_token']}"}
+        f"{internal_endpoint(state)}/v1/queues?page_size=1", headers={"Authorization": f"Bearer {key['bearer_token']}"}
     )
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:

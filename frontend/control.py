@@ -8,8 +8,6 @@ are streamed through; nothing of an upstream failure is shown.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import hmac
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +17,8 @@ from typing import Any
 import httpx2
 import msgspec
 
-from frontend.authn.principal import Principal
+from frontend.authn.principal import Principal, service
+from frontend.authn.vouching import vouch
 from frontend.control_watch import ControlWatch
 from frontend.errors import KINDS, MethodNotAllowed, RequestError, invalid, unavailable
 from frontend.http import Request, Send, network_of, new_request_id
@@ -36,10 +35,8 @@ from frontend.readiness import Trouble
 from frontend.routing.bulkhead import Bulkhead, Place
 
 SOURCE_HEADER, SOURCE_MAC_HEADER = b"x-penstock-source", b"x-penstock-source-mac"
-PRINCIPAL_HEADER = b"x-penstock-principal"
-MAC_HEADER = b"x-penstock-principal-mac"
 # Who acts where no key does.
-FRONT_END = "front-end"
+_FRONT_END = service("front-end")
 
 _HOP_BY_HOP = frozenset(
     (
@@ -122,9 +119,7 @@ class ControlPlane:
         self, action: str, principal: Principal, request_id: str, params: dict[str, object]
     ) -> dict[str, Any]:
         """The result of a management action. Raises RequestError: the control plane's own, or 503."""
-        body = msgspec.json.encode(
-            {"account_id": principal.account_id, "access_key_id": principal.access_key_id, "params": params}
-        )
+        body = msgspec.json.encode({"account_id": principal.account_id, "name": principal.name, "params": params})
         return await self._ask(f"/internal/sqs/{action}", principal, request_id, body)
 
     async def note_action(self, principal: Principal, request_id: str, entry: dict[str, object]) -> None:
@@ -134,41 +129,41 @@ class ControlPlane:
     async def note_quota(self, account_id: str, name: str, level: str, percent: int, subject: str) -> None:
         """Tells that an account, or one queue or key of it, came near a quota, or over it. Raises RequestError."""
         told = msgspec.json.encode({"name": name, "level": level, "percent": percent, "subject": subject})
-        await self._ask("/internal/quotas", Principal(account_id, FRONT_END), new_request_id(), told)
+        await self._ask("/internal/quotas", service(_FRONT_END.name, account_id), new_request_id(), told)
 
     async def note_key_uses(self, request_id: str, uses: dict[str, int]) -> None:
         """Unix milliseconds by access key. Said by this process, for no account. Raises RequestError."""
-        await self._ask("/internal/keys/used", Principal("", ""), request_id, msgspec.json.encode({"uses": uses}))
+        await self._ask("/internal/keys/used", _FRONT_END, request_id, msgspec.json.encode({"uses": uses}))
 
     async def note_encryption_key_uses(self, request_id: str, uses: Mapping[str, tuple[int, int]]) -> None:
         """Messages sealed and opened by key id, since this was said last. Said by this process, for no account. Raises
         RequestError."""
         told = msgspec.json.encode({"uses": uses})
-        await self._ask("/internal/encryption-keys/used", Principal("", ""), request_id, told)
+        await self._ask("/internal/encryption-keys/used", _FRONT_END, request_id, told)
 
     async def open_tail(self, request_id: str, source_ip: str, claim: Mapping[str, object]) -> dict[str, Any]:
         """The account, person and session of a ticket that is used up by this. Who shows one is not known before: the
         call counts for the address. Raises RequestError."""
         place = self._open_calls.place(network_of(source_ip))
         told = msgspec.json.encode(claim)
-        return await self._ask("/internal/tails/open", Principal("", ""), request_id, told, place)
+        return await self._ask("/internal/tails/open", _FRONT_END, request_id, told, place)
 
     async def confirm_tails(self, request_id: str, claims: Sequence[Mapping[str, object]]) -> list[str]:
         """Of each tail why it must end, "" where it goes on. Raises RequestError."""
         told = msgspec.json.encode({"tails": claims})
-        answer = await self._ask("/internal/tails/confirm", Principal("", ""), request_id, told)
+        answer = await self._ask("/internal/tails/confirm", _FRONT_END, request_id, told)
         ends: list[str] = answer["ends"]
         return ends
 
     async def note_data_key_uses(self, request_id: str, uses: Sequence[tuple[str, int, int]]) -> None:
         """Queue, version and messages sealed since this was said last. Said by this process, for no account. Raises
         RequestError."""
-        await self._ask("/internal/data-keys/used", Principal("", ""), request_id, msgspec.json.encode({"uses": uses}))
+        await self._ask("/internal/data-keys/used", _FRONT_END, request_id, msgspec.json.encode({"uses": uses}))
 
     async def note_refused_calls(self, request_id: str, calls: Sequence[tuple[str | int, ...]]) -> None:
         """Account, key, action, resource, source and count of each kind. Said by this process, for no account. Raises
         RequestError."""
-        await self._ask("/internal/refused-calls", Principal("", ""), request_id, msgspec.json.encode({"calls": calls}))
+        await self._ask("/internal/refused-calls", _FRONT_END, request_id, msgspec.json.encode({"calls": calls}))
 
     async def _ask(
         self, path: str, principal: Principal, request_id: str, body: bytes, place: Place | None = None
@@ -267,23 +262,9 @@ class ControlPlane:
     def _vouch(
         self, method: str, target: bytes, principal: Principal, request_id: str, body: bytes
     ) -> list[tuple[bytes, bytes]]:
-        claim = base64.urlsafe_b64encode(
-            msgspec.json.encode(
-                {
-                    "account_id": principal.account_id,
-                    "access_key_id": principal.access_key_id,
-                    "request_id": request_id,
-                    "issued_ms": int(self._now_s() * 1000),
-                    "source_ip": principal.source_ip,
-                    "is_secure": principal.is_secure,
-                    "user_agent": principal.user_agent,
-                    "referer": principal.referer,
-                }
-            )
-        )
-        text = b"\n".join((method.encode(), target, claim, hashlib.sha256(body).hexdigest().encode()))
-        mac = hmac.digest(self._internal_key, text, "sha256").hex().encode()
-        return [(PRINCIPAL_HEADER, claim), (MAC_HEADER, mac)]
+        who, issued_ms = principal._replace(request_id=request_id), int(self._now_s() * 1000)
+        vouched = vouch(self._internal_key, method, target, body, who, issued_ms)
+        return [(name.lower().encode(), value.encode()) for name, value in vouched]
 
 
 class _Answer:

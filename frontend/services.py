@@ -81,7 +81,7 @@ class FrontendServices:
         self.account_limits = known.limits_of
         self.quotas = quotas if quotas is not None else _quota_tree(known)
         self.addresses = addresses if addresses is not None else LeakyBuckets(ADDRESS_REQUESTS_PER_S)
-        control.limit_calls(lambda caller: self.quotas.limits(caller.account_id, caller.access_key_id).control_calls)
+        control.limit_calls(lambda caller: self.quotas.limits(caller.account_id, caller.name).control_calls)
         self.meters = Meters()
         self.request_counts = RequestCounts(
             int(now_s() * 1000), lambda amount: self.meters.count("request_counts_dropped", amount)

@@ -12,9 +12,10 @@ from django.utils import timezone
 
 from api import limits
 from api.accounts.models import AccessKey, Account
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.changes import announce, next_version
 from api.secrets import keyring, pepper
+from frontend.authn.principal import Principal
 from frontend.authn.tokens import hash_bearer_token, mint_key
 from frontend.metadata.records import RecordKind
 
@@ -31,7 +32,7 @@ class NewKey(NamedTuple):
     bearer_token: str
 
 
-def get_or_create_account(actor: Actor, name: str) -> Account:
+def get_or_create_account(actor: Principal, name: str) -> Account:
     """The account of this name, made if absent. Two callers at once get the same one."""
     if not 1 <= len(name) <= limits.ACCOUNT_NAME_CHARACTERS_MAX or not name.isprintable():
         raise AccountError(f"an account name has 1 to {limits.ACCOUNT_NAME_CHARACTERS_MAX} printable characters")
@@ -47,7 +48,7 @@ def get_or_create_account(actor: Actor, name: str) -> Account:
 
 
 @transaction.atomic
-def _create_account(actor: Actor, name: str) -> Account:
+def _create_account(actor: Principal, name: str) -> Account:
     account_id = str(secrets.randbelow(9 * 10 ** (limits.ACCOUNT_ID_DIGITS - 1)) + 10 ** (limits.ACCOUNT_ID_DIGITS - 1))
     account = Account.objects.create(
         id=account_id,
@@ -62,7 +63,7 @@ def _create_account(actor: Actor, name: str) -> Account:
 
 
 @transaction.atomic
-def set_account_active(actor: Actor, account_id: str, active: bool) -> Account:
+def set_account_active(actor: Principal, account_id: str, active: bool) -> Account:
     """Switches an account off or on; its keys change with it, because a key's record says whether it may be used."""
     account = Account.objects.select_for_update().get(id=account_id)
     account.active = active
@@ -78,7 +79,7 @@ def set_account_active(actor: Actor, account_id: str, active: bool) -> Account:
 
 
 @transaction.atomic
-def set_auto_create(actor: Actor, account_id: str, allowed: bool) -> Account:
+def set_auto_create(actor: Principal, account_id: str, allowed: bool) -> Account:
     """May a send to a queue that does not exist make it?"""
     account = Account.objects.select_for_update().get(id=account_id)
     if account.auto_create_queues != allowed:
@@ -95,7 +96,7 @@ def set_auto_create(actor: Actor, account_id: str, allowed: bool) -> Account:
 
 @transaction.atomic
 def set_deletion_rules(
-    actor: Actor, account_id: str, protection: bool | None = None, grace_days: int | None = None
+    actor: Principal, account_id: str, protection: bool | None = None, grace_days: int | None = None
 ) -> Account:
     """Whether queues of the account can be deleted, and for how long they are kept then. None: as it is. Queues that
     were deleted before stay as long as they were told to. Raises AccountError."""
@@ -114,7 +115,7 @@ def set_deletion_rules(
 
 
 @transaction.atomic
-def create_key(actor: Actor, account_id: str, name: str, expires_at: datetime | None = None) -> NewKey:
+def create_key(actor: Principal, account_id: str, name: str, expires_at: datetime | None = None) -> NewKey:
     if not 1 <= len(name) <= limits.KEY_NAME_CHARACTERS_MAX or not name.isprintable():
         raise AccountError(f"a key name has 1 to {limits.KEY_NAME_CHARACTERS_MAX} printable characters")
     account = Account.objects.select_for_update().get(id=account_id)
@@ -137,7 +138,7 @@ def create_key(actor: Actor, account_id: str, name: str, expires_at: datetime | 
 
 
 @transaction.atomic
-def delete_key(actor: Actor, account_id: str, access_key_id: str) -> bool:
+def delete_key(actor: Principal, account_id: str, access_key_id: str) -> bool:
     """False where the account has no such key."""
     key = AccessKey.objects.select_for_update().filter(account_id=account_id, access_key_id=access_key_id).first()
     if key is None:

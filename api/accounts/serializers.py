@@ -9,29 +9,41 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from api import limits
-from api.accounts.models import AccessKey
-from api.people.strict import StrictSerializer
+from api.accounts.models import AccessKey, Account
+from api.people.limits import ACCOUNT_TITLE_CHARACTERS_MAX
+from api.people.strict import StrictCharField, StrictSerializer
 from frontend.authz.scopes import SCOPES, KeyScopes, scopes_of
 
 
 class AccountSerializer(serializers.Serializer):
     account_id = serializers.CharField(source="id")
-    name = serializers.CharField()
+    name = serializers.CharField(help_text="The installation's, and unique; it does not change.")
+    title = serializers.SerializerMethodField(help_text="What people call the account.")
     active = serializers.BooleanField()
     created_at = serializers.DateTimeField()
     auto_create_queues = serializers.BooleanField(help_text="A send to a queue that does not exist creates it.")
     deletion_protection = serializers.BooleanField(help_text="No queue can be deleted.")
     deletion_grace_days = serializers.IntegerField(help_text="So long a deleted queue can be restored.")
 
+    def get_title(self, account: Account) -> str:
+        """Nobody has named an account that the command line made: it is called by its name."""
+        return account.life.title if hasattr(account, "life") else account.name
+
 
 class AccountSettingsSerializer(StrictSerializer):
     """What is not given stays."""
 
+    title = StrictCharField(required=False, max_length=ACCOUNT_TITLE_CHARACTERS_MAX)
     auto_create_queues = serializers.BooleanField(required=False)
     deletion_protection = serializers.BooleanField(required=False)
     deletion_grace_days = serializers.IntegerField(
         required=False, min_value=0, max_value=limits.DELETION_GRACE_DAYS_MAX
     )
+
+    def validate_title(self, value: str) -> str:
+        if not value.isprintable():
+            raise serializers.ValidationError("holds a character that is not allowed")
+        return value
 
 
 class KeySerializer(serializers.Serializer):

@@ -21,10 +21,10 @@ from api.accounts.serializers import (
 from api.iam.actions import keys
 from api.iam.documents import scoped_text, stored_form
 from api.iam.serializers import KeyChangeSerializer
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
-from api.pages import make_page_token, page_asked
+from api.pages import page_asked
+from api.people.actions.account_life import rename_account
 
 PAGE_PARAMETERS = [
     OpenApiParameter("page_size", OpenApiTypes.INT, description="1 to 1000, 100 if not given."),
@@ -50,15 +50,17 @@ class AccountView(OperationView):
 
     @extend_schema(operation_id="account.update", request=AccountSettingsSerializer, responses=AccountSerializer)
     def patch(self, request: Request) -> Response:
-        """Changes the account's settings."""
+        """Changes the account's title and settings."""
         asked = AccountSettingsSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         given, who = asked.validated_data, caller(request)
         protection, grace_days = given.get("deletion_protection"), given.get("deletion_grace_days")
         with transaction.atomic():
-            account = actions.set_deletion_rules(actor_of(who), who.account_id, protection, grace_days)
+            if "title" in given:
+                rename_account(who, who.account_id, given["title"])
+            account = actions.set_deletion_rules(who, who.account_id, protection, grace_days)
             if "auto_create_queues" in given:
-                account = actions.set_auto_create(actor_of(who), who.account_id, given["auto_create_queues"])
+                account = actions.set_auto_create(who, who.account_id, given["auto_create_queues"])
         return Response(AccountSerializer(account).data)
 
 
@@ -69,7 +71,7 @@ class KeysView(OperationView):
         page = page_asked(request)
         found = selectors.keys_of(caller(request).account_id, page.after, page.size + 1)
         shown = found[: page.size]
-        token = make_page_token(shown[-1].access_key_id) if len(found) > page.size else None
+        token = page.token(shown[-1].access_key_id) if len(found) > page.size else None
         return Response({"keys": KeySerializer(shown, many=True).data, "next_page_token": token})
 
     @extend_schema(operation_id="keys.create", request=KeyRequestSerializer, responses={201: NewKeySerializer})
@@ -83,7 +85,7 @@ class KeysView(OperationView):
         if given["scopes"] is not None:
             policy = scoped_text(principal.account_id, given["scopes"], given["queues"])
         spec = keys.KeySpec(given["name"], given["expires_at"], policy, given["tags"])
-        return new_key_answer(keys.make_key(actor_of(principal), principal.account_id, spec))
+        return new_key_answer(keys.make_key(principal, principal.account_id, spec))
 
 
 class KeyView(OperationView):
@@ -104,14 +106,14 @@ class KeyView(OperationView):
         given, who = asked.validated_data, caller(request)
         with transaction.atomic():
             if "restricted" in given:
-                keys.set_restricted(actor_of(who), who.account_id, access_key_id, given["restricted"])
+                keys.set_restricted(who, who.account_id, access_key_id, given["restricted"])
             if "tags" in given:
-                keys.set_key_tags(actor_of(who), who.account_id, access_key_id, given["tags"])
+                keys.set_key_tags(who, who.account_id, access_key_id, given["tags"])
         return self.get(request, access_key_id)
 
     @extend_schema(operation_id="keys.delete", responses={204: None})
     def delete(self, request: Request, access_key_id: str) -> Response:
         """From now on the key opens nothing."""
-        if not actions.delete_key(actor_of(caller(request)), caller(request).account_id, access_key_id):
+        if not actions.delete_key(caller(request), caller(request).account_id, access_key_id):
             raise NotFound
         return Response(status=204)

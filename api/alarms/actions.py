@@ -20,7 +20,7 @@ from api.alarms.errors import AlarmError, invalid, not_found
 from api.alarms.judging import AlarmState, Comparison, MissingData, judge
 from api.alarms.models import AlarmEvent, MetricAlarm
 from api.alarms.notifications import alarm_content
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.people.email import normal_email
 from api.people.errors import PeopleError
 from api.queues.models import GONE, Queue
@@ -29,8 +29,9 @@ from api.series.reading import SeriesError, check_query
 from api.webhooks.deliveries import begin_delivery
 from api.webhooks.models import Webhook
 from api.webhooks.selectors import webhooks_of
+from frontend.authn.principal import Principal, service
 
-ALARMS = Actor("alarms")
+ALARMS = service("alarms")
 # One part of a path.
 _NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 _TOLD = (
@@ -58,7 +59,7 @@ class AlarmSpec(NamedTuple):
 
 
 @transaction.atomic
-def put_alarm(actor: Actor, account_id: str, name: str, spec: AlarmSpec) -> tuple[MetricAlarm, bool]:
+def put_alarm(actor: Principal, account_id: str, name: str, spec: AlarmSpec) -> tuple[MetricAlarm, bool]:
     """Creates or replaces it; True where it is new. It is judged again from the beginning. Raises AlarmError."""
     account = locked_account(account_id, not_found)
     addresses = _check(name, spec)
@@ -85,7 +86,7 @@ def put_alarm(actor: Actor, account_id: str, name: str, spec: AlarmSpec) -> tupl
 
 
 @transaction.atomic
-def delete_alarm(actor: Actor, account_id: str, name: str) -> None:
+def delete_alarm(actor: Principal, account_id: str, name: str) -> None:
     """Its history stays. Raises AlarmError."""
     alarm = _locked(account_id, name)
     record(actor, account_id, "alarm.delete", f"alarm:{name}", before=_told(alarm))
@@ -93,7 +94,7 @@ def delete_alarm(actor: Actor, account_id: str, name: str) -> None:
 
 
 @transaction.atomic
-def mute_alarm(actor: Actor, account_id: str, name: str, until: datetime | None) -> MetricAlarm:
+def mute_alarm(actor: Principal, account_id: str, name: str, until: datetime | None) -> MetricAlarm:
     """None: its changes are told again. Raises AlarmError."""
     now = clock.now()
     if until is not None and not now < until <= now + timedelta(days=limits.ALARM_MUTE_DAYS_MAX):

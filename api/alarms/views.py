@@ -20,7 +20,6 @@ from api.alarms.serializers import (
     MetricAlarmSerializer,
     MetricAlarmsSerializer,
 )
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
 from api.pages import text_asked
@@ -74,14 +73,14 @@ class AlarmView(AlarmingView):
         asked = AlarmRequestSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who = caller(request)
-        alarm, is_new = actions.put_alarm(actor_of(who), who.account_id, name, asked.spec())
+        alarm, is_new = actions.put_alarm(who, who.account_id, name, asked.spec())
         return Response(_named(who.account_id, alarm), status=201 if is_new else 200)
 
     @extend_schema(operation_id="alarms.delete", responses={204: None})
     def delete(self, request: Request, name: str) -> Response:
         """Deletes an alarm. Its history stays."""
         who = caller(request)
-        actions.delete_alarm(actor_of(who), who.account_id, name)
+        actions.delete_alarm(who, who.account_id, name)
         return Response(status=204)
 
 
@@ -92,7 +91,7 @@ class AlarmMuteView(AlarmingView):
         asked = AlarmMuteSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who = caller(request)
-        alarm = actions.mute_alarm(actor_of(who), who.account_id, name, asked.validated_data["until"])
+        alarm = actions.mute_alarm(who, who.account_id, name, asked.validated_data["until"])
         return Response(_named(who.account_id, alarm))
 
 

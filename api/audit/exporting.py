@@ -10,11 +10,12 @@ from django.core.handlers.asgi import ASGIRequest
 from django.db import transaction
 from django.http import HttpRequest, StreamingHttpResponse
 
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.audit.models import AuditEntry
 from api.audit.selectors import AuditQuery, entries_with, ids_after
 from api.audit.serializers import csv_header, entries_as_csv, entries_as_lines
 from api.limits import AUDIT_EXPORT_ENTRIES_MAX
+from frontend.authn.principal import Principal
 
 
 class AuditForm(NamedTuple):
@@ -30,7 +31,7 @@ FORMS = {
 
 
 def export_entries(
-    request: HttpRequest, actor: Actor, account_id: str, asked: AuditQuery, form: str, after: int = 0
+    request: HttpRequest, actor: Principal, account_id: str, asked: AuditQuery, form: str, after: int = 0
 ) -> StreamingHttpResponse:
     """At most AUDIT_EXPORT_ENTRIES_MAX, behind the entry `after`. Which these are is known before the first is sent."""
     ids = ids_after(account_id, after, AUDIT_EXPORT_ENTRIES_MAX, asked)

@@ -16,7 +16,7 @@ import structlog
 from django.db import transaction
 
 from api import clock, limits
-from api.audit.actions import Actor, record
+from api.audit.actions import enter
 from api.audit.models import RefusalTally
 from api.outage import DATABASE_AWAY
 from frontend.limits import REFUSED_RESOURCE_CHARS_MAX, SOURCE_CHARS_MAX
@@ -102,4 +102,4 @@ def _bounded(account_id: str, kind: tuple[str, str, str]) -> tuple[str, str, str
 
 def _write(account_id: str, kind: tuple[str, str, str], request_id: str = "", **details: object) -> None:
     actor, action, subject = kind
-    record(Actor(actor, request_id), account_id, PREFIX + action, subject, **details)
+    enter(actor, request_id, account_id, PREFIX + action, subject, details)

@@ -13,10 +13,9 @@ from api.audit.asked import WrongQuery, query_of
 from api.audit.exporting import FORMS, export_entries
 from api.audit.selectors import OUTCOMES, AuditQuery, entries_of
 from api.audit.serializers import AuditEntrySerializer, AuditPageSerializer
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView
-from api.pages import make_page_token, page_asked, text_asked
+from api.pages import page_asked, text_asked
 
 _ID_DIGITS_MAX = 18
 _REFUSED_IS = "`refused`: calls that were refused; `done`: all else."
@@ -43,10 +42,10 @@ class AuditEntriesView(OperationView):
     def get(self, request: Request) -> Response:
         """Who changed what, and what was refused; the newest first."""
         page = page_asked(request)
-        before = None if page.after == "" else _number(page.after, "page_token")
+        before = int(page.after) if page.after else None
         found = entries_of(caller(request).account_id, before, page.size + 1, _asked(request))
         shown = found[: page.size]
-        token = make_page_token(str(shown[-1].pk)) if len(found) > page.size else None
+        token = page.token(shown[-1].pk) if len(found) > page.size else None
         return Response({"entries": AuditEntrySerializer(shown, many=True).data, "next_page_token": token})
 
 
@@ -65,9 +64,9 @@ class AuditExportView(OperationView):
         form = text_asked(request, "form") or "jsonl"
         if form not in FORMS:
             raise ValidationError({"form": f"must be one of {', '.join(FORMS)}"})
-        after = _number(text_asked(request, "after") or "0", "after")
+        after = _number(text_asked(request, "after") or "0")
         who, asked = caller(request), _asked(request)
-        return export_entries(request._request, actor_of(who), who.account_id, asked, form, after)
+        return export_entries(request._request, who, who.account_id, asked, form, after)
 
 
 def _asked(request: Request) -> AuditQuery:
@@ -78,8 +77,8 @@ def _asked(request: Request) -> AuditQuery:
         raise ValidationError({error.name: str(error)}) from None
 
 
-def _number(text: str, name: str) -> int:
+def _number(text: str) -> int:
     """Raises ValidationError."""
     if not (text.isascii() and text.isdigit() and len(text) <= _ID_DIGITS_MAX):
-        raise ValidationError({name: "is not the id of an entry"})
+        raise ValidationError({"after": "is not the id of an entry"})
     return int(text)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from django.db import transaction
 
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.billing import work_notes
 from api.billing.actions.budgets import judge_budgets, note_mailed
 from api.billing.actions.invoices import draft_invoice, issue_invoice
@@ -15,9 +15,10 @@ from api.billing.mails import send_budget_mail
 from api.billing.models import BudgetEvent, WorkFailure
 from api.billing.pricing.periods import period_of
 from api.billing.work_notes import FailureSubject, Work
+from frontend.authn.principal import Principal
 
 
-def retry_work(actor: Actor, failure_id: int) -> None:
+def retry_work(actor: Principal, failure_id: int) -> None:
     """Raises BillingError where it fails again, with the reason."""
     failure = work_notes.work_failure(failure_id)
     if failure is None or failure.work not in _WAYS:
@@ -36,28 +37,28 @@ def retry_work(actor: Actor, failure_id: int) -> None:
     work_notes.forget_failure(work, failure.subject)
 
 
-def _draft(actor: Actor, failure: WorkFailure) -> None:
+def _draft(actor: Principal, failure: WorkFailure) -> None:
     assert failure.period_start is not None
     draft_invoice(failure.account_id, period_of(failure.period_start))
 
 
-def _issue(actor: Actor, failure: WorkFailure) -> None:
+def _issue(actor: Principal, failure: WorkFailure) -> None:
     assert failure.period_start is not None
     issue_invoice(actor, failure.account_id, period_of(failure.period_start))
 
 
-def _judge(actor: Actor, failure: WorkFailure) -> None:
+def _judge(actor: Principal, failure: WorkFailure) -> None:
     judge_budgets(failure.account_id)
 
 
-def _mail(actor: Actor, failure: WorkFailure) -> None:
+def _mail(actor: Principal, failure: WorkFailure) -> None:
     event = BudgetEvent.objects.filter(pk=failure.subject, mailed_at=None).first()
     if event is not None:
         send_budget_mail(event)
         note_mailed(event.pk)
 
 
-_WAYS: dict[str, Callable[[Actor, WorkFailure], None]] = {
+_WAYS: dict[str, Callable[[Principal, WorkFailure], None]] = {
     Work.DRAFTS: _draft,
     Work.INVOICES: _issue,
     Work.BUDGETS: _judge,

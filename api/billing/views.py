@@ -40,10 +40,9 @@ from api.billing.serializers import (
     InvoicePageSerializer,
     UsagePageSerializer,
 )
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
-from api.pages import make_page_token, page_asked, text_asked
+from api.pages import page_asked, text_asked
 
 PERIOD = OpenApiParameter("period", OpenApiTypes.STR, description="A month like 2026-11; the current one if not given.")
 TAG = OpenApiParameter("tag", OpenApiTypes.STR, description="Also what each value of this queue tag costs.")
@@ -71,7 +70,8 @@ class UsageView(BillingView):
         interval = Interval(*period)
         # Before the rows: they may hold more than this says, never less.
         settled = selectors.settled_up_to()
-        found = selectors.used_queues(account_id, interval, _uuid(page.after), page.size + 1)
+        after = uuid.UUID(page.after) if page.after else None
+        found = selectors.used_queues(account_id, interval, after, page.size + 1)
         shown = found[: page.size]
         content = {
             "period": period.name,
@@ -80,7 +80,7 @@ class UsageView(BillingView):
                 {**line._asdict(), "queue": line.queue_name} for line in selectors.usage_of(account_id, interval, shown)
             ],
             "quarantined": [count._asdict() for count in selectors.quarantine_of(account_id, interval)],
-            "next_page_token": make_page_token(str(shown[-1])) if len(found) > page.size else None,
+            "next_page_token": page.token(shown[-1]) if len(found) > page.size else None,
         }
         return Response(UsagePageSerializer(content).data)
 
@@ -112,9 +112,10 @@ class InvoicesView(BillingView):
     def get(self, request: Request) -> Response:
         """The account's invoices, the latest month first; that of the current month is a draft."""
         page = page_asked(request)
-        found = selectors.invoices_of(caller(request).account_id, _time(page.after), page.size + 1)
+        before = datetime.fromisoformat(page.after) if page.after else None
+        found = selectors.invoices_of(caller(request).account_id, before, page.size + 1)
         shown = found[: page.size]
-        token = make_page_token(shown[-1].period_start.isoformat()) if len(found) > page.size else None
+        token = page.token(shown[-1].period_start.isoformat()) if len(found) > page.size else None
         return Response(InvoicePageSerializer({"invoices": shown, "next_page_token": token}).data)
 
 
@@ -185,14 +186,14 @@ class BudgetView(BillingView):
         asked = BudgetRequestSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who = caller(request)
-        budget, is_new = budgets.put_budget(actor_of(who), who.account_id, name, asked.spec())
+        budget, is_new = budgets.put_budget(who, who.account_id, name, asked.spec())
         return Response(BudgetSerializer(budget).data, status=201 if is_new else 200)
 
     @extend_schema(operation_id="budgets.delete", responses={204: None})
     def delete(self, request: Request, name: str) -> Response:
         """Deletes a budget. What it stopped or throttled is free again."""
         who = caller(request)
-        if not budgets.delete_budget(actor_of(who), who.account_id, name):
+        if not budgets.delete_budget(who, who.account_id, name):
             raise NotFound
         return Response(status=204)
 
@@ -248,24 +249,3 @@ def _period(request: Request) -> BillingPeriod:
         return parse_period(name) if name else period_of(clock.now())
     except ValueError as error:
         raise ValidationError({"period": str(error)}) from None
-
-
-def _uuid(text: str) -> uuid.UUID | None:
-    try:
-        return uuid.UUID(text) if text else None
-    except ValueError:
-        raise _no_token() from None
-
-
-def _time(text: str) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(text) if text else None
-    except ValueError:
-        raise _no_token() from None
-    if found is not None and found.tzinfo is None:
-        raise _no_token()
-    return found
-
-
-def _no_token() -> ValidationError:
-    return ValidationError({"page_token": "is not a token of this list"})

@@ -13,8 +13,9 @@ from typing import Any
 from asgiref.sync import async_to_sync
 from django.db import transaction
 
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.settings.environment import environment
+from frontend.authn.principal import Principal
 from storage_nodes.client.storage_client import StorageClient
 from storage_nodes.model import NodeState
 from storage_nodes.protocol.errors import StorageError
@@ -31,32 +32,32 @@ class ClusterProblem(Exception):
         self.detail = detail
 
 
-def drain_node(actor: Actor, node_id: int) -> None:
+def drain_node(actor: Principal, node_id: int) -> None:
     """It gets no replicas and gives away those it holds. Raises ClusterProblem."""
     _note(actor, "node.drain", f"node:{node_id}")
     _ask(lambda client: client.set_node_state(node_id, NodeState.DRAINING))
 
 
-def activate_node(actor: Actor, node_id: int) -> None:
+def activate_node(actor: Principal, node_id: int) -> None:
     """Takes a drained node back; moves that are under way still end. Raises ClusterProblem."""
     _note(actor, "node.activate", f"node:{node_id}")
     _ask(lambda client: client.set_node_state(node_id, NodeState.ACTIVE))
 
 
-def move_replica(actor: Actor, partition: int, source: int, target: int) -> None:
+def move_replica(actor: Principal, partition: int, source: int, target: int) -> None:
     """Raises ClusterProblem."""
     _note(actor, "replica.move", f"partition:{partition}", source=source, target=target)
     _ask(lambda client: client.move_replica(partition, source, target))
 
 
-def cancel_move(actor: Actor, partition: int, number: int) -> None:
+def cancel_move(actor: Principal, partition: int, number: int) -> None:
     """If its group can still do without the target. Raises ClusterProblem."""
     _note(actor, "replica.cancel_move", f"partition:{partition}", number=number)
     _ask(lambda client: client.cancel_move(partition, number))
 
 
 @transaction.atomic
-def _note(actor: Actor, action: str, subject: str, **details: object) -> None:
+def _note(actor: Principal, action: str, subject: str, **details: object) -> None:
     record(actor, _NO_ACCOUNT, action, subject, **details)
 
 

@@ -22,7 +22,6 @@ from api.iam.documents import stored_form
 from api.iam.errors import AccessDenied, IamError
 from api.iam.selectors import policy_of
 from api.iam.targets import with_attributes
-from api.internal.principal import ForwardedPrincipal
 from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
 from api.queues.models import Queue
@@ -30,6 +29,7 @@ from api.queues.selectors import queue_of
 from api.quotas.errors import QuotaProblem
 from api.quotas.selectors import given_to_queues
 from api.quotas.single import check_quotas
+from frontend.authn.principal import Principal
 from frontend.authz.actions import MANAGEMENT_OPERATIONS
 from frontend.queues.extensions import PAUSED
 
@@ -62,7 +62,7 @@ class DefinitionChange(NamedTuple):
     problem: str = ""
 
 
-def compare(principal: ForwardedPrincipal, definitions: Definitions) -> list[DefinitionChange]:
+def compare(principal: Principal, definitions: Definitions) -> list[DefinitionChange]:
     """For this caller: what it may not do is refused here already."""
     queues = [_guarded("queue", one.name, partial(_queue_change, principal, one)) for one in definitions.queues]
     return queues + [
@@ -122,7 +122,7 @@ def _guarded(what: str, name: str, look: Callable[[], DefinitionChange]) -> Defi
         return DefinitionChange(what, name, ChangeKind.REFUSED, problem=str(error))
 
 
-def _require_read(principal: ForwardedPrincipal, noun: str, targets: Targets) -> None:
+def _require_read(principal: Principal, noun: str, targets: Targets) -> None:
     """Of what is there. Who may make none either is refused with the words for a free name. Raises AccessDenied."""
     read = MANAGEMENT_OPERATIONS[f"{noun}.get"]
     if not allows(principal, read, targets):
@@ -130,7 +130,7 @@ def _require_read(principal: ForwardedPrincipal, noun: str, targets: Targets) ->
         require(principal, read, targets)
 
 
-def _queue_change(principal: ForwardedPrincipal, definition: QueueDefinition) -> DefinitionChange:
+def _queue_change(principal: Principal, definition: QueueDefinition) -> DefinitionChange:
     name, account_id = definition.name, principal.account_id
     asked = attributes_asked(definition)
     tags = rules.check_tags(definition.tags) if definition.tags else {}
@@ -160,7 +160,7 @@ def _queue_change(principal: ForwardedPrincipal, definition: QueueDefinition) ->
     return DefinitionChange("queue", name, ChangeKind.UPDATE, differences)
 
 
-def _quota_changes(principal: ForwardedPrincipal, queue: Queue, after: Mapping[str, int]) -> tuple[Difference, ...]:
+def _quota_changes(principal: Principal, queue: Queue, after: Mapping[str, int]) -> tuple[Difference, ...]:
     """Raises AccessDenied where the caller may not read the quotas, or may not make these changes."""
     targets = Targets(queue.name)
     require(principal, MANAGEMENT_OPERATIONS["queues.get_quotas"], targets)
@@ -175,7 +175,7 @@ def _quota_differences(before: Mapping[str, int], after: Mapping[str, int]) -> t
     return tuple(Difference(f"quota:{name}", str(before.get(name, "")), str(after.get(name, ""))) for name in names)
 
 
-def _policy_change(principal: ForwardedPrincipal, definition: PolicyDefinition) -> DefinitionChange:
+def _policy_change(principal: Principal, definition: PolicyDefinition) -> DefinitionChange:
     name, text = definition.name, stored_form(definition.policy)
     stored, targets = policy_of(principal.account_id, name), Targets(item=name)
     if stored is None:

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from asgiref.sync import async_to_sync
 
-from api.audit.actions import Actor
 from api.definitions.comparison import (
     ChangeKind,
     DefinitionChange,
@@ -32,7 +31,6 @@ from api.definitions.document import Definitions, DefinitionsProblem, PolicyDefi
 from api.iam.actions.policies import create_policy, update_policy
 from api.iam.documents import stored_form
 from api.iam.errors import IamError
-from api.internal.principal import ForwardedPrincipal
 from api.queues import actions
 from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
@@ -40,6 +38,7 @@ from api.queues.selectors import queue_of
 from api.queues.spreading import change_attributes
 from api.quotas.errors import QuotaProblem
 from api.quotas.single import set_queue_quotas
+from frontend.authn.principal import Principal
 
 # Of one request: a front end waits no longer than ten seconds.
 IMPORT_S_MAX = 6.0
@@ -63,9 +62,7 @@ class ImportResult(NamedTuple):
     left: int
 
 
-def import_definitions(
-    actor: Actor, principal: ForwardedPrincipal, definitions: Definitions, digest: str
-) -> ImportResult:
+def import_definitions(principal: Principal, definitions: Definitions, digest: str) -> ImportResult:
     """Raises DefinitionsProblem where something is refused, or the changes are not those that were shown."""
     ends_s = time.monotonic() + IMPORT_S_MAX
     changes = compare(principal, definitions)
@@ -75,15 +72,15 @@ def import_definitions(
     if digest_of(changes) != digest:
         text = "The account or the document has changed since the changes were shown. Look at them again."
         raise DefinitionsProblem(text, "precondition-failed")
-    return _Import(actor, principal.account_id, definitions, changes, ends_s).run()
+    return _Import(principal, definitions, changes, ends_s).run()
 
 
 class _Import:
     def __init__(
-        self, actor: Actor, account_id: str, definitions: Definitions, changes: list[DefinitionChange], ends_s: float
+        self, actor: Principal, definitions: Definitions, changes: list[DefinitionChange], ends_s: float
     ) -> None:
         self._actor = actor
-        self._account_id = account_id
+        self._account_id = actor.account_id
         wanted = {(one.what, one.name): one.kind for one in changes if one.kind is not ChangeKind.NONE}
         self._queues = [(one, wanted["queue", one.name]) for one in definitions.queues if ("queue", one.name) in wanted]
         self._policies = [

@@ -21,7 +21,6 @@ from api.definitions.serializers import (
     ImportRequestSerializer,
     ImportResultSerializer,
 )
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView, Repetition
 from api.pages import text_asked
@@ -67,7 +66,7 @@ class ImportView(OperationView):
             raise ValidationError("The members are definitions and digest.")
         try:
             definitions = read_definitions(asked["definitions"], who.account_id)
-            result = import_definitions(actor_of(who), who, definitions, str(asked["digest"]))
+            result = import_definitions(who, definitions, str(asked["digest"]))
         except DefinitionsProblem as error:
             if error.code == "precondition-failed":
                 raise QueueProblem("PreconditionFailed", str(error)) from None

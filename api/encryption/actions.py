@@ -16,13 +16,14 @@ from django.db import connection, transaction
 
 from api import clock
 from api.accounts.models import Account
-from api.audit.actions import LIFECYCLE, Actor, record
+from api.audit.actions import LIFECYCLE, record
 from api.changes import announce, next_encryption_key_version, next_version
 from api.encryption import limits
 from api.encryption.errors import EncryptionKeyProblem
 from api.encryption.models import EncryptionKey, EncryptionKeyUse, EncryptionKeyVersion, KeyState
 from api.encryption.selectors import key_uuid
 from api.secrets import keyring
+from frontend.authn.principal import Principal
 from frontend.metadata.records import RecordKind
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
@@ -38,7 +39,7 @@ class KeyChange(NamedTuple):
 
 @transaction.atomic
 def create_encryption_key(
-    actor: Actor, account_id: str, name: str, description: str = "", shared_accounts: Sequence[str] = ()
+    actor: Principal, account_id: str, name: str, description: str = "", shared_accounts: Sequence[str] = ()
 ) -> EncryptionKey:
     """Raises EncryptionKeyProblem."""
     if len(name) > limits.NAME_CHARACTERS_MAX or not _NAME.fullmatch(name):
@@ -68,7 +69,7 @@ def create_encryption_key(
 
 
 @transaction.atomic
-def update_encryption_key(actor: Actor, account_id: str, key_id: str, change: KeyChange) -> EncryptionKey:
+def update_encryption_key(actor: Principal, account_id: str, key_id: str, change: KeyChange) -> EncryptionKey:
     """Raises EncryptionKeyProblem."""
     key = _locked(account_id, key_id)
     before = {"description": key.description, "shared_accounts": key.shared_accounts}
@@ -83,19 +84,19 @@ def update_encryption_key(actor: Actor, account_id: str, key_id: str, change: Ke
 
 
 @transaction.atomic
-def enable_encryption_key(actor: Actor, account_id: str, key_id: str) -> EncryptionKey:
+def enable_encryption_key(actor: Principal, account_id: str, key_id: str) -> EncryptionKey:
     """Raises EncryptionKeyProblem."""
     return _set_state(actor, _usable(account_id, key_id), KeyState.ENABLED, "encryption_key.enable")
 
 
 @transaction.atomic
-def disable_encryption_key(actor: Actor, account_id: str, key_id: str) -> EncryptionKey:
+def disable_encryption_key(actor: Principal, account_id: str, key_id: str) -> EncryptionKey:
     """From now on its queues neither take nor give messages. Nothing is lost. Raises EncryptionKeyProblem."""
     return _set_state(actor, _usable(account_id, key_id), KeyState.DISABLED, "encryption_key.disable")
 
 
 @transaction.atomic
-def rotate_encryption_key(actor: Actor, account_id: str, key_id: str) -> EncryptionKey:
+def rotate_encryption_key(actor: Principal, account_id: str, key_id: str) -> EncryptionKey:
     """A new version seals from now on. No stored message is written again. Raises EncryptionKeyProblem."""
     key = _usable(account_id, key_id)
     if key.versions.count() >= limits.VERSIONS_PER_KEY_MAX:
@@ -109,7 +110,7 @@ def rotate_encryption_key(actor: Actor, account_id: str, key_id: str) -> Encrypt
 
 @transaction.atomic
 def schedule_deletion(
-    actor: Actor, account_id: str, key_id: str, days: int = limits.DELETION_DAYS_DEFAULT
+    actor: Principal, account_id: str, key_id: str, days: int = limits.DELETION_DAYS_DEFAULT
 ) -> EncryptionKey:
     """Its queues neither take nor give messages from now on; when the days are over, nothing that it sealed opens.
     Raises EncryptionKeyProblem."""
@@ -123,7 +124,7 @@ def schedule_deletion(
 
 
 @transaction.atomic
-def cancel_deletion(actor: Actor, account_id: str, key_id: str) -> EncryptionKey:
+def cancel_deletion(actor: Principal, account_id: str, key_id: str) -> EncryptionKey:
     """The key is disabled then, and can be enabled. Raises EncryptionKeyProblem."""
     key = _locked(account_id, key_id)
     if key.state != KeyState.PENDING_DELETION:
@@ -141,7 +142,7 @@ def delete_due_keys() -> int:
 
 
 @transaction.atomic
-def shred_keys_of(actor: Actor, account_id: str) -> int:
+def shred_keys_of(actor: Principal, account_id: str) -> int:
     """Ends every encryption key of an account that is closed for good; how many. The account's row is locked."""
     keys = EncryptionKey.objects.select_for_update().filter(account_id=account_id).exclude(state=KeyState.DELETED)
     found = list(keys)
@@ -189,7 +190,7 @@ def _delete_if_due(account_id: str, key_pk: uuid.UUID) -> bool:
     return True
 
 
-def _shred(actor: Actor, key: EncryptionKey) -> None:
+def _shred(actor: Principal, key: EncryptionKey) -> None:
     """Without its versions no message under the key opens, wherever it lies: granted data keys do not help."""
     versions = key.versions.count()
     key.versions.all().delete()
@@ -204,7 +205,7 @@ def _add_version(account: Account, key: EncryptionKey) -> int:
     return number
 
 
-def _set_state(actor: Actor, key: EncryptionKey, state: KeyState, action: str) -> EncryptionKey:
+def _set_state(actor: Principal, key: EncryptionKey, state: KeyState, action: str) -> EncryptionKey:
     if key.state != state:
         key.state = state
         _save(actor, key, action)
@@ -233,7 +234,7 @@ def _locked_live(account_id: str, key_pk: uuid.UUID) -> EncryptionKey | None:
     return rows.filter(account_id=account_id, pk=key_pk).exclude(state=KeyState.DELETED).first()
 
 
-def _save(actor: Actor, key: EncryptionKey, action: str, **details: object) -> None:
+def _save(actor: Principal, key: EncryptionKey, action: str, **details: object) -> None:
     key.version = next_version()
     key.save()
     record(actor, key.account_id, action, _subject(key), name=key.name, **details)

@@ -12,17 +12,18 @@ from django.db import connection
 
 from api.accounts.actions import delete_key
 from api.accounts.models import AccessKey, Account
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.changes import announce, next_version
 from api.encryption.actions import shred_keys_of
 from api.queues.actions import delete_queue
 from api.queues.keeping import let_go_all
 from api.queues.models import Queue, QueueStatus
 from api.queues.redrive import LIVE, shred_keys
+from frontend.authn.principal import Principal
 from frontend.metadata.records import RecordKind
 
 
-def shred_account(actor: Actor, account_id: str) -> None:
+def shred_account(actor: Principal, account_id: str) -> None:
     """Part of the caller's transaction, which holds the account's row. For good."""
     assert connection.in_atomic_block
     for queue in Queue.objects.filter(account_id=account_id, state=QueueStatus.DELETING):

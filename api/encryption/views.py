@@ -18,10 +18,9 @@ from api.encryption.serializers import (
     KeyDeletionSerializer,
     NewEncryptionKeySerializer,
 )
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
-from api.pages import make_page_token, page_asked
+from api.pages import page_asked
 
 
 class EncryptionKeysView(OperationView):
@@ -33,7 +32,7 @@ class EncryptionKeysView(OperationView):
         page = page_asked(request)
         found = selectors.keys_of(caller(request).account_id, page.after, page.size + 1)
         shown = found[: page.size]
-        token = make_page_token(shown[-1].name) if len(found) > page.size else None
+        token = page.token(shown[-1].name) if len(found) > page.size else None
         keys = EncryptionKeySerializer(shown, many=True).data
         return Response({"encryption_keys": keys, "next_page_token": token})
 
@@ -47,7 +46,7 @@ class EncryptionKeysView(OperationView):
         asked = NewEncryptionKeySerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who = caller(request)
-        made = actions.create_encryption_key(actor_of(who), who.account_id, **asked.validated_data)
+        made = actions.create_encryption_key(who, who.account_id, **asked.validated_data)
         return _answer(made, 201)
 
 
@@ -67,7 +66,7 @@ class EncryptionKeyView(OperationView):
         asked.is_valid(raise_exception=True)
         change = actions.KeyChange(**asked.validated_data)
         who = caller(request)
-        return _answer(actions.update_encryption_key(actor_of(who), who.account_id, encryption_key, change))
+        return _answer(actions.update_encryption_key(who, who.account_id, encryption_key, change))
 
 
 class EncryptionKeyEnableView(OperationView):
@@ -75,7 +74,7 @@ class EncryptionKeyEnableView(OperationView):
     def post(self, request: Request, encryption_key: str) -> Response:
         """Its queues take and give messages again."""
         who = caller(request)
-        return _answer(actions.enable_encryption_key(actor_of(who), who.account_id, encryption_key))
+        return _answer(actions.enable_encryption_key(who, who.account_id, encryption_key))
 
 
 class EncryptionKeyDisableView(OperationView):
@@ -83,7 +82,7 @@ class EncryptionKeyDisableView(OperationView):
     def post(self, request: Request, encryption_key: str) -> Response:
         """Its queues neither take nor give messages, until it is enabled."""
         who = caller(request)
-        return _answer(actions.disable_encryption_key(actor_of(who), who.account_id, encryption_key))
+        return _answer(actions.disable_encryption_key(who, who.account_id, encryption_key))
 
 
 class EncryptionKeyRotationView(OperationView):
@@ -91,7 +90,7 @@ class EncryptionKeyRotationView(OperationView):
     def post(self, request: Request, encryption_key: str) -> Response:
         """A new version seals from now on; older ones still open what they sealed."""
         who = caller(request)
-        return _answer(actions.rotate_encryption_key(actor_of(who), who.account_id, encryption_key))
+        return _answer(actions.rotate_encryption_key(who, who.account_id, encryption_key))
 
 
 class EncryptionKeyDeletionView(OperationView):
@@ -105,13 +104,13 @@ class EncryptionKeyDeletionView(OperationView):
         asked = KeyDeletionSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who, days = caller(request), asked.validated_data["days"]
-        return _answer(actions.schedule_deletion(actor_of(who), who.account_id, encryption_key, days), 202)
+        return _answer(actions.schedule_deletion(who, who.account_id, encryption_key, days), 202)
 
     @extend_schema(operation_id="encryption_keys.cancel_deletion", responses=EncryptionKeySerializer)
     def delete(self, request: Request, encryption_key: str) -> Response:
         """The key stays, and is disabled."""
         who = caller(request)
-        return _answer(actions.cancel_deletion(actor_of(who), who.account_id, encryption_key))
+        return _answer(actions.cancel_deletion(who, who.account_id, encryption_key))
 
 
 class EncryptionKeyUsesView(OperationView):

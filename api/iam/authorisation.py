@@ -14,13 +14,11 @@ from typing import NamedTuple
 
 from api.audit.refusals import Refusal, note_refusals
 from api.iam.errors import AccessDenied
-from api.iam.selectors import KeyRightsFound, key_rights, member_rights
-from api.internal.principal import ForwardedPrincipal
+from api.iam.selectors import key_rights, member_rights
 from api.queues.models import Queue
 from api.queues.selectors import queue_of, queue_of_id
 from api.settings.environment import environment
-from frontend.authn.page_pass import PERSON_PREFIX
-from frontend.authn.rights import Rights
+from frontend.authn.principal import Principal, PrincipalKind, person_id_of
 from frontend.authz import (
     NO_POLICY,
     CompiledPolicy,
@@ -33,7 +31,7 @@ from frontend.authz import (
     refusal_text,
 )
 from frontend.authz.actions import Demand, Target, When, resource_arn
-from frontend.authz.request_context import NO_TAGS, Tags, root_caller
+from frontend.authz.request_context import NO_TAGS, Tags
 
 QUEUE_POLICIES_COMPILED_MAX = 512
 OF_QUEUES = frozenset((Target.QUEUE, Target.DEAD_LETTER_QUEUE, Target.DESTINATION, Target.LETTER_HOLDERS))
@@ -59,34 +57,41 @@ class Targets(NamedTuple):
     queue_id: uuid.UUID | None = None
 
 
-def require(principal: ForwardedPrincipal, demands: Sequence[Demand], targets: Targets) -> None:
+def require(principal: Principal, demands: Sequence[Demand], targets: Targets) -> None:
     """Raises AccessDenied where a demand is not allowed, and then the audit trail has it."""
-    found = _rights_of(principal)
-    if found is None:
+    who = _with_rights(principal)
+    if who is None:
         raise AccessDenied("The key is not valid any more.")
-    for refused in _refused(principal, found.rights, demands, targets):
+    for refused in _refused(who, demands, targets):
         note_refusals([_refusal(principal, refused.action, refused.arn)])
         raise AccessDenied(refused.text)
 
 
-def allows(principal: ForwardedPrincipal, demands: Sequence[Demand], targets: Targets) -> bool:
+def allows(principal: Principal, demands: Sequence[Demand], targets: Targets) -> bool:
     """For what is left out where it is not allowed: no refusal, so the audit trail has none."""
-    found = _rights_of(principal)
-    return found is not None and next(_refused(principal, found.rights, demands, targets), None) is None
+    who = _with_rights(principal)
+    return who is not None and next(_refused(who, demands, targets), None) is None
 
 
-def allowed_queues(principal: ForwardedPrincipal, demands: Sequence[Demand], queues: Sequence[Queue]) -> list[Queue]:
+def allowed_queues(principal: Principal, demands: Sequence[Demand], queues: Sequence[Queue]) -> list[Queue]:
     """As `allows` says of each. The rights are read once, and each queue's own policy stands in its row."""
-    found = _rights_of(principal)
-    if found is None:
+    who = _with_rights(principal)
+    if who is None:
         return []
-    rights = found.rights
 
     def is_allowed(queue: Queue) -> bool:
         sides: _Sides = {(queue.name, None): _side_of(queue)}
-        return next(_refused(principal, rights, demands, Targets(queue.name), sides), None) is None
+        return next(_refused(who, demands, Targets(queue.name), sides), None) is None
 
     return [queue for queue in queues if is_allowed(queue)]
+
+
+def allowed_items(principal: Principal, demands: Sequence[Demand], items: Sequence[str]) -> list[str]:
+    """As `allows` says of each key, policy or group. The rights are read once."""
+    who = _with_rights(principal)
+    if who is None:
+        return []
+    return [item for item in items if next(_refused(who, demands, Targets(item=item)), None) is None]
 
 
 class _Refused(NamedTuple):
@@ -106,11 +111,7 @@ _Sides = dict[tuple[str, uuid.UUID | None], _QueueSide]
 
 
 def _refused(
-    principal: ForwardedPrincipal,
-    rights: Rights | None,
-    demands: Sequence[Demand],
-    targets: Targets,
-    known: _Sides | None = None,
+    who: Principal, demands: Sequence[Demand], targets: Targets, known: _Sides | None = None
 ) -> Iterator[_Refused]:
     """What is not allowed, in the order in which it is asked for. `known` queues are not read again."""
     sides: _Sides = {} if known is None else known
@@ -120,53 +121,42 @@ def _refused(
                 side = _NO_QUEUE
                 if demand.target in OF_QUEUES:
                     which = (name, targets.queue_id if demand.target is Target.QUEUE else None)
-                    side = sides[which] = sides.get(which) or _queue_side(principal.account_id, *which)
-                if rights is not None or side.policy is not NO_POLICY:
-                    refused = _weigh(principal, rights, demand, name, side, targets)
+                    side = sides[which] = sides.get(which) or _queue_side(who.account_id, *which)
+                if who.rights is not None or side.policy is not NO_POLICY:
+                    refused = _weigh(who, demand, name, side, targets)
                     if refused is not None:
                         yield refused
 
 
-def _rights_of(principal: ForwardedPrincipal) -> KeyRightsFound | None:
-    """Of a key; of a person who acts through a page, for whom the front end asks. None: it is not valid any more. A
-    front end that has not heard of a suspension, or whose clock is behind, may still have let it through."""
-    if not principal.access_key_id.startswith(PERSON_PREFIX):
-        found = key_rights(principal.account_id, principal.access_key_id)
-        return found if found is not None and found.is_valid else None
+def _with_rights(principal: Principal) -> Principal | None:
+    """With the rights that it has now: those of a key; of a person who acts through a page, for whom the front end
+    asks. None: it is not valid any more. A front end that has not heard of a suspension, or whose clock is behind, may
+    still have let it through."""
+    if principal.kind is PrincipalKind.KEY:
+        found = key_rights(principal.account_id, principal.name)
+        return principal._replace(rights=found.rights) if found is not None and found.is_valid else None
+    if principal.kind is not PrincipalKind.PERSON:
+        return None
     try:
-        person_id = uuid.UUID(principal.access_key_id.removeprefix(PERSON_PREFIX))
+        person_id = uuid.UUID(person_id_of(principal.name))
     except ValueError:
         return None
     rights = member_rights(principal.account_id, person_id)
-    return None if rights is None else KeyRightsFound(rights)
+    return None if rights is None else principal._replace(rights=rights)
 
 
-def _weigh(
-    principal: ForwardedPrincipal, rights: Rights | None, demand: Demand, name: str, side: _QueueSide, targets: Targets
-) -> _Refused | None:
-    region = environment().region
-    request = RequestContext(
-        root_caller(principal.account_id) if rights is None else rights.caller,
-        demand.action,
-        resource_arn(demand.target, region, principal.account_id, name),
-        time.time_ns() // 1_000_000,
-        region,
-        source_ip=principal.source_ip or None,
-        secure_transport=principal.is_secure,
-        user_agent=principal.user_agent,
-        referer=principal.referer,
-        resource_tags=side.tags,
-        request_tags=targets.tags,
-        tag_keys=targets.tag_keys,
-    )
-    decision = decide(request, demand, NO_POLICY if rights is None else rights.policy, side.policy)
+def _weigh(who: Principal, demand: Demand, name: str, side: _QueueSide, targets: Targets) -> _Refused | None:
+    region, now_ms = environment().region, time.time_ns() // 1_000_000
+    arn = resource_arn(demand.target, region, who.account_id, name)
+    request = who.asks(demand.action, arn, now_ms, region, side.tags, targets.tags, targets.tag_keys)
+    decision = decide(request, demand, who.policy, side.policy)
     if decision.allowed:
         return None
-    return _Refused(demand.action, request.resource_arn, refusal_text(request, decision, request.resource_arn))
+    return _Refused(demand.action, arn, refusal_text(request, decision, arn))
 
 
-def _refusal(principal: ForwardedPrincipal, action: str, arn: str) -> Refusal:
-    who, source = principal.access_key_id, principal.source_ip
+def _refusal(principal: Principal, action: str, arn: str) -> Refusal:
+    who, source = principal.name, principal.source_ip
     return Refusal(principal.account_id, who, action, arn, source, request_id=principal.request_id)
 
 

@@ -18,20 +18,19 @@ from api.people.models import AccountMembership
 from api.people.roles import MemberRole, role_policy
 from api.queues.selectors import queue_of, queue_of_id
 from api.settings.environment import environment
+from frontend.authn.principal import Principal
 from frontend.authz import CompiledPolicy, Decision, RequestContext, join_policies, refusal_text
 from frontend.authz.actions import MANAGEMENT_OPERATIONS, Demand, Target, resource_arn
-from frontend.authz.request_context import NO_TAGS, Tags, person_caller
+from frontend.authz.request_context import NO_TAGS, Tags
 
 
 class MemberRights:
-    """Looks at the database when it is first asked, and once. `also` takes rights away for this visit."""
+    """Looks at the database when it is first asked, and once. `also` takes rights away for this visit.
+    `who` is the member, or an operator who acts as it."""
 
-    def __init__(
-        self, member: AccountMembership, source_ip: str, is_secure: bool, also: Sequence[CompiledPolicy] = ()
-    ) -> None:
+    def __init__(self, member: AccountMembership, who: Principal, also: Sequence[CompiledPolicy] = ()) -> None:
         self._member = member
-        self._source_ip = source_ip
-        self._is_secure = is_secure
+        self._who = who
         self._also = also
         self._tags: dict[str, Tags] = {}
 
@@ -79,18 +78,9 @@ class MemberRights:
 
     def _weigh(self, demand: Demand, name: str, targets: Targets) -> tuple[RequestContext, Decision]:
         account_id, region = self._member.account_id, environment().region
-        request = RequestContext(
-            person_caller(account_id, str(self._member.person_id)),
-            demand.action,
-            resource_arn(demand.target, region, account_id, name),
-            time.time_ns() // 1_000_000,
-            region,
-            source_ip=self._source_ip or None,
-            secure_transport=self._is_secure,
-            resource_tags=self._tags_weighed(demand, name, targets) if demand.target in OF_QUEUES else NO_TAGS,
-            request_tags=targets.tags,
-            tag_keys=targets.tag_keys,
-        )
+        tags = self._tags_weighed(demand, name, targets) if demand.target in OF_QUEUES else NO_TAGS
+        arn, now_ms = resource_arn(demand.target, region, account_id, name), time.time_ns() // 1_000_000
+        request = self._who.asks(demand.action, arn, now_ms, region, tags, targets.tags, targets.tag_keys)
         return request, decide(request, demand, self._policy)
 
     @cached_property

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 
 from api.iam.authorisation import require
 from api.iam.targets import targets_of
-from api.internal.principal import ForwardedPrincipal
+from frontend.authn.principal import Principal
 from frontend.authz.actions import MANAGEMENT_OPERATIONS
 
 _operations: dict[tuple[type, str], str] = {}
@@ -22,7 +22,7 @@ class MayDo(BasePermission):
     def has_permission(self, request: Request, view: Any) -> bool:
         """Raises AccessDenied."""
         principal = request.user
-        if not isinstance(principal, ForwardedPrincipal):
+        if not isinstance(principal, Principal):
             return False
         if request.method == "OPTIONS" or not hasattr(view, (request.method or "").lower()):
             return True  # answered with 405

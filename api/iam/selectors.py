@@ -12,7 +12,8 @@ from api import clock
 from api.accounts.models import AccessKey
 from api.iam.models import KeyAccess, PeopleGroup, Policy, PolicyAttachment
 from api.people.models import AccountMembership
-from api.people.roles import Act, MemberOrigin, MemberRole, may_with, role_policy
+from api.people.roles import Act, MemberRole, may_with, role_policy
+from frontend.authn.principal import Principal
 from frontend.authn.rights import Rights, compiled, rights_of
 from frontend.authz import CompiledPolicy, join_policies
 from frontend.authz.request_context import person_caller
@@ -100,12 +101,11 @@ def attached_policies(member: AccountMembership) -> list[CompiledPolicy]:
     return [compiled(policy) for policy in member_policies(member)]
 
 
-def acts_of(member: AccountMembership, origin: MemberOrigin, also: Sequence[CompiledPolicy] = ()) -> frozenset[Act]:
-    """What the member may do from there, by its role and the attached policies. `also`: what takes rights away for this
-    visit."""
+def acts_of(member: AccountMembership, who: Principal, also: Sequence[CompiledPolicy] = ()) -> frozenset[Act]:
+    """What the member may do from where it asks, by its role and the attached policies. `also`: what takes rights
+    away for this visit."""
     attached = [*attached_policies(member), *also]
-    caller = person_caller(member.account_id, str(member.person_id))
-    return frozenset(act for act in Act if may_with(member.role, act, attached, caller, origin))
+    return frozenset(act for act in Act if may_with(member.role, act, attached, who))
 
 
 def member_rights(account_id: str, person_id: uuid.UUID) -> Rights | None:

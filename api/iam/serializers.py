@@ -55,8 +55,23 @@ class PolicySerializer(serializers.Serializer):
         return document_json(policy.text)
 
 
+class ListedPolicySerializer(serializers.Serializer):
+    """`policy` is left out of one that the caller may not read by itself."""
+
+    name = serializers.CharField()
+    policy = serializers.DictField(required=False)
+    created_at = serializers.DateTimeField()
+    modified_at = serializers.DateTimeField()
+
+    def to_representation(self, instance: Policy) -> dict[str, object]:
+        shown: dict[str, object] = dict(PolicySerializer(instance).data)
+        if instance.name not in self.context["readable"]:
+            del shown["policy"]
+        return shown
+
+
 class PolicyPageSerializer(serializers.Serializer):
-    policies = PolicySerializer(many=True)
+    policies = ListedPolicySerializer(many=True)
     next_page_token = serializers.CharField(allow_null=True)
 
 

@@ -15,6 +15,7 @@ from api.iam.selectors import key_rights, member_rights
 from api.queues.attributes import parse_arn
 from api.queues.selectors import queue_of
 from api.settings.environment import environment
+from frontend.authn.principal import Principal
 from frontend.authn.rights import Rights, rights_of
 from frontend.authz import (
     NO_POLICY,
@@ -29,7 +30,7 @@ from frontend.authz import (
     simulate,
 )
 from frontend.authz.actions import ACTION_NAMES
-from frontend.authz.request_context import ARN_PARTS, NO_TAGS, Tags, root_caller
+from frontend.authz.request_context import ARN_PARTS, NO_TAGS, Tags
 from frontend.metadata.records import PolicyRecord
 
 _FOLDED = {name.lower(): name for name in ACTION_NAMES}
@@ -106,19 +107,23 @@ def _request(
 ) -> RequestContext:
     when = context.get("time")
     request_tags = context.get("request_tags") or NO_TAGS
-    return RequestContext(
-        root_caller(account_id) if rights is None else rights.caller,
+    who = Principal(
+        account_id,
+        _ANYBODY,
+        source_ip=context.get("source_ip") or "",
+        is_secure=context.get("secure_transport", True),
+        rights=rights,
+        user_agent=context.get("user_agent"),
+        referer=context.get("referer"),
+    )
+    return who.asks(
         action,
         arn,
         time.time_ns() // 1_000_000 if when is None else int(when.timestamp() * 1_000),
         environment().region,
-        source_ip=context.get("source_ip"),
-        secure_transport=context.get("secure_transport", True),
-        user_agent=context.get("user_agent"),
-        referer=context.get("referer"),
-        resource_tags=context.get("resource_tags") or queue_tags,
-        request_tags=request_tags,
-        tag_keys=tuple(context.get("tag_keys") or request_tags),
+        context.get("resource_tags") or queue_tags,
+        request_tags,
+        tuple(context.get("tag_keys") or request_tags),
     )
 
 

@@ -18,10 +18,10 @@ from rest_framework.request import Request
 
 from api import limits
 from api.internal.authentication import raw_target
-from api.internal.principal import ForwardedPrincipal
 from api.people.authentication import SignedIn
+from api.query_parameters import without_signature
 from api.secrets import pepper
-from frontend.authn.page_pass import PERSON_PREFIX
+from frontend.authn.principal import PERSON_PREFIX, Principal
 
 HEADER = "Idempotency-Key"
 _STRING = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"', re.ASCII)
@@ -51,7 +51,8 @@ def outcome_asked(request: Request) -> AskedOutcome | None:
     key = parse_key(given)
     account_id, actor = _caller(request)
     if_match = request.headers.get("If-Match", "").encode()
-    parts = ((request.method or "").encode(), raw_target(request._request), if_match, request._request.body)
+    target = without_signature(raw_target(request._request))
+    parts = ((request.method or "").encode(), target, if_match, request._request.body)
     key_hash = _hash(b"key", account_id.encode(), actor.encode(), key.encode())
     return AskedOutcome(account_id, actor, key_hash, _hash(b"request", *parts))
 
@@ -68,8 +69,8 @@ def parse_key(given: str) -> str:
 
 def _caller(request: Request) -> tuple[str, str]:
     user = request.user
-    if isinstance(user, ForwardedPrincipal):
-        return user.account_id, user.access_key_id
+    if isinstance(user, Principal):
+        return user.account_id, user.name
     assert isinstance(user, SignedIn), "operations without a caller take no key"
     return "", f"{PERSON_PREFIX}{user.person.pk}"
 

@@ -18,15 +18,13 @@ from asgiref.sync import sync_to_async
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 
-from api import clock
-from api.audit.actions import Actor, record
-from api.internal.authentication import actor_of, principal_of
-from api.internal.principal import ForwardedPrincipal, PrincipalError
+from api.audit.actions import record
+from api.internal.authentication import principal_of
 from api.internal.sqs import json_answer, problem_answer
 from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
-from api.people.selectors import acting_name
 from api.queues import selectors
-from frontend.authn.page_pass import PERSON_PREFIX
+from frontend.authn.principal import Principal
+from frontend.authn.vouching import PrincipalError
 from frontend.limits import BATCH_ENTRIES_MAX, BROWSER_REASON_CHARS_MAX, GROUP_ID_CHARS_MAX, QUEUE_NAME_CHARS_MAX
 from frontend.message_browser.audit import FAILED, PURGE
 
@@ -105,20 +103,11 @@ async def note_action(request: HttpRequest) -> HttpResponse:
 
 
 @transaction.atomic
-def _write(principal: ForwardedPrincipal, entry: Entry) -> bool:
+def _write(principal: Principal, entry: Entry) -> bool:
     if selectors.queue_of(principal.account_id, entry.queue) is None:
         return False
     details = msgspec.structs.asdict(entry)
     for name in ("action", "queue", *(name for name in ("reason", "target") if not details.get(name))):
         details.pop(name, None)
-    record(_actor(principal), principal.account_id, entry.action, f"queue:{entry.queue}", **details)
+    record(principal, principal.account_id, entry.action, f"queue:{entry.queue}", **details)
     return True
-
-
-def _actor(principal: ForwardedPrincipal) -> Actor:
-    """An operator who acts as a member is told with both names."""
-    actor = actor_of(principal)
-    if not actor.name.startswith(PERSON_PREFIX):
-        return actor
-    person_id = actor.name.removeprefix(PERSON_PREFIX)
-    return actor._replace(acting_as=acting_name(person_id, principal.account_id, clock.now()))

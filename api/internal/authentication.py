@@ -8,12 +8,12 @@ from urllib.parse import quote
 import structlog
 from django.http import HttpRequest
 
-from api.audit.actions import Actor
-from api.internal.principal import MAC_HEADER, PRINCIPAL_HEADER, ForwardedPrincipal, verify_principal
 from api.secrets import internal_key
+from frontend.authn.principal import Principal
+from frontend.authn.vouching import MAC_HEADER, PRINCIPAL_HEADER, verify_principal
 
 
-def principal_of(request: HttpRequest) -> ForwardedPrincipal:
+def principal_of(request: HttpRequest) -> Principal:
     """Raises PrincipalError."""
     principal = verify_principal(
         internal_key(),
@@ -26,10 +26,6 @@ def principal_of(request: HttpRequest) -> ForwardedPrincipal:
     )
     structlog.contextvars.bind_contextvars(request_id=principal.request_id)
     return principal
-
-
-def actor_of(principal: ForwardedPrincipal) -> Actor:
-    return Actor(principal.access_key_id, principal.request_id, source=principal.source_ip)
 
 
 def raw_target(request: HttpRequest) -> bytes:

@@ -20,10 +20,10 @@ from django.http import HttpRequest, HttpResponse
 from api.accounts.actions import note_key_uses
 from api.encryption import actions as encryption_actions
 from api.internal.authentication import principal_of
-from api.internal.principal import PrincipalError
 from api.internal.sqs import json_answer, problem_answer
 from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
 from api.queues.data_keys import DataKeyUse, note_data_key_uses
+from frontend.authn.vouching import PrincipalError
 from frontend.limits import KEY_USES_TOLD_MAX
 
 KeyId = Annotated[str, msgspec.Meta(max_length=64)]

@@ -15,11 +15,11 @@ from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse
 
 from api import limits
-from api.internal.authentication import actor_of, principal_of
-from api.internal.principal import PrincipalError
+from api.internal.authentication import principal_of
 from api.internal.sqs import json_answer, problem_answer
 from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
 from api.quotas.notices import note_use
+from frontend.authn.vouching import PrincipalError
 
 
 class QuotaUse(msgspec.Struct, forbid_unknown_fields=True):
@@ -43,8 +43,7 @@ async def note_quota_use(request: HttpRequest) -> HttpResponse:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return problem_answer(400, "InvalidParameterValueException", "The entry does not parse.")
     try:
-        actor, account_id = actor_of(principal), principal.account_id
-        await sync_to_async(note_use)(actor, account_id, use.name, use.level, use.percent, use.subject)
+        await sync_to_async(note_use)(principal, principal.account_id, use.name, use.level, use.percent, use.subject)
     except DATABASE_AWAY:
         return problem_answer(503, "ServiceUnavailable", DATABASE_AWAY_TEXT)
     return json_answer(200, {})

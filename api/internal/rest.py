@@ -9,18 +9,19 @@ from rest_framework.request import Request
 
 from api.accounts.actions import note_key_use
 from api.internal.authentication import principal_of
-from api.internal.principal import ForwardedPrincipal, PrincipalError
+from frontend.authn.principal import Principal
+from frontend.authn.vouching import PrincipalError
 
 
 class PrincipalAuthentication(BaseAuthentication):
     """`request.user` is the Principal. The front end has checked the key and its limits before."""
 
-    def authenticate(self, request: Request) -> tuple[ForwardedPrincipal, None]:
+    def authenticate(self, request: Request) -> tuple[Principal, None]:
         try:
             principal = principal_of(request._request)
         except PrincipalError as error:
             raise AuthenticationFailed(str(error)) from None
-        note_key_use(principal.access_key_id)
+        note_key_use(principal.name)
         return principal, None
 
     def authenticate_header(self, request: Request) -> str:
@@ -37,7 +38,7 @@ class PrincipalScheme(OpenApiAuthenticationExtension):
         return {"type": "http", "scheme": "bearer", "bearerFormat": "pstk_..."}
 
 
-def caller(request: Request) -> ForwardedPrincipal:
+def caller(request: Request) -> Principal:
     """Who asks, in a view that lets nobody in without a principal."""
-    assert isinstance(request.user, ForwardedPrincipal)
+    assert isinstance(request.user, Principal)
     return request.user

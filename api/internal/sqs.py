@@ -14,11 +14,10 @@ from django.http import HttpRequest, HttpResponse
 
 from api import limits
 from api.iam.errors import AccessDenied
-from api.internal.authentication import actor_of, principal_of
-from api.internal.principal import ForwardedPrincipal, PrincipalError
+from api.internal.authentication import principal_of
 from api.internal.sqs_targets import authorise, queue_name_of
 from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
-from api.pages import make_page_token, parse_page_token
+from api.pages import PagedList
 from api.queues import actions, moves, selectors
 from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
@@ -27,18 +26,20 @@ from api.queues.models import MessageMoveTask, MoveStatus, Queue
 from api.queues.permissions import check_label, check_permission
 from api.queues.provisioning import create_and_wait
 from api.queues.spreading import change_attributes
+from frontend.authn.principal import Principal
+from frontend.authn.vouching import PrincipalError
 
 _STATUS = {"OverLimit": 403, "AccessDeniedException": 403, "ResourceNotFoundException": 404, "ServiceUnavailable": 503}
 
 
 class ActionRequest(msgspec.Struct):
     account_id: str
-    access_key_id: str
+    name: str
     params: dict[str, object]
 
 
 _decode = msgspec.json.Decoder(ActionRequest).decode
-Action = Callable[[ForwardedPrincipal, dict[str, object]], Awaitable[dict[str, object]]]
+Action = Callable[[Principal, dict[str, object]], Awaitable[dict[str, object]]]
 
 
 async def run_action(request: HttpRequest, action: str) -> HttpResponse:
@@ -48,7 +49,7 @@ async def run_action(request: HttpRequest, action: str) -> HttpResponse:
     try:
         principal = principal_of(request)
         asked = _decode(request.body)
-        if (asked.account_id, asked.access_key_id) != (principal.account_id, principal.access_key_id):
+        if (asked.account_id, asked.name) != (principal.account_id, principal.name):
             raise PrincipalError("the request names another caller than its principal")
         await sync_to_async(authorise)(principal, action, asked.params)
         return json_answer(200, await _run(handler, principal, asked.params))
@@ -64,103 +65,104 @@ async def run_action(request: HttpRequest, action: str) -> HttpResponse:
         return problem_answer(503, "ServiceUnavailable", DATABASE_AWAY_TEXT)
 
 
-async def _run(handler: Action, principal: ForwardedPrincipal, params: dict[str, object]) -> dict[str, object]:
+async def _run(handler: Action, principal: Principal, params: dict[str, object]) -> dict[str, object]:
     try:
         return await handler(principal, params)
     except rules.RedriveRefused as problem:
         raise problem.showing(params.get("Attributes")) from None
 
 
-async def _create_queue(principal: ForwardedPrincipal, params: dict[str, object]) -> dict[str, object]:
+async def _create_queue(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     name = rules.check_name(params.get("QueueName"))
     asked = rules.check_new(params.get("Attributes"), name)
     tags = rules.check_tags(params.get("tags"))
-    queue = await create_and_wait(actor_of(principal), principal.account_id, name, asked, tags)
+    queue = await create_and_wait(principal, principal.account_id, name, asked, tags)
     return {"name": queue.name}
 
 
-async def _auto_create_queue(principal: ForwardedPrincipal, params: dict[str, object]) -> dict[str, object]:
+async def _auto_create_queue(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     """For a send to a queue that does not exist; no action of SQS."""
     name = rules.check_name(params.get("QueueName"))
-    return {"name": (await auto_create_and_wait(actor_of(principal), principal.account_id, name)).name}
+    return {"name": (await auto_create_and_wait(principal, principal.account_id, name)).name}
 
 
-async def _delete_queue(principal: ForwardedPrincipal, params: dict[str, object]) -> dict[str, object]:
+async def _delete_queue(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     name = queue_name_of(principal.account_id, params)
-    await sync_to_async(actions.delete_queue)(actor_of(principal), principal.account_id, name)
+    await sync_to_async(actions.delete_queue)(principal, principal.account_id, name)
     return {}
 
 
-async def _set_queue_attributes(principal: ForwardedPrincipal, params: dict[str, object]) -> dict[str, object]:
+async def _set_queue_attributes(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     name = queue_name_of(principal.account_id, params)
     change = rules.check_change(params.get("Attributes"), name)
-    await change_attributes(actor_of(principal), principal.account_id, name, change)
+    await change_attributes(principal, principal.account_id, name, change)
     return {}
 
 
-async def _list_queues(principal: ForwardedPrincipal, params: dict[str, object]) -> dict[str, object]:
+async def _list_queues(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     prefix = params.get("QueueNamePrefix") or ""
     if not isinstance(prefix, str) or "\0" in prefix:
         raise QueueProblem("InvalidParameterValueException", "QueueNamePrefix must be the beginning of a queue name.")
-    return await _page(params, lambda after, limit: selectors.queues_of(principal.account_id, prefix, after, limit))
+    of = PagedList(principal.account_id, "ListQueues", (prefix,))
+    return await _page(of, params, lambda after, limit: selectors.queues_of(principal.account_id, prefix, after, limit))
 
 
-async def _tag_queue(principal: ForwardedPrincipal, params: dict[str, object]) -> dict[str, object]:
+async def _tag_queue(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     name = queue_name_of(principal.account_id, params)
     tags = rules.check_tags(params.get("Tags"))
     if not tags:
         raise QueueProblem("MissingRequiredParameterException", "The request must contain the parameter Tags.")
-    await sync_to_async(actions.tag_queue)(actor_of(principal), principal.account_id, name, tags)
+    await sync_to_async(actions.tag_queue)(principal, principal.account_id, name, tags)
     return {}
 
 
-async def _untag_queue(principal: ForwardedPrincipal, params: dict[str, object]) -> dict[str, object]:
+async def _untag_queue(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     name = queue_name_of(principal.account_id, params)
     keys = rules.check_tag_keys(params.get("TagKeys"))
-    await sync_to_async(actions.untag_queue)(actor_of(principal), principal.account_id, name, keys)
+    await sync_to_async(actions.untag_queue)(principal, principal.account_id, name, keys)
     return {}
 
 
-async def _list_queue_tags(principal: ForwardedPrincipal, params: dict[str, object]) -> dict[str, object]:
+async def _list_queue_tags(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     return {"Tags": (await _live_queue(principal, params)).tags}
 
 
-async def _add_permission(principal: ForwardedPrincipal, params: dict[str, object]) -> dict[str, object]:
+async def _add_permission(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     name = queue_name_of(principal.account_id, params)
     permission = check_permission(params.get("Label"), params.get("AWSAccountIds"), params.get("Actions"))
-    await sync_to_async(actions.add_permission)(actor_of(principal), principal.account_id, name, permission)
+    await sync_to_async(actions.add_permission)(principal, principal.account_id, name, permission)
     return {}
 
 
-async def _remove_permission(principal: ForwardedPrincipal, params: dict[str, object]) -> dict[str, object]:
+async def _remove_permission(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     name = queue_name_of(principal.account_id, params)
     label = check_label(params.get("Label"))
-    await sync_to_async(actions.remove_permission)(actor_of(principal), principal.account_id, name, label)
+    await sync_to_async(actions.remove_permission)(principal, principal.account_id, name, label)
     return {}
 
 
-async def _list_dead_letter_source_queues(
-    principal: ForwardedPrincipal, params: dict[str, object]
-) -> dict[str, object]:
+async def _list_dead_letter_source_queues(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     queue = await _live_queue(principal, params)
     return await _page(
-        params, lambda after, limit: selectors.dead_letter_sources_of(principal.account_id, queue.name, after, limit)
+        PagedList(principal.account_id, "ListDeadLetterSourceQueues", (str(queue.uuid),)),
+        params,
+        lambda after, limit: selectors.dead_letter_sources_of(principal.account_id, queue.name, after, limit),
     )
 
 
-async def _start_message_move_task(principal: ForwardedPrincipal, params: dict[str, object]) -> dict[str, object]:
+async def _start_message_move_task(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     asked = (params.get("SourceArn"), params.get("DestinationArn"), params.get("MaxNumberOfMessagesPerSecond"))
-    task = await sync_to_async(moves.start_move)(actor_of(principal), principal.account_id, *asked)
+    task = await sync_to_async(moves.start_move)(principal, principal.account_id, *asked)
     return {"TaskHandle": moves.handle_of(task)}
 
 
-async def _cancel_message_move_task(principal: ForwardedPrincipal, params: dict[str, object]) -> dict[str, object]:
+async def _cancel_message_move_task(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     task_uuid = await sync_to_async(moves.task_of_handle)(principal.account_id, params.get("TaskHandle"))
-    task = await sync_to_async(moves.cancel_move)(actor_of(principal), principal.account_id, task_uuid)
+    task = await sync_to_async(moves.cancel_move)(principal, principal.account_id, task_uuid)
     return {"ApproximateNumberOfMessagesMoved": task.moved}
 
 
-async def _list_message_move_tasks(principal: ForwardedPrincipal, params: dict[str, object]) -> dict[str, object]:
+async def _list_message_move_tasks(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     limit = moves.check_limit(params.get("MaxResults"))
     tasks = await sync_to_async(moves.moves_of)(principal.account_id, params.get("SourceArn"), limit)
     return {"Results": [_move_json(task) for task in tasks]}
@@ -184,7 +186,9 @@ _ACTIONS: dict[str, Action] = {
 }
 
 
-async def _page(params: dict[str, object], queues_after: Callable[[str, int], Sequence[Queue]]) -> dict[str, object]:
+async def _page(
+    of: PagedList, params: dict[str, object], queues_after: Callable[[str, int], Sequence[Queue]]
+) -> dict[str, object]:
     """The names of a page. SQS gives a token only to those who said how much they want."""
     most = params.get("MaxResults")
     token = params.get("NextToken")
@@ -195,13 +199,13 @@ async def _page(params: dict[str, object], queues_after: Callable[[str, int], Se
         )
     if token is not None and most is None:
         raise QueueProblem("InvalidParameterValueException", "NextToken is only valid together with MaxResults.")
-    after = "" if token is None else _after(token)
+    after = "" if token is None else _after(of, token)
     limit = most if type(most) is int else limits.PAGE_SIZE_MAX
     queues = await sync_to_async(queues_after)(after, limit + 1)
     names = [queue.name for queue in queues[:limit]]
     result: dict[str, object] = {"names": names}
     if most is not None and len(queues) > limit:
-        result["NextToken"] = make_page_token(names[-1])
+        result["NextToken"] = of.token(names[-1])
     return result
 
 
@@ -226,7 +230,7 @@ def _move_json(task: MessageMoveTask) -> dict[str, object]:
     return answer
 
 
-async def _live_queue(principal: ForwardedPrincipal, params: dict[str, object]) -> Queue:
+async def _live_queue(principal: Principal, params: dict[str, object]) -> Queue:
     name = queue_name_of(principal.account_id, params)
     queue = await sync_to_async(selectors.queue_of)(principal.account_id, name)
     if queue is None:
@@ -234,9 +238,9 @@ async def _live_queue(principal: ForwardedPrincipal, params: dict[str, object]) 
     return queue
 
 
-def _after(token: object) -> str:
+def _after(of: PagedList, token: object) -> str:
     try:
-        return parse_page_token(token if isinstance(token, str) else "")
+        return of.after(token if isinstance(token, str) else "")
     except ValueError:
         raise QueueProblem("InvalidParameterValueException", "Invalid or expired next token.") from None
 

@@ -6,19 +6,19 @@ from collections.abc import Mapping
 
 from api.iam.authorisation import Targets, require
 from api.iam.targets import destinations_of, with_attributes
-from api.internal.principal import ForwardedPrincipal
 from api.queues import attributes as rules
 from api.queues import moves
 from api.queues.attributes import QueueProblem
 from api.queues.models import MessageMoveTask
 from api.settings.environment import environment
+from frontend.authn.principal import Principal
 from frontend.authz.actions import MANAGEMENT_OPERATIONS, SQS_OPERATIONS
 
 # Of a send to a queue that does not exist; no action of SQS.
 _AUTO_CREATE = "AutoCreateQueue"
 
 
-def authorise(principal: ForwardedPrincipal, action: str, params: Mapping[str, object]) -> None:
+def authorise(principal: Principal, action: str, params: Mapping[str, object]) -> None:
     """Raises AccessDenied; QueueProblem for parameters that name nothing."""
     demands = MANAGEMENT_OPERATIONS["queues.create_on_send"] if action == _AUTO_CREATE else SQS_OPERATIONS[action]
     targets = _targets_of(principal.account_id, action, params)

@@ -19,12 +19,12 @@ from django.http import HttpRequest, HttpResponse
 
 from api import clock
 from api.internal.authentication import principal_of
-from api.internal.principal import PrincipalError
 from api.internal.sqs import json_answer, problem_answer
 from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
 from api.tails.actions import open_tail
 from api.tails.models import QUEUE_CHARACTERS_MAX
 from api.tails.selectors import TailClaim, TailEnd, end_of
+from frontend.authn.vouching import PrincipalError
 from frontend.limits import TAIL_TICKET_CHARS_MAX, TAILS_MAX
 
 

@@ -15,20 +15,22 @@ import hmac
 import ipaddress
 import re
 import time
+import uuid
 from typing import NamedTuple
 
 from django.http import HttpRequest
 
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.audit.refusals import Refusal
 from api.internal.authentication import raw_target
 from api.people import limits
 from api.people.errors import PeopleError
 from api.people.models import Person
-from api.people.roles import MemberOrigin
 from api.request_ids import request_id_of
 from api.secrets import internal_key
 from api.settings.environment import environment
+from frontend.authn.principal import PERSON_PREFIX, Principal
+from frontend.authn.principal import person as principal_of_person
 from frontend.authz.actions import Target, resource_arn
 
 SOURCE_HEADER = "X-Penstock-Source"
@@ -46,11 +48,6 @@ class RequestOrigin(NamedTuple):
     is_secure: bool = False
 
     @property
-    def of_member(self) -> MemberOrigin:
-        """What conditions of policies look at."""
-        return MemberOrigin(self.source, self.is_secure)
-
-    @property
     def counted(self) -> str:
         """What attempts are counted under: the address, of IPv6 its network."""
         try:
@@ -65,10 +62,15 @@ class RequestOrigin(NamedTuple):
 
     def note(self, person: Person, account_id: str, action: str, subject: str, **details: object) -> None:
         """An entry of the audit trail, in the caller's transaction. What concerns no account has the id ''."""
-        record(self.actor(person), account_id, action, subject, source=self.source, **details)
+        record(self.member(account_id, person.pk), account_id, action, subject, **details)
 
-    def actor(self, person: Person) -> Actor:
-        return Actor(f"person:{person.pk}", self.request_id, source=self.source)
+    def member(self, account_id: str, person_id: uuid.UUID, acting_as: uuid.UUID | None = None) -> Principal:
+        """The person in the account ("": in none), or an operator who acts as that member of it."""
+        as_whom = "" if acting_as is None else str(acting_as)
+        return principal_of_person(account_id, str(person_id), self.source, self.is_secure, as_whom, self.request_id)
+
+
+UNKNOWN_ORIGIN = RequestOrigin("")
 
 
 def origin_of(request: HttpRequest) -> RequestOrigin:
@@ -80,7 +82,7 @@ def origin_of(request: HttpRequest) -> RequestOrigin:
 
 def member_refusal(account_id: str, person_id: str, act: str, origin: RequestOrigin) -> Refusal:
     arn = resource_arn(Target.ACCOUNT, environment().region, account_id)
-    return Refusal(account_id, f"person:{person_id}", act, arn, origin.source, request_id=origin.request_id)
+    return Refusal(account_id, PERSON_PREFIX + person_id, act, arn, origin.source, request_id=origin.request_id)
 
 
 def source_mac(key: bytes, method: str, target: bytes, source: str) -> str:

@@ -11,12 +11,11 @@ import json
 import time
 from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
 
 from api.settings.environment import environment
-from frontend.authz import CompiledPolicy, PolicyKind, RequestContext, compile_policy, evaluate, join_policies
+from frontend.authn.principal import Principal, person
+from frontend.authz import CompiledPolicy, PolicyKind, compile_policy, evaluate, join_policies
 from frontend.authz.actions import Target, resource_arn
-from frontend.authz.request_context import Caller, person_caller
 
 
 class MemberRole(enum.StrEnum):
@@ -64,7 +63,7 @@ class Act(enum.StrEnum):
     READ_CREDITS = "billing:ListCredits"
 
 
-_ANYBODY = person_caller("0" * 12, "any")
+_ANYBODY = person("0" * 12, "any")
 _READING: list[str] = [
     Act.READ_ACCOUNT,
     Act.READ_MEMBERS,
@@ -109,16 +108,6 @@ STATEMENTS: dict[MemberRole, list[dict[str, object]]] = {
 }
 
 
-class MemberOrigin(NamedTuple):
-    """From where a member asks: what conditions of attached policies look at."""
-
-    source_ip: str = ""
-    is_secure: bool = False
-
-
-UNKNOWN_ORIGIN = MemberOrigin()
-
-
 @cache
 def role_policy(role: MemberRole) -> CompiledPolicy:
     text = json.dumps({"Version": "2012-10-17", "Statement": STATEMENTS[role]})
@@ -139,12 +128,11 @@ def roles_that_may(act: Act) -> list[MemberRole]:
     return [role for role in MemberRole if may(role, act)]
 
 
-def may_with(
-    role: str, act: Act, attached: Sequence[CompiledPolicy], caller: Caller, origin: MemberOrigin = UNKNOWN_ORIGIN
-) -> bool:
-    """By the role and the policies that are attached. What is the owners' alone no attached policy gives."""
+def may_with(role: str, act: Act, attached: Sequence[CompiledPolicy], who: Principal) -> bool:
+    """By the role and the policies that are attached, whose conditions look at from where the member asks. What is the
+    owners' alone no attached policy gives."""
     joined = join_policies([role_policy(MemberRole(role)), *attached]) if attached else None
-    if joined is not None and not _is_allowed(act.value, joined, caller, origin):
+    if joined is not None and not _is_allowed(act.value, joined, who):
         return False
     return may(role, act) if act in _OF_OWNERS or not attached else True
 
@@ -154,17 +142,7 @@ def act_to_give(role: str) -> Act:
     return Act.MANAGE_OWNERS if role == MemberRole.OWNER else Act.MANAGE_MEMBERS
 
 
-def _is_allowed(
-    action: str, policy: CompiledPolicy, caller: Caller = _ANYBODY, origin: MemberOrigin = UNKNOWN_ORIGIN
-) -> bool:
+def _is_allowed(action: str, policy: CompiledPolicy, who: Principal = _ANYBODY) -> bool:
     region = environment().region
-    request = RequestContext(
-        caller,
-        action,
-        resource_arn(Target.ACCOUNT, region, caller.account_id or ""),
-        time.time_ns() // 1_000_000,
-        region,
-        source_ip=origin.source_ip or None,
-        secure_transport=origin.is_secure,
-    )
-    return evaluate(request, policy).allowed
+    arn = resource_arn(Target.ACCOUNT, region, who.account_id)
+    return evaluate(who.asks(action, arn, time.time_ns() // 1_000_000, region), policy).allowed

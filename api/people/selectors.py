@@ -71,13 +71,6 @@ def acting_of(session: PersonSession, now: datetime) -> ActingVisit | None:
     return rows.filter(session=session, ends_at__gt=now, session__person__operator__isnull=False).first()
 
 
-def acting_name(person_id: str, account_id: str, now: datetime) -> str:
-    """As the trail names whom this operator acts as in the account; "" where it does not."""
-    rows = ActingVisit.objects.filter(session__person_id=person_id, member__account_id=account_id, ends_at__gt=now)
-    found = rows.values_list("member__person_id", flat=True).first()
-    return "" if found is None else f"person:{found}"
-
-
 def operator_addresses(person_ids: Sequence[str]) -> dict[str, str]:
     """Of those who are operators, by the text of their ids."""
     rows = Operator.objects.filter(person_id__in=person_ids).select_related("person")

@@ -17,7 +17,7 @@ from django.db import transaction
 
 from api import clock, limits
 from api.accounts.models import Account
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.changes import next_version
 from api.encryption.selectors import existing_of, named_key
 from api.hints import Hint, send_hint
@@ -42,6 +42,7 @@ from api.queues.selectors import queue_count
 from api.quotas.notices import note_count
 from api.quotas.selectors import quota_value
 from api.settings.environment import environment
+from frontend.authn.principal import Principal
 from frontend.queues import extensions
 from frontend.queues.encryption import KMS_KEY, names_customer_key
 
@@ -63,7 +64,7 @@ class CreateOutcome(NamedTuple):
 
 @transaction.atomic
 def create_queue(
-    actor: Actor, account_id: str, name: str, asked: Mapping[str, str], tags: Mapping[str, str]
+    actor: Principal, account_id: str, name: str, asked: Mapping[str, str], tags: Mapping[str, str]
 ) -> CreateOutcome:
     """`name`, `asked` and `tags` have passed `attributes.check_*`. Raises QueueProblem."""
     account = Account.objects.select_for_update().get(id=account_id)
@@ -90,7 +91,7 @@ def create_queue(
 
 @transaction.atomic
 def set_queue_attributes(
-    actor: Actor, account_id: str, name: str, change: Mapping[str, str], check: _Check = None
+    actor: Principal, account_id: str, name: str, change: Mapping[str, str], check: _Check = None
 ) -> Queue:
     """`change` has passed `attributes.check_change`. `check` is asked about the queue under its lock, and raises where
     it is not the one that is meant. Raises QueueProblem."""
@@ -144,21 +145,21 @@ def of_version(version: int) -> Callable[[Queue], None]:
 
 
 @transaction.atomic
-def tag_queue(actor: Actor, account_id: str, name: str, change: Mapping[str, str]) -> None:
+def tag_queue(actor: Principal, account_id: str, name: str, change: Mapping[str, str]) -> None:
     """`change` has passed `attributes.check_tags`. Raises QueueProblem."""
     queue = _lock_live(account_id, name)
     _save_tags(actor, queue, rules.merged_tags(queue.tags, change, queue.name))
 
 
 @transaction.atomic
-def untag_queue(actor: Actor, account_id: str, name: str, keys: Sequence[str]) -> None:
+def untag_queue(actor: Principal, account_id: str, name: str, keys: Sequence[str]) -> None:
     """Raises QueueProblem."""
     queue = _lock_live(account_id, name)
     _save_tags(actor, queue, {key: value for key, value in queue.tags.items() if key not in keys})
 
 
 @transaction.atomic
-def add_permission(actor: Actor, account_id: str, name: str, permission: Permission) -> None:
+def add_permission(actor: Principal, account_id: str, name: str, permission: Permission) -> None:
     """`permission` has passed `permissions.check_permission`. Raises QueueProblem."""
     queue = _lock_live(account_id, name)
     arn = rules.QueueArn(environment().region, account_id, name)
@@ -166,7 +167,7 @@ def add_permission(actor: Actor, account_id: str, name: str, permission: Permiss
 
 
 @transaction.atomic
-def remove_permission(actor: Actor, account_id: str, name: str, label: str) -> None:
+def remove_permission(actor: Principal, account_id: str, name: str, label: str) -> None:
     """Raises QueueProblem."""
     queue = _lock_live(account_id, name)
     set_queue_attributes(actor, account_id, name, {"Policy": without_permission(queue.attributes, label)})
@@ -174,7 +175,7 @@ def remove_permission(actor: Actor, account_id: str, name: str, label: str) -> N
 
 @transaction.atomic
 def delete_queue(
-    actor: Actor, account_id: str, name: str, shred: bool = False, at_once: bool = False, check: _Check = None
+    actor: Principal, account_id: str, name: str, shred: bool = False, at_once: bool = False, check: _Check = None
 ) -> Queue:
     """From the commit on the queue takes and gives no messages. Its partitions go in the background, and then its data
     keys; in an account with a period of grace when that is over (keeping.py). `shred`: with the copies that dead-letter
@@ -209,7 +210,7 @@ def delete_queue(
     return queue
 
 
-def _pay_for_queue(actor: Actor, account_id: str) -> None:
+def _pay_for_queue(actor: Principal, account_id: str) -> None:
     """Raises QueueProblem."""
     queues_max = quota_value(account_id, "queues")
     count = queue_count(account_id)
@@ -272,7 +273,7 @@ def _refuse_generations(rows: Sequence[layout.LayoutRow]) -> None:
         raise QueueProblem("OverLimit", "The partitions of this queue were changed too often: create another queue.")
 
 
-def _save_tags(actor: Actor, queue: Queue, tags: dict[str, str]) -> None:
+def _save_tags(actor: Principal, queue: Queue, tags: dict[str, str]) -> None:
     """Front ends hear of tags, because conditions of policies look at them; storage does not."""
     if tags == queue.tags:
         return

@@ -14,25 +14,26 @@ from django.utils import timezone
 
 from api import limits
 from api.accounts.models import Account
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.queues import actions
 from api.queues import attributes as rules
 from api.queues.actions import CreateOutcome
 from api.queues.attributes import QueueProblem
 from api.queues.models import Queue
 from api.queues.provisioning import wait_usable
+from frontend.authn.principal import Principal
 
 TAGS = {"penstock:auto-created": "true"}
 
 
-async def auto_create_and_wait(actor: Actor, account_id: str, name: str) -> Queue:
+async def auto_create_and_wait(actor: Principal, account_id: str, name: str) -> Queue:
     """`name` has passed `attributes.check_name`. Raises QueueProblem."""
     outcome = await sync_to_async(_auto_create)(actor, account_id, name)
     return await wait_usable(account_id, name, outcome)
 
 
 @transaction.atomic
-def _auto_create(actor: Actor, account_id: str, name: str) -> CreateOutcome:
+def _auto_create(actor: Principal, account_id: str, name: str) -> CreateOutcome:
     account = Account.objects.select_for_update().get(id=account_id)
     if not account.auto_create_queues:
         raise QueueProblem("QueueDoesNotExist", "The specified queue does not exist.")

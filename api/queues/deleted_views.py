@@ -5,15 +5,13 @@ from __future__ import annotations
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema
-from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.accounts.views import PAGE_PARAMETERS
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView
-from api.pages import make_page_token, page_asked
+from api.pages import page_asked
 from api.queues import attributes as rules
 from api.queues import keeping, selectors
 from api.queues.answering import queue_answer
@@ -30,12 +28,10 @@ class DeletedQueuesView(OperationView):
     def get(self, request: Request) -> Response:
         """Deleted queues that can be restored, by when they were made."""
         page = page_asked(request)
-        if page.after and not page.after.isdigit():
-            raise ValidationError({"page_token": "is not a token of this list"})
-        after = int(page.after[:18] or "0")
+        after = int(page.after or "0")
         queues = selectors.deleted_queues_of(caller(request).account_id, after, page.size + 1)
         shown = queues[: page.size]
-        token = make_page_token(str(shown[-1].pk)) if len(queues) > page.size else None
+        token = page.token(shown[-1].pk) if len(queues) > page.size else None
         return Response({"queues": DeletedQueueSerializer(shown, many=True).data, "next_page_token": token})
 
 
@@ -44,7 +40,7 @@ class DeletedQueueView(OperationView):
     def delete(self, request: Request, queue_id: UUID) -> Response:
         """The queue is not kept any longer. Its messages end now."""
         who = caller(request)
-        return Response(QueueSerializer(keeping.let_go(actor_of(who), who.account_id, queue_id)).data, status=202)
+        return Response(QueueSerializer(keeping.let_go(who, who.account_id, queue_id)).data, status=202)
 
 
 class RestorationView(OperationView):
@@ -56,5 +52,5 @@ class RestorationView(OperationView):
         name = asked.validated_data["name"]
         who = caller(request)
         checked = rules.check_name(name) if name else ""
-        queue = keeping.restore_queue(actor_of(who), who.account_id, queue_id, checked)
+        queue = keeping.restore_queue(who, who.account_id, queue_id, checked)
         return queue_answer(queue)

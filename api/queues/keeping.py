@@ -22,7 +22,7 @@ from django.db.models import QuerySet
 
 from api import clock, limits
 from api.accounts.models import Account
-from api.audit.actions import LIFECYCLE, Actor, record
+from api.audit.actions import LIFECYCLE, record
 from api.changes import next_version
 from api.encryption.selectors import existing_of
 from api.hints import Hint, send_hint
@@ -30,6 +30,7 @@ from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
 from api.queues.models import Queue, QueueStatus
 from api.queues.redrive import announce_queue, grant_keys, grant_to_new, shred_keys, wake_sources
+from frontend.authn.principal import Principal
 
 _NOT_KEPT = "No deleted queue of this account is kept under this id."
 
@@ -55,7 +56,7 @@ def keep(queue: Queue, grace: timedelta, shreds: bool) -> None:
 
 
 @transaction.atomic
-def restore_queue(actor: Actor, account_id: str, queue_uuid: uuid.UUID, name: str = "") -> Queue:
+def restore_queue(actor: Principal, account_id: str, queue_uuid: uuid.UUID, name: str = "") -> Queue:
     """The queue with all that it held when it was deleted, usable from the commit on. Its leases and its place in
     dead-letter relations are as those of any queue now. `name` has passed `attributes.check_name`; none: its own.
     Raises QueueProblem."""
@@ -82,7 +83,7 @@ def restore_queue(actor: Actor, account_id: str, queue_uuid: uuid.UUID, name: st
 
 
 @transaction.atomic
-def let_go(actor: Actor, account_id: str, queue_uuid: uuid.UUID) -> Queue:
+def let_go(actor: Principal, account_id: str, queue_uuid: uuid.UUID) -> Queue:
     """The queue is not kept any longer: its partitions and keys go now. Raises QueueProblem."""
     check_deletion(Account.objects.select_for_update().get(id=account_id))
     queue = _lock_kept(account_id, queue_uuid)
@@ -104,7 +105,7 @@ def end_due_keeping() -> int:
     return ended
 
 
-def let_go_all(actor: Actor, account_id: str) -> None:
+def let_go_all(actor: Principal, account_id: str) -> None:
     """The account ends; the caller holds its row, and what the queues shared of their keys ends with it."""
     for queue in Queue.objects.select_for_update().filter(account_id=account_id, state=QueueStatus.KEPT):
         queue.shreds = True
@@ -139,7 +140,7 @@ def _restored() -> QuerySet[Queue]:
     return Queue.objects.filter(state=QueueStatus.ACTIVE)
 
 
-def _let_go(actor: Actor, queue: Queue) -> None:
+def _let_go(actor: Principal, queue: Queue) -> None:
     _change_state(queue, QueueStatus.DELETING, clock.now())
     if queue.shreds:
         shred_keys(queue)

@@ -22,7 +22,7 @@ from django.db.models import F
 
 from api import clock, limits
 from api.accounts.models import Account
-from api.audit.actions import LIFECYCLE, Actor, record
+from api.audit.actions import LIFECYCLE, record
 from api.changes import next_version
 from api.clock import due_rows
 from api.hints import Hint
@@ -32,6 +32,7 @@ from api.queues.layout import LayoutRow, Wanted
 from api.queues.models import Queue, QueueStatus
 from api.queues.redrive import announce_queue, target_of, wake_sources
 from api.schedules.models import CronSchedule
+from frontend.authn.principal import Principal
 from frontend.queues.extensions import dedup_window_ms, is_paused, parks_groups, retry_of
 from storage_nodes.limits import RETENTION_MS_MAX
 from storage_nodes.protocol.messages import QueueConfig
@@ -216,7 +217,7 @@ _HINTS: dict[str, Hint] = {QueueStatus.CREATING: Hint.PROVISION_QUEUE, QueueStat
 
 
 @transaction.atomic
-def retry_queue(actor: Actor, account_id: str, name: str) -> bool:
+def retry_queue(actor: Principal, account_id: str, name: str) -> bool:
     """Workers find the row by themselves within seconds. False: nothing is pending, or a worker is at it. A queue
     that is deleted and kept may have had the name, too: its work is asked for as well."""
     pending = Queue.objects.select_for_update().exclude(generation=F("observed_generation"))

@@ -15,13 +15,14 @@ from django.db import transaction
 
 from api import clock, limits
 from api.accounts.models import Account
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.hints import Hint, send_hint
 from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
 from api.queues.models import ACTIVE_MOVES, MessageMoveTask, MoveStatus, Queue, QueueStatus
 from api.queues.redrive import sources_of
 from api.settings.environment import environment
+from frontend.authn.principal import Principal
 
 
 class Choice(NamedTuple):
@@ -36,7 +37,7 @@ class Choice(NamedTuple):
 
 @transaction.atomic
 def start_move(
-    actor: Actor,
+    actor: Principal,
     account_id: str,
     source_arn: object,
     destination_arn: object,
@@ -88,7 +89,7 @@ def start_move(
 
 
 @transaction.atomic
-def pause_move(actor: Actor, account_id: str, task_uuid: uuid.UUID) -> MessageMoveTask:
+def pause_move(actor: Principal, account_id: str, task_uuid: uuid.UUID) -> MessageMoveTask:
     """The task stops once the worker has seen this. Pausing a paused one changes nothing."""
     task = _running(account_id, task_uuid, "paused")
     if task.paused_at is None:
@@ -99,7 +100,7 @@ def pause_move(actor: Actor, account_id: str, task_uuid: uuid.UUID) -> MessageMo
 
 
 @transaction.atomic
-def resume_move(actor: Actor, account_id: str, task_uuid: uuid.UUID) -> MessageMoveTask:
+def resume_move(actor: Principal, account_id: str, task_uuid: uuid.UUID) -> MessageMoveTask:
     """It goes on where it was. The time of its pauses does not count against its hours."""
     task = _running(account_id, task_uuid, "resumed")
     if task.paused_at is None:
@@ -122,7 +123,7 @@ def move_of(account_id: str, source_name: str, task_uuid: uuid.UUID) -> MessageM
 
 
 @transaction.atomic
-def cancel_move(actor: Actor, account_id: str, task_uuid: uuid.UUID) -> MessageMoveTask:
+def cancel_move(actor: Principal, account_id: str, task_uuid: uuid.UUID) -> MessageMoveTask:
     """No message moves once the worker has seen this; those that were moved stay where they are."""
     task = _running(account_id, task_uuid, "cancelled")
     task.status = MoveStatus.CANCELLING

@@ -8,8 +8,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api import limits
-from api.audit.actions import Actor
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView, Repetition
 from api.queues import actions, selectors
@@ -18,6 +16,7 @@ from api.queues.attributes import QueueProblem
 from api.queues.models import Queue
 from api.queues.readiness import wait_until
 from api.queues.serializers import QueueSerializer
+from frontend.authn.principal import Principal
 from frontend.metadata.records import queue_change_key
 from frontend.queues.extensions import PAUSED
 
@@ -40,7 +39,7 @@ class ResumeView(OperationView):
         return _answer(request, name, False)
 
 
-async def set_paused_and_wait(actor: Actor, account_id: str, name: str, paused: bool) -> Queue:
+async def set_paused_and_wait(actor: Principal, account_id: str, name: str, paused: bool) -> Queue:
     """When it returns the partitions of the queue have the new state. Raises QueueProblem."""
     change = {PAUSED: "true" if paused else "false"}
     queue = await sync_to_async(actions.set_queue_attributes)(actor, account_id, name, change)
@@ -55,5 +54,5 @@ async def set_paused_and_wait(actor: Actor, account_id: str, name: str, paused: 
 
 def _answer(request: Request, name: str, paused: bool) -> Response:
     who = caller(request)
-    queue = async_to_sync(set_paused_and_wait)(actor_of(who), who.account_id, name, paused)
+    queue = async_to_sync(set_paused_and_wait)(who, who.account_id, name, paused)
     return queue_answer(queue)

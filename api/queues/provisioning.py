@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from asgiref.sync import sync_to_async
 
 from api import limits
-from api.audit.actions import Actor
 from api.hints import Hint, send_hint
 from api.queues import actions, selectors
 from api.queues.attributes import QueueProblem
 from api.queues.models import GONE, Queue, QueueStatus
 from api.queues.readiness import wait_until
+from frontend.authn.principal import Principal
 from frontend.metadata.records import queue_change_key
 
 
 async def create_and_wait(
-    actor: Actor, account_id: str, name: str, asked: Mapping[str, str], tags: Mapping[str, str]
+    actor: Principal, account_id: str, name: str, asked: Mapping[str, str], tags: Mapping[str, str]
 ) -> Queue:
     """Raises QueueProblem; ServiceUnavailable means: it will exist, ask again."""
     outcome = await sync_to_async(actions.create_queue)(actor, account_id, name, asked, tags)

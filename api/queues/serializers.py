@@ -112,6 +112,10 @@ class QueueRequestSerializer(QueueSettingsSerializer):
         return {**super().attributes(account_id), **fifo}
 
 
+# Of a queue in a list, whoever asks for the list.
+_LISTED = ("name", "fifo", "arn")
+
+
 class QueueSerializer(PolicyFields):
     """What is about FIFO queues only is null for the others.
 
@@ -168,6 +172,11 @@ class QueueSerializer(PolicyFields):
         }
 
 
+def listed_json(queue: Queue, is_readable: bool) -> dict[str, object]:
+    shown = QueueSerializer(queue).data
+    return dict(shown) if is_readable else {name: shown[name] for name in _LISTED}
+
+
 def _encryption_json(queue: Queue) -> dict[str, object]:
     named = queue.attributes.get(KMS_KEY)
     reuse_s = int(queue.attributes.get(REUSE_PERIOD, REUSE_PERIOD_S_DEFAULT))
@@ -178,8 +187,18 @@ def _encryption_json(queue: Queue) -> dict[str, object]:
     }
 
 
+class ListedQueueSerializer(QueueSerializer):
+    """A queue that the caller may not read by itself has its name, its ARN and whether it is FIFO, and no more."""
+
+    def get_fields(self) -> dict[str, Any]:
+        fields: dict[str, Any] = super().get_fields()
+        for name, field in fields.items():
+            field.required = name in _LISTED
+        return fields
+
+
 class QueuePageSerializer(serializers.Serializer):
-    queues = QueueSerializer(many=True)
+    queues = ListedQueueSerializer(many=True)
     next_page_token = serializers.CharField(allow_null=True)
 
 

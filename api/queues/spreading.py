@@ -13,18 +13,22 @@ from collections.abc import Callable, Mapping, Sequence
 
 from asgiref.sync import sync_to_async
 
-from api.audit.actions import Actor
 from api.queues import actions, layout, selectors
 from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
 from api.queues.models import Queue
 from api.settings.environment import environment
+from frontend.authn.principal import Principal
 from storage_nodes.client.storage_client import StorageClient
 from storage_nodes.protocol.errors import StorageError
 
 
 async def change_attributes(
-    actor: Actor, account_id: str, name: str, change: Mapping[str, str], check: Callable[[Queue], None] | None = None
+    actor: Principal,
+    account_id: str,
+    name: str,
+    change: Mapping[str, str],
+    check: Callable[[Queue], None] | None = None,
 ) -> Queue:
     """As `actions.set_queue_attributes`. Raises QueueProblem."""
     if rules.is_fifo(name) and not change.keys().isdisjoint(actions.SPREAD):

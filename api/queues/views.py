@@ -14,14 +14,12 @@ from rest_framework.response import Response
 
 from api import limits
 from api.accounts.views import PAGE_PARAMETERS
-from api.audit.actions import Actor
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView, Repetition, Tagged
-from api.pages import make_page_token, page_asked, text_asked
+from api.pages import page_asked, text_asked
 from api.queues import actions, moves, selectors
 from api.queues import attributes as rules
-from api.queues.answering import QUEUE_TAGGED, check_queue, queue_answer
+from api.queues.answering import QUEUE_TAGGED, check_queue, listed_queues, queue_answer
 from api.queues.models import MessageMoveTask
 from api.queues.provisioning import create_and_wait
 from api.queues.serializers import (
@@ -35,6 +33,7 @@ from api.queues.serializers import (
 )
 from api.queues.spreading import change_attributes
 from api.settings.environment import environment
+from frontend.authn.principal import Principal
 
 SHRED = OpenApiParameter(
     "shred",
@@ -57,8 +56,8 @@ class QueuesView(OperationView):
         prefix = text_asked(request, "prefix")
         queues = selectors.queues_of(caller(request).account_id, prefix, page.after, page.size + 1)
         shown = queues[: page.size]
-        token = make_page_token(shown[-1].name) if len(queues) > page.size else None
-        return Response({"queues": QueueSerializer(shown, many=True).data, "next_page_token": token})
+        token = page.token(shown[-1].name) if len(queues) > page.size else None
+        return Response({"queues": listed_queues(caller(request), shown), "next_page_token": token})
 
     @extend_schema(operation_id="queues.create", request=QueueRequestSerializer, responses={201: QueueSerializer})
     def post(self, request: Request) -> Response:
@@ -68,7 +67,7 @@ class QueuesView(OperationView):
         name = rules.check_name(asked.validated_data["name"])
         attributes = rules.check_new(asked.attributes(caller(request).account_id), name)
         tags = rules.check_tags(asked.validated_data["tags"])
-        actor = actor_of(caller(request))
+        actor = caller(request)
         queue = async_to_sync(create_and_wait)(actor, caller(request).account_id, name, attributes, tags)
         return queue_answer(queue, 201)
 
@@ -95,7 +94,7 @@ class QueueView(OperationView):
         asked.is_valid(raise_exception=True)
         change = rules.check_change(asked.attributes(caller(request).account_id), name)
         check, who = check_queue(self.check_of(request)), caller(request)
-        return queue_answer(async_to_sync(change_attributes)(actor_of(who), who.account_id, name, change, check))
+        return queue_answer(async_to_sync(change_attributes)(who, who.account_id, name, change, check))
 
     @extend_schema(operation_id="queues.delete", parameters=[SHRED], responses={202: QueueSerializer})
     def delete(self, request: Request, name: str) -> Response:
@@ -103,7 +102,7 @@ class QueueView(OperationView):
         again after a minute."""
         shred = _shred_asked(request)
         check, who = check_queue(self.check_of(request)), caller(request)
-        return queue_answer(actions.delete_queue(actor_of(who), who.account_id, name, shred, check=check), 202)
+        return queue_answer(actions.delete_queue(who, who.account_id, name, shred, check=check), 202)
 
 
 class DeadLetterSourcesView(OperationView):
@@ -116,8 +115,8 @@ class DeadLetterSourcesView(OperationView):
             raise NotFound
         queues = selectors.dead_letter_sources_of(account_id, name, page.after, page.size + 1)
         shown = queues[: page.size]
-        token = make_page_token(shown[-1].name) if len(queues) > page.size else None
-        return Response({"queues": QueueSerializer(shown, many=True).data, "next_page_token": token})
+        token = page.token(shown[-1].name) if len(queues) > page.size else None
+        return Response({"queues": listed_queues(caller(request), shown), "next_page_token": token})
 
 
 class MovesView(OperationView):
@@ -138,7 +137,7 @@ class MovesView(OperationView):
         source = _arn(request, name)
         choice = moves.Choice(**{name: given[name] for name in moves.Choice._fields})
         rate = given["messages_per_second"]
-        task = moves.start_move(actor_of(who), who.account_id, source, destination, rate, choice)
+        task = moves.start_move(who, who.account_id, source, destination, rate, choice)
         return Response(MoveSerializer(task).data, status=201)
 
 
@@ -171,11 +170,11 @@ class MoveResumeView(OperationView):
 
 
 def _ordered(
-    request: Request, name: str, move_id: UUID, order: Callable[[Actor, str, UUID], MessageMoveTask]
+    request: Request, name: str, move_id: UUID, order: Callable[[Principal, str, UUID], MessageMoveTask]
 ) -> Response:
     task = _move(request, name, move_id)
     who = caller(request)
-    return Response(MoveSerializer(order(actor_of(who), who.account_id, task.uuid)).data, status=202)
+    return Response(MoveSerializer(order(who, who.account_id, task.uuid)).data, status=202)
 
 
 def _move(request: Request, name: str, move_id: UUID) -> MessageMoveTask:

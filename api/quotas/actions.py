@@ -14,12 +14,13 @@ from django.db import transaction
 from api import clock, limits
 from api.accounts.models import Account
 from api.accounts.selectors import locked_account
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.changes import announce, next_version
 from api.queues.models import Queue
 from api.queues.redrive import LIVE, announce_queue
 from api.quotas.errors import QuotaProblem, no_such_account
 from api.quotas.models import QueueSending, QuotaHolder, QuotaRequest, RequestState
+from frontend.authn.principal import Principal
 from frontend.limits.quotas import INSTALLATION, QuotaError, check_quota, quotas_of
 from frontend.metadata.records import RecordKind
 
@@ -28,7 +29,7 @@ NO_ACCOUNT = ""
 
 
 @transaction.atomic
-def set_quotas(operator: Actor, holder: str, change: Mapping[str, int | None]) -> QuotaHolder:
+def set_quotas(operator: Principal, holder: str, change: Mapping[str, int | None]) -> QuotaHolder:
     """None: the default again. `holder`: an account id, or INSTALLATION. Raises QuotaProblem."""
     for name, value in change.items():
         if value is not None or name not in quotas_of(holder):
@@ -46,7 +47,7 @@ def set_quotas(operator: Actor, holder: str, change: Mapping[str, int | None]) -
 
 
 @transaction.atomic
-def stop_sending(actor: Actor, account_id: str, reason: str) -> QuotaHolder:
+def stop_sending(actor: Principal, account_id: str, reason: str) -> QuotaHolder:
     """From now on the account's sends are refused, with this reason. Receiving goes on. Raises QuotaProblem."""
     if not 1 <= len(reason) <= limits.STOP_REASON_CHARACTERS_MAX or not reason.isprintable():
         raise _invalid(f"A reason has 1 to {limits.STOP_REASON_CHARACTERS_MAX} printable characters.")
@@ -54,13 +55,13 @@ def stop_sending(actor: Actor, account_id: str, reason: str) -> QuotaHolder:
 
 
 @transaction.atomic
-def resume_sending(actor: Actor, account_id: str) -> QuotaHolder:
+def resume_sending(actor: Principal, account_id: str) -> QuotaHolder:
     """Raises QuotaProblem."""
     return _set_stopped(actor, account_id, "")
 
 
 @transaction.atomic
-def hold_sends(actor: Actor, account_id: str, sends_per_s: int) -> QuotaHolder:
+def hold_sends(actor: Principal, account_id: str, sends_per_s: int) -> QuotaHolder:
     """From now on the account, and who sends to its queues, may send so many messages a second; 0: as the quotas say.
     Raises QuotaProblem."""
     row = _locked(account_id)
@@ -71,7 +72,7 @@ def hold_sends(actor: Actor, account_id: str, sends_per_s: int) -> QuotaHolder:
 
 
 @transaction.atomic
-def hold_queue(actor: Actor, account_id: str, queue_uuid: UUID, reason: str = "", sends_per_s: int = 0) -> None:
+def hold_queue(actor: Principal, account_id: str, queue_uuid: UUID, reason: str = "", sends_per_s: int = 0) -> None:
     """From now on nothing may be sent to the queue (`reason`), or so many messages a second, whoever sends; neither: as
     the quotas say. Nothing happens where there is no such queue. Raises QuotaProblem."""
     locked_account(account_id, no_such_account)
@@ -96,7 +97,7 @@ def hold_queue(actor: Actor, account_id: str, queue_uuid: UUID, reason: str = ""
 
 
 @transaction.atomic
-def request_quota(actor: Actor, account_id: str, name: object, value: object, reason: str) -> QuotaRequest:
+def request_quota(actor: Principal, account_id: str, name: object, value: object, reason: str) -> QuotaRequest:
     """Asks the operator for another value. One open request for each quota. Raises QuotaProblem."""
     _check(account_id, name, value)
     assert isinstance(name, str) and isinstance(value, int)
@@ -113,7 +114,7 @@ def request_quota(actor: Actor, account_id: str, name: object, value: object, re
 
 
 @transaction.atomic
-def decide_request(operator: Actor, request_id: int, is_approved: bool, answer: str = "") -> QuotaRequest:
+def decide_request(operator: Principal, request_id: int, is_approved: bool, answer: str = "") -> QuotaRequest:
     """Approved: the account has the value from now on. Raises QuotaProblem."""
     if len(answer) > limits.QUOTA_REASON_CHARACTERS_MAX or not answer.isprintable():
         raise _invalid(f"An answer has at most {limits.QUOTA_REASON_CHARACTERS_MAX} printable characters.")
@@ -137,7 +138,7 @@ def decide_request(operator: Actor, request_id: int, is_approved: bool, answer: 
 # --- rows ---
 
 
-def _set_stopped(actor: Actor, account_id: str, reason: str) -> QuotaHolder:
+def _set_stopped(actor: Principal, account_id: str, reason: str) -> QuotaHolder:
     row = _locked(account_id)
     if row.sending_stopped != reason:
         row.sending_stopped = reason
@@ -153,7 +154,7 @@ def _locked(holder: str) -> QuotaHolder:
     return row
 
 
-def _save(actor: Actor, row: QuotaHolder, action: str, **details: object) -> None:
+def _save(actor: Principal, row: QuotaHolder, action: str, **details: object) -> None:
     row.changed_at = clock.now()
     row.version = next_version()
     row.save()

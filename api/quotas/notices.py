@@ -12,10 +12,11 @@ from django.db import transaction
 
 from api import clock, limits
 from api.accounts.models import AccessKey, Account
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.queues.models import Queue
 from api.queues.redrive import LIVE
 from api.quotas.models import QuotaNotice
+from frontend.authn.principal import Principal
 from frontend.limits.quotas import KEY_RATES, QUEUE_RATES, SOFT_LEVEL_PERCENT, quotas_of
 
 WARNING, EXCEEDED = "warning", "exceeded"
@@ -25,7 +26,7 @@ _OF_KEYS = frozenset(kind.name for kind in KEY_RATES)
 
 
 @transaction.atomic
-def note_use(actor: Actor, account_id: str, name: str, level: str, percent: int, subject: str = "") -> bool:
+def note_use(actor: Principal, account_id: str, name: str, level: str, percent: int, subject: str = "") -> bool:
     """At most once within QUOTA_NOTICE_HOURS. `subject`: `queue:NAME` or `key:ID`, "" = the account as a whole. False:
     it was told before, or there is nothing to tell."""
     assert level in (WARNING, EXCEEDED)
@@ -50,7 +51,7 @@ def note_use(actor: Actor, account_id: str, name: str, level: str, percent: int,
     return True
 
 
-def note_count(actor: Actor, account_id: str, name: str, count: int, limit: int) -> None:
+def note_count(actor: Principal, account_id: str, name: str, count: int, limit: int) -> None:
     """A count that has just grown to this: a warning where it comes near its quota."""
     if count * 100 >= limit * SOFT_LEVEL_PERCENT:
         note_use(actor, account_id, name, WARNING, count * 100 // limit)

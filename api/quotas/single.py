@@ -13,13 +13,14 @@ from django.db import transaction
 
 from api.accounts.models import AccessKey
 from api.accounts.selectors import locked_account
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.changes import announce, next_version
 from api.queues.models import Queue
 from api.queues.redrive import LIVE, announce_queue
 from api.quotas.errors import QuotaProblem, no_such_account
 from api.quotas.models import KeyQuotas, QueueQuotas
 from api.quotas.selectors import some_queue_differs
+from frontend.authn.principal import Principal
 from frontend.limits.quotas import QuotaError, check_single_quota
 from frontend.metadata.records import RecordKind
 
@@ -27,7 +28,7 @@ Values = Mapping[str, int | None]
 
 
 @transaction.atomic
-def set_queue_quotas(actor: Actor, account_id: str, name: str, values: Values) -> dict[str, int]:
+def set_queue_quotas(actor: Principal, account_id: str, name: str, values: Values) -> dict[str, int]:
     """All that the queue has from now on; None: none. Raises QuotaProblem."""
     given = check_quotas(values)
     account = locked_account(account_id, no_such_account)
@@ -54,7 +55,7 @@ def set_queue_quotas(actor: Actor, account_id: str, name: str, values: Values) -
 
 
 @transaction.atomic
-def set_key_quotas(actor: Actor, account_id: str, access_key_id: str, values: Values) -> dict[str, int]:
+def set_key_quotas(actor: Principal, account_id: str, access_key_id: str, values: Values) -> dict[str, int]:
     """All that the key has from now on; None: none. Raises QuotaProblem."""
     given = check_quotas(values)
     locked_account(account_id, no_such_account)

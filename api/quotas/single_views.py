@@ -7,7 +7,6 @@ from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
 from api.quotas import selectors, single
@@ -41,7 +40,7 @@ class QueueQuotasView(OperationView):
         asked = SetOwnQuotasSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who = caller(request)
-        single.set_queue_quotas(actor_of(who), who.account_id, name, asked.validated_data)
+        single.set_queue_quotas(who, who.account_id, name, asked.validated_data)
         return self.get(request, name)
 
 
@@ -60,7 +59,7 @@ class KeyQuotasView(OperationView):
         asked = SetOwnQuotasSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who = caller(request)
-        single.set_key_quotas(actor_of(who), who.account_id, access_key_id, asked.validated_data)
+        single.set_key_quotas(who, who.account_id, access_key_id, asked.validated_data)
         return self.get(request, access_key_id)
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from drf_spectacular.utils import extend_schema
-from rest_framework.exceptions import NotFound, ValidationError
+from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.accounts.views import PAGE_PARAMETERS
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
-from api.pages import make_page_token, page_asked
+from api.pages import page_asked
 from api.quotas import actions, selectors
 from api.quotas.serializers import (
     AskQuotaSerializer,
@@ -40,12 +39,10 @@ class QuotaRequestsView(OperationView):
     def get(self, request: Request) -> Response:
         """The account's requests for other quotas, the newest first."""
         page = page_asked(request)
-        if page.after and not (page.after.isdigit() and len(page.after) < 19):
-            raise ValidationError({"page_token": "is not a token of this list"})
         before = int(page.after) if page.after else None
         found = selectors.requests_of(caller(request).account_id, before, page.size + 1)
         shown = found[: page.size]
-        token = make_page_token(str(shown[-1].pk)) if len(found) > page.size else None
+        token = page.token(shown[-1].pk) if len(found) > page.size else None
         return Response({"requests": QuotaRequestSerializer(shown, many=True).data, "next_page_token": token})
 
     @extend_schema(operation_id="quotas.ask", request=AskQuotaSerializer, responses={201: QuotaRequestSerializer})
@@ -54,7 +51,7 @@ class QuotaRequestsView(OperationView):
         asked = AskQuotaSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who, given = caller(request), asked.validated_data
-        made = actions.request_quota(actor_of(who), who.account_id, given["name"], given["value"], given["reason"])
+        made = actions.request_quota(who, who.account_id, given["name"], given["value"], given["reason"])
         return Response(QuotaRequestSerializer(made).data, status=201)
 
 

@@ -14,13 +14,14 @@ from typing import NamedTuple
 from django.db import transaction
 
 from api import clock, limits
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.encryption.actions import note_uses
 from api.queues.attributes import QueueProblem
 from api.queues.models import Queue, QueueStatus
 from api.queues.moving import record_of, view_of
 from api.schedules.cron import CronError, check_cron, check_zone, next_tick
 from api.schedules.models import CronSchedule
+from frontend.authn.principal import Principal
 from frontend.crypto.envelope import Content, seal
 from frontend.errors import RequestError
 from frontend.messages.attributes import read_attribute
@@ -61,7 +62,7 @@ class ScheduleChange(NamedTuple):
 
 
 @transaction.atomic
-def create_schedule(actor: Actor, account_id: str, queue_name: str, spec: ScheduleSpec) -> CronSchedule:
+def create_schedule(actor: Principal, account_id: str, queue_name: str, spec: ScheduleSpec) -> CronSchedule:
     """Raises QueueProblem."""
     queue = _queue_of(account_id, queue_name)
     if _NAME.fullmatch(spec.name) is None:
@@ -86,7 +87,9 @@ def create_schedule(actor: Actor, account_id: str, queue_name: str, spec: Schedu
 
 
 @transaction.atomic
-def update_schedule(actor: Actor, account_id: str, queue_name: str, name: str, change: ScheduleChange) -> CronSchedule:
+def update_schedule(
+    actor: Principal, account_id: str, queue_name: str, name: str, change: ScheduleChange
+) -> CronSchedule:
     """Ticks that were handed over already come as they were. Raises QueueProblem."""
     schedule = _locked(account_id, queue_name, name)
     if change.read_at not in (None, schedule.modified_at):
@@ -137,7 +140,7 @@ def _begin_anew(schedule: CronSchedule) -> None:
 
 
 @transaction.atomic
-def set_enabled(actor: Actor, account_id: str, queue_name: str, name: str, enabled: bool) -> CronSchedule:
+def set_enabled(actor: Principal, account_id: str, queue_name: str, name: str, enabled: bool) -> CronSchedule:
     """Pause or resume. Ticks that pass while it is paused do not come; those handed over already do."""
     schedule = _locked(account_id, queue_name, name)
     if schedule.enabled == enabled:
@@ -153,7 +156,7 @@ def set_enabled(actor: Actor, account_id: str, queue_name: str, name: str, enabl
 
 
 @transaction.atomic
-def delete_schedule(actor: Actor, account_id: str, queue_name: str, name: str) -> None:
+def delete_schedule(actor: Principal, account_id: str, queue_name: str, name: str) -> None:
     schedule = _locked(account_id, queue_name, name)
     _note(actor, schedule, "schedule.delete")
     schedule.delete()
@@ -217,7 +220,7 @@ def _locked(account_id: str, queue_name: str, name: str) -> CronSchedule:
     return found
 
 
-def _note(actor: Actor, schedule: CronSchedule, action: str, **details: object) -> None:
+def _note(actor: Principal, schedule: CronSchedule, action: str, **details: object) -> None:
     subject = f"queue:{schedule.queue.name}"
     record(actor, schedule.queue.account_id, action, subject, schedule=schedule.name, **details)
 

@@ -8,10 +8,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.accounts.views import PAGE_PARAMETERS
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
-from api.pages import make_page_token, page_asked
+from api.pages import page_asked
 from api.queues.selectors import queue_of
 from api.schedules import actions, selectors
 from api.schedules.serializers import (
@@ -32,7 +31,7 @@ class SchedulesView(OperationView):
             raise NotFound
         found = selectors.schedules_of(queue.pk, page.after, page.size + 1)
         shown = found[: page.size]
-        token = make_page_token(shown[-1].name) if len(found) > page.size else None
+        token = page.token(shown[-1].name) if len(found) > page.size else None
         return Response({"schedules": ScheduleSerializer(shown, many=True).data, "next_page_token": token})
 
     @extend_schema(
@@ -43,7 +42,7 @@ class SchedulesView(OperationView):
         asked = ScheduleRequestSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who = caller(request)
-        schedule = actions.create_schedule(actor_of(who), who.account_id, name, asked.spec())
+        schedule = actions.create_schedule(who, who.account_id, name, asked.spec())
         return Response(ScheduleSerializer(schedule).data, status=201)
 
 
@@ -66,14 +65,14 @@ class ScheduleView(OperationView):
         asked = ScheduleChangeSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who = caller(request)
-        changed = actions.update_schedule(actor_of(who), who.account_id, name, schedule, asked.change())
+        changed = actions.update_schedule(who, who.account_id, name, schedule, asked.change())
         return Response(ScheduleSerializer(changed).data)
 
     @extend_schema(operation_id="schedules.delete", responses={204: None})
     def delete(self, request: Request, name: str, schedule: str) -> Response:
         """No tick comes any more, but for those of the next seconds."""
         who = caller(request)
-        actions.delete_schedule(actor_of(who), who.account_id, name, schedule)
+        actions.delete_schedule(who, who.account_id, name, schedule)
         return Response(status=204)
 
 
@@ -93,5 +92,5 @@ class ScheduleResumeView(OperationView):
 
 def _set_enabled(request: Request, queue_name: str, name: str, enabled: bool) -> Response:
     who = caller(request)
-    schedule = actions.set_enabled(actor_of(who), who.account_id, queue_name, name, enabled)
+    schedule = actions.set_enabled(who, who.account_id, queue_name, name, enabled)
     return Response(ScheduleSerializer(schedule).data)

@@ -5,6 +5,7 @@ Not taken, and refused by name: expressions, other accounts, other namespaces, L
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from rest_framework import serializers
 
 from api import clock
 from api.limits import PAGE_TOKEN_CHARACTERS_MAX, QUEUE_NAME_CHARACTERS_MAX
-from api.pages import make_page_token, parse_page_token
+from api.pages import PagedList
 from api.people.strict import (
     StrictBooleanField,
     StrictCharField,
@@ -31,7 +32,8 @@ NAMESPACE, DIMENSION = "AWS/SQS", "QueueName"
 NEWEST_FIRST, OLDEST_FIRST = "TimestampDescending", "TimestampAscending"
 COMPLETE, PARTIAL = "Complete", "PartialData"
 _ID = r"^[a-z][A-Za-z0-9_]*\Z"
-_DIGITS_MAX = 18
+# What a token is bound to beside the queries.
+_FILTERS = ("StartTime", "EndTime", "ScanBy")
 
 
 class TimeField(serializers.DateTimeField):
@@ -89,7 +91,6 @@ class CloudWatchRequestSerializer(StrictSerializer):
         names = [query["Id"] for query in attrs["MetricDataQueries"]]
         if len(set(names)) < len(names):
             raise serializers.ValidationError({"MetricDataQueries": "each needs an Id of its own"})
-        attrs["NextToken"] = _place_of(attrs.get("NextToken", ""), len(names))
         return attrs
 
 
@@ -127,13 +128,14 @@ def metric_data(account_id: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     queries: Sequence[Mapping[str, Any]] = asked["MetricDataQueries"]
     queues = selectors.queues_named(account_id, map(_queue_of, queries))
     reader = SeriesReader(account_id, MetricSpan(asked["StartTime"], asked["EndTime"]), clock.now())
-    place: PagePlace = asked["NextToken"]
+    of = _paged(account_id, asked)
+    place = _place_of(of, asked.get("NextToken", ""))
     left, results, token = asked["MaxDatapoints"], [], None
     for number, query in enumerate(queries):
         if number < place.number or not query["ReturnData"]:
             continue
         if left == 0:
-            token = _token(PagePlace(number, None))
+            token = _token(of, PagePlace(number, None))
             break
         queue = queues.get(_queue_of(query))
         points = _points(reader, query, queue, number)
@@ -145,7 +147,7 @@ def metric_data(account_id: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         left -= len(shown)
         results.append(_result(query, shown, bool(more), queue is None))
         if more:
-            token = _token(PagePlace(number, shown[-1].at_s))
+            token = _token(of, PagePlace(number, shown[-1].at_s))
             break
     answer = {"MetricDataResults": results, "Messages": []}
     return answer | ({"NextToken": token} if token else {})
@@ -187,19 +189,22 @@ def _queue_of(query: Mapping[str, Any]) -> str:
     return str(query["MetricStat"]["Metric"]["Dimensions"][0]["Value"])
 
 
-def _token(place: PagePlace) -> str:
-    return make_page_token(f"{place.number}.{'' if place.at_s is None else place.at_s}")
+def _paged(account_id: str, asked: Mapping[str, Any]) -> PagedList:
+    """A token is of these queries, this span and this order; MaxDatapoints may change from page to page."""
+    filters = (json.dumps(asked["MetricDataQueries"], sort_keys=True), *(str(asked[name]) for name in _FILTERS))
+    return PagedList(account_id, "metric-data", filters)
 
 
-def _place_of(token: str, count: int) -> PagePlace:
+def _token(of: PagedList, place: PagePlace) -> str:
+    return of.token(f"{place.number}.{'' if place.at_s is None else place.at_s}")
+
+
+def _place_of(of: PagedList, token: str) -> PagePlace:
     """Raises ValidationError."""
     if not token:
         return PagePlace(0, None)
     try:
-        number, dot, at_s = parse_page_token(token).partition(".")
+        number, _, at_s = of.after(token).partition(".")
     except ValueError:
-        number, dot, at_s = "", "", ""
-    digits = all(text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX for text in (number, at_s or "0"))
-    if not dot or not digits or int(number) >= count:
-        raise serializers.ValidationError({"NextToken": "is not a token of these queries"})
+        raise serializers.ValidationError({"NextToken": "is not a token of these queries"}) from None
     return PagePlace(int(number), int(at_s) if at_s else None)

@@ -118,6 +118,8 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["api.parsing.StrictJSONParser"],
     "DEFAULT_SCHEMA_CLASS": "api.operation_schema.OperationSchema",
     "EXCEPTION_HANDLER": "api.problems.problem_handler",
+    # No parameter that an operation does not declare.
+    "URL_FORMAT_OVERRIDE": None,
     # OPTIONS is no operation of this interface.
     "DEFAULT_METADATA_CLASS": None,
     "UNAUTHENTICATED_USER": None,

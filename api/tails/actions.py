@@ -12,11 +12,12 @@ from typing import NamedTuple
 from django.db import transaction
 
 from api import clock
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.people.models import PersonSession
 from api.people.tokens import TokenKind, hash_token, mint_token, same_hash
 from api.tails.models import TailTicket
 from api.tails.selectors import TailClaim, TailEnd, end_of
+from frontend.authn.principal import person
 
 TICKET_S = 60
 # Of one session; the oldest one goes when another is made.
@@ -60,7 +61,7 @@ def open_tail(token: str, queue: str, source_ip: str, is_secure: bool, request_i
     end = end_of(claim, now)
     person_id = str(ticket.session.person_id)
     if end is TailEnd.NOT:
-        actor = Actor(f"person:{person_id}", request_id, source=source_ip)
+        actor = person(ticket.account_id, person_id, source_ip, is_secure, request_id=request_id)
         record(actor, ticket.account_id, "message.tail", f"queue:{queue}")
     return TailStart(end, ticket.account_id, person_id, str(ticket.session_id))
 

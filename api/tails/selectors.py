@@ -12,6 +12,7 @@ from api.iam.authorisation import Targets
 from api.iam.member_rights import MemberRights
 from api.people.models import AccountState, PersonSession
 from api.people.selectors import is_live, membership_of
+from frontend.authn.principal import person
 from frontend.authz.actions import ROUTE_OPERATIONS
 
 
@@ -45,7 +46,8 @@ def end_of(claim: TailClaim, now: datetime) -> TailEnd:
         return TailEnd.NOT_A_MEMBER
     if membership.account.life.state != AccountState.ACTIVE:
         return TailEnd.ACCOUNT_NOT_ACTIVE
-    rights = MemberRights(membership, claim.source_ip, claim.is_secure)
+    who = person(claim.account_id, str(membership.person_id), claim.source_ip, claim.is_secure)
+    rights = MemberRights(membership, who)
     refusal = rights.refusal(ROUTE_OPERATIONS["peek"], Targets(claim.queue))
     if refusal is not None:
         return TailEnd.ACCESS_DENIED

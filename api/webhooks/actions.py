@@ -14,7 +14,7 @@ from django.db import transaction
 from api import clock
 from api.accounts.selectors import locked_account
 from api.alarms.models import MetricAlarm
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.people import rates
 from api.people.errors import PeopleError
 from api.secrets import keyring
@@ -24,6 +24,7 @@ from api.webhooks.calling_policy import call_policy
 from api.webhooks.errors import WebhookError, no_such_webhook
 from api.webhooks.models import Webhook, WebhookDelivery
 from api.webhooks.signing import new_webhook_secret
+from frontend.authn.principal import Principal
 
 # One part of a path, as names of alarms are.
 _NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
@@ -38,7 +39,7 @@ class PutWebhook(NamedTuple):
 
 
 @transaction.atomic
-def put_webhook(actor: Actor, account_id: str, name: str, url: str) -> PutWebhook:
+def put_webhook(actor: Principal, account_id: str, name: str, url: str) -> PutWebhook:
     """Creates it, or changes its URL. Raises WebhookError."""
     account = locked_account(account_id, no_such_webhook)
     if len(name) > limits.WEBHOOK_NAME_CHARACTERS_MAX or not _NAME.fullmatch(name):
@@ -63,7 +64,7 @@ def put_webhook(actor: Actor, account_id: str, name: str, url: str) -> PutWebhoo
 
 
 @transaction.atomic
-def rotate_webhook(actor: Actor, account_id: str, name: str, grace_s: int) -> PutWebhook:
+def rotate_webhook(actor: Principal, account_id: str, name: str, grace_s: int) -> PutWebhook:
     """The old secret signs beside the new one for `grace_s`. Raises WebhookError."""
     if not 0 <= grace_s <= limits.WEBHOOK_GRACE_S_MAX:
         raise WebhookError("invalid-request", f"A grace has at most {limits.WEBHOOK_GRACE_S_MAX} s.")
@@ -77,7 +78,7 @@ def rotate_webhook(actor: Actor, account_id: str, name: str, grace_s: int) -> Pu
     return PutWebhook(webhook, secret)
 
 
-def check_webhook(actor: Actor, account_id: str, name: str) -> WebhookDelivery:
+def check_webhook(actor: Principal, account_id: str, name: str) -> WebhookDelivery:
     """A worker calls it once, within seconds. Counted for the account as well, which may delete a webhook with all that
     was delivered to it, and create it again. Raises WebhookError."""
     try:
@@ -88,7 +89,7 @@ def check_webhook(actor: Actor, account_id: str, name: str) -> WebhookDelivery:
 
 
 @transaction.atomic
-def _begin_test(actor: Actor, account_id: str, name: str) -> WebhookDelivery:
+def _begin_test(actor: Principal, account_id: str, name: str) -> WebhookDelivery:
     webhook = _locked(account_id, name)
     content = {"type": "webhook.test", "account_id": account_id, "webhook": name}
     delivery = deliveries.begin_delivery(webhook, "", content, clock.now(), attempts_max=1)
@@ -99,7 +100,7 @@ def _begin_test(actor: Actor, account_id: str, name: str) -> WebhookDelivery:
 
 
 @transaction.atomic
-def delete_webhook(actor: Actor, account_id: str, name: str) -> None:
+def delete_webhook(actor: Principal, account_id: str, name: str) -> None:
     """What waits for it is not delivered. Raises WebhookError while alarms name it."""
     locked_account(account_id, no_such_webhook)  # alarms that name webhooks are written under the same lock
     webhook = _locked(account_id, name)

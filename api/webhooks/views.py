@@ -9,7 +9,6 @@ from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
 from api.webhooks import actions, selectors
@@ -64,14 +63,14 @@ class WebhookView(CallingView):
         asked = WebhookRequestSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who = caller(request)
-        made = actions.put_webhook(actor_of(who), who.account_id, name, asked.validated_data["url"])
+        made = actions.put_webhook(who, who.account_id, name, asked.validated_data["url"])
         return Response(_with_secret(made), status=201 if made.secret else 200)
 
     @extend_schema(operation_id="webhooks.delete", responses={204: None})
     def delete(self, request: Request, name: str) -> Response:
         """Deletes a webhook that no alarm names, with what waits for it."""
         who = caller(request)
-        actions.delete_webhook(actor_of(who), who.account_id, name)
+        actions.delete_webhook(who, who.account_id, name)
         return Response(status=204)
 
 
@@ -85,7 +84,7 @@ class WebhookRotationView(CallingView):
         asked.is_valid(raise_exception=True)
         who = caller(request)
         grace_s = asked.validated_data["grace_seconds"]
-        return Response(_with_secret(actions.rotate_webhook(actor_of(who), who.account_id, name, grace_s)))
+        return Response(_with_secret(actions.rotate_webhook(who, who.account_id, name, grace_s)))
 
 
 class WebhookTestView(CallingView):
@@ -93,7 +92,7 @@ class WebhookTestView(CallingView):
     def post(self, request: Request, name: str) -> Response:
         """A worker calls the webhook once, within seconds; its deliveries tell the outcome."""
         who = caller(request)
-        delivery = actions.check_webhook(actor_of(who), who.account_id, name)
+        delivery = actions.check_webhook(who, who.account_id, name)
         return Response(WebhookDeliverySerializer(delivery).data, status=202)
 
 

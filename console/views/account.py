@@ -68,5 +68,5 @@ def _owned(request: HttpRequest, visit: Visit, account_id: str) -> AccountMember
     if membership is None:
         raise PeopleError("not-found", "There is no such account, or you are no member of it.")
     note_visit(request, AccountVisit(visit, membership))
-    members.require(membership, Act.CLOSE_ACCOUNT, visit.origin.of_member)
+    members.require(membership, Act.CLOSE_ACCOUNT, visit.origin)
     return membership

@@ -15,10 +15,11 @@ from api.audit.selectors import AuditQuery, entries_of
 from api.limits import AUDIT_EXPORT_ENTRIES_MAX
 from api.people.roles import Act
 from api.people.selectors import member_at, members_of
-from console.actors import PERSON, actor_names
+from console.actors import actor_names
 from console.error_notices import ErrorNotice
 from console.pages import account_page, operation_page, show
 from console.visits import AccountVisit
+from frontend.authn.principal import PERSON_PREFIX
 
 PAGE_ENTRIES = 50
 ACTORS_OFFERED_MAX = 200
@@ -77,7 +78,7 @@ def _query(visit: AccountVisit, given: dict[str, str]) -> AuditQuery:
     if "@" not in asked.actor or not visit.reads_members:
         return asked
     member = member_at(visit.account_id, asked.actor)
-    return asked if member is None else asked._replace(actor=f"{PERSON}{member.person_id}")
+    return asked if member is None else asked._replace(actor=f"{PERSON_PREFIX}{member.person_id}")
 
 
 def _before(request: HttpRequest) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 
 from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpRequest, HttpResponse
@@ -15,7 +14,6 @@ from api.definitions.document import Definitions, DefinitionsProblem, read_defin
 from api.definitions.exporting import export_definitions
 from api.definitions.importing import import_definitions
 from api.iam.errors import AccessDenied
-from api.internal.principal import ForwardedPrincipal
 from api.parsing import StrictJSONParser
 from api.people.roles import Act
 from console.error_notices import ErrorNotice
@@ -38,8 +36,7 @@ def definitions(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     try:
         found = _read(text, visit.account_id)
         if request.POST.get("what") == "import":
-            who = _principal(visit)
-            result = import_definitions(visit.actor, who, found, request.POST.get("digest", ""))
+            result = import_definitions(visit.actor, found, request.POST.get("digest", ""))
             return _page(request, {"result": result, "text": text if result.left else ""})
     except DefinitionsProblem as error:
         refusal = ErrorNotice(400, str(error), "Correct the document, or review the changes again.")
@@ -53,14 +50,14 @@ def document(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     _require_member(visit)
     visit.require("definitions.get")
     prefix, after = (request.GET.get(name, "").replace("\0", "")[:_NAME_CHARS_MAX] for name in ("prefix", "after"))
-    content = write_definitions(export_definitions(_principal(visit), prefix, after))
+    content = write_definitions(export_definitions(visit.actor, prefix, after))
     answer = HttpResponse(content, content_type="application/json")
     answer["Content-Disposition"] = f'attachment; filename="penstock-{visit.account_id}.json"'
     return answer
 
 
 def _changes(request: HttpRequest, visit: AccountVisit, found: Definitions, text: str) -> HttpResponse:
-    changes = compare(_principal(visit), found)
+    changes = compare(visit.actor, found)
     shown: dict[str, object] = {
         "text": text,
         "changes": [one for one in changes if one.kind is not ChangeKind.NONE],
@@ -100,12 +97,3 @@ def _require_member(visit: AccountVisit) -> None:
     """Each part of a document is weighed by the rights of who asks, and an operator has none. Raises AccessDenied."""
     if visit.acts_for is not None:
         raise AccessDenied("An operator who acts as a member takes and imports no definitions.")
-
-
-def _principal(visit: AccountVisit) -> ForwardedPrincipal:
-    """The person, as the policies of queues and of the account weigh them for each queue."""
-    now_ms = time.time_ns() // 1_000_000
-    actor = visit.actor
-    return ForwardedPrincipal(
-        visit.account_id, actor.name, actor.request_id, now_ms, visit.origin.source, visit.is_secure
-    )

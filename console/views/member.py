@@ -17,7 +17,7 @@ from console.error_notices import notice_of
 from console.pages import account_page, operation_page, require_recent_sign_in, told
 from console.views.policies import attachable_names
 from console.visits import AccountVisit
-from frontend.authz.request_context import person_caller
+from frontend.authn import principal
 
 
 @account_page(Act.READ_MEMBERS, "GET")
@@ -56,7 +56,7 @@ def _page(
         "attaches": visit.may_change_with("member_policies.attach"),
         "detaches": visit.may_change_with("member_policies.detach"),
         "groups": groups_of_member(member) if visit.reads_groups else [],
-        "arn": person_caller(visit.account_id, str(person_id)).arn,
+        "arn": principal.person(visit.account_id, str(person_id)).arn,
         "refusal": notice_of(error) if error else None,
     }
     return render(request, "console/access/person.html", shown, status=error.status if error else 200)

@@ -25,13 +25,13 @@ from api.limits import KEYS_PER_ACCOUNT_MAX
 from api.people.roles import Act
 from api.people.selectors import member_addresses
 from api.spreadsheets import plain
-from console.actors import PERSON
 from console.bars import BarChart, BarValue, bar_chart
 from console.months import months_since
 from console.pages import account_page
 from console.templatetags.money import nanos
 from console.usage_asked import BY_KEY, UsageQuery, usage_asked
 from console.visits import AccountVisit
+from frontend.authn.principal import PERSON_PREFIX
 
 PAGE_PARTS = 50
 # What is shown of all meters together.
@@ -275,7 +275,7 @@ def _keys(visit: AccountVisit, query: UsageQuery) -> list[tuple[KeyRequests, str
     names = {key.access_key_id: key.name for key in keys}
     found = requests_by_key(visit.account_id, Interval(*query.period))
     if visit.may(Act.READ_MEMBERS):
-        people = [key.access_key_id for key in found if key.access_key_id.startswith(PERSON)]
-        addresses = member_addresses(visit.account_id, [one.removeprefix(PERSON) for one in people])
-        names |= {one: addresses.get(one.removeprefix(PERSON), "") for one in people}
+        people = [key.access_key_id for key in found if key.access_key_id.startswith(PERSON_PREFIX)]
+        addresses = member_addresses(visit.account_id, [one.removeprefix(PERSON_PREFIX) for one in people])
+        names |= {one: addresses.get(one.removeprefix(PERSON_PREFIX), "") for one in people}
     return [(key, names.get(key.access_key_id, "")) for key in found]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from deploy import limits, output, sqs_client
 from deploy.installation import Installation
 from deploy.lines import ATTRIBUTE, decode_line
+from deploy.noted_messages import noted
 from deploy.queue_client import open_queue
 
 if TYPE_CHECKING:
@@ -21,17 +22,20 @@ if TYPE_CHECKING:
 
 def run(options: argparse.Namespace) -> int:
     installation = Installation(options.data_dir)
-    sqs_client.queue_url(installation, sqs_client.connect(installation), options.queue, create=False)
-    with output.progress_bar() as bar:
-        task = bar.add_task(f"receiving from {options.queue}", total=options.max)
+    with noted(installation, "receive", options.queue) as noting:
+        sqs_client.queue_url(installation, sqs_client.connect(installation), options.queue, create=False)
+        with output.progress_bar() as bar:
+            task = bar.add_task(f"receiving from {options.queue}", total=options.max)
 
-        async def receive() -> int:
-            async with open_queue(installation, options.queue) as queue:
-                return await receive_all(
-                    queue, sys.stdout.buffer, options.max, options.idle, lambda count: bar.advance(task, count)
-                )
+            def received(messages: int) -> None:
+                noting.add(messages)
+                bar.advance(task, messages)
 
-        count = asyncio.run(receive())
+            async def receive() -> int:
+                async with open_queue(installation, options.queue) as queue:
+                    return await receive_all(queue, sys.stdout.buffer, options.max, options.idle, received)
+
+            count = asyncio.run(receive())
     output.say(f"received {output.counted(count, 'message')} from {options.queue}")
     return 0
 

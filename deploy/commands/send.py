@@ -13,6 +13,7 @@ from deploy import limits, output, sqs_client
 from deploy.errors import CommandError
 from deploy.installation import Installation
 from deploy.lines import ATTRIBUTE, EncodedLine, batches, read_lines
+from deploy.noted_messages import noted
 from deploy.queue_client import open_queue
 
 if TYPE_CHECKING:
@@ -21,18 +22,23 @@ if TYPE_CHECKING:
 
 def run(options: argparse.Namespace) -> int:
     installation = Installation(options.data_dir)
-    sqs_client.queue_url(installation, sqs_client.connect(installation), options.queue, create=True)
-    began = time.monotonic()
-    with output.progress_bar() as bar:
-        task = bar.add_task(f"sending to {options.queue}", total=None)
+    with noted(installation, "send", options.queue) as noting:
+        sqs_client.queue_url(installation, sqs_client.connect(installation), options.queue, create=True)
+        began = time.monotonic()
+        with output.progress_bar() as bar:
+            task = bar.add_task(f"sending to {options.queue}", total=None)
 
-        async def send() -> int:
-            async with open_queue(installation, options.queue) as queue:
-                feed = batches(read_lines(sys.stdin.buffer))
-                return await send_all(queue, feed, lambda count: bar.advance(task, count))
+            def sent(messages: int) -> None:
+                noting.add(messages)
+                bar.advance(task, messages)
 
-        count = asyncio.run(send())
-    output.say(f"sent {output.counted(count, 'message')} to {options.queue} in {time.monotonic() - began:.1f} s")
+            async def send() -> int:
+                async with open_queue(installation, options.queue) as queue:
+                    return await send_all(queue, batches(read_lines(sys.stdin.buffer)), sent)
+
+            count = asyncio.run(send())
+        took_s = time.monotonic() - began
+    output.say(f"sent {output.counted(count, 'message')} to {options.queue} in {took_s:.1f} s")
     return 0
 
 
@@ -47,8 +53,7 @@ async def send_all(queue: Queue, feed: Iterator[list[EncodedLine]], sent: Callab
                 lines = await asyncio.to_thread(next, feed, None)
             if lines is None:
                 return count
-            await send_batch(queue, lines)
-            sent(len(lines))
+            await send_batch(queue, lines, sent)
             count += len(lines)
 
     senders = [asyncio.create_task(sender()) for _ in range(limits.BATCHES_IN_FLIGHT)]
@@ -59,13 +64,14 @@ async def send_all(queue: Queue, feed: Iterator[list[EncodedLine]], sent: Callab
             task.cancel()
 
 
-async def send_batch(queue: Queue, lines: list[EncodedLine]) -> None:
-    """The client has sent again by then what failed for a reason of the service's."""
+async def send_batch(queue: Queue, lines: list[EncodedLine], sent: Callable[[int], None]) -> None:
+    """The client has sent again by then what failed for a reason of the service's. Raises CommandError."""
     from penstock_client import Message
 
     published = await queue.publish(
         [body if encoding is None else Message(body, attributes={ATTRIBUTE: encoding}) for body, encoding in lines]
     )
+    sent(len(lines) - len(published.failed))
     if published.failed:
         first = published.failed[0]
         failed = output.counted(len(published.failed), "message")

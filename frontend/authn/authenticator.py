@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 
 from frontend.authn.lookup_gate import LookupGate
-from frontend.authn.page_pass import PERSON_PREFIX, SCHEME, open_page_pass
-from frontend.authn.principal import Principal
+from frontend.authn.page_pass import SCHEME, open_page_pass
+from frontend.authn.principal import Principal, PrincipalKind
 from frontend.authn.rights import KeyRights
 from frontend.authn.sigv4 import (
     Credential,
@@ -186,11 +186,11 @@ class Authenticator:
     async def again(self, principal: Principal) -> Principal | None:
         """For what outlives a look at the key: the same caller with the rights it has now, None where the key is not
         valid any more. Known without waiting unless the key has changed. Raises RequestError if it cannot be told."""
-        if principal.access_key_id.startswith(PERSON_PREFIX):
+        if principal.kind is not PrincipalKind.KEY:
             return principal  # its pass is of a moment ago
-        record = self._metadata.cached_key(principal.access_key_id)
+        record = self._metadata.cached_key(principal.name)
         if record is MISS:
-            record = await self._find(principal.access_key_id)
+            record = await self._find(principal.name)
         if record is None or not _is_usable(record, self._now_s()) or record.account_id != principal.account_id:
             return None
         texts = CallerTexts(principal.user_agent, principal.referer)

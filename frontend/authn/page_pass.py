@@ -1,7 +1,7 @@
 """A pass: with it the control plane makes one request for messages on a person's page.
 
     Authorization: Penstock-Page CLAIM.MAC
-    CLAIM  base64url of JSON {account_id, person_id, source_ip, is_secure, issued_ms, acting_as}
+    CLAIM  the principal, as in `vouching.py`
     MAC    hex HMAC-SHA-256 under internal.key of  "page" LF method LF target LF CLAIM LF hex sha256(body)
 
 The control plane has looked at the session, the role and the state of the account before it made one. The MAC binds the
@@ -14,42 +14,26 @@ Surface: other planes may import this module.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import hmac
 import re
 
-import msgspec
-
-from frontend.authn.principal import Principal
+from frontend.authn.principal import PERSON_PREFIX, Principal, person_id_of
 from frontend.authn.rights import page_rights
+from frontend.authn.vouching import PrincipalError, claim_of, principal_of_claim
 
 SCHEME = b"penstock-page "
 PAGE_PASS_AGE_MS_MAX = 30_000
-PERSON_PREFIX = "person:"
 _CHARS_MAX = 1_024
 _PLACES = re.compile(
     rb"/v1/(?:message-counts|queues/[A-Za-z0-9_.-]+/(?:messages|scheduled|parked-groups)(?:/[a-z-]+)?)"
 )
 
 
-class PagePass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    account_id: str
-    person_id: str
-    source_ip: str
-    is_secure: bool
-    issued_ms: int
-    # The member as whom an operator acts: policies of queues take the operator for that one.
-    acting_as: str = ""
-
-
-_decode = msgspec.json.Decoder(PagePass).decode
-
-
-def make_page_pass(key: bytes, method: str, target: bytes, body: bytes, page_pass: PagePass) -> str:
-    """The value of the Authorization header."""
-    claim = base64.urlsafe_b64encode(msgspec.json.encode(page_pass))
+def make_page_pass(key: bytes, method: str, target: bytes, body: bytes, who: Principal, issued_ms: int) -> str:
+    """The value of the Authorization header. `who` is a person, or an operator who acts as one: policies of queues take
+    the operator for that one."""
+    claim = claim_of(who, issued_ms)
     return f"Penstock-Page {claim.decode()}.{_mac(key, method, target, claim, body)}"
 
 
@@ -64,13 +48,12 @@ def open_page_pass(
     if not hmac.compare_digest(_mac(key, method, target, claim, body).encode(), mac):
         return None
     try:
-        found = _decode(base64.urlsafe_b64decode(claim))
-    except (binascii.Error, msgspec.DecodeError, ValueError):
+        found = principal_of_claim(claim, now_ms, PAGE_PASS_AGE_MS_MAX)
+    except PrincipalError:
         return None
-    if abs(now_ms - found.issued_ms) > PAGE_PASS_AGE_MS_MAX:
+    if not found.name.startswith(PERSON_PREFIX):
         return None
-    rights = page_rights(found.account_id, found.acting_as or found.person_id)
-    return Principal(found.account_id, PERSON_PREFIX + found.person_id, 0, found.source_ip, found.is_secure, rights)
+    return found._replace(rights=page_rights(found.account_id, person_id_of(found.acting_as or found.name)))
 
 
 def _mac(key: bytes, method: str, target: bytes, claim: bytes, body: bytes) -> str:

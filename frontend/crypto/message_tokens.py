@@ -1,14 +1,14 @@
 """Opaque tokens of the message browser: where a message stands, and where a search goes on. Big-endian, unsigned.
 
-    message  1  kind, 1     cursor   1  kind, 2
-             4  partition            4  partition
-             8  offset               8  offset, the next one to be looked at
-                                     8  messages looked at so far
-                                     6  digest of the search that it belongs to
+    message  1  kind, 1     cursor   1  kind, 2                               schedule  1  kind, 3
+             4  partition            4  partition                                       4  partition
+             8  offset               8  offset, the next one to be looked at            8  offset of the last one
+                                     8  messages looked at so far                       8  its due time, Unix ms
+                                     6  digest of the search that it belongs to         6  digest of the listing
 
-and 17 (message) or 15 (cursor) bytes of HMAC-SHA-256 over that, account id and queue uuid: 40 and 56 characters of
-base64url. A token of another queue or account, or one with a bit changed, is none. It is no receipt: it says
-nothing about a lease, and stays right until the message is gone.
+and 17 (message) or 15 bytes of HMAC-SHA-256 over that, account id and queue uuid: 40 and 56 characters of base64url. A
+token of another queue or account, or one with a bit changed, is none. It is no receipt: it says nothing about a lease,
+and stays right until the message is gone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 _TOKEN = struct.Struct(">BIQ")
 _CURSOR = struct.Struct(">BIQQ6s")
-_TOKEN_KIND, _CURSOR_KIND = 1, 2
+_TOKEN_KIND, _CURSOR_KIND, _SCHEDULE_KIND = 1, 2, 3
 _TOKEN_BYTES, _CURSOR_BYTES = 30, 42
 _SEARCH_BYTES = 6
 
@@ -36,6 +36,14 @@ class SearchCursor(NamedTuple):
     partition: int
     offset: int
     scanned: int
+
+
+class ScheduleCursor(NamedTuple):
+    """Of the last message of a page of scheduled ones."""
+
+    partition: int
+    offset: int
+    due_ms: int
 
 
 class InvalidToken(Exception):
@@ -61,15 +69,29 @@ class MessageTokens:
 
     def cursor(self, owner: bytes, cursor: SearchCursor, search: bytes) -> str:
         """`search` is what is searched for, in one form only."""
-        return self._seal(_CURSOR.pack(_CURSOR_KIND, *cursor, _digest(search)), owner, _CURSOR_BYTES)
+        return self._seal_cursor(_CURSOR_KIND, owner, cursor, search)
 
     def read_cursor(self, owner: bytes, text: str, search: bytes) -> SearchCursor:
         """Raises InvalidToken, for a cursor of another search too."""
-        head = self._open(_CURSOR_KIND, _CURSOR.size, _CURSOR_BYTES, owner, text)
-        _, partition, offset, scanned, digest = _CURSOR.unpack(head)
-        if digest != _digest(search):
+        return SearchCursor(*self._open_cursor(_CURSOR_KIND, owner, text, search))
+
+    def schedule_cursor(self, owner: bytes, cursor: ScheduleCursor, listing: bytes) -> str:
+        """`listing` is what is listed, in one form only."""
+        return self._seal_cursor(_SCHEDULE_KIND, owner, cursor, listing)
+
+    def read_schedule_cursor(self, owner: bytes, text: str, listing: bytes) -> ScheduleCursor:
+        """Raises InvalidToken, for a cursor of another listing too."""
+        return ScheduleCursor(*self._open_cursor(_SCHEDULE_KIND, owner, text, listing))
+
+    def _seal_cursor(self, kind: int, owner: bytes, cursor: tuple[int, int, int], of: bytes) -> str:
+        return self._seal(_CURSOR.pack(kind, *cursor, _digest(of)), owner, _CURSOR_BYTES)
+
+    def _open_cursor(self, kind: int, owner: bytes, text: str, of: bytes) -> tuple[int, int, int]:
+        head = self._open(kind, _CURSOR.size, _CURSOR_BYTES, owner, text)
+        _, partition, offset, third, digest = _CURSOR.unpack(head)
+        if digest != _digest(of):
             raise InvalidToken
-        return SearchCursor(partition, offset, scanned)
+        return partition, offset, third
 
     def digest(self, owner: bytes, token: MessageToken, content: bytes) -> bytes:
         """Sixteen bytes that tell one change of a message from another, and tell nobody what it is."""

@@ -215,9 +215,15 @@ REQUEST_REPORT_ROWS_MAX = 1_000
 REQUEST_REPORT_S_MAX = 10.0
 REQUEST_REPORT_AT_STOP_S = 1.0
 
+# --- principals between the planes --------------------------------------------------------------------------
+PRINCIPAL_AGE_MS_MAX = 60_000
+PRINCIPAL_CHARACTERS_MAX = 4_096
+
 # --- authorisation ------------------------------------------------------------------------------------------
 # Keys with policies, and policies, that are kept compiled; what has been allowed to one key of late.
 KEY_RIGHTS_CACHED_MAX = 4_096
+# Accounts and people that policies take callers for.
+CALLERS_KEPT_MAX = 4_096
 POLICIES_COMPILED_MAX = 1_024
 KEY_DECISIONS_KEPT_MAX = 256
 

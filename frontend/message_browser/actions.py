@@ -114,7 +114,7 @@ async def resend_one(
     await _note(request, "message.resend", held, target=target.record.name)
     # The id is made of the change: who asks for the same again hears of the same message.
     message_id = as_uuids(change)
-    sender = request.caller.access_key_id.encode()
+    sender = request.caller.name.encode()
     record_key = usage_key(Origin.DESK, draft.size_bytes)
     key = target.sealing_key(request.services.now_s())
     envelope = seal_as(key, message_id, sender, draft.content, size_field(record_key))

@@ -61,7 +61,7 @@ async def look(
     queue = await admit(services, caller, "peek", address)
     key = filter_bytes(search.filter)
     start = _start(services, queue, search.cursor, key)
-    searches_max = services.quotas.limits(caller.account_id, caller.access_key_id).browser_searches
+    searches_max = services.quotas.limits(caller.account_id, caller.name).browser_searches
     with services.browser_calls.place(caller.account_id, searches_max):
         scan = _Scan(services, queue, search, start)
         try:

@@ -15,7 +15,6 @@ An operation is a line of the tables in authz/actions.py: all that it asks for o
 from __future__ import annotations
 
 import asyncio
-from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,14 +22,13 @@ from frontend.authn.principal import Principal
 from frontend.authn.rights import Allowed, Origin, Rights
 from frontend.authz import (
     NO_POLICY,
-    Caller,
     CompiledPolicy,
     RequestContext,
     evaluate,
     refusal_text,
 )
 from frontend.authz.actions import QUEUE_ACTIONS, Target, resource_arn
-from frontend.authz.request_context import NO_TAGS, Tags, root_caller
+from frontend.authz.request_context import NO_TAGS, Tags
 from frontend.errors import RequestError, Throttled, throttled
 from frontend.limits import KEY_DECISIONS_KEPT_MAX
 from frontend.limits.quota_tree import (
@@ -51,7 +49,6 @@ from frontend.refused_calls import RefusedCall
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
-CALLERS_KEPT_MAX = 4_096
 # What cannot be done while the encryption key that the queue names cannot be used.
 _NEEDS_ENCRYPTION_KEY = frozenset(("SendMessage", "ReceiveMessage", "peek", "browser_resend"))
 KEY_NOT_VALID = "The key is not valid any more."
@@ -91,7 +88,7 @@ async def admit(
 def count_request(services: FrontendServices, caller: Principal, queue: ResolvedQueue, counter: int = REQUESTS) -> None:
     """For the owner of the queue, which another account's key is not told to."""
     record = queue.record
-    key = caller.access_key_id if caller.account_id == record.account_id else NO_KEY
+    key = caller.name if caller.account_id == record.account_id else NO_KEY
     services.request_counts.count(record.account_id, record.queue_uuid, key, counter)
 
 
@@ -109,7 +106,7 @@ def _count_refused(services: FrontendServices, caller: Principal, address: Addre
     account_id, queue_uuid = caller.account_id, NO_QUEUE
     if address.account_id == account_id:
         queue_uuid = services.queues.uuid_at_hand(address) or NO_QUEUE
-    services.request_counts.count(account_id, queue_uuid, caller.access_key_id, counter)
+    services.request_counts.count(account_id, queue_uuid, caller.name, counter)
 
 
 def authorise(
@@ -292,7 +289,7 @@ def pay(
     account_id = caller.account_id
     refusal = services.quotas.pay(
         account_id,
-        caller.access_key_id,
+        caller.name,
         address.name if address.account_id == account_id else "",
         services.steady_s(),
         messages,
@@ -307,7 +304,7 @@ def pay(
 def pay_later(services: FrontendServices, caller: Principal, address: Address, messages: int, size_bytes: int) -> None:
     """What a request that was paid for gave out; negative: what it could not take. Never refused: the next one is."""
     account_id, name = caller.account_id, address.name if address.account_id == caller.account_id else ""
-    services.quotas.pay_later(account_id, caller.access_key_id, name, services.steady_s(), messages, size_bytes)
+    services.quotas.pay_later(account_id, caller.name, name, services.steady_s(), messages, size_bytes)
 
 
 def pay_unpaid(
@@ -331,12 +328,12 @@ def pay_unpaid(
 def throttle_account(services: FrontendServices, caller: Principal) -> None:
     """For a request that names no queue. Raises RequestError."""
     pay(services, caller, Address(caller.account_id, ""))
-    services.request_counts.count(caller.account_id, NO_QUEUE, caller.access_key_id)
+    services.request_counts.count(caller.account_id, NO_QUEUE, caller.name)
 
 
 def require_sending(services: FrontendServices, caller: Principal) -> None:
     """For a request that sends besides what it was paid for. Raises RequestError."""
-    account_id, limits = caller.account_id, services.quotas.limits(caller.account_id, caller.access_key_id)
+    account_id, limits = caller.account_id, services.quotas.limits(caller.account_id, caller.name)
     refusal = None
     if limits.stopped:
         refusal = QuotaRefusal("sending", 0.0, 0.0, limits.stopped)
@@ -380,20 +377,8 @@ def _require_allowed(
                 return
     arn = resource_arn(Target.QUEUE, services.region, address.account_id, address.name)
     for action in QUEUE_ACTIONS[operation]:
-        request = RequestContext(
-            _caller(caller.account_id) if rights is None else rights.caller,
-            action,
-            arn,
-            int(now_s * 1_000),
-            services.region,
-            source_ip=caller.source_ip or None,
-            secure_transport=caller.is_secure,
-            user_agent=caller.user_agent,
-            referer=caller.referer,
-            resource_tags=NO_TAGS if queue is None else queue.record.tags,
-            request_tags=sent_tags.tags,
-            tag_keys=sent_tags.keys,
-        )
+        tags = NO_TAGS if queue is None else queue.record.tags
+        request = caller.asks(action, arn, int(now_s * 1_000), services.region, tags, sent_tags.tags, sent_tags.keys)
         _require_action(services, caller, request, policy)
     if rights is not None and queue is not None:
         _remember(caller, rights, operation, address, queue, now_s)
@@ -402,7 +387,7 @@ def _require_allowed(
 def _require_action(
     services: FrontendServices, caller: Principal, request: RequestContext, policy: CompiledPolicy
 ) -> None:
-    own_policy = NO_POLICY if caller.rights is None else caller.rights.policy
+    own_policy = caller.policy
     decision = evaluate(request, own_policy, policy)
     if decision.allowed:
         return
@@ -410,7 +395,7 @@ def _require_action(
         # What an absent queue is told: a denial that a policy states would tell that there is a queue.
         decision = evaluate(request._replace(resource_tags=NO_TAGS), own_policy, NO_POLICY)
     services.meters.count("requests_denied")
-    refused = RefusedCall(caller.account_id, caller.access_key_id, request.action, request.resource_arn)
+    refused = RefusedCall(caller.account_id, caller.name, request.action, request.resource_arn)
     services.refused_calls.note(refused, caller.source_ip)
     raise RequestError("AccessDeniedException", refusal_text(request, decision, request.resource_arn))
 
@@ -437,8 +422,3 @@ def _remember(
 
 def _origin(caller: Principal) -> Origin:
     return caller.source_ip, caller.is_secure
-
-
-@lru_cache(CALLERS_KEPT_MAX)
-def _caller(account_id: str) -> Caller:
-    return root_caller(account_id)

@@ -131,7 +131,7 @@ async def lease(
             with services.storage_calls:
                 return await poll_partitions(services.storage, queue.partitions, poll, queue.routes)
         check_overdue = partial(_require_queue, services, queue)
-        polls_max = services.quotas.limits(caller.account_id, caller.access_key_id).polls
+        polls_max = services.quotas.limits(caller.account_id, caller.name).polls
         with services.polls.place(caller.account_id, polls_max):
             return await poll_while_connected(
                 services.storage, queue.partitions, poll, receive, services.parked, check_overdue, queue.routes

@@ -12,7 +12,6 @@ committed: what was cancelled is never delivered. "Not scheduled" says that the 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +19,7 @@ import structlog
 
 from frontend.authn.principal import Principal
 from frontend.crypto.envelope import EnvelopeError
+from frontend.crypto.message_tokens import InvalidToken, ScheduleCursor
 from frontend.crypto.receipts import Receipt, ReceiptError, make_schedule_id, read_schedule_id
 from frontend.errors import RequestError, invalid
 from frontend.limits import SCHEDULED_LISTED_MAX
@@ -35,7 +35,6 @@ from storage_nodes.protocol.records import RecordError
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
-_CURSOR = re.compile(r"([0-9]{1,19})-([0-9]{1,10})-([0-9]{1,19})", re.ASCII)
 _OFFSET_MAX = 2**63 - 1
 
 _log = structlog.get_logger("frontend.messages.scheduled")
@@ -70,7 +69,8 @@ async def list_scheduled(
     queue = await admit(services, caller, "list_scheduled", address)
     if not 1 <= count_max <= SCHEDULED_LISTED_MAX:
         raise invalid(f"A page has 1 to {SCHEDULED_LISTED_MAX} messages.")
-    after = _read_cursor(cursor)
+    listing = b"" if until_ms is None else b"%d" % until_ms
+    after = _read_cursor(services, queue, cursor, listing)
     until = _OFFSET_MAX if until_ms is None else max(0, min(until_ms, _OFFSET_MAX))
     with services.storage_calls:
         try:
@@ -85,7 +85,11 @@ async def list_scheduled(
     found, end = _merge(queue.partitions, replies, count_max)
     messages = [_opened(services, queue, partition, message) for partition, message in found]
     pay_later(services, caller, address, len(found), sum(len(message.body) for _, message in found))
-    return Page(messages, None if end is None else "-".join(map(str, end)))
+    if end is None:
+        return Page(messages, None)
+    due_ms, partition, offset = end
+    last = ScheduleCursor(partition, offset, due_ms)
+    return Page(messages, services.message_tokens.schedule_cursor(queue.owner, last, listing))
 
 
 async def change_scheduled(
@@ -160,13 +164,16 @@ def _after_in(partition: int, after: Position | None) -> tuple[int, int]:
     return (due_ms, offset if partition == at else _OFFSET_MAX - 1 if partition < at else -1)
 
 
-def _read_cursor(cursor: str | None) -> Position | None:
+def _read_cursor(
+    services: FrontendServices, queue: ResolvedQueue, cursor: str | None, listing: bytes
+) -> Position | None:
     if cursor is None:
         return None
-    match = _CURSOR.fullmatch(cursor)
-    if match is None or max(int(match[1]), int(match[3])) >= _OFFSET_MAX:
-        raise invalid("The cursor is not one that a page ended with.")
-    return int(match[1]), int(match[2]), int(match[3])
+    try:
+        partition, offset, due_ms = services.message_tokens.read_schedule_cursor(queue.owner, cursor, listing)
+    except InvalidToken:
+        raise invalid("The cursor is not one that a page of this queue and `until_ms` ended with.") from None
+    return due_ms, partition, offset
 
 
 def _read_id(services: FrontendServices, queue: ResolvedQueue, text: str) -> Receipt | None:

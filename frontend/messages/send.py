@@ -264,7 +264,7 @@ def _seal(services: FrontendServices, caller: Principal, queue: ResolvedQueue, p
     contents = list(zip(map(_contents, messages), map(size_field, keys), strict=True))
     sealing_key = queue.sealing_key(services.now_s(), len(contents))
     headers = list(map(_headers, messages))
-    sealed = seal_all(sealing_key, caller.access_key_id.encode(), contents)
+    sealed = seal_all(sealing_key, caller.name.encode(), contents)
     for one, key, own_headers, (message_id, envelope) in zip(messages, keys, headers, sealed, strict=True):
         one.message_id = message_id
         part.bodies.append(encode_body(envelope, key, own_headers))

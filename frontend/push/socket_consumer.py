@@ -114,7 +114,7 @@ class SocketConsumer(AsyncWebsocketConsumer):
 
     def _count_for(self, caller: Principal) -> None:
         """From now on the socket, and what it holds, are the account's. Raises RequestError where that has too many."""
-        sockets_max = self.services.quotas.limits(caller.account_id, caller.access_key_id).sockets
+        sockets_max = self.services.quotas.limits(caller.account_id, caller.name).sockets
         self._move_to(self.services.sockets.place(caller.account_id, sockets_max))
         self.scope.setdefault("state", {})[HOLDER] = caller.account_id
 

@@ -76,7 +76,7 @@ class TailConsumer(SocketConsumer):
         wanted = filter_of_text(frame.text)
         tail = await self._rights.open(frame.ticket, self._queue_name, *origin_of(self.scope))
         caller = tail.caller
-        tails_max = self.services.quotas.limits(caller.account_id, caller.access_key_id).browser_searches
+        tails_max = self.services.quotas.limits(caller.account_id, caller.name).browser_searches
         try:
             self._move_to(self._rights.places.place(caller.account_id, tails_max))
         except RequestError as error:

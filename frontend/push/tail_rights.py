@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from frontend.authn.page_pass import PERSON_PREFIX
-from frontend.authn.principal import Principal
+from frontend.authn.principal import Principal, person
 from frontend.authn.rights import page_rights
 from frontend.errors import RequestError, throttled, unavailable
 from frontend.http import network_of, new_request_id
@@ -74,7 +73,7 @@ class TailRights:
         found = await self._services.control.open_tail(new_request_id(), source_ip, claim)
         account_id, person_id = found["account_id"], found["person_id"]
         rights = page_rights(account_id, person_id)
-        caller = Principal(account_id, PERSON_PREFIX + person_id, 0, source_ip, is_secure, rights)
+        caller = person(account_id, person_id, source_ip, is_secure)._replace(rights=rights)
         return OpenedTail(caller, found["session_id"], queue, asked_s)
 
     def watch(self, tail: OpenedTail) -> None:

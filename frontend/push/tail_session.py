@@ -151,7 +151,7 @@ class TailSession:
         services, caller = self._services, self._tail.caller
         pay(services, caller, self._address)
         self._positions.follow(queue.partitions)
-        searches_max = services.quotas.limits(caller.account_id, caller.access_key_id).browser_searches
+        searches_max = services.quotas.limits(caller.account_id, caller.name).browser_searches
         with services.browser_calls.place(caller.account_id, searches_max):
             try:
                 return await self._look_around(list(queue.partitions))

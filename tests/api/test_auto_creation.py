@@ -11,11 +11,11 @@ from django.db.models import F
 
 from api import limits
 from api.accounts.models import Account
-from api.audit.actions import Actor
 from api.audit.models import AuditEntry
 from api.queues.attributes import QueueProblem
 from api.queues.auto_creation import auto_create_and_wait
 from api.queues.models import Queue
+from frontend.authn.principal import Principal
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
 
@@ -32,7 +32,7 @@ def allow(caller: Caller, allowed: bool = True) -> Any:
 
 
 def create(caller: Caller, name: str) -> Queue:
-    return asyncio.run(auto_create_and_wait(Actor("key"), caller.account_id, name))
+    return asyncio.run(auto_create_and_wait(Principal(caller.account_id, "key"), caller.account_id, name))
 
 
 def refused(caller: Caller, name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from typing import Any
 
 import pytest
@@ -97,3 +99,20 @@ def test_who_is_no_front_end_writes_nothing(caller: Caller) -> None:
     assert note(caller, ENTRY, **{"X-Penstock-Principal-Mac": "0" * 64}).status_code == 401
     assert caller.request("GET", "/internal/audit").status_code == 404
     assert not written()
+
+
+def test_action_of_an_operator_who_acts_as_a_member_has_both_names_and_the_address(caller: Caller) -> None:
+    from django.test import Client
+
+    from api.secrets import internal_key
+    from frontend.authn.principal import person
+    from frontend.authn.vouching import vouch
+
+    who = person(caller.account_id, "op", "203.0.113.9", True, acting_as="ann", request_id="req-7")
+    body, target = json.dumps(ENTRY).encode(), "/internal/audit"
+    headers = dict(vouch(internal_key(), "POST", target.encode(), body, who, time.time_ns() // 1_000_000))
+    answer = Client().generic("POST", target, body, content_type="application/json", headers=headers)
+    assert answer.status_code == 200
+    (row,) = written()
+    assert (row.actor, row.request_id) == ("person:op", "req-7")
+    assert (row.details["acting_as"], row.details["source"]) == ("person:ann", "203.0.113.9")

@@ -23,6 +23,7 @@ from api.encryption.actions import create_encryption_key
 from api.iam.actions import groups, keys, policies
 from api.iam.models import Policy
 from api.idempotency.models import IdempotentOutcome
+from api.people.actions.account_life import rename_account
 from api.webhooks.actions import put_webhook, rotate_webhook
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
@@ -66,6 +67,11 @@ def caller(transactional_db: None, storage: ScriptedStorage) -> Caller:
 def account(caller: Caller) -> Resource:
     change = {"deletion_grace_days": 3}
     return Resource("/v1/account", "PATCH", change, partial(set_account, caller, {"auto_create_queues": True}), False)
+
+
+def account_title(caller: Caller) -> Resource:
+    rename = partial(rename_account, OPERATOR, caller.account_id, "Another")
+    return Resource("/v1/account", "PATCH", {"title": "Mine"}, rename, False)
 
 
 def set_account(caller: Caller, change: dict[str, object]) -> Any:
@@ -152,8 +158,8 @@ def schedule(caller: Caller) -> Resource:
 
 
 KINDS = (
-    account, queue, policy, group, key, key_policy, key_quotas, queue_quotas, encryption_key, an_alarm, budget, webhook,
-    schedule,
+    account, account_title, queue, policy, group, key, key_policy, key_quotas, queue_quotas, encryption_key, an_alarm,
+    budget, webhook, schedule,
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from api.idempotency import actions as idempotency
 from api.idempotency import outcomes, selectors
 from api.idempotency.asked import AskedOutcome
 from api.idempotency.models import IdempotentOutcome
+from api.query_parameters import without_signature
 from api.queues.models import Queue
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
@@ -84,20 +85,42 @@ def test_patch_and_answers_without_a_body_are_repeated(caller: Caller) -> None:
     assert caller.request("GET", "/v1/account").json()["deletion_grace_days"] == 0
 
 
-@pytest.mark.parametrize("other", ["body", "path", "query", "method", "precondition"])
+@pytest.mark.parametrize("other", ["body", "path", "method", "precondition"])
 def test_key_with_another_request_is_refused(caller: Caller, other: str) -> None:
     change, header = {"deletion_grace_days": 3}, {"Idempotency-Key": KEY}
     assert caller.request("PATCH", "/v1/account", change, **header).status_code == 200
     calls: dict[str, Callable[[], Any]] = {
         "body": lambda: caller.request("PATCH", "/v1/account", {"deletion_grace_days": 4}, **header),
         "path": lambda: make_group(caller),
-        "query": lambda: caller.request("PATCH", "/v1/account?x=1", change, **header),
         "method": lambda: post(caller, "/v1/keys", change),
         "precondition": lambda: caller.request("PATCH", "/v1/account", change, **header, **{"If-Match": "*"}),
     }
     assert code(calls[other]()) == (422, "idempotency-key-reused")
     assert caller.request("GET", "/v1/account").json()["deletion_grace_days"] == 3
     assert not PeopleGroup.objects.exists()
+
+
+def test_repetition_that_is_signed_anew_in_the_query_is_the_same_request(caller: Caller) -> None:
+    """No operation that takes a key takes a parameter; the signature is another one every time."""
+    change, header = {"deletion_grace_days": 3}, {"Idempotency-Key": KEY}
+    for at, replayed in (("1", False), ("2", True)):
+        target = f"/v1/account?X-Amz-Date={at}&X-Amz-Signature={at}"
+        answer = caller.request("PATCH", target, change, **header)
+        assert answer.status_code == 200 and answer.has_header(REPLAYED) is replayed
+    assert code(caller.request("PATCH", "/v1/account?x=1", change, **header)) == (400, "invalid-request")
+
+
+@pytest.mark.parametrize(
+    ("target", "same"),
+    [
+        (b"/v1/a?X-Amz-Date=1&b=2&X-Amz-Signature=3", b"/v1/a?b=2"),
+        (b"/v1/a?b=2&c=3", b"/v1/a?b=2&c=3"),
+        (b"/v1/a?X-Amz-Date=1", b"/v1/a"),
+        (b"/v1/a", b"/v1/a"),
+    ],
+)
+def test_what_is_asked_is_the_target_without_its_signature(target: bytes, same: bytes) -> None:
+    assert without_signature(target) == same
 
 
 def test_same_key_of_another_caller_is_another_key(caller: Caller) -> None:

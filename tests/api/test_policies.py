@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from api.audit.actions import OPERATOR
 from api.audit.models import AuditEntry
 from api.queues import actions
 from storage_nodes.protocol.messages import QueueConfig, RetryKind
@@ -116,5 +117,5 @@ def test_groups_are_parked_on_fifo_queues_only(caller: Caller, storage: Scripted
 
 def test_dedup_window_of_a_change_reaches_storage(caller: Caller, storage: ScriptedStorage) -> None:
     change = {"Penstock.DeduplicationWindow": "60"}
-    actions.set_queue_attributes(actions.Actor("test"), caller.account_id, "orders", change)
+    actions.set_queue_attributes(OPERATOR, caller.account_id, "orders", change)
     assert config(storage).dedup_window_ms == 60_000

@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from api.internal.principal import PrincipalError, principal_mac, verify_principal
+from frontend.authn.vouching import PrincipalError, principal_mac, verify_principal
 
 KEY = b"k" * 32
 NOW_MS = 1_800_000_000_000
-CLAIMS = {"account_id": "123456789012", "access_key_id": "AKPSAAAAAAAAAAAAAAAA", "request_id": "r", "issued_ms": NOW_MS}
+CLAIMS = {"account_id": "123456789012", "name": "AKPSAAAAAAAAAAAAAAAA", "request_id": "r", "issued_ms": NOW_MS}
 
 
 def encoded(claims: object) -> str:

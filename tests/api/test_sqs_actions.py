@@ -218,7 +218,9 @@ def test_every_action_leaves_one_audit_entry(caller: Caller, storage: ScriptedSt
 def test_request_without_a_good_principal_is_refused(caller: Caller, storage: ScriptedStorage) -> None:
     from django.test import Client
 
-    body = json.dumps({**caller._asdict(), "params": {"QueueName": "orders"}}).encode()
+    body = json.dumps(
+        {"account_id": caller.account_id, "name": caller.access_key_id, "params": {"QueueName": "orders"}}
+    ).encode()
     target = "/internal/sqs/CreateQueue"
     other = Caller("000000000000", caller.access_key_id)
     for headers in (

@@ -47,6 +47,7 @@ def test_trail_has_what_was_before_a_change(caller: Caller) -> None:
         ("PATCH", reader, {"tags": {"team": "b"}}, "key.tag", {"team": "a"}),
         ("PATCH", queue, {"delay_seconds": 5}, "queue.configure", {"DelaySeconds": "0"}),
         ("PATCH", queue, {"delay_seconds": 7}, "queue.configure", {"DelaySeconds": "5"}),
+        ("PATCH", "/v1/account", {"title": "Shop"}, "account.rename", "tests"),
         ("PATCH", "/v1/account", {"deletion_grace_days": 3}, "account.configure", {"deletion_grace_days": 0}),
         ("PUT", f"{key}/policy", {"policy": ALL}, "key.put_policy", None),
     ]

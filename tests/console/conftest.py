@@ -51,8 +51,8 @@ class DataPlaneScript:
         self.asked: list[tuple[str, str, str, Any]] = []
         self.answers: dict[str, Any] = {}
 
-    def call(self, who: tuple[str, ...], method: str, target: str, content: Any) -> Any:
-        self.asked.append((who[1], method, target, content))
+    def call(self, who: Any, method: str, target: str, content: Any) -> Any:
+        self.asked.append((who.name, method, target, content))
         if target == "/v1/message-counts":
             zero = dict.fromkeys(("waiting", "in_flight", "delayed", "scheduled", "groups", "parked_groups"), 0)
             more = {"oldest_sent_ms": None, "dead_lettered": 0, "duplicates": 0}

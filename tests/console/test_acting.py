@@ -129,23 +129,25 @@ def test_what_was_deleted_is_not_ended_and_the_trail_not_exported(ann: Browser) 
     from api.iam.member_rights import MemberRights
     from api.people.acting_rights import acting_policy
     from api.people.models import AccountMembership
+    from frontend.authn.principal import person
 
     owner = AccountMembership.objects.get(account_id=ann.account_id)
+    who = person(ann.account_id, str(owner.person_id), "", True)
     targets = Targets("orders", ("orders",), item="AKPS1")
     for operation in ("deleted_queues.end", "audit.export", "account.update"):
-        assert MemberRights(owner, "", True).may(operation, targets), operation
-        assert not MemberRights(owner, "", True, [acting_policy()]).may(operation, targets), operation
+        assert MemberRights(owner, who).may(operation, targets), operation
+        assert not MemberRights(owner, who, [acting_policy()]).may(operation, targets), operation
     left_behind = (
         "alarms.put", "alarms.delete", "budgets.put", "budgets.delete", "schedules.create", "schedules.update",
         "schedules.delete", "webhooks.put", "webhooks.rotate", "webhooks.delete", "keys.put_quotas",
     )  # fmt: skip
     for operation in left_behind:
-        assert MemberRights(owner, "", True).may(operation, targets), operation
-        assert not MemberRights(owner, "", True, [acting_policy()]).may(operation, targets), operation
+        assert MemberRights(owner, who).may(operation, targets), operation
+        assert not MemberRights(owner, who, [acting_policy()]).may(operation, targets), operation
     for operation in ("alarms.mute", "schedules.pause", "alarms.list", "budgets.list", "webhooks.test"):
-        assert MemberRights(owner, "", True, [acting_policy()]).may(operation, targets), operation
+        assert MemberRights(owner, who, [acting_policy()]).may(operation, targets), operation
     for operation in ("deleted_queues.restore", "audit.list", "account.get"):
-        assert MemberRights(owner, "", True, [acting_policy()]).may(operation, targets), operation
+        assert MemberRights(owner, who, [acting_policy()]).may(operation, targets), operation
 
 
 def test_act_ends_by_time_with_the_session_and_with_the_office(ann: Browser, operator: Browser) -> None:

@@ -12,6 +12,7 @@ from api.secrets import internal_key
 from console import data_plane as module
 from console.data_plane import DataPlane, DataPlaneError
 from frontend.authn.page_pass import open_page_pass
+from frontend.authn.principal import person
 
 # Before the fixture of this folder takes its place.
 CALL = DataPlane._call
@@ -42,7 +43,7 @@ def front_end(data_plane: Any, monkeypatch: pytest.MonkeyPatch) -> FrontEnd:
 
 @pytest.fixture
 def asking(db: None) -> DataPlane:
-    return DataPlane("123456789012", PERSON, "10.0.0.7", True)
+    return DataPlane(person("123456789012", PERSON, "10.0.0.7", True))
 
 
 def test_call_carries_a_pass_that_a_front_end_opens(front_end: FrontEnd, asking: DataPlane) -> None:
@@ -53,7 +54,7 @@ def test_call_carries_a_pass_that_a_front_end_opens(front_end: FrontEnd, asking:
     path = request.url.raw_path
     found = open_page_pass(internal_key(), authorization, "POST", path, b"", request.content, now_ms)
     assert found is not None
-    assert (found.account_id, found.access_key_id) == ("123456789012", f"person:{PERSON}")
+    assert (found.account_id, found.name) == ("123456789012", f"person:{PERSON}")
     assert (found.source_ip, found.is_secure) == ("10.0.0.7", True)
     assert open_page_pass(internal_key(), authorization, "POST", path, b"", b"{}", now_ms) is None
 
@@ -103,5 +104,5 @@ def test_no_database_connection_is_kept_while_a_front_end_is_waited_for(front_en
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
     module.client()._transport = Looking()
-    DataPlane("123456789012", PERSON, "", False).ask("orders", "messages/peek")
+    DataPlane(person("123456789012", PERSON)).ask("orders", "messages/peek")
     assert kept == [False]

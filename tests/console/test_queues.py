@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.console.browsing import Browser, make_queue, queue_row
+from tests.console.test_access import person_id
 from tests.support.scripted_storage import ScriptedStorage
 
 pytestmark = pytest.mark.django_db
@@ -185,8 +186,9 @@ def test_counts_come_from_the_data_plane_as_the_person(ann: Browser, data_plane:
     assert b"12,345" in ann.get(ann.at("counts?names=orders")).content
     assert b"12,345" in ann.get(ann.at("queues/orders/counts")).content
     assert b"12,345" in ann.get(ann.at("attention")).content
-    (person_id, _, target, asked) = data_plane.asked[0]
-    assert target == "/v1/message-counts" and asked == {"queues": ["orders"]} and len(person_id) == 36
+    (who, _, target, asked) = data_plane.asked[0]
+    assert target == "/v1/message-counts" and asked == {"queues": ["orders"]}
+    assert who == f"person:{person_id(ann)}"
 
 
 def test_overview_says_that_sending_is_stopped_and_why(ann: Browser) -> None:

@@ -488,12 +488,13 @@ def test_role_is_changed_by_an_owner_shortly_after_the_password(ann: Browser, jo
 
 
 def test_audit_log_tells_who_and_what(ann: Browser) -> None:
-    from api.audit.actions import Actor
     from api.people.models import Person
     from api.queues.actions import delete_queue
+    from frontend.authn import principal
 
     queue_row(ann.account_id, "orders")
-    delete_queue(Actor(f"person:{Person.objects.get(email=ann.email).pk}"), ann.account_id, "orders")
+    who = principal.person(ann.account_id, str(Person.objects.get(email=ann.email).pk))
+    delete_queue(who, ann.account_id, "orders")
     text = ann.get(ann.at("audit?action=queue.d")).content.decode()
     assert "queue.delete" in text and "queue.create" not in text and ann.email in text
     assert "Nothing found" in ann.get(ann.at("audit?subject=queue:none")).content.decode()

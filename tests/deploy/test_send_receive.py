@@ -67,8 +67,10 @@ async def test_line_that_is_no_text_says_how_it_is_encoded() -> None:
 
 async def test_line_that_is_not_stored_ends_the_command_with_the_reason() -> None:
     queue: Any = PlayedQueue([Failure(0, "invalid-parameter-value", "too long")])
+    told: list[int] = []
     with pytest.raises(CommandError, match="not stored: 1 message: invalid-parameter-value: too long"):
-        await send_all(queue, batches([b"x"]), lambda count: None)
+        await send_all(queue, batches([b"x", b"y"]), told.append)
+    assert told == [1], "the other one is stored, and is counted"
 
 
 async def test_lines_are_written_before_their_messages_are_deleted() -> None:

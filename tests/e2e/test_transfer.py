@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 
@@ -34,6 +35,18 @@ def test_receive_stops_at_its_maximum_and_leaves_the_rest(installation: RunningI
     first = installation.command("receive", name, "--max", "7").stdout.splitlines()
     rest = installation.command("receive", name, "--idle", "3").stdout.splitlines()
     assert len(first) == 7
+    entries = [
+        json.loads(one) for one in installation.command("audit", "export", "--account", "demo").stdout.splitlines()
+    ]
+    noted = [(one["action"], one["actor"], one["details"]) for one in entries if one["subject"] == f"queue:{name}"]
+    assert [one for one in noted if one[0].startswith("messages.")] == [
+        ("messages.send.begin", "operator", {}),
+        ("messages.send.end", "operator", {"messages": 25}),
+        ("messages.receive.begin", "operator", {}),
+        ("messages.receive.end", "operator", {"messages": 7}),
+        ("messages.receive.begin", "operator", {}),
+        ("messages.receive.end", "operator", {"messages": 18}),
+    ]
     assert sorted(map(int, [*first, *rest])) == list(range(25))
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from frontend.authn.page_pass import PAGE_PASS_AGE_MS_MAX, PagePass, make_page_pass
+from frontend.authn.page_pass import PAGE_PASS_AGE_MS_MAX, make_page_pass
+from frontend.authn.principal import Principal, PrincipalKind, person
+from frontend.authn.vouching import principal_of_claim
 from tests.support.frontend_plane import ACCOUNT, HOST, OTHER_ACCOUNT, START_S, Installation, Reply
 
 PERSON = "0a3c1111-1111-4111-8111-111111111111"
@@ -18,12 +20,11 @@ async def call(plane: Installation, target: str, content: Any, method: str = "PO
     """`tricks`: what the pass says, or was made for, instead."""
     body = json.dumps(content).encode() if content is not None else b""
     issued_ms = int(START_S * 1000) - tricks.get("age_ms", 0)
-    page_pass = PagePass(
-        tricks.get("account", ACCOUNT), PERSON, "10.0.0.7", False, issued_ms, tricks.get("acting_as", "")
-    )
+    who = person(tricks.get("account", ACCOUNT), PERSON, "10.0.0.7", False, tricks.get("acting_as", ""))
     made_for = tricks.get("made_for", target).encode()
     key = tricks.get("key", plane.internal_key)
-    token = make_page_pass(key, tricks.get("made_method", method), made_for, tricks.get("made_body", body), page_pass)
+    made_method, made_body = tricks.get("made_method", method), tricks.get("made_body", body)
+    token = make_page_pass(key, made_method, made_for, made_body, who, issued_ms)
     headers = {"host": HOST, "content-type": "application/json", "authorization": tricks.get("token", token)}
     return await plane.call(method, target, headers, body)
 
@@ -141,3 +142,20 @@ async def test_policy_of_a_queue_is_weighed_for_the_person(principal: Any, actin
     plane.add_queue("guarded", attributes={"Policy": json.dumps({"Version": "2012-10-17", "Statement": statement})})
     answer = await call(plane, "/v1/queues/guarded/messages/peek", {}, acting_as=acting_as)
     assert answer.status == status
+
+
+async def test_pass_opens_nothing_for_what_is_no_person() -> None:
+    """A claim of a key with a good MAC: rights of a page are a person's."""
+    plane = installation()
+    key = Principal(ACCOUNT, plane.key.access_key_id)
+    token = make_page_pass(plane.internal_key, "POST", PEEK.encode(), b"{}", key, int(START_S * 1000))
+    assert (await call(plane, PEEK, {}, token=token)).status in (401, 403)
+
+
+async def test_operator_who_acts_as_a_member_is_noted_with_both_names() -> None:
+    plane = installation()
+    await call(plane, "/v1/queues/orders/messages/purge", {}, acting_as="ann")
+    headers = plane.control_calls[-1].headers
+    claim = headers["x-penstock-principal"]
+    found = principal_of_claim(claim.encode(), int(START_S * 1000), PAGE_PASS_AGE_MS_MAX)
+    assert (found.name, found.acting_as, found.kind) == (f"person:{PERSON}", "person:ann", PrincipalKind.OPERATOR)

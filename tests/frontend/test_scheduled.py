@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -245,3 +246,50 @@ async def test_full_schedule_is_said_so(front: Installation) -> None:
     reply = await front.rest(MESSAGES, {"body": "one", "delay_ms": HOUR_MS})
     assert (reply.status, reply.json["code"]) == (429, "schedule-full")
     assert json.loads(reply.body)["detail"].startswith("orders holds")
+
+
+async def test_cursor_of_scheduled_messages_is_of_one_queue_and_one_listing(front: Installation) -> None:
+    """A token that was changed, of another queue, or of another `until_ms` is refused, and names itself."""
+    front.add_queue("others")
+    for queue in ("orders", "others"):
+        for hours in (1, 2):
+            at_ms = _now_ms(front) + hours * HOUR_MS
+            sent = await front.rest(f"/v1/queues/{queue}/messages", {"body": "x", "deliver_at_ms": at_ms})
+            assert sent.status == 200
+    until = f"until_ms={_now_ms(front) + 9 * HOUR_MS}"
+
+    async def page(queue: str, query: str) -> Reply:
+        return await front.rest(f"/v1/queues/{queue}/scheduled?limit=1{query}", method="GET")
+
+    first = (await page("orders", "")).json["next_cursor"]
+    of_others, filtered = (await page("others", "")).json["next_cursor"], (await page("orders", f"&{until}")).json
+    rest = await page("orders", f"&cursor={first}")
+    assert rest.status == 200 and rest.json["next_cursor"] != first and len(rest.json["messages"]) == 1
+    assert (await page("orders", f"&{until}&cursor={filtered['next_cursor']}")).status == 200
+    search = (await front.rest("/v1/queues/orders/messages/peek", {"limit": 1})).json["cursor"]
+    assert search
+    changed = ("A" if first[20] != "A" else "B").join((first[:20], first[21:]))
+    wrong = [f"cursor={one}" for one in (changed, first[:-4], first + "AAAA", "1-1-1", "", of_others, search)]
+    for query in (*wrong, f"cursor={filtered['next_cursor']}", f"{until}&cursor={first}"):
+        answer = await page("orders", f"&{query}")
+        assert (answer.status, answer.json["code"]) == (400, "invalid-parameter-value"), query
+        assert "cursor" in answer.json["detail"]
+
+
+def test_listings_of_the_data_plane_with_cursors_are_these() -> None:
+    """Another one needs a test as that above, or as those of the message browser."""
+    described = json.loads((Path(__file__).parents[2] / "api" / "data_paths.json").read_text())
+    schemas = described["schemas"]
+
+    def takes_cursor(call: dict[str, Any]) -> bool:
+        content = call.get("requestBody", {}).get("content", {}).get("application/json", {})
+        name = content.get("schema", {}).get("$ref", "").split("/")[-1]
+        named = {one["name"] for one in call.get("parameters", ())} | set(schemas.get(name, {}).get("properties", ()))
+        return "cursor" in named
+
+    found = {path for path, calls in described["paths"].items() for call in calls.values() if takes_cursor(call)}
+    assert found == {
+        "/v1/queues/{name}/messages/find",
+        "/v1/queues/{name}/messages/peek",
+        "/v1/queues/{name}/scheduled",
+    }

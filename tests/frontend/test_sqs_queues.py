@@ -23,7 +23,7 @@ async def test_queue_is_created_used_listed_and_deleted(front: Installation) -> 
     assert (await front.sqs("DeleteQueue", {"QueueUrl": url})).json == {}
     assert (await front.sqs("GetQueueUrl", {"QueueName": "new-1"})).error == "QueueDoesNotExist"
     asked = json.loads(front.control_calls[0].content)
-    assert asked["account_id"] == ACCOUNT and asked["access_key_id"] == front.key.access_key_id
+    assert asked["account_id"] == ACCOUNT and asked["name"] == front.key.access_key_id
 
 
 async def test_attributes_are_set_and_read(front: Installation) -> None:

@@ -7,7 +7,6 @@ that do not need Django never pay for it.
 from __future__ import annotations
 
 import atexit
-import base64
 import functools
 import json
 import os
@@ -90,14 +89,20 @@ class Caller(NamedTuple):
     user_agent: str | None = None
 
     def headers(self, method: str, target: str, body: bytes = b"", age_ms: int = 0) -> dict[str, str]:
-        from api.internal.principal import MAC_HEADER, PRINCIPAL_HEADER, principal_mac
         from api.secrets import internal_key
+        from frontend.authn.principal import PERSON_PREFIX, Principal, PrincipalKind
+        from frontend.authn.vouching import vouch
 
-        issued_ms = int(time.time() * 1000) - age_ms
-        claims = {**self._asdict(), "request_id": "req-1", "issued_ms": issued_ms}
-        principal = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
-        mac = principal_mac(internal_key(), method, target.encode(), principal, body)
-        return {PRINCIPAL_HEADER: principal, MAC_HEADER: mac}
+        is_person = self.access_key_id.startswith(PERSON_PREFIX)
+        who = Principal(
+            self.account_id,
+            self.access_key_id,
+            source_ip=self.source_ip,
+            user_agent=self.user_agent,
+            kind=PrincipalKind.PERSON if is_person else PrincipalKind.KEY,
+            request_id="req-1",
+        )
+        return dict(vouch(internal_key(), method, target.encode(), body, who, int(time.time() * 1000) - age_ms))
 
     def request(self, method: str, target: str, content: Any = None, **headers: str) -> Any:
         """Django's answer."""
@@ -108,7 +113,7 @@ class Caller(NamedTuple):
         return Client().generic(method, target, body, content_type="application/json", headers=given)
 
     def sqs(self, action: str, **params: Any) -> Any:
-        asked = {"account_id": self.account_id, "access_key_id": self.access_key_id, "params": params}
+        asked = {"account_id": self.account_id, "name": self.access_key_id, "params": params}
         return self.request("POST", f"/internal/sqs/{action}", asked)
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from api import clock
 from api.accounts.models import Account
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.billing.limits import THROTTLED_SENDS_PER_S
 from api.billing.meter import NOTHING_SPENT, MonthSpending
 from api.billing.models import BudgetEffect, BudgetEvent, BudgetEventKind, SpendingBudget, SpendingEffect
@@ -20,8 +20,9 @@ from api.billing.pricing.money import nanos_per_minor
 from api.billing.pricing.periods import BillingPeriod
 from api.quotas.actions import hold_queue, hold_sends, resume_sending, stop_sending
 from api.quotas.selectors import holder_of
+from frontend.authn.principal import service
 
-BUDGETS = Actor("budgets")
+BUDGETS = service("budgets")
 
 
 def set_effects(account: Account, period: BillingPeriod, used_up: Sequence[SpendingBudget], currency: str) -> int:

@@ -14,7 +14,7 @@ from django.db import transaction
 from api import clock
 from api.accounts.models import Account
 from api.accounts.selectors import locked_account
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.billing import limits
 from api.billing.actions.budget_effects import note_event, set_effects
 from api.billing.actions.plans import ensure_standard_plan
@@ -32,6 +32,7 @@ from api.billing.pricing.periods import BillingPeriod, period_of
 from api.people.email import normal_email
 from api.people.errors import PeopleError
 from api.queues.models import GONE, Queue
+from frontend.authn.principal import Principal
 
 _KIND_OF = {BudgetEffect.THROTTLE: BudgetEventKind.THROTTLE, BudgetEffect.STOP: BudgetEventKind.STOP}
 
@@ -47,7 +48,7 @@ class BudgetSpec(NamedTuple):
 
 
 @transaction.atomic
-def put_budget(actor: Actor, account_id: str, name: str, spec: BudgetSpec) -> tuple[SpendingBudget, bool]:
+def put_budget(actor: Principal, account_id: str, name: str, spec: BudgetSpec) -> tuple[SpendingBudget, bool]:
     """Makes or replaces it; True where it is new. Its alerts come again after a change. Raises BillingError."""
     account = locked_account(account_id, not_found)
     queue_uuid = _check(account_id, name, spec)
@@ -70,7 +71,7 @@ def put_budget(actor: Actor, account_id: str, name: str, spec: BudgetSpec) -> tu
 
 
 @transaction.atomic
-def delete_budget(actor: Actor, account_id: str, name: str) -> bool:
+def delete_budget(actor: Principal, account_id: str, name: str) -> bool:
     """What it stopped or throttled is free again. False where there is none of this name."""
     account = locked_account(account_id, not_found)
     budget = SpendingBudget.objects.select_for_update().filter(account=account, name=name).first()

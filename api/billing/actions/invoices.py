@@ -17,7 +17,7 @@ from django.db.models.functions import Length
 from api import clock
 from api.accounts.models import Account
 from api.accounts.selectors import locked_account
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.billing import limits
 from api.billing.account_month import AccountMonth, month_of
 from api.billing.actions.budgets import judge
@@ -38,8 +38,9 @@ from api.billing.pricing.priced_month import CreditLeft, LineKind, PricedMonth
 from api.billing.quarantine import NO_PRICE, Quarantined, replace_unpriced
 from api.billing.selectors import merges_so_far, queues_named, settled_up_to
 from api.billing.tagged_usage import tag_history
+from frontend.authn.principal import Principal, service
 
-BILLING = Actor("billing")
+BILLING = service("billing")
 
 
 @transaction.atomic
@@ -55,7 +56,7 @@ def draft_invoice(account_id: str, period: BillingPeriod) -> Invoice | None:
 
 
 @transaction.atomic
-def issue_invoice(actor: Actor, account_id: str, period: BillingPeriod) -> Invoice | None:
+def issue_invoice(actor: Principal, account_id: str, period: BillingPeriod) -> Invoice | None:
     """Once. Raises BillingError while usage of the month is not settled."""
     ensure_standard_plan()
     account = locked_account(account_id, not_found)
@@ -76,7 +77,7 @@ def issue_invoice(actor: Actor, account_id: str, period: BillingPeriod) -> Invoi
 
 
 @transaction.atomic
-def correct_invoice(actor: Actor, account_id: str, invoice_id: UUID, reason: str) -> CreditNote | None:
+def correct_invoice(actor: Principal, account_id: str, invoice_id: UUID, reason: str) -> CreditNote | None:
     """A note of the difference between what was billed and what the settled usage says now; None without one. Raises
     BillingError."""
     account = locked_account(account_id, not_found)

@@ -9,16 +9,17 @@ from django.db import transaction
 
 from api import clock
 from api.accounts.selectors import locked_account
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.billing import limits
 from api.billing.errors import BillingError, invalid, not_found
 from api.billing.models import Invoice, InvoicePayment, InvoiceState
 from api.billing.pricing.money import format_minor
+from frontend.authn.principal import Principal
 
 
 @transaction.atomic
 def record_payment(
-    actor: Actor, account_id: str, invoice_id: UUID, amount_minor: int, received_on: date, reference: str
+    actor: Principal, account_id: str, invoice_id: UUID, amount_minor: int, received_on: date, reference: str
 ) -> InvoicePayment:
     """At most what is due; a negative amount takes back at most what was paid. Raises BillingError, also for a
     reference that the invoice has already: a payment that is sent twice is recorded once."""

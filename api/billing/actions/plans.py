@@ -12,7 +12,7 @@ from django.db import transaction
 from api import clock
 from api.accounts.models import Account
 from api.accounts.selectors import locked_account
-from api.audit.actions import OPERATOR, Actor, record
+from api.audit.actions import OPERATOR, record
 from api.billing import limits
 from api.billing.errors import invalid, not_found
 from api.billing.models import AccountPlan, BillingCredit, Invoice, InvoiceState, PricePlan, PricePlanVersion
@@ -28,6 +28,7 @@ from api.billing.pricing.terms import (
     parse_terms,
     terms_document,
 )
+from frontend.authn.principal import Principal
 
 # From then on a plan's first version holds: before any account.
 BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
@@ -50,7 +51,7 @@ def ensure_standard_plan() -> None:
 
 @transaction.atomic
 def add_plan_version(
-    actor: Actor, code: str, name: str, document: Any, effective_from: datetime | None
+    actor: Principal, code: str, name: str, document: Any, effective_from: datetime | None
 ) -> PricePlanVersion:
     """The first version of a plan holds from ever on; a later one from a whole hour that is still to come. Raises
     BillingError."""
@@ -83,7 +84,7 @@ def add_plan_version(
 
 @transaction.atomic
 def assign_plan(
-    actor: Actor, account_id: str, code: str, effective_from: datetime | None, taxes: Sequence[dict[str, Any]]
+    actor: Principal, account_id: str, code: str, effective_from: datetime | None, taxes: Sequence[dict[str, Any]]
 ) -> AccountPlan:
     """From a whole hour on that is still to come, or, for an account without an issued invoice, from any one. Another
     currency begins with a month. Raises BillingError."""
@@ -109,7 +110,7 @@ def assign_plan(
 
 @transaction.atomic
 def grant_credit(
-    actor: Actor, account_id: str, name: str, currency: str, amount_minor: int, ends_at: datetime | None
+    actor: Principal, account_id: str, name: str, currency: str, amount_minor: int, ends_at: datetime | None
 ) -> BillingCredit:
     """Used by invoices that are issued from now on. Raises BillingError."""
     locked_account(account_id, not_found)

@@ -8,16 +8,17 @@ from django.db import transaction
 
 from api import clock
 from api.accounts.selectors import locked_account
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.iam import limits
 from api.iam.errors import IamError, not_found
 from api.iam.locks import check_name, locked_group
 from api.iam.models import GroupMember, PeopleGroup
 from api.people.models import AccountMembership
+from frontend.authn.principal import Principal
 
 
 @transaction.atomic
-def create_group(actor: Actor, account_id: str, name: str) -> PeopleGroup:
+def create_group(actor: Principal, account_id: str, name: str) -> PeopleGroup:
     """Raises IamError."""
     check_name(name, "group", limits.GROUP_NAME_CHARACTERS_MAX)
     account = locked_account(account_id)
@@ -32,7 +33,7 @@ def create_group(actor: Actor, account_id: str, name: str) -> PeopleGroup:
 
 
 @transaction.atomic
-def delete_group(actor: Actor, account_id: str, name: str) -> None:
+def delete_group(actor: Principal, account_id: str, name: str) -> None:
     """Its members lose the policies that it gave them. Raises IamError."""
     locked_account(account_id)
     group = locked_group(account_id, name)
@@ -41,7 +42,7 @@ def delete_group(actor: Actor, account_id: str, name: str) -> None:
 
 
 @transaction.atomic
-def add_member(actor: Actor, account_id: str, name: str, person_id: uuid.UUID) -> PeopleGroup:
+def add_member(actor: Principal, account_id: str, name: str, person_id: uuid.UUID) -> PeopleGroup:
     """Raises IamError."""
     locked_account(account_id)
     group, member = locked_group(account_id, name), _member(account_id, person_id)
@@ -54,7 +55,7 @@ def add_member(actor: Actor, account_id: str, name: str, person_id: uuid.UUID) -
 
 
 @transaction.atomic
-def remove_member(actor: Actor, account_id: str, name: str, person_id: uuid.UUID) -> PeopleGroup:
+def remove_member(actor: Principal, account_id: str, name: str, person_id: uuid.UUID) -> PeopleGroup:
     """Raises IamError."""
     locked_account(account_id)
     group, member = locked_group(account_id, name), _member(account_id, person_id)
@@ -70,5 +71,5 @@ def _member(account_id: str, person_id: uuid.UUID) -> AccountMembership:
     return member
 
 
-def _note(actor: Actor, group: PeopleGroup, action: str, **details: object) -> None:
+def _note(actor: Principal, group: PeopleGroup, action: str, **details: object) -> None:
     record(actor, group.account_id, action, f"group:{group.name}", **details)

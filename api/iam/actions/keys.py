@@ -12,12 +12,13 @@ from api import clock
 from api.accounts.actions import NewKey, create_key
 from api.accounts.models import AccessKey
 from api.accounts.selectors import locked_account
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.iam import limits
 from api.iam.errors import IamError
 from api.iam.locks import access_of, announce_key, locked_key
 from api.iam.models import KeyAccess, PolicyAttachment
 from api.quotas.single import copy_key_quotas
+from frontend.authn.principal import Principal
 
 
 class KeySpec(NamedTuple):
@@ -30,7 +31,7 @@ class KeySpec(NamedTuple):
 
 
 @transaction.atomic
-def make_key(actor: Actor, account_id: str, spec: KeySpec) -> NewKey:
+def make_key(actor: Principal, account_id: str, spec: KeySpec) -> NewKey:
     """Raises AccountError, IamError."""
     check_tags(spec.tags)
     if spec.tags and spec.policy is None:
@@ -43,7 +44,7 @@ def make_key(actor: Actor, account_id: str, spec: KeySpec) -> NewKey:
 
 
 @transaction.atomic
-def put_key_policy(actor: Actor, account_id: str, access_key_id: str, policy: str) -> AccessKey:
+def put_key_policy(actor: Principal, account_id: str, access_key_id: str, policy: str) -> AccessKey:
     """From now on the key may do what this policy, and those that are attached to it, allow. Raises IamError."""
     key = locked_key(account_id, access_key_id)
     access, is_new = KeyAccess.objects.get_or_create(key=key)
@@ -56,7 +57,7 @@ def put_key_policy(actor: Actor, account_id: str, access_key_id: str, policy: st
 
 
 @transaction.atomic
-def delete_key_policy(actor: Actor, account_id: str, access_key_id: str) -> AccessKey:
+def delete_key_policy(actor: Principal, account_id: str, access_key_id: str) -> AccessKey:
     """What is attached stays; a key that is left without any policy may do nothing. Raises IamError."""
     key = locked_key(account_id, access_key_id)
     access = access_of(key)
@@ -69,7 +70,7 @@ def delete_key_policy(actor: Actor, account_id: str, access_key_id: str) -> Acce
 
 
 @transaction.atomic
-def set_restricted(actor: Actor, account_id: str, access_key_id: str, restricted: bool) -> AccessKey:
+def set_restricted(actor: Principal, account_id: str, access_key_id: str, restricted: bool) -> AccessKey:
     """False takes all policies away: the key may do everything in its account. True of a key that has none: it may do
     nothing until it gets one. Raises IamError."""
     key = locked_key(account_id, access_key_id)
@@ -88,7 +89,7 @@ def set_restricted(actor: Actor, account_id: str, access_key_id: str, restricted
 
 
 @transaction.atomic
-def set_key_tags(actor: Actor, account_id: str, access_key_id: str, tags: Mapping[str, str]) -> AccessKey:
+def set_key_tags(actor: Principal, account_id: str, access_key_id: str, tags: Mapping[str, str]) -> AccessKey:
     """All of them. Raises IamError."""
     check_tags(tags)
     key = locked_key(account_id, access_key_id)
@@ -104,7 +105,7 @@ def set_key_tags(actor: Actor, account_id: str, access_key_id: str, tags: Mappin
 
 
 @transaction.atomic
-def rotate_key(actor: Actor, account_id: str, access_key_id: str, grace_s: int) -> NewKey:
+def rotate_key(actor: Principal, account_id: str, access_key_id: str, grace_s: int) -> NewKey:
     """A new key like this one, which ends after the grace period. One that was to expire passes its span on, also when
     it is rotated again within its grace. Raises IamError, AccountError."""
     assert 0 <= grace_s <= limits.ROTATION_GRACE_S_MAX
@@ -157,5 +158,5 @@ def _copy_access(old: AccessKey, new: AccessKey) -> None:
         PolicyAttachment.objects.create(policy_id=attachment.policy_id, key=copy)
 
 
-def _note(actor: Actor, key: AccessKey, action: str, **details: object) -> None:
+def _note(actor: Principal, key: AccessKey, action: str, **details: object) -> None:
     record(actor, key.account_id, action, f"key:{key.access_key_id}", **details)

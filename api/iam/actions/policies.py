@@ -11,7 +11,7 @@ from api import clock
 from api.accounts.actions import NewKey
 from api.accounts.models import AccessKey
 from api.accounts.selectors import locked_account
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.iam import limits
 from api.iam.actions.keys import KeySpec, check_size, make_key
 from api.iam.errors import IamError, not_found
@@ -25,10 +25,11 @@ from api.iam.locks import (
 )
 from api.iam.models import KeyAccess, Policy, PolicyAttachment
 from api.people.models import AccountMembership
+from frontend.authn.principal import Principal
 
 
 @transaction.atomic
-def create_policy(actor: Actor, account_id: str, name: str, text: str) -> Policy:
+def create_policy(actor: Principal, account_id: str, name: str, text: str) -> Policy:
     """`text` has passed `documents`. Raises IamError."""
     check_name(name, "policy", limits.POLICY_NAME_CHARACTERS_MAX)
     account = locked_account(account_id)
@@ -44,7 +45,7 @@ def create_policy(actor: Actor, account_id: str, name: str, text: str) -> Policy
 
 
 @transaction.atomic
-def update_policy(actor: Actor, account_id: str, name: str, text: str) -> Policy:
+def update_policy(actor: Principal, account_id: str, name: str, text: str) -> Policy:
     """For all who have it, at once. Raises IamError."""
     locked_account(account_id)
     rows = AccessKey.objects.filter(account_id=account_id, access__attachments__policy__name=name)
@@ -64,7 +65,7 @@ def update_policy(actor: Actor, account_id: str, name: str, text: str) -> Policy
 
 
 @transaction.atomic
-def delete_policy(actor: Actor, account_id: str, name: str) -> None:
+def delete_policy(actor: Principal, account_id: str, name: str) -> None:
     """Raises IamError, also for one that is attached."""
     locked_account(account_id)
     policy = locked_policy(account_id, name)
@@ -75,7 +76,7 @@ def delete_policy(actor: Actor, account_id: str, name: str) -> None:
 
 
 @transaction.atomic
-def make_key_with(actor: Actor, account_id: str, spec: KeySpec, names: Sequence[str]) -> NewKey:
+def make_key_with(actor: Principal, account_id: str, spec: KeySpec, names: Sequence[str]) -> NewKey:
     """A key that has these named policies from its first moment on. Raises AccountError, IamError."""
     new = make_key(actor, account_id, spec)
     for name in names:
@@ -84,7 +85,7 @@ def make_key_with(actor: Actor, account_id: str, spec: KeySpec, names: Sequence[
 
 
 @transaction.atomic
-def attach_to_key(actor: Actor, account_id: str, access_key_id: str, name: str) -> AccessKey:
+def attach_to_key(actor: Principal, account_id: str, access_key_id: str, name: str) -> AccessKey:
     """From now on the key is restricted to what its policies allow. Raises IamError."""
     locked_account(account_id)
     key = locked_key(account_id, access_key_id)
@@ -100,7 +101,7 @@ def attach_to_key(actor: Actor, account_id: str, access_key_id: str, name: str) 
 
 
 @transaction.atomic
-def detach_from_key(actor: Actor, account_id: str, access_key_id: str, name: str) -> AccessKey:
+def detach_from_key(actor: Principal, account_id: str, access_key_id: str, name: str) -> AccessKey:
     """A key that is left without any policy may do nothing. Raises IamError."""
     key = locked_key(account_id, access_key_id)
     policy = locked_policy(account_id, name)
@@ -112,7 +113,7 @@ def detach_from_key(actor: Actor, account_id: str, access_key_id: str, name: str
 
 
 @transaction.atomic
-def attach_to_member(actor: Actor, account_id: str, person_id: uuid.UUID, name: str) -> None:
+def attach_to_member(actor: Principal, account_id: str, person_id: uuid.UUID, name: str) -> None:
     """Raises IamError."""
     locked_account(account_id)
     policy, member = locked_policy(account_id, name), _member(account_id, person_id)
@@ -123,7 +124,7 @@ def attach_to_member(actor: Actor, account_id: str, person_id: uuid.UUID, name: 
 
 
 @transaction.atomic
-def detach_from_member(actor: Actor, account_id: str, person_id: uuid.UUID, name: str) -> None:
+def detach_from_member(actor: Principal, account_id: str, person_id: uuid.UUID, name: str) -> None:
     """Raises IamError."""
     locked_account(account_id)
     policy, member = locked_policy(account_id, name), _member(account_id, person_id)
@@ -132,7 +133,7 @@ def detach_from_member(actor: Actor, account_id: str, person_id: uuid.UUID, name
 
 
 @transaction.atomic
-def attach_to_group(actor: Actor, account_id: str, group_name: str, name: str) -> None:
+def attach_to_group(actor: Principal, account_id: str, group_name: str, name: str) -> None:
     """Raises IamError."""
     locked_account(account_id)
     policy, group = locked_policy(account_id, name), locked_group(account_id, group_name)
@@ -143,7 +144,7 @@ def attach_to_group(actor: Actor, account_id: str, group_name: str, name: str) -
 
 
 @transaction.atomic
-def detach_from_group(actor: Actor, account_id: str, group_name: str, name: str) -> None:
+def detach_from_group(actor: Principal, account_id: str, group_name: str, name: str) -> None:
     """Raises IamError."""
     locked_account(account_id)
     policy, group = locked_policy(account_id, name), locked_group(account_id, group_name)
@@ -163,5 +164,5 @@ def _member(account_id: str, person_id: uuid.UUID) -> AccountMembership:
     return member
 
 
-def _note(actor: Actor, policy: Policy, action: str, **details: object) -> None:
+def _note(actor: Principal, policy: Policy, action: str, **details: object) -> None:
     record(actor, policy.account_id, action, f"policy:{policy.name}", **details)

@@ -13,10 +13,9 @@ from api.accounts.views import PAGE_PARAMETERS
 from api.iam import selectors
 from api.iam.actions import groups, policies
 from api.iam.serializers import GroupNameSerializer, GroupPageSerializer, GroupSerializer, NewGroupSerializer
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
-from api.pages import make_page_token, page_asked
+from api.pages import page_asked
 
 
 class GroupsView(OperationView):
@@ -26,7 +25,7 @@ class GroupsView(OperationView):
         page = page_asked(request)
         found = selectors.groups_of(caller(request).account_id, page.after, page.size + 1)
         shown = found[: page.size]
-        token = make_page_token(shown[-1].name) if len(found) > page.size else None
+        token = page.token(shown[-1].name) if len(found) > page.size else None
         return Response({"groups": GroupNameSerializer(shown, many=True).data, "next_page_token": token})
 
     @extend_schema(operation_id="groups.create", request=NewGroupSerializer, responses={201: GroupSerializer})
@@ -35,7 +34,7 @@ class GroupsView(OperationView):
         asked = NewGroupSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who = caller(request)
-        group = groups.create_group(actor_of(who), who.account_id, asked.validated_data["name"])
+        group = groups.create_group(who, who.account_id, asked.validated_data["name"])
         return Response(GroupSerializer(group).data, status=201)
 
 
@@ -50,7 +49,7 @@ class GroupView(OperationView):
     def delete(self, request: Request, group: str) -> Response:
         """Its members lose the policies that it gave them."""
         who = caller(request)
-        groups.delete_group(actor_of(who), who.account_id, group)
+        groups.delete_group(who, who.account_id, group)
         return Response(status=204)
 
 
@@ -59,13 +58,13 @@ class GroupMemberView(OperationView):
     def put(self, request: Request, group: str, person_id: uuid.UUID) -> Response:
         """A member of the account has the policies of the group as well."""
         who = caller(request)
-        groups.add_member(actor_of(who), who.account_id, group, person_id)
+        groups.add_member(who, who.account_id, group, person_id)
         return _shown(request, group)
 
     @extend_schema(operation_id="groups.remove_member", responses={200: GroupSerializer})
     def delete(self, request: Request, group: str, person_id: uuid.UUID) -> Response:
         who = caller(request)
-        groups.remove_member(actor_of(who), who.account_id, group, person_id)
+        groups.remove_member(who, who.account_id, group, person_id)
         return _shown(request, group)
 
 
@@ -74,13 +73,13 @@ class GroupAttachmentView(OperationView):
     def put(self, request: Request, group: str, policy_name: str) -> Response:
         """All members of the group have the policy."""
         who = caller(request)
-        policies.attach_to_group(actor_of(who), who.account_id, group, policy_name)
+        policies.attach_to_group(who, who.account_id, group, policy_name)
         return _shown(request, group)
 
     @extend_schema(operation_id="groups.detach_policy", responses={200: GroupSerializer})
     def delete(self, request: Request, group: str, policy_name: str) -> Response:
         who = caller(request)
-        policies.detach_from_group(actor_of(who), who.account_id, group, policy_name)
+        policies.detach_from_group(who, who.account_id, group, policy_name)
         return _shown(request, group)
 
 

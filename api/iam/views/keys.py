@@ -20,7 +20,6 @@ from api.iam.serializers import (
     RotationSerializer,
     document_json,
 )
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
 
@@ -33,7 +32,7 @@ class KeyRotationView(OperationView):
         asked.is_valid(raise_exception=True)
         who = caller(request)
         grace_s = asked.validated_data["grace_seconds"]
-        return new_key_answer(keys.rotate_key(actor_of(who), who.account_id, access_key_id, grace_s))
+        return new_key_answer(keys.rotate_key(who, who.account_id, access_key_id, grace_s))
 
 
 class KeyPolicyView(OperationView):
@@ -50,14 +49,14 @@ class KeyPolicyView(OperationView):
         asked = PolicyDocumentSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who = caller(request)
-        keys.put_key_policy(actor_of(who), who.account_id, access_key_id, stored_form(asked.validated_data["policy"]))
+        keys.put_key_policy(who, who.account_id, access_key_id, stored_form(asked.validated_data["policy"]))
         return _shown(request, access_key_id)
 
     @extend_schema(operation_id="keys.delete_policy", responses={200: KeyPolicySerializer})
     def delete(self, request: Request, access_key_id: str) -> Response:
         """The key stays restricted: without any policy it may do nothing."""
         who = caller(request)
-        keys.delete_key_policy(actor_of(who), who.account_id, access_key_id)
+        keys.delete_key_policy(who, who.account_id, access_key_id)
         return _shown(request, access_key_id)
 
 
@@ -66,14 +65,14 @@ class KeyAttachmentView(OperationView):
     def put(self, request: Request, access_key_id: str, policy_name: str) -> Response:
         """From now on the key is restricted to what its policies allow."""
         who = caller(request)
-        policies.attach_to_key(actor_of(who), who.account_id, access_key_id, policy_name)
+        policies.attach_to_key(who, who.account_id, access_key_id, policy_name)
         return Response({"attached": selectors.attached_to_key(who.account_id, access_key_id)})
 
     @extend_schema(operation_id="keys.detach_policy", responses={200: AttachedSerializer})
     def delete(self, request: Request, access_key_id: str, policy_name: str) -> Response:
         """The key stays restricted: without any policy it may do nothing."""
         who = caller(request)
-        policies.detach_from_key(actor_of(who), who.account_id, access_key_id, policy_name)
+        policies.detach_from_key(who, who.account_id, access_key_id, policy_name)
         return Response({"attached": selectors.attached_to_key(who.account_id, access_key_id)})
 
 

@@ -12,18 +12,20 @@ from rest_framework.response import Response
 from api.accounts.views import PAGE_PARAMETERS
 from api.iam import selectors
 from api.iam.actions import policies
+from api.iam.authorisation import allowed_items
 from api.iam.documents import stored_form
 from api.iam.serializers import (
     AttachedSerializer,
+    ListedPolicySerializer,
     NewPolicySerializer,
     PolicyDocumentSerializer,
     PolicyPageSerializer,
     PolicySerializer,
 )
-from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
-from api.pages import make_page_token, page_asked
+from api.pages import page_asked
+from frontend.authz.actions import MANAGEMENT_OPERATIONS
 
 
 class PoliciesView(OperationView):
@@ -33,8 +35,11 @@ class PoliciesView(OperationView):
         page = page_asked(request)
         found = selectors.policies_of(caller(request).account_id, page.after, page.size + 1)
         shown = found[: page.size]
-        token = make_page_token(shown[-1].name) if len(found) > page.size else None
-        return Response({"policies": PolicySerializer(shown, many=True).data, "next_page_token": token})
+        token = page.token(shown[-1].name) if len(found) > page.size else None
+        names = [policy.name for policy in shown]
+        readable = set(allowed_items(caller(request), MANAGEMENT_OPERATIONS["policies.get"], names))
+        listed = ListedPolicySerializer(shown, many=True, context={"readable": readable}).data
+        return Response({"policies": listed, "next_page_token": token})
 
     @extend_schema(operation_id="policies.create", request=NewPolicySerializer, responses={201: PolicySerializer})
     def post(self, request: Request) -> Response:
@@ -43,9 +48,7 @@ class PoliciesView(OperationView):
         asked.is_valid(raise_exception=True)
         given, who = asked.validated_data, caller(request)
         text = stored_form(given["policy"])
-        return Response(
-            PolicySerializer(policies.create_policy(actor_of(who), who.account_id, given["name"], text)).data, 201
-        )
+        return Response(PolicySerializer(policies.create_policy(who, who.account_id, given["name"], text)).data, 201)
 
 
 class PolicyView(OperationView):
@@ -65,13 +68,13 @@ class PolicyView(OperationView):
         asked.is_valid(raise_exception=True)
         who = caller(request)
         text = stored_form(asked.validated_data["policy"])
-        return Response(PolicySerializer(policies.update_policy(actor_of(who), who.account_id, policy, text)).data)
+        return Response(PolicySerializer(policies.update_policy(who, who.account_id, policy, text)).data)
 
     @extend_schema(operation_id="policies.delete", responses={204: None})
     def delete(self, request: Request, policy: str) -> Response:
         """A policy that is attached to nothing."""
         who = caller(request)
-        policies.delete_policy(actor_of(who), who.account_id, policy)
+        policies.delete_policy(who, who.account_id, policy)
         return Response(status=204)
 
 
@@ -89,14 +92,14 @@ class MemberAttachmentView(OperationView):
     def put(self, request: Request, person_id: uuid.UUID, policy_name: str) -> Response:
         """In addition to what the role allows."""
         who = caller(request)
-        policies.attach_to_member(actor_of(who), who.account_id, person_id, policy_name)
+        policies.attach_to_member(who, who.account_id, person_id, policy_name)
         return _of_member(request, person_id)
 
     @extend_schema(operation_id="member_policies.detach", responses={200: AttachedSerializer})
     def delete(self, request: Request, person_id: uuid.UUID, policy_name: str) -> Response:
         """What the role and the groups allow stays."""
         who = caller(request)
-        policies.detach_from_member(actor_of(who), who.account_id, person_id, policy_name)
+        policies.detach_from_member(who, who.account_id, person_id, policy_name)
         return _of_member(request, person_id)
 
 

@@ -19,7 +19,7 @@ from django.db import transaction
 from api import clock
 from api.accounts.actions import set_account_active
 from api.accounts.models import Account
-from api.audit.actions import Actor, record
+from api.audit.actions import LIFECYCLE, record
 from api.encryption.shredding import shred_account
 from api.outage import DATABASE_AWAY
 from api.people import limits
@@ -30,6 +30,7 @@ from api.people.errors import PeopleError, not_found
 from api.people.models import AccountLife, AccountState, Person
 from api.people.origin import RequestOrigin
 from api.people.roles import Act
+from frontend.authn.principal import Principal
 
 _log = structlog.get_logger(__name__)
 
@@ -50,19 +51,16 @@ STATE_CHANGES: dict[tuple[AccountState, StateChange], AccountState] = {
     (AccountState.CLOSING, StateChange.REOPEN): AccountState.ACTIVE,
     (AccountState.CLOSING, StateChange.FINISH): AccountState.CLOSED,
 }
-LIFECYCLE_ACTOR = Actor("lifecycle")
 
 
 @transaction.atomic
-def rename_account(actor: Actor, account_id: str, title: str) -> AccountLife:
+def rename_account(actor: Principal, account_id: str, title: str) -> AccountLife:
     """What people call it. Raises PeopleError."""
     title = title.strip()
     if not title:
         raise PeopleError("invalid-request", "The title is empty.")
     check_printable(title, "The title", limits.ACCOUNT_TITLE_CHARACTERS_MAX)
-    life = AccountLife.objects.select_for_update().filter(pk=account_id).first()
-    if life is None:
-        raise not_found()
+    life = _locked_with_life(account_id)
     if life.title != title:
         before, life.title = life.title, title
         life.save(update_fields=["title"])
@@ -71,27 +69,27 @@ def rename_account(actor: Actor, account_id: str, title: str) -> AccountLife:
 
 
 @transaction.atomic
-def suspend_account(operator: Actor, account_id: str, reason: str) -> AccountLife:
+def suspend_account(operator: Principal, account_id: str, reason: str) -> AccountLife:
     """Raises PeopleError."""
     check_printable(reason, "reason", limits.STATE_REASON_CHARACTERS_MAX)
-    life = _move(operator, _locked_by_operator(account_id), StateChange.SUSPEND, reason)
+    life = _move(operator, _locked_with_life(account_id), StateChange.SUSPEND, reason)
     record(operator, account_id, StateChange.SUSPEND, f"account:{account_id}", reason=reason)
     return life
 
 
 @transaction.atomic
-def resume_account(operator: Actor, account_id: str) -> AccountLife:
+def resume_account(operator: Principal, account_id: str) -> AccountLife:
     """Raises PeopleError."""
-    life = _move(operator, _locked_by_operator(account_id), StateChange.RESUME)
+    life = _move(operator, _locked_with_life(account_id), StateChange.RESUME)
     record(operator, account_id, StateChange.RESUME, f"account:{account_id}")
     return life
 
 
 @transaction.atomic
-def close_by_operator(operator: Actor, account_id: str, reason: str) -> AccountLife:
+def close_by_operator(operator: Principal, account_id: str, reason: str) -> AccountLife:
     """As `close_account`, for accounts without people too. Raises PeopleError."""
     check_printable(reason, "reason", limits.STATE_REASON_CHARACTERS_MAX)
-    life = _move(operator, _locked_by_operator(account_id), StateChange.CLOSE, reason)
+    life = _move(operator, _locked_with_life(account_id), StateChange.CLOSE, reason)
     record(
         operator, account_id, StateChange.CLOSE, f"account:{account_id}", reason=reason, closes_at=str(life.closes_at)
     )
@@ -99,9 +97,9 @@ def close_by_operator(operator: Actor, account_id: str, reason: str) -> AccountL
 
 
 @transaction.atomic
-def reopen_by_operator(operator: Actor, account_id: str) -> AccountLife:
+def reopen_by_operator(operator: Principal, account_id: str) -> AccountLife:
     """Raises PeopleError."""
-    life = _move(operator, _locked_by_operator(account_id), StateChange.REOPEN)
+    life = _move(operator, _locked_with_life(account_id), StateChange.REOPEN)
     record(operator, account_id, StateChange.REOPEN, f"account:{account_id}")
     return life
 
@@ -109,8 +107,8 @@ def reopen_by_operator(operator: Actor, account_id: str) -> AccountLife:
 @transaction.atomic
 def close_account(origin: RequestOrigin, person: Person, account_id: str) -> AccountLife:
     """Its keys open nothing from now on; what it holds goes when the grace period is over. Raises PeopleError."""
-    require(locked_membership(person, account_id), Act.CLOSE_ACCOUNT, origin.of_member)
-    life = _move(origin.actor(person), _locked(account_id), StateChange.CLOSE)
+    require(locked_membership(person, account_id), Act.CLOSE_ACCOUNT, origin)
+    life = _move(origin.member(account_id, person.pk), _locked(account_id), StateChange.CLOSE)
     origin.note(person, account_id, StateChange.CLOSE, f"account:{account_id}", closes_at=str(life.closes_at))
     return life
 
@@ -118,8 +116,8 @@ def close_account(origin: RequestOrigin, person: Person, account_id: str) -> Acc
 @transaction.atomic
 def reopen_account(origin: RequestOrigin, person: Person, account_id: str) -> AccountLife:
     """Raises PeopleError."""
-    require(locked_membership(person, account_id), Act.CLOSE_ACCOUNT, origin.of_member)
-    life = _move(origin.actor(person), _locked(account_id), StateChange.REOPEN)
+    require(locked_membership(person, account_id), Act.CLOSE_ACCOUNT, origin)
+    life = _move(origin.member(account_id, person.pk), _locked(account_id), StateChange.REOPEN)
     origin.note(person, account_id, StateChange.REOPEN, f"account:{account_id}")
     return life
 
@@ -144,9 +142,9 @@ def _finish(account_id: str) -> bool:
     life = _locked(account_id)
     if life.state != AccountState.CLOSING or life.closes_at is None or life.closes_at > clock.now():
         return False
-    _move(LIFECYCLE_ACTOR, life, StateChange.FINISH)
-    shred_account(LIFECYCLE_ACTOR, account_id)
-    record(LIFECYCLE_ACTOR, account_id, StateChange.FINISH, f"account:{account_id}")
+    _move(LIFECYCLE, life, StateChange.FINISH)
+    shred_account(LIFECYCLE, account_id)
+    record(LIFECYCLE, account_id, StateChange.FINISH, f"account:{account_id}")
     return True
 
 
@@ -160,7 +158,7 @@ def _locked(account_id: str) -> AccountLife:
     return life
 
 
-def _locked_by_operator(account_id: str) -> AccountLife:
+def _locked_with_life(account_id: str) -> AccountLife:
     """Accounts that were made by the command line have no life yet: it begins now. Raises PeopleError."""
     account = Account.objects.select_for_update().filter(pk=account_id).first()
     if account is None:
@@ -169,7 +167,7 @@ def _locked_by_operator(account_id: str) -> AccountLife:
     return _locked(account_id)
 
 
-def _move(actor: Actor, life: AccountLife, move: StateChange, reason: str = "") -> AccountLife:
+def _move(actor: Principal, life: AccountLife, move: StateChange, reason: str = "") -> AccountLife:
     state = STATE_CHANGES.get((AccountState(life.state), move))
     if state is None:
         raise PeopleError("state-not-possible", f"The account is {life.state}.")

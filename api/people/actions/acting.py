@@ -12,7 +12,7 @@ from datetime import timedelta
 from django.db import transaction
 
 from api import clock
-from api.audit.actions import Actor, record
+from api.audit.actions import record
 from api.people import limits
 from api.people.actions.enrolment import check_printable
 from api.people.actions.sessions import require_recent
@@ -20,6 +20,7 @@ from api.people.errors import PeopleError, not_found
 from api.people.models import AccountMembership, ActingVisit, PersonSession
 from api.people.origin import RequestOrigin
 from api.people.selectors import is_operator, membership_of
+from frontend.authn.principal import Principal
 
 
 @transaction.atomic
@@ -67,10 +68,9 @@ def note_request(origin: RequestOrigin, visit: ActingVisit, operation: str, queu
     _note(origin, visit, "acting.request", queue=queue, operation=operation)
 
 
-def actor_acting(origin: RequestOrigin, visit: ActingVisit) -> Actor:
+def actor_acting(origin: RequestOrigin, visit: ActingVisit) -> Principal:
     """Both names."""
-    who, as_whom = f"person:{visit.session.person_id}", f"person:{visit.member.person_id}"
-    return Actor(who, origin.request_id, as_whom, origin.source)
+    return origin.member(visit.member.account_id, visit.session.person_id, visit.member.person_id)
 
 
 def _end(origin: RequestOrigin, session: PersonSession) -> bool:

@@ -100,7 +100,7 @@ def _confirm(origin: RequestOrigin, token: PersonToken, name: str, title: str) -
 
 def open_account(origin: RequestOrigin, person: Person, title: str, now: datetime) -> Account:
     """In the caller's transaction. The unique name is a random one: a chosen one would tell which names exist."""
-    account = get_or_create_account(origin.actor(person), f"people-{uuid.uuid4().hex}")
+    account = get_or_create_account(origin.member("", person.pk), f"people-{uuid.uuid4().hex}")
     AccountLife.objects.create(account=account, title=title, state_since=now)
     AccountMembership.objects.create(account=account, person=person, role=MemberRole.OWNER, created_at=now)
     origin.note(person, account.pk, "member.add", f"person:{person.pk}", role=MemberRole.OWNER)

@@ -15,13 +15,13 @@ from api.people.email import normal_email
 from api.people.errors import ActDenied, PeopleError, invalid_token, not_found
 from api.people.models import AccountLife, AccountMembership, Invitation, Person
 from api.people.origin import RequestOrigin
-from api.people.roles import Act, MemberOrigin, MemberRole, act_to_give
+from api.people.roles import Act, MemberRole, act_to_give
 from api.people.selectors import membership_of
 from api.people.tokens import TokenKind, hash_token, mint_token, same_hash
 
 # Who invited is not there when the invitation is accepted: the address is missing, and a policy that wants an encrypted
 # connection has seen one when the invitation was made.
-_LATER = MemberOrigin(is_secure=True)
+_LATER = RequestOrigin("", is_secure=True)
 
 
 def invite(origin: RequestOrigin, person: Person, account_id: str, email: str, role: MemberRole) -> Invitation:
@@ -30,18 +30,18 @@ def invite(origin: RequestOrigin, person: Person, account_id: str, email: str, r
     asking = membership_of(person, account_id)
     if asking is None:
         raise not_found()
-    require(asking, act_to_give(role), origin.of_member)  # who may not invite uses nothing of the account's rate up
+    require(asking, act_to_give(role), origin)  # who may not invite uses nothing of the account's rate up
     rates.charge(rates.INVITATION_PER_ACCOUNT, account_id)
     with transaction.atomic():
         mine = locked_membership(person, account_id)
         require_active(account_id)
-        require(mine, act_to_give(role), origin.of_member)
+        require(mine, act_to_give(role), origin)
         if AccountMembership.objects.filter(account_id=account_id, person__email=email).exists():
             raise PeopleError("already-member", "This address is that of a member.")
         now = clock.now()
         others = Invitation.objects.filter(account_id=account_id)
         others.filter(expires_at__lte=now).delete()
-        if not may_replace(others.filter(email=email).first(), mine, origin.of_member):
+        if not may_replace(others.filter(email=email).first(), mine, origin):
             raise ActDenied(account_id, person.pk, Act.MANAGE_OWNERS)
         others.filter(email=email).delete()
         if others.count() >= limits.INVITATIONS_PER_ACCOUNT_MAX:
@@ -62,11 +62,11 @@ def invite(origin: RequestOrigin, person: Person, account_id: str, email: str, r
 def withdraw(origin: RequestOrigin, person: Person, account_id: str, invitation_id: uuid.UUID) -> None:
     """Raises PeopleError."""
     mine = locked_membership(person, account_id)
-    require(mine, Act.MANAGE_MEMBERS, origin.of_member)
+    require(mine, Act.MANAGE_MEMBERS, origin)
     invitation = Invitation.objects.filter(account_id=account_id, pk=invitation_id).first()
     if invitation is None:
         raise not_found()
-    require(mine, act_to_give(invitation.role), origin.of_member)
+    require(mine, act_to_give(invitation.role), origin)
     invitation.delete()
     origin.note(person, account_id, "invitation.withdraw", f"invitation:{invitation_id}", email=invitation.email)
 
@@ -93,7 +93,7 @@ def accept(origin: RequestOrigin, person: Person, token: str) -> AccountMembersh
         return _join(origin, person, found)
 
 
-def may_replace(invitation: Invitation | None, mine: AccountMembership, origin: MemberOrigin) -> bool:
+def may_replace(invitation: Invitation | None, mine: AccountMembership, origin: RequestOrigin) -> bool:
     return invitation is None or may_give(mine, invitation.role, origin)
 
 

@@ -11,9 +11,8 @@ from api.accounts.models import Account
 from api.iam.selectors import attached_policies
 from api.people.errors import ActDenied, PeopleError, not_found
 from api.people.models import AccountLife, AccountMembership, AccountState, Invitation, Person
-from api.people.origin import RequestOrigin
-from api.people.roles import UNKNOWN_ORIGIN, Act, MemberOrigin, MemberRole, act_to_give, may_with
-from frontend.authz.request_context import person_caller
+from api.people.origin import UNKNOWN_ORIGIN, RequestOrigin
+from api.people.roles import Act, MemberRole, act_to_give, may_with
 
 
 @transaction.atomic
@@ -24,8 +23,8 @@ def change_role(
     mine = locked_membership(person, account_id)
     require_active(account_id)
     member = _member(account_id, member_id)
-    require(mine, act_to_give(member.role), origin.of_member)
-    require(mine, act_to_give(role), origin.of_member)
+    require(mine, act_to_give(member.role), origin)
+    require(mine, act_to_give(role), origin)
     if member.role == role:
         return member
     before, member.role = member.role, role
@@ -44,7 +43,7 @@ def remove_member(origin: RequestOrigin, person: Person, account_id: str, member
     leaves = member.person_id == person.pk
     if not leaves:
         require_active(account_id)
-        require(mine, act_to_give(member.role), origin.of_member)
+        require(mine, act_to_give(member.role), origin)
     _require_owner_beside(member, member.role)
     member.delete()
     Invitation.objects.filter(account_id=account_id, invited_by_id=member_id).delete()
@@ -69,18 +68,18 @@ def require_active(account_id: str) -> None:
         raise PeopleError("account-not-active", "The account is suspended, closing or closed.")
 
 
-def require(mine: AccountMembership, act: Act, origin: MemberOrigin) -> None:
+def require(mine: AccountMembership, act: Act, origin: RequestOrigin) -> None:
     if not is_allowed(mine, act, origin):
         raise ActDenied(mine.account_id, mine.person_id, act)
 
 
-def is_allowed(mine: AccountMembership, act: Act, origin: MemberOrigin = UNKNOWN_ORIGIN) -> bool:
+def is_allowed(mine: AccountMembership, act: Act, origin: RequestOrigin = UNKNOWN_ORIGIN) -> bool:
     """By the member's role, and by the policies of the member and of its groups."""
     attached = attached_policies(mine)
-    return may_with(mine.role, act, attached, person_caller(mine.account_id, str(mine.person_id)), origin)
+    return may_with(mine.role, act, attached, origin.member(mine.account_id, mine.person_id))
 
 
-def may_give(mine: AccountMembership, role: str, origin: MemberOrigin) -> bool:
+def may_give(mine: AccountMembership, role: str, origin: RequestOrigin) -> bool:
     """May this member give, change or take away the role?"""
     return is_allowed(mine, act_to_give(role), origin)
 

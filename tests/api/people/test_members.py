@@ -76,6 +76,18 @@ def test_every_route_of_an_account_wants_a_session(ann: Visitor, visitor: Visito
         assert refused(visitor.call(method, target)) == (401, "not-signed-in"), (method, target)
 
 
+def test_page_token_of_members_is_of_one_account(ann: Visitor, bob: Visitor) -> None:
+    from api.pages import PagedList
+    from tests.api.test_page_tokens import changed, refused, with_token
+
+    mine, theirs = (f"/v1/accounts/{who.account_id}/members" for who in (ann, bob))
+    token = PagedList("", mine).token(ann.person_id)
+    assert ann.call("GET", with_token(mine, token)).status_code == 200
+    others = [PagedList("", theirs).token(ann.person_id), PagedList(ann.account_id, mine).token(ann.person_id)]
+    for bad in (*changed(token), *others):
+        assert refused(ann.call("GET", with_token(mine, bad))), bad
+
+
 def test_members_are_listed_by_page_without_secrets(ann: Visitor, bob: Visitor) -> None:
     join(ann, bob, "reader")
     first = bob.call("GET", f"/v1/accounts/{ann.account_id}/members?page_size=1").json()
@@ -205,3 +217,18 @@ def vouched(target: str, source: str) -> dict[str, str]:
     said = f"{source} {time.time_ns() // 1_000_000}"
     mac = source_mac(internal_key(), "GET", target.encode(), said)
     return {SOURCE_HEADER: said, SOURCE_MAC_HEADER: mac, "X-Forwarded-Proto": "https"}
+
+
+def test_parameter_that_an_operation_of_people_does_not_declare_is_refused(ann: Visitor, visitor: Visitor) -> None:
+    root = f"/v1/accounts/{ann.account_id}"
+    asked: list[tuple[Visitor, str, str, Any]] = [
+        (ann, "GET", f"{root}/members?page_siz=1", None),
+        (ann, "POST", f"{root}/invitations?x=1", {"email": "x@example.com", "role": "reader"}),
+        (ann, "POST", f"{root}/closing?x=1", None),
+        (visitor, "POST", "/v1/session?x=1", {"email": ann.email, "password": "correct horse battery"}),
+    ]
+    for who, method, target, content in asked:
+        answer = who.call(method, target, content)
+        assert refused(answer) == (400, "invalid-request"), target
+        assert [one["pointer"] for one in answer.json()["errors"]] == ["/" + target.partition("?")[2].split("=")[0]]
+    assert not Invitation.objects.exists()

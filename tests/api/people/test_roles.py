@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from api.people.roles import Act, MemberOrigin, MemberRole, act_to_give, may, may_with, role_policy
-from frontend.authz import CompiledPolicy, PolicyKind, RequestContext, compile_policy, evaluate
-from frontend.authz.request_context import person_caller
+from api.people.roles import Act, MemberRole, act_to_give, may, may_with, role_policy
+from frontend.authn.principal import person
+from frontend.authz import CompiledPolicy, PolicyKind, compile_policy, evaluate
 
 ACCOUNT = "123456789012"
-ANN = person_caller(ACCOUNT, "ann")
+ANN = person(ACCOUNT, "ann")
 READS = {"GetAccount", "ListMembers", "ListKeys", "ListAuditEntries", "GetMetricData", "ListAlarms"}
 READS |= {"sqs:GetQueueAttributes"}
 WORKS = READS | {"PeekMessages", "PutAlarm", "MuteAlarm", "DeleteAlarm", "RemoveMessage", "sqs:SetQueueAttributes"}
@@ -41,7 +41,7 @@ def policy(effect: str, action: str) -> CompiledPolicy:
 def allows(role: MemberRole, action: str) -> bool:
     service = action.partition(":")[0]
     arn = f"arn:aws:{service}:us-east-1:{ACCOUNT}:orders"
-    return evaluate(RequestContext(ANN, action, arn, 0, "us-east-1"), role_policy(role)).allowed
+    return evaluate(ANN.asks(action, arn, 0, "us-east-1"), role_policy(role)).allowed
 
 
 def test_each_role_may_do_what_the_page_says() -> None:
@@ -103,7 +103,7 @@ def test_attached_policy_makes_no_owner() -> None:
 
 def test_conditions_and_the_arn_of_the_account_count_for_acts() -> None:
     """A Deny that is about an address, the encryption or the account itself reaches what people do."""
-    office, elsewhere = MemberOrigin("203.0.113.7", True), MemberOrigin("198.51.100.7", True)
+    office, elsewhere = (person(ACCOUNT, "ann", address, True) for address in ("203.0.113.7", "198.51.100.7"))
     cases: list[tuple[dict[str, object], bool, bool]] = [
         ({"Condition": {"IpAddress": {"aws:SourceIp": "198.51.100.0/24"}}}, True, False),
         ({"Condition": {"NotIpAddress": {"aws:SourceIp": "203.0.113.0/24"}}}, True, False),
@@ -116,10 +116,10 @@ def test_conditions_and_the_arn_of_the_account_count_for_acts() -> None:
         statement = {"Effect": "Deny", "Action": "penstock:ManageMembers", "Resource": "*", **more}
         text = json.dumps({"Version": "2012-10-17", "Statement": statement})
         denied = [compile_policy(text, PolicyKind.IDENTITY, "attached")]
-        found = [may_with("admin", Act.MANAGE_MEMBERS, denied, ANN, origin) for origin in (office, elsewhere)]
+        found = [may_with("admin", Act.MANAGE_MEMBERS, denied, who) for who in (office, elsewhere)]
         assert found == [at_office, outside], more
     plain = policy_text({"Bool": {"aws:SecureTransport": "false"}})
-    assert not may_with("admin", Act.MANAGE_MEMBERS, [plain], ANN, MemberOrigin("203.0.113.7"))
+    assert not may_with("admin", Act.MANAGE_MEMBERS, [plain], person(ACCOUNT, "ann", "203.0.113.7"))
 
 
 def policy_text(condition: dict[str, object]) -> CompiledPolicy:

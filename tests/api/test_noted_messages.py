@@ -1,0 +1,24 @@
+"""What operators do with messages by commands stands in the account's audit trail."""
+
+from __future__ import annotations
+
+import pytest
+from django.core.management import call_command
+
+from api.audit.models import AuditEntry
+from tests.support.control_plane import new_caller
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.parametrize("verb", ["send", "receive"])
+def test_operator_call_for_messages_has_who_what_which_queue_and_how_many(verb: str) -> None:
+    caller = new_caller("shop")
+    call_command("note_messages", "--account=shop", "--", verb, "orders")
+    call_command("note_messages", f"--account={caller.account_id}", "--messages=7", "--", verb, "orders")
+    begun, ended = AuditEntry.objects.filter(action__startswith=f"messages.{verb}").order_by("pk")
+    assert [(one.account_id, one.actor, one.subject) for one in (begun, ended)] == [
+        (caller.account_id, "operator", "queue:orders")
+    ] * 2
+    assert (begun.action, begun.details) == (f"messages.{verb}.begin", {})
+    assert (ended.action, ended.details) == (f"messages.{verb}.end", {"messages": 7})
