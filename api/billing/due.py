@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, FilteredRelation, OuterRef, Q, QuerySet
 
 from api.accounts.models import Account
 from api.billing import limits
 from api.billing.models import AccountPlan, BudgetEvent, DailyUsage, Invoice, InvoiceState, SpendingEffect
-from api.billing.pricing.periods import BillingPeriod, ceil_hour, period_before, period_of
-from api.billing.selectors import merges_so_far
+from api.billing.pricing.periods import BillingPeriod, Interval, ceil_hour, period_before, period_of
+from api.billing.pricing.terms import STANDARD_CODE, parse_terms
+from api.billing.selectors import merges_so_far, versions_of
 from api.people.models import AccountState
 
 # Months that are looked back at for what is not issued yet.
@@ -21,17 +22,22 @@ MONTHS_BACK = 3
 
 
 def stale_drafts(now: datetime) -> list[tuple[str, BillingPeriod]]:
-    """Months with usage, or of accounts with a plan of their own, whose draft does not know of all merges."""
+    """Months that are billed and whose draft does not know of all merges, the drafts that were made first first. No
+    merge changes a draft without usage: such a one is made again once a day (QUIET_DRAFT_HOURS)."""
     merges = merges_so_far()
     if not merges:
         return []
     found: list[tuple[str, BillingPeriod]] = []
+    quiet = now - timedelta(hours=limits.QUIET_DRAFT_HOURS)
     for period in open_periods(now):
-        fresh = Invoice.objects.filter(account_id=OuterRef("pk"), period_start=period.start).filter(
-            Q(state=InvoiceState.ISSUED) | Q(merges=merges)
-        )
-        rows = _billed_in(period).exclude(Exists(fresh)).order_by("pk").values_list("pk", flat=True)
-        found += [(account_id, period) for account_id in rows[: limits.INVOICES_AT_ONCE_MAX]]
+        draft = FilteredRelation("invoices", condition=Q(invoices__period_start=period.start))
+        rows = _billed_in(period).annotate(draft=draft)
+        old = Q(draft__merges=None) | Q(draft__merges__lt=merges) | Q(draft__merges__gt=merges)
+        is_due = Exists(_usage_in(period)) | Q(draft__made_at__lte=quiet)
+        rows = rows.filter(Q(draft__pk=None) | Q(draft__state=InvoiceState.DRAFT) & old & is_due)
+        rows = rows.order_by(F("draft__made_at").asc(nulls_first=True), "pk")
+        accounts = rows.values_list("pk", flat=True)[: limits.INVOICES_AT_ONCE_MAX]
+        found += [(account_id, period) for account_id in accounts]
     return found
 
 
@@ -72,8 +78,32 @@ def open_periods(now: datetime) -> list[BillingPeriod]:
 
 
 def _billed_in(period: BillingPeriod) -> QuerySet[Account]:
-    usage = DailyUsage.objects.filter(account_id=OuterRef("pk"), day__gte=period.start, day__lt=period.end)
+    """Accounts that were open in the month, and used something, or have a plan of their own, or owe what the standard
+    plan takes of those that use nothing."""
     plan = AccountPlan.objects.filter(account_id=OuterRef("pk"), effective_from__lt=period.end)
-    rows = Account.objects.filter(created_at__lt=period.end).filter(Exists(usage) | Exists(plan))
-    gone = Q(life__state=AccountState.CLOSED, life__state_since__lte=period.start)
-    return rows.exclude(gone)
+    owing = Q(Exists(_usage_in(period))) | Q(Exists(plan))
+    for span in _standard_fees(period):
+        owing |= Q(created_at__lt=span.end) & ~_closed_by(span.start)
+    return Account.objects.filter(created_at__lt=period.end).filter(owing).exclude(_closed_by(period.start))
+
+
+def _usage_in(period: BillingPeriod) -> QuerySet[DailyUsage]:
+    """Of the account that the query is about."""
+    return DailyUsage.objects.filter(account_id=OuterRef("pk"), day__gte=period.start, day__lt=period.end)
+
+
+def _closed_by(at: datetime) -> Q:
+    return Q(life__state=AccountState.CLOSED, life__state_since__lte=at)
+
+
+def _standard_fees(period: BillingPeriod) -> list[Interval]:
+    """The parts of the month in which the standard plan has a base fee or a minimum."""
+    versions = versions_of([STANDARD_CODE])
+    found = []
+    for place, version in enumerate(versions):
+        until = versions[place + 1].effective_from if place + 1 < len(versions) else period.end
+        part = Interval(max(version.effective_from, period.start), min(until, period.end))
+        terms = parse_terms(version.terms)
+        if part.hours and (terms.base_fee_minor or terms.minimum_minor):
+            found.append(part)
+    return found

@@ -43,6 +43,8 @@ CREDIT_NAME_CHARACTERS_MAX = 100
 # A month is closed so long after its end, for records that come late; what comes later is a correction.
 CLOSE_AFTER_HOURS = 6
 INVOICES_AT_ONCE_MAX = 500
+# A draft of an account without usage is made again so often: for changes of plans, credits and taxes.
+QUIET_DRAFT_HOURS = 24
 # One task drafts, closes and watches budgets for so long, and never beyond the next tick, which goes on.
 BILLING_SLICE_S = 20.0
 INVOICE_TEXT_CHARACTERS_MAX = 200
