@@ -45,6 +45,11 @@ CLOSE_AFTER_HOURS = 6
 INVOICES_AT_ONCE_MAX = 500
 # A draft of an account without usage is made again so often: for changes of plans, credits and taxes.
 QUIET_DRAFT_HOURS = 24
+# Months behind the last three: how many of them one round of closing looks at, and how long one rests that lacks no
+# invoice, or none but those that fail.
+OLD_MONTHS_AT_ONCE_MAX = 12
+CLOSED_MONTH_REST_HOURS = 24
+FAILING_MONTH_REST_HOURS = 1
 # One task drafts, closes and watches budgets for so long, and never beyond the next tick, which goes on.
 BILLING_SLICE_S = 20.0
 INVOICE_TEXT_CHARACTERS_MAX = 200

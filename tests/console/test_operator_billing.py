@@ -81,6 +81,23 @@ def test_months_show_what_is_issued_and_what_waits(operator: Browser, billed: st
     assert "Issued" in text and "2.00 USD" in text and "Nodes 3 did not close" in text
 
 
+def test_months_that_are_open_are_shown_with_the_reason_also_old_ones(operator: Browser, billed: str) -> None:
+    from api import clock
+    from api.billing.pricing.periods import Interval, floor_hour, period_before, period_of
+    from api.billing.settling import UsageRow, settle
+    from tests.api.billing.usage import QUEUE, open_since
+
+    old = period_of(clock.now())
+    for _ in range(6):
+        old = period_before(old)
+    assert f"<h2>{old.start:%B %Y}</h2>" not in text_of(operator, BASE)
+    open_since(billed, old.start)
+    used = UsageRow(billed, old.start, QUEUE, 12, "client", sent_units=1)
+    settle(uuid.uuid4(), Interval(old.start, floor_hour(clock.now())), [used])
+    section = text_of(operator, BASE).partition(f"<h2>{old.start:%B %Y}</h2>")[2].partition("</section>")[0]
+    assert "Open: 1 to be issued by the next rounds." in section
+
+
 def test_months_say_which_invoices_are_unpaid_and_how_much_is_due(operator: Browser, billed: str) -> None:
     from api import clock
     from api.audit.actions import OPERATOR

@@ -41,8 +41,13 @@ def refresh_drafts() -> int:
 
 
 def issue_months() -> int:
-    """Months that are settled. How many invoices were issued."""
-    return _each(Work.INVOICES, due.months_to_issue(clock.now(), settled_up_to()), _issue, _of_month)
+    """Months that are settled, the oldest first. How many invoices were issued."""
+    now = clock.now()
+    months = due.unissued_months(now, settled_up_to())
+    found = [(account_id, month.period) for month in months for account_id in month.accounts]
+    done = _each(Work.INVOICES, found, _issue, _of_month)
+    work_notes.note_looks(months, now)
+    return done
 
 
 def watch_budgets() -> int:

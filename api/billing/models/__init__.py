@@ -19,7 +19,15 @@ from api.billing.models.invoices import (
     NoteKind,
 )
 from api.billing.models.plans import AccountPlan, BillingCredit, PricePlan, PricePlanVersion
-from api.billing.models.settlements import FillLedger, QuarantinedUsage, UsageRun, UsageRunState, WorkFailure, WorkRound
+from api.billing.models.settlements import (
+    FillLedger,
+    MonthLook,
+    QuarantinedUsage,
+    UsageRun,
+    UsageRunState,
+    WorkFailure,
+    WorkRound,
+)
 from api.billing.models.tags import QueueTags
 from api.billing.models.usage import (
     DailyUsage,
@@ -49,6 +57,7 @@ __all__ = [
     "InvoiceState",
     "KeyUsage",
     "MeterReading",
+    "MonthLook",
     "NoteKind",
     "PricePlan",
     "PricePlanVersion",

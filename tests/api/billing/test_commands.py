@@ -261,3 +261,14 @@ def test_file_with_a_line_that_is_no_row_settles_nothing(account: str, line: str
     with pytest.raises(CommandError, match="header"):
         settle_file(f"{HEADER},more\n")
     assert HourlyUsage.objects.count() == 0
+
+
+def test_report_of_months_names_those_that_are_open(account: str) -> None:
+    settle_month([row(account, sent_units=1)])
+    out = io.StringIO()
+    call_command("billing_report", "months", stdout=out)
+    answer = json.loads(out.getvalue())
+    found = {one["period"]: one for one in answer["months"]}
+    assert (found[PERIOD.name]["to_issue"], found[PERIOD.name]["failing"]) == (1, 0)
+    assert found[PERIOD.name]["reasons"] == ["1 to be issued by the next rounds"]
+    assert answer["settled_up_to"] is not None
