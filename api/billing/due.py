@@ -18,6 +18,7 @@ from api.billing.models import (
     DailyUsage,
     Invoice,
     InvoiceState,
+    LateUsage,
     MonthLook,
     SpendingEffect,
     WorkFailure,
@@ -91,6 +92,16 @@ def unissued_month(period: BillingPeriod, settled: datetime | None) -> UnissuedM
         if is_settled or ceil_hour(account.life.state_since) <= safe
     ]
     return UnissuedMonth(period, [row.pk for row in found], sum(row.failed for row in found), is_settled)
+
+
+def late_months() -> list[tuple[str, BillingPeriod]]:
+    """Months that are issued and whose usage changed: the ones that changed first first."""
+    issued = Invoice.objects.filter(
+        account_id=OuterRef("account_id"), period_start=OuterRef("period_start"), state=InvoiceState.ISSUED
+    )
+    rows = LateUsage.objects.filter(Exists(issued)).order_by("changed_at", "account_id", "period_start")
+    found = rows.values_list("account_id", "period_start")[: limits.INVOICES_AT_ONCE_MAX]
+    return [(account_id, period_of(start)) for account_id, start in found]
 
 
 def effects_of_past_months(now: datetime) -> list[str]:

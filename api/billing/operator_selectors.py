@@ -15,6 +15,7 @@ from api.billing.models import (
     AccountPlan,
     CreditNote,
     Invoice,
+    InvoiceDifference,
     InvoicePayment,
     InvoiceState,
     NoteKind,
@@ -30,6 +31,7 @@ from api.billing.pricing.periods import DAY, BillingPeriod, period_before
 COUNTED_MAX = 10_000
 TOP_ACCOUNTS = 50
 UNPAID_LISTED_MAX = 100
+DIFFERENCES_LISTED_MAX = 100
 # A day counts as unusual from so many times the days before on, and so many units.
 UNUSUAL_TIMES, UNUSUAL_UNITS_MIN, UNUSUAL_DAYS = 3, 1_000, 7
 
@@ -110,6 +112,12 @@ def unpaid_invoices() -> list[UnpaidInvoice]:
     found = rows.filter(due__gt=0).order_by("period_start", "number")
     fields = ("number", "account_id", "title", "period_start", "currency", "total_minor", "due")
     return [UnpaidInvoice(*row) for row in found.values_list(*fields)[:UNPAID_LISTED_MAX]]
+
+
+def invoice_differences() -> list[InvoiceDifference]:
+    """Of all months, what was found first first: DIFFERENCES_LISTED_MAX at most."""
+    rows = InvoiceDifference.objects.select_related("invoice__account__life").order_by("found_at", "pk")
+    return list(rows[:DIFFERENCES_LISTED_MAX])
 
 
 def _sum_of(rows: QuerySet[Any], amount: Any) -> Coalesce:

@@ -19,6 +19,7 @@ from api.billing.models import MonthLook, WorkFailure, WorkRound
 class Work(enum.StrEnum):
     DRAFTS = "drafts"
     INVOICES = "invoices"
+    DIFFERENCES = "differences"
     BUDGETS = "budgets"
     MAILS = "mails"
     METER = "meter"

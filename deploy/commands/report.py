@@ -66,6 +66,9 @@ def run_months(options: argparse.Namespace) -> int:
 
 def show_months(report: dict[str, Any]) -> None:
     output.table(["month", "open because"], [[one["period"], "; ".join(one["reasons"])] for one in report["months"]])
+    for one in report["differences"]:
+        says = f"usage that came later makes a difference of {one['currency']} {one['total']}, which a note corrects"
+        output.say(f"{one['invoice']}, {one['account']}, {one['period']}: {says} (docs/billing.md)")
 
 
 def show_usage(report: dict[str, Any]) -> None:

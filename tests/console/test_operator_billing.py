@@ -158,6 +158,25 @@ def test_invoice_is_corrected_by_a_note_with_a_reason(operator: Browser, billed:
     assert (note.total_minor, note.reason) == (100, "counted twice")
 
 
+def test_usage_that_came_after_an_invoice_is_shown_with_the_note_that_corrects_it(
+    operator: Browser, billed: str
+) -> None:
+    from api.billing.models import CreditNote, Invoice
+    from tests.api.billing.usage import row, settle_rows
+    from workers.billing import rounds
+
+    found = Invoice.objects.get(account_id=billed, state="issued")
+    assert "Usage after the invoice" not in text_of(operator, BASE)
+    settle_rows([row(billed, 5, sent_units=1_100)], 5, 1)
+    rounds.find_differences()
+    section = text_of(operator, BASE).partition("Usage after the invoice")[2].partition("</section>")[0]
+    assert str(found.number) in section and "-1.00 USD" in section and "Issue a credit note" in section
+    path = f"{BASE}/accounts/{billed}"
+    assert f'action="{path}"' in section and f'value="{found.pk}"' in section
+    assert b"a credit note" in follow(operator, path, {"what": "correct", "invoice": str(found.pk), "reason": "late"})
+    assert "Usage after the invoice" not in text_of(operator, BASE) and CreditNote.objects.count() == 1
+
+
 def test_payment_is_recorded_and_seen_by_the_customer(operator: Browser, ann: Browser, billed: str) -> None:
     from api.billing.models import Invoice
 

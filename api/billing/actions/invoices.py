@@ -27,10 +27,12 @@ from api.billing.models import (
     BillingCredit,
     CreditNote,
     Invoice,
+    InvoiceDifference,
     InvoiceKind,
     InvoiceLine,
     InvoiceQueueLine,
     InvoiceState,
+    LateUsage,
     NoteKind,
 )
 from api.billing.pricing.periods import BillingPeriod, period_of
@@ -59,9 +61,14 @@ def issue_invoice(actor: Actor, account_id: str, period: BillingPeriod) -> Invoi
     """Once. Raises BillingError while usage of the month is not settled."""
     ensure_standard_plan()
     account = locked_account(account_id, not_found)
+    issued = Invoice.objects.filter(account=account, period_start=period.start, state=InvoiceState.ISSUED).first()
+    if issued is not None:
+        return issued
+    # Before usage is read: what comes after is noted again, and compared with the invoice.
+    LateUsage.objects.filter(account_id=account_id, period_start=period.start).delete()
     invoice = _write_draft(account, period)
-    if invoice is None or invoice.state == InvoiceState.ISSUED:
-        return invoice
+    if invoice is None:
+        return None
     wanted = invoice.open_end + timedelta(hours=limits.CLOSE_AFTER_HOURS)
     if invoice.settled_up_to is None or invoice.settled_up_to < wanted:
         raise BillingError("not-settled", f"Usage is settled up to {invoice.settled_up_to}; {wanted} is needed.")
@@ -84,6 +91,7 @@ def correct_invoice(actor: Actor, account_id: str, invoice_id: UUID, reason: str
     if invoice is None or invoice.state != InvoiceState.ISSUED:
         raise not_found()
     wrong = difference_of(invoice)
+    InvoiceDifference.objects.filter(invoice=invoice).delete()
     if not wrong.is_any:
         return None
     charges, tax, total, month = wrong.charges_minor, wrong.tax_minor, wrong.total_minor, wrong.month
@@ -124,7 +132,8 @@ def difference_of(invoice: Invoice) -> BilledDifference:
     notes = list(invoice.notes.all())
     signs = [1 if note.kind == NoteKind.DEBIT else -1 for note in notes]
     credits = invoice.credits_minor - sum(note.credits_minor for note in notes)
-    month = month_of(invoice.account, period_of(invoice.period_start), credits=[CreditLeft(0, "", credits, (0, 0))])
+    left = [CreditLeft(0, "", credits, (0, 0))]
+    month = month_of(invoice.account, period_of(invoice.period_start), credits=left, by_queue=False)
     assert month is not None
     charges, tax, total = (
         right - billed - sum(sign * getattr(note, name) for sign, note in zip(signs, notes, strict=True))

@@ -11,11 +11,13 @@ from api.billing.models.budgets import BudgetEffect, BudgetEvent, BudgetEventKin
 from api.billing.models.invoices import (
     CreditNote,
     Invoice,
+    InvoiceDifference,
     InvoiceKind,
     InvoiceLine,
     InvoicePayment,
     InvoiceQueueLine,
     InvoiceState,
+    LateUsage,
     NoteKind,
 )
 from api.billing.models.plans import AccountPlan, BillingCredit, PricePlan, PricePlanVersion
@@ -50,12 +52,14 @@ __all__ = [
     "FillLedger",
     "HourlyUsage",
     "Invoice",
+    "InvoiceDifference",
     "InvoiceKind",
     "InvoiceLine",
     "InvoicePayment",
     "InvoiceQueueLine",
     "InvoiceState",
     "KeyUsage",
+    "LateUsage",
     "MeterReading",
     "MonthLook",
     "NoteKind",

@@ -27,9 +27,10 @@ from api.billing.documents.content import invoice_content, line_content
 from api.billing.meter import cost_meter
 from api.billing.models import InvoiceState
 from api.billing.open_months import months_with_reasons
+from api.billing.operator_selectors import invoice_differences
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.money import format_minor
-from api.billing.pricing.periods import BillingPeriod, Interval, parse_period
+from api.billing.pricing.periods import BillingPeriod, Interval, parse_period, period_of
 from api.billing.provisional import answer_now, meter_reading, provisional_quantities_of
 
 
@@ -202,7 +203,7 @@ def quarantine_report(period: BillingPeriod) -> dict[str, Any]:
 
 
 def months_report() -> dict[str, Any]:
-    """The months that are open, and why; of all accounts."""
+    """The months that are open, and why; invoices that usage, which came later, disagrees with. Of all accounts."""
     now, settled = clock.now(), selectors.settled_up_to()
     months = [
         {
@@ -214,7 +215,21 @@ def months_report() -> dict[str, Any]:
         for month in months_with_reasons(now)
         if month.reasons
     ]
-    return {"months": months, "settled_up_to": _text(settled)}
+    differences = [
+        {
+            "invoice": one.invoice.number,
+            "account_id": one.invoice.account_id,
+            "account": one.invoice.account.name,
+            "period": period_of(one.invoice.period_start).name,
+            "currency": one.invoice.currency,
+            "charges_minor": one.charges_minor,
+            "total_minor": one.total_minor,
+            "total": format_minor(one.total_minor, one.invoice.currency),
+            "found_at": _text(one.found_at),
+        }
+        for one in invoice_differences()
+    ]
+    return {"months": months, "differences": differences, "settled_up_to": _text(settled)}
 
 
 def _head(account: Account, period: BillingPeriod) -> dict[str, Any]:
