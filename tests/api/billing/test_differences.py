@@ -61,6 +61,8 @@ def test_late_usage_is_told_once_until_a_note_corrects_it(account: str, told: li
     settle_rows([row(account, 5, sent_units=500)], 5, 1)
     rounds.find_differences()
     assert len(told) == 1, "the same hour was counted again, to the same figures"
+    settle_rows([row(account, 5, sent_units=500, messages_sent=9)], 5, 1)
+    assert rounds.find_differences() == 1 and len(told) == 1, "what is new costs nothing"
     settle_rows([row(account, 6, sent_units=300)], 6, 1)
     rounds.find_differences()
     assert [line["total_minor"] for line in told] == [50, 80] and InvoiceDifference.objects.get().total_minor == 80
