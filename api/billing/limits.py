@@ -85,5 +85,7 @@ CLOSE_INTERVAL_S = 300
 
 assert min(BILLING_INTERVAL_S, CLOSE_INTERVAL_S, METER_INTERVAL_S) > BILLING_SLICE_S
 
+# Queues whose names and tags are read at once for the lines of an invoice: what one with many holds of them is bounded.
+QUEUES_AT_ONCE_MAX = 1_000
 # Sets of tags that a queue had within a month, each a part of its lines: later ones count for the last of these.
 TAG_SETS_PER_QUEUE_MAX = 100

@@ -24,7 +24,7 @@ from api.billing.pricing.periods import Interval
 from api.billing.pricing.priced_month import LineKind
 from api.billing.provisional import unsettled
 from api.billing.selectors import settled_days, settled_usage
-from api.billing.tagged_usage import NO_TAGS, QueueTagHistory, tag_history
+from api.billing.tagged_usage import NO_TAGS, QueueTagHistory, in_batches, tag_history
 
 UNTAGGED = ""
 Quantities = Mapping[UsageMeter, int]
@@ -180,13 +180,17 @@ def _part(key: Hashable, sums: Sums, amounts: Mapping[UsageMeter, int]) -> Usage
 
 def _by_tag(account_id: str, interval: Interval, parts: list[UsagePart], tag: str) -> list[UsagePart]:
     """By the value that the queues had at each hour."""
-    queues = [part.key for part in parts if isinstance(part.key, UUID)]
-    history = tag_history(account_id, interval, queues, is_provisional=True)
-    found: dict[Hashable, list[UsagePart]] = defaultdict(list)
-    for part in parts:
-        for tags, piece in _by_tags(part, history):
-            found[str(tags.get(tag, UNTAGGED))].append(piece)
-    return [_together(value, ones) for value, ones in found.items()]
+    found: dict[Hashable, UsagePart] = {}
+    for some in in_batches(parts):
+        queues = [part.key for part in some if isinstance(part.key, UUID)]
+        history = tag_history(account_id, interval, queues, is_provisional=True)
+        pieces: dict[Hashable, list[UsagePart]] = defaultdict(list)
+        for part in some:
+            for tags, piece in _by_tags(part, history):
+                pieces[str(tags.get(tag, UNTAGGED))].append(piece)
+        for value, ones in pieces.items():
+            found[value] = _together(value, [*ones, found[value]] if value in found else ones)
+    return list(found.values())
 
 
 def _by_tags(part: UsagePart, history: QueueTagHistory) -> list[tuple[Mapping[str, str], UsagePart]]:

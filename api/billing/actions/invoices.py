@@ -7,7 +7,9 @@ issued -> issued    a correction is a note of its own
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import NamedTuple
 from uuid import UUID
 
@@ -36,10 +38,10 @@ from api.billing.models import (
     NoteKind,
 )
 from api.billing.pricing.periods import BillingPeriod, period_of
-from api.billing.pricing.priced_month import CreditLeft, LineKind, PricedMonth
+from api.billing.pricing.priced_month import CreditLeft, LineKind, PricedMonth, QueueShare
 from api.billing.quarantine import NO_PRICE, Quarantined, replace_unpriced
 from api.billing.selectors import merges_so_far, queues_named, settled_up_to
-from api.billing.tagged_usage import tag_history
+from api.billing.tagged_usage import in_batches, tag_history
 
 BILLING = Actor("billing")
 
@@ -189,22 +191,27 @@ def _write_lines(invoice: Invoice, month: AccountMonth) -> None:
     for line in lines:
         line.invoice = invoice
     InvoiceLine.objects.bulk_create(lines)
-    shares = month.priced.shares
-    used = {share.queue_uuid for share in shares}
-    names = {queue.uuid: queue.name for queue in queues_named(month.account.pk, list(used))}
-    history = tag_history(month.account.pk, month.interval, used)
-    InvoiceQueueLine.objects.bulk_create(
-        (
-            InvoiceQueueLine(
-                invoice=invoice, queue_uuid=one.share.queue_uuid, queue_name=names.get(one.share.queue_uuid, ""),
-                part=one.part, tags=one.tags, meter=one.share.meter.value, quantity=one.share.quantity,
-                amount_nanos=one.share.amount_nanos,
-            )
-            for share in shares
-            for one in history.split(share)
-        ),
-        batch_size=1000,
-    )  # fmt: skip
+    by_queue = [(queue, list(shares)) for queue, shares in groupby(month.priced.shares, key=lambda one: one.queue_uuid)]
+    for some in in_batches(by_queue):
+        InvoiceQueueLine.objects.bulk_create(_queue_lines(invoice, month, dict(some)), batch_size=1000)
+
+
+def _queue_lines(
+    invoice: Invoice, month: AccountMonth, shares: Mapping[UUID, Sequence[QueueShare]]
+) -> list[InvoiceQueueLine]:
+    """Of these queues: names and tags of all at once would be more than a worker can hold."""
+    names = {queue.uuid: queue.name for queue in queues_named(month.account.pk, list(shares))}
+    history = tag_history(month.account.pk, month.interval, shares)
+    return [
+        InvoiceQueueLine(
+            invoice=invoice, queue_uuid=queue_uuid, queue_name=names.get(queue_uuid, ""), part=one.part,
+            tags=one.tags, meter=one.share.meter.value, quantity=one.share.quantity,
+            amount_nanos=one.share.amount_nanos,
+        )
+        for queue_uuid, of_queue in shares.items()
+        for share in of_queue
+        for one in history.split(share)
+    ]  # fmt: skip
 
 
 def _note_unpriced(month: AccountMonth) -> None:
