@@ -110,8 +110,8 @@ SELECT w.queue_uuid, min(t.tags::text), max(t.tags::text)
 """
 _NAMES = ", ".join(meter.value for meter in UsageMeter)
 _SUMS = ", ".join(f"sum(u.{meter.value})" for meter in UsageMeter)
-# Days in which a queue's tags did not change are read from their sums, the others hour by hour; each row is one of an
-# index. The tags of an hour: the latest ones of before; of an hour before the first row of its queue that row's.
+# Days in which a queue's tags did not change are read from their sums, the others hour by hour; each row is looked up
+# by its key (OFFSET 0: the planner does not read all rows of the account instead). The tags of an hour: the latest ones of before; of an hour before the first row of its queue that row's.
 _BY_TAGS = f"""
 WITH wanted AS MATERIALIZED (SELECT unnest(%(queues)s::uuid[]) AS queue_uuid),
      torn AS MATERIALIZED (
@@ -129,12 +129,14 @@ WITH wanted AS MATERIALIZED (SELECT unnest(%(queues)s::uuid[]) AS queue_uuid),
        EXCEPT SELECT queue_uuid, day FROM torn)
 SELECT u.queue_uuid, t.tags::text, u.is_settled, min(u.hour) AS first, {_SUMS}
   FROM (SELECT true AS is_settled, w.queue_uuid, w.day AS hour, {_NAMES}
-          FROM whole w JOIN daily_usage d
-            ON d.account_id = %(account_id)s AND d.day = w.day AND d.queue_uuid = w.queue_uuid
+          FROM whole w CROSS JOIN LATERAL (
+               SELECT {_NAMES} FROM daily_usage d
+                WHERE d.account_id = %(account_id)s AND d.day = w.day AND d.queue_uuid = w.queue_uuid OFFSET 0) d
         UNION ALL
         SELECT true, s.queue_uuid, s.hour, {_NAMES}
-          FROM single s JOIN hourly_usage h
-            ON h.account_id = %(account_id)s AND h.hour = s.hour AND h.queue_uuid = s.queue_uuid
+          FROM single s CROSS JOIN LATERAL (
+               SELECT {_NAMES} FROM hourly_usage h
+                WHERE h.account_id = %(account_id)s AND h.hour = s.hour AND h.queue_uuid = s.queue_uuid OFFSET 0) h
         UNION ALL
         SELECT false, queue_uuid, hour, {_NAMES} FROM provisional_usage p
          WHERE %(is_provisional)s AND account_id = %(account_id)s AND hour >= %(start)s AND hour < %(end)s
