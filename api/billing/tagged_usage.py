@@ -75,7 +75,12 @@ def tag_history(
     with the hours that are not settled."""
     steady: dict[UUID, Tags] = {}
     changing: list[UUID] = []
-    given = {"account_id": account_id, "start": interval.start, "end": interval.end, "queues": sorted(set(queues))}
+    given: dict[str, Any] = {
+        "account_id": account_id,
+        "start": interval.start,
+        "end": interval.end,
+        "queues": sorted(set(queues)),
+    }
     with connection.cursor() as cursor:
         cursor.execute(_TAGS_HELD, given)
         for queue_uuid, least, greatest in cursor.fetchall():
@@ -111,7 +116,8 @@ SELECT w.queue_uuid, min(t.tags::text), max(t.tags::text)
 _NAMES = ", ".join(meter.value for meter in UsageMeter)
 _SUMS = ", ".join(f"sum(u.{meter.value})" for meter in UsageMeter)
 # Days in which a queue's tags did not change are read from their sums, the others hour by hour; each row is looked up
-# by its key (OFFSET 0: the planner does not read all rows of the account instead). The tags of an hour: the latest ones of before; of an hour before the first row of its queue that row's.
+# by its key (OFFSET 0: the planner does not read all rows of the account instead). The tags of an hour: the latest ones
+# of before; of an hour before the first row of its queue that row's.
 _BY_TAGS = f"""
 WITH wanted AS MATERIALIZED (SELECT unnest(%(queues)s::uuid[]) AS queue_uuid),
      torn AS MATERIALIZED (

@@ -23,7 +23,7 @@ from api.billing.pricing.money import nanos_per_minor, split_exactly
 from api.billing.pricing.periods import Interval
 from api.billing.pricing.priced_month import LineKind
 from api.billing.provisional import unsettled
-from api.billing.selectors import settled_days, settled_usage
+from api.billing.selectors import QueuesAsked, settled_days, settled_usage
 from api.billing.tagged_usage import NO_TAGS, QueueTagHistory, in_batches, tag_history
 
 UNTAGGED = ""
@@ -73,8 +73,15 @@ class KeyRequests(NamedTuple):
     empty_receives: int
 
 
+def queues_for(asked: UsageAsked) -> QueuesAsked:
+    """Whose shares of the month `usage_parts` needs."""
+    if asked.queue_uuid is not None:
+        return (asked.queue_uuid,)
+    return None if asked.cut in (UsageCut.QUEUE, UsageCut.TAG) and asked.day is None else ()
+
+
 def usage_parts(month: AccountMonth, asked: UsageAsked) -> list[UsagePart]:
-    """In no order. `month`: settled and provisional."""
+    """In no order. `month`: settled and provisional, at least with `queues_for` what is asked."""
     assert asked.cut is not UsageCut.HOUR or asked.day is not None, "hours are those of a day"
     account_id, whole = month.account.pk, Interval(*month.period)
     charges = _charges(month, asked.queue_uuid)

@@ -135,7 +135,7 @@ def difference_of(invoice: Invoice) -> BilledDifference:
     signs = [1 if note.kind == NoteKind.DEBIT else -1 for note in notes]
     credits = invoice.credits_minor - sum(note.credits_minor for note in notes)
     left = [CreditLeft(0, "", credits, (0, 0))]
-    month = month_of(invoice.account, period_of(invoice.period_start), credits=left, by_queue=False)
+    month = month_of(invoice.account, period_of(invoice.period_start), credits=left, queues=())
     assert month is not None
     charges, tax, total = (
         right - billed - sum(sign * getattr(note, name) for sign, note in zip(signs, notes, strict=True))

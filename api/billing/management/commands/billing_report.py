@@ -154,7 +154,7 @@ def invoice_report(account: Account, period: BillingPeriod) -> dict[str, Any]:
 
 def provisional_report(account: Account, period: BillingPeriod) -> dict[str, Any] | None:
     """What is not settled, per queue, and what the month costs with it."""
-    meter = cost_meter(account, period, clock.now(), by_queue=False)
+    meter = cost_meter(account, period, clock.now(), queues=())
     if meter is None:
         return None
     queues = provisional_quantities_of(account.pk, Interval(*period))
