@@ -9,7 +9,7 @@ from api.billing import due, limits
 from api.billing.due import UnissuedMonth
 from api.billing.models import MonthLook
 from api.billing.pricing.periods import BillingPeriod, period_of
-from api.billing.selectors import settled_up_to
+from api.billing.selectors import first_account_opened, settled_up_to
 
 
 class OpenMonth(NamedTuple):
@@ -23,7 +23,7 @@ class OpenMonth(NamedTuple):
 
 def months_with_reasons(now: datetime) -> list[OpenMonth]:
     """The last months, and each older one that is open, up to OLD_MONTHS_AT_ONCE_MAX of these; the oldest first."""
-    settled = settled_up_to()
+    settled, opened = settled_up_to(), first_account_opened()
     unissued = {month.period: month for month in due.unissued_months(now, settled)}
     periods = [*due.older_open_periods(now), *due.open_periods(now)]
     stuck = MonthLook.objects.filter(to_issue__gt=0, period_start__lt=due.open_periods(now)[0].start)
@@ -32,7 +32,9 @@ def months_with_reasons(now: datetime) -> list[OpenMonth]:
         if period not in periods:
             periods.append(period)
             unissued[period] = due.unissued_month(period, settled)
-    return [_open_month(period, unissued.get(period), settled, now) for period in sorted(periods)]
+    found = [_open_month(period, unissued.get(period), settled, now) for period in sorted(periods)]
+    # Nobody was there to be billed.
+    return [one if opened and opened < one.period.end else one._replace(reasons=[]) for one in found]
 
 
 def _open_month(

@@ -253,6 +253,9 @@ def test_months_that_are_open_are_named_with_the_reason(account: str) -> None:
         return {month.period.name: "; ".join(month.reasons) for month in months}
 
     now = clock.now()
+    open_since(account, months_back(1).start)
+    named = {month.period.name for month in months_with_reasons(now) if month.reasons}
+    assert named == {months_back(1).name, months_back(0).name}, "before the first account there is nothing to issue"
     open_since(account, months_back(6).start)
     assert why(months_with_reasons(now))[months_back(6).name] == "no usage is settled yet"
     assert why(months_with_reasons(now))[months_back(0).name].startswith("it runs until ")
