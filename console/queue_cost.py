@@ -29,7 +29,7 @@ def queue_cost(account: Account, queue_uuid: UUID, span: ChartSpan, now: datetim
     by_hour = span.length <= DAY
     step = HOUR if by_hour else DAY
     first = floor_hour(now - DAY) + HOUR if by_hour else floor_hour(now - span.length).replace(hour=0) + DAY
-    months = _Months(account)
+    months = _Months(account, queue_uuid)
     parts: dict[datetime, UsagePart] = {}
     for day in _days(first, now) if by_hour else {period_of(first).start, period_of(now).start}:
         month = months.of(day)
@@ -66,15 +66,15 @@ def _amounts(part: UsagePart | None) -> tuple[int, int]:
 class _Months:
     """Each month is priced once."""
 
-    def __init__(self, account: Account) -> None:
-        self._account = account
+    def __init__(self, account: Account, queue_uuid: UUID) -> None:
+        self._account, self._queue_uuid = account, queue_uuid
         self._found: dict[BillingPeriod, AccountMonth | None] = {}
         self.currency: str | None = None
 
     def of(self, day: datetime) -> AccountMonth | None:
         period = period_of(day)
         if period not in self._found:
-            month = month_of(self._account, period, is_provisional=True)
+            month = month_of(self._account, period, is_provisional=True, queues=(self._queue_uuid,))
             self._found[period] = month
             if month is not None:
                 self.currency = month.priced.currency

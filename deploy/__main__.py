@@ -246,7 +246,7 @@ def add_spark(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    report = commands.add_parser("report", help="settled usage, invoices, what is not billed")
+    report = commands.add_parser("report", help="settled usage, invoices, what is not billed, open months")
     verbs = report.add_subparsers(dest="verb", required=True)
     texts = {
         "usage": "what an account used in a month, per queue and kind",
@@ -259,6 +259,8 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         command.add_argument("--period", required=True, metavar="YYYY-MM")
         command.add_argument("--now", action="store_true", help="settle what was counted up to now first")
         command.add_argument("--json", action="store_true")
+    months = add_command(verbs, "months", "report", "which months are open, and why")
+    months.add_argument("--json", action="store_true")
 
 
 def add_transfer(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

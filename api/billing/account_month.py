@@ -33,7 +33,7 @@ from api.billing.pricing.priced_month import (
 )
 from api.billing.pricing.terms import STANDARD_CODE, parse_terms
 from api.billing.provisional import quantities_so_far
-from api.billing.selectors import account_plans, closed_at, credits_left, quantities_of, versions_of
+from api.billing.selectors import QueuesAsked, account_plans, closed_at, credits_left, quantities_of, versions_of
 
 
 class AccountMonth(NamedTuple):
@@ -61,17 +61,18 @@ def month_of(
     made_by: datetime | None = None,
     credits: list[CreditLeft] | None = None,
     is_provisional: bool = False,
-    by_queue: bool = True,
+    queues: QueuesAsked = None,
 ) -> AccountMonth | None:
     """None where the account was not open in the month. `made_by`: as it was when the invoice was issued; `credits`:
     these, and not the account's; `is_provisional`: with the hours that are not settled, as far as they are known.
-    `by_queue` False: the database sums the queues up, and there are no shares of them."""
+    `queues`: there are shares of these alone; the database sums the others up. Lines and totals are the same, a share
+    may differ by one nano for each meter."""
     closed = closed_at(account.pk)
     interval = open_interval(period, account.created_at, closed)
     if not interval.hours:
         return None
     terms = terms_of(account.pk, interval)
-    read = partial(quantities_so_far if is_provisional else quantities_of, by_queue=by_queue)
+    read = partial(quantities_so_far if is_provisional else quantities_of, queues=queues)
     spans = [
         _span_usage(account.pk, span, terms, interval, period, read) for span in plan_spans(interval, terms.changes)
     ]

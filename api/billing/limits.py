@@ -43,6 +43,13 @@ CREDIT_NAME_CHARACTERS_MAX = 100
 # A month is closed so long after its end, for records that come late; what comes later is a correction.
 CLOSE_AFTER_HOURS = 6
 INVOICES_AT_ONCE_MAX = 500
+# A draft of an account without usage is made again so often: for changes of plans, credits and taxes.
+QUIET_DRAFT_HOURS = 24
+# Months behind the last three: how many of them one round of closing looks at, and how long one rests that lacks no
+# invoice, or none but those that fail.
+OLD_MONTHS_AT_ONCE_MAX = 12
+CLOSED_MONTH_REST_HOURS = 24
+FAILING_MONTH_REST_HOURS = 1
 # One task drafts, closes and watches budgets for so long, and never beyond the next tick, which goes on.
 BILLING_SLICE_S = 20.0
 INVOICE_TEXT_CHARACTERS_MAX = 200
@@ -78,5 +85,7 @@ CLOSE_INTERVAL_S = 300
 
 assert min(BILLING_INTERVAL_S, CLOSE_INTERVAL_S, METER_INTERVAL_S) > BILLING_SLICE_S
 
+# Queues whose names and tags are read at once for the lines of an invoice: what one with many holds of them is bounded.
+QUEUES_AT_ONCE_MAX = 1_000
 # Sets of tags that a queue had within a month, each a part of its lines: later ones count for the last of these.
 TAG_SETS_PER_QUEUE_MAX = 100

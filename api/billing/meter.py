@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
@@ -16,7 +16,7 @@ from api.billing.pricing.money import nanos_per_minor
 from api.billing.pricing.periods import BillingPeriod
 from api.billing.pricing.priced_month import LineKind, PricedMonth
 from api.billing.provisional import meter_reading, provisional_quantities_of
-from api.billing.selectors import settled_up_to
+from api.billing.selectors import QueuesAsked, settled_up_to
 
 
 class MonthSpending(NamedTuple):
@@ -56,12 +56,12 @@ class CostMeter(NamedTuple):
     month: AccountMonth
 
 
-def cost_meter(account: Account, period: BillingPeriod, now: datetime, by_queue: bool = True) -> CostMeter | None:
-    """None where the account was not open in the month. `by_queue` False: its month has no shares of queues."""
+def cost_meter(account: Account, period: BillingPeriod, now: datetime, queues: QueuesAsked = None) -> CostMeter | None:
+    """None where the account was not open in the month. `queues`: its month has shares of these alone."""
     # Before the figures: they may hold more than this says, never less.
     reading, settled_end = meter_reading(), settled_up_to()
-    settled = month_of(account, period, by_queue=False)
-    whole = month_of(account, period, is_provisional=True, by_queue=by_queue)
+    settled = month_of(account, period, queues=())
+    whole = month_of(account, period, is_provisional=True, queues=queues)
     if settled is None or whole is None:
         return None
     before, with_provisional = charges_of(settled.priced), charges_of(whole.priced)
@@ -83,9 +83,9 @@ def cost_meter(account: Account, period: BillingPeriod, now: datetime, by_queue:
     )
 
 
-def month_spending(account: Account, period: BillingPeriod, by_queue: bool = True) -> MonthSpending:
-    """What budgets are compared with; those of single queues need it by queue."""
-    month = month_of(account, period, is_provisional=True, by_queue=by_queue)
+def month_spending(account: Account, period: BillingPeriod, queues: Sequence[UUID]) -> MonthSpending:
+    """What budgets are compared with, those of the account and of these queues."""
+    month = month_of(account, period, is_provisional=True, queues=queues)
     return NOTHING_SPENT if month is None else spending_in(month)
 
 
@@ -103,7 +103,7 @@ def charges_of(month: PricedMonth) -> int:
 
 def _sums(account_id: str, month: AccountMonth) -> dict[UsageMeter, int]:
     sums = dict.fromkeys(UsageMeter, 0)
-    for queue in provisional_quantities_of(account_id, month.interval, by_queue=False):
+    for queue in provisional_quantities_of(account_id, month.interval, queues=()):
         for meter, quantity in queue.quantities.items():
             sums[meter] += quantity
     return sums

@@ -15,6 +15,7 @@ from api.billing.models import (
     AccountPlan,
     CreditNote,
     Invoice,
+    InvoiceDifference,
     InvoicePayment,
     InvoiceState,
     NoteKind,
@@ -23,25 +24,27 @@ from api.billing.models import (
     ProvisionalUsage,
     UsageRun,
 )
+from api.billing.open_months import months_with_reasons
 from api.billing.pricing.periods import DAY, BillingPeriod, period_before
-from api.billing.selectors import settled_up_to
 
 # Figures of counts that only say "many" stop here.
 COUNTED_MAX = 10_000
 TOP_ACCOUNTS = 50
 UNPAID_LISTED_MAX = 100
+DIFFERENCES_LISTED_MAX = 100
 # A day counts as unusual from so many times the days before on, and so many units.
 UNUSUAL_TIMES, UNUSUAL_UNITS_MIN, UNUSUAL_DAYS = 3, 1_000, 7
 
 
 class MonthState(NamedTuple):
-    """`sums`: (state, currency, invoices, charges_minor, total_minor). `stale` and `to_issue` are cut at a bound."""
+    """`sums`: (state, currency, invoices, charges_minor, total_minor). `stale` is cut at a bound. `why_open`: what
+    keeps it open; empty: nothing is left to do."""
 
     period: BillingPeriod
     sums: list[tuple[str, str, int, int, int]]
     notes: int
     stale: int
-    to_issue: int
+    why_open: str
 
 
 class TopAccount(NamedTuple):
@@ -78,17 +81,17 @@ class UnpaidInvoice(NamedTuple):
 
 
 def month_states(now: datetime) -> list[MonthState]:
-    """The months that can still change, the latest first."""
-    stale, to_issue = due.stale_drafts(now), due.months_to_issue(now, settled_up_to())
+    """The last months, and older ones that are open, the latest first."""
+    stale = due.stale_drafts(now)
     return [
         MonthState(
-            period,
-            _sums(period),
-            CreditNote.objects.filter(invoice__period_start=period.start).count(),
-            sum(one == period for _, one in stale),
-            sum(one == period for _, one in to_issue),
+            month.period,
+            _sums(month.period),
+            CreditNote.objects.filter(invoice__period_start=month.period.start).count(),
+            sum(one == month.period for _, one in stale),
+            "; ".join(month.reasons),
         )
-        for period in reversed(due.open_periods(now))
+        for month in reversed(months_with_reasons(now))
     ]
 
 
@@ -109,6 +112,12 @@ def unpaid_invoices() -> list[UnpaidInvoice]:
     found = rows.filter(due__gt=0).order_by("period_start", "number")
     fields = ("number", "account_id", "title", "period_start", "currency", "total_minor", "due")
     return [UnpaidInvoice(*row) for row in found.values_list(*fields)[:UNPAID_LISTED_MAX]]
+
+
+def invoice_differences() -> list[InvoiceDifference]:
+    """Of all months, what was found first first: DIFFERENCES_LISTED_MAX at most."""
+    rows = InvoiceDifference.objects.select_related("invoice__account__life").order_by("found_at", "pk")
+    return list(rows[:DIFFERENCES_LISTED_MAX])
 
 
 def _sum_of(rows: QuerySet[Any], amount: Any) -> Coalesce:

@@ -22,7 +22,7 @@ from api.billing.models import FillLedger, MeterReading, ProvisionalUsage, Usage
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import Interval
 from api.billing.pricing.priced_month import QueueQuantities
-from api.billing.selectors import quantities_in, queue_sums, settled_sums
+from api.billing.selectors import QueuesAsked, quantities_in, queue_sums, settled_sums
 
 FULL = "More usage is not settled than the meter holds: settle it (docs/usage.md)."
 NEVER_READ = "The open windows were not read yet: no worker runs, or the storage nodes do not answer."
@@ -119,16 +119,16 @@ def _merge(cursor: Any, rows: Iterable[ProvisionalRow]) -> set[str]:
 # --- reads ---
 
 
-def provisional_quantities_of(account_id: str, interval: Interval, by_queue: bool = True) -> list[QueueQuantities]:
+def provisional_quantities_of(account_id: str, interval: Interval, queues: QueuesAsked = None) -> list[QueueQuantities]:
     """Per queue, of the interval's hours that are not settled."""
-    return quantities_in(queue_sums(unsettled(account_id, interval), by_queue))
+    return quantities_in(queue_sums(unsettled(account_id, interval), queues))
 
 
-def quantities_so_far(account_id: str, interval: Interval, by_queue: bool = True) -> list[QueueQuantities]:
+def quantities_so_far(account_id: str, interval: Interval, queues: QueuesAsked = None) -> list[QueueQuantities]:
     """Settled and provisional ones, of a queue one after the other. One statement: an hour that is settled in the same
     moment is in it once."""
-    provisional = queue_sums(unsettled(account_id, interval), by_queue)
-    return quantities_in(settled_sums(account_id, interval, by_queue).union(provisional, all=True))
+    provisional = queue_sums(unsettled(account_id, interval), queues)
+    return quantities_in(settled_sums(account_id, interval, queues).union(provisional, all=True))
 
 
 def unsettled(account_id: str, interval: Interval) -> QuerySet[ProvisionalUsage]:

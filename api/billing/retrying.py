@@ -9,6 +9,7 @@ from django.db import transaction
 from api.audit.actions import record
 from api.billing import work_notes
 from api.billing.actions.budgets import judge_budgets, note_mailed
+from api.billing.actions.differences import look_at_late_usage
 from api.billing.actions.invoices import draft_invoice, issue_invoice
 from api.billing.errors import BillingError, not_found
 from api.billing.mails import send_budget_mail
@@ -47,6 +48,11 @@ def _issue(actor: Principal, failure: WorkFailure) -> None:
     issue_invoice(actor, failure.account_id, period_of(failure.period_start))
 
 
+def _compare(actor: Principal, failure: WorkFailure) -> None:
+    assert failure.period_start is not None
+    look_at_late_usage(failure.account_id, period_of(failure.period_start))
+
+
 def _judge(actor: Principal, failure: WorkFailure) -> None:
     judge_budgets(failure.account_id)
 
@@ -61,6 +67,7 @@ def _mail(actor: Principal, failure: WorkFailure) -> None:
 _WAYS: dict[str, Callable[[Principal, WorkFailure], None]] = {
     Work.DRAFTS: _draft,
     Work.INVOICES: _issue,
+    Work.DIFFERENCES: _compare,
     Work.BUDGETS: _judge,
     Work.MAILS: _mail,
 }

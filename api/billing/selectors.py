@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Count, F, Q, QuerySet, Sum, UUIDField, Value
+from django.db.models import Case, Count, F, Q, QuerySet, Sum, UUIDField, Value, When
 
 from api.accounts.models import Account
 from api.billing import limits
@@ -31,7 +31,7 @@ from api.billing.models import (
 )
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import BillingPeriod, Interval, whole_days
-from api.billing.pricing.priced_month import ALL_QUEUES, CreditLeft, QueueQuantities
+from api.billing.pricing.priced_month import ALL_QUEUES, OTHER_QUEUES, CreditLeft, QueueQuantities
 from api.people.models import AccountState
 from api.queues.models import Queue
 
@@ -71,25 +71,31 @@ def first_account_opened() -> datetime | None:
 
 # --- usage ---
 
-
-def quantities_of(account_id: str, interval: Interval, by_queue: bool = True) -> list[QueueQuantities]:
-    """Per queue, summed over its hours, partitions and origins; or of all queues together."""
-    return quantities_in(settled_sums(account_id, interval, by_queue))
+# None: each queue. Else the database sums up all but these, as one under OTHER_QUEUES, or, without any, ALL_QUEUES.
+QueuesAsked = Sequence[UUID] | None
 
 
-def settled_sums(account_id: str, interval: Interval, by_queue: bool) -> Any:
+def quantities_of(account_id: str, interval: Interval, queues: QueuesAsked = None) -> list[QueueQuantities]:
+    """Per queue, summed over its hours, partitions and origins."""
+    return quantities_in(settled_sums(account_id, interval, queues))
+
+
+def settled_sums(account_id: str, interval: Interval, queues: QueuesAsked) -> Any:
     """To be read by `quantities_in`: whole days from their sums, what is before and behind them from its hours."""
     days = whole_days(interval)
     if days is None:
-        return queue_sums(settled_usage(account_id, interval), by_queue)
+        return queue_sums(settled_usage(account_id, interval), queues)
     edges = (Interval(interval.start, days.start), Interval(days.end, interval.end))
-    hours = [queue_sums(settled_usage(account_id, edge), by_queue) for edge in edges if edge.hours]
-    return queue_sums(settled_days(account_id, days), by_queue).union(*hours, all=True)
+    hours = [queue_sums(settled_usage(account_id, edge), queues) for edge in edges if edge.hours]
+    return queue_sums(settled_days(account_id, days), queues).union(*hours, all=True)
 
 
-def queue_sums(rows: QuerySet[Any], by_queue: bool) -> Any:
-    """Of rows with a queue and counters; to be read by `quantities_in`. Else one row, under ALL_QUEUES."""
-    of = F("queue_uuid") if by_queue else Value(ALL_QUEUES, output_field=UUIDField())
+def queue_sums(rows: QuerySet[Any], queues: QueuesAsked) -> Any:
+    """Of rows with a queue and counters; to be read by `quantities_in`."""
+    of: Any = F("queue_uuid")
+    if queues is not None:
+        rest = Value(OTHER_QUEUES if queues else ALL_QUEUES, output_field=UUIDField())
+        of = Case(When(queue_uuid__in=list(queues), then=F("queue_uuid")), default=rest) if queues else rest
     return rows.annotate(of=of).values("of").annotate(**_SUMS)
 
 

@@ -7,19 +7,20 @@ order in which they came first; its share of a charge is by quantity, and the pa
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from django.db import connection
 
 from api.billing import limits
-from api.billing.models import QueueTags
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.money import split_exactly
-from api.billing.pricing.periods import Interval
+from api.billing.pricing.periods import DAY, HOUR, Interval, whole_days
 from api.billing.pricing.priced_month import QueueShare
 
+T = TypeVar("T")
 Tags = Mapping[str, str]
 NO_TAGS: Tags = {}
 Quantities = Mapping[UsageMeter, int]
@@ -70,20 +71,23 @@ class QueueTagHistory(NamedTuple):
 def tag_history(
     account_id: str, interval: Interval, queues: Iterable[UUID], is_provisional: bool = False
 ) -> QueueTagHistory:
-    """`is_provisional`: with the hours that are not settled."""
-    wanted = set(queues)
-    held: dict[UUID, list[Tags]] = {}
-    rows = QueueTags.objects.filter(account_id=account_id, since__lt=interval.end).order_by("queue_uuid", "since")
-    for queue_uuid, since, tags in rows.values_list("queue_uuid", "since", "tags").iterator():
-        if queue_uuid in wanted:
-            # The last one before the interval holds when it begins.
-            before = [] if since <= interval.start else held.get(queue_uuid, [])
-            held[queue_uuid] = [*before, tags] if tags not in before else before
-    later = QueueTags.objects.filter(account_id=account_id, queue_uuid__in=wanted - held.keys())
-    for row in later.order_by("queue_uuid", "since").distinct("queue_uuid"):
-        held[row.queue_uuid] = [row.tags]
-    steady = {queue_uuid: sets[-1] for queue_uuid, sets in held.items() if len(sets) == 1}
-    changing = [queue_uuid for queue_uuid in held if queue_uuid not in steady]
+    """Of these queues alone: a caller with many asks for QUEUES_AT_ONCE_MAX of them after the other. `is_provisional`:
+    with the hours that are not settled."""
+    steady: dict[UUID, Tags] = {}
+    changing: list[UUID] = []
+    given: dict[str, Any] = {
+        "account_id": account_id,
+        "start": interval.start,
+        "end": interval.end,
+        "queues": sorted(set(queues)),
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_TAGS_HELD, given)
+        for queue_uuid, least, greatest in cursor.fetchall():
+            if least == greatest:
+                steady[queue_uuid] = json.loads(least)
+            else:
+                changing.append(queue_uuid)
     changed: dict[UUID, list[TaggedPart]] = {}
     if changing:
         for queue_uuid, part in _by_tags(account_id, interval, changing, is_provisional):
@@ -91,21 +95,63 @@ def tag_history(
     return QueueTagHistory(steady, changed)
 
 
+# A row of each queue: whether it had one set of tags in the interval. Of a queue whose first row comes later, that one.
+_TAGS_HELD = """
+SELECT w.queue_uuid, min(t.tags::text), max(t.tags::text)
+  FROM unnest(%(queues)s::uuid[]) AS w (queue_uuid)
+ CROSS JOIN LATERAL (
+       (SELECT q.tags FROM queue_tags q
+         WHERE q.account_id = %(account_id)s AND q.queue_uuid = w.queue_uuid AND q.since <= %(start)s
+         ORDER BY q.since DESC LIMIT 1)
+       UNION ALL
+       (SELECT q.tags FROM queue_tags q
+         WHERE q.account_id = %(account_id)s AND q.queue_uuid = w.queue_uuid
+           AND q.since > %(start)s AND q.since < %(end)s)
+       UNION ALL
+       (SELECT q.tags FROM (SELECT tags, since FROM queue_tags
+                             WHERE account_id = %(account_id)s AND queue_uuid = w.queue_uuid ORDER BY since LIMIT 1) q
+         WHERE q.since >= %(end)s)) t
+ GROUP BY w.queue_uuid
+"""
 _NAMES = ", ".join(meter.value for meter in UsageMeter)
 _SUMS = ", ".join(f"sum(u.{meter.value})" for meter in UsageMeter)
-# The tags of an hour: the latest ones of before; of an hour before the first row of its queue that row's.
+# Days in which a queue's tags did not change are read from their sums, the others hour by hour; each row is looked up
+# by its key (OFFSET 0: the planner does not read all rows of the account instead). The tags of an hour: the latest ones
+# of before; of an hour before the first row of its queue that row's.
 _BY_TAGS = f"""
+WITH wanted AS MATERIALIZED (SELECT unnest(%(queues)s::uuid[]) AS queue_uuid),
+     torn AS MATERIALIZED (
+       SELECT DISTINCT q.queue_uuid, date_trunc('day', q.since, 'UTC') AS day
+         FROM wanted w JOIN queue_tags q ON q.account_id = %(account_id)s AND q.queue_uuid = w.queue_uuid
+        WHERE q.since > %(start)s AND q.since < %(end)s AND q.since <> date_trunc('day', q.since, 'UTC')),
+     single AS MATERIALIZED (
+       SELECT t.queue_uuid, h.hour
+         FROM torn t CROSS JOIN LATERAL generate_series(greatest(t.day, %(start)s),
+              least(t.day + interval '24 hours', %(end)s) - interval '1 hour', interval '1 hour') AS h (hour)
+       UNION
+       SELECT w.queue_uuid, h.hour FROM wanted w CROSS JOIN unnest(%(hours)s::timestamptz[]) AS h (hour)),
+     whole AS MATERIALIZED (
+       SELECT w.queue_uuid, d.day FROM wanted w CROSS JOIN unnest(%(days)s::timestamptz[]) AS d (day)
+       EXCEPT SELECT queue_uuid, day FROM torn)
 SELECT u.queue_uuid, t.tags::text, u.is_settled, min(u.hour) AS first, {_SUMS}
-  FROM (SELECT true AS is_settled, account_id, queue_uuid, hour, {_NAMES} FROM hourly_usage
+  FROM (SELECT true AS is_settled, w.queue_uuid, w.day AS hour, {_NAMES}
+          FROM whole w CROSS JOIN LATERAL (
+               SELECT {_NAMES} FROM daily_usage d
+                WHERE d.account_id = %(account_id)s AND d.day = w.day AND d.queue_uuid = w.queue_uuid OFFSET 0) d
         UNION ALL
-        SELECT false, account_id, queue_uuid, hour, {_NAMES} FROM provisional_usage p
-         WHERE %(is_provisional)s
+        SELECT true, s.queue_uuid, s.hour, {_NAMES}
+          FROM single s CROSS JOIN LATERAL (
+               SELECT {_NAMES} FROM hourly_usage h
+                WHERE h.account_id = %(account_id)s AND h.hour = s.hour AND h.queue_uuid = s.queue_uuid OFFSET 0) h
+        UNION ALL
+        SELECT false, queue_uuid, hour, {_NAMES} FROM provisional_usage p
+         WHERE %(is_provisional)s AND account_id = %(account_id)s AND hour >= %(start)s AND hour < %(end)s
+           AND queue_uuid = ANY(%(queues)s)
            AND NOT EXISTS (SELECT 1 FROM fill_ledger f WHERE f.hour = p.hour AND f.times_done > 0)) u
  CROSS JOIN LATERAL (
-       SELECT q.tags FROM queue_tags q WHERE q.account_id = u.account_id AND q.queue_uuid = u.queue_uuid
+       SELECT q.tags FROM queue_tags q WHERE q.account_id = %(account_id)s AND q.queue_uuid = u.queue_uuid
         ORDER BY q.since <= u.hour DESC, CASE WHEN q.since <= u.hour THEN -1 ELSE 1 END * extract(epoch FROM q.since)
         LIMIT 1) t
- WHERE u.account_id = %(account_id)s AND u.hour >= %(start)s AND u.hour < %(end)s AND u.queue_uuid = ANY(%(queues)s)
  GROUP BY 1, 2, 3 ORDER BY 1, first, 2, 3
 """
 
@@ -114,11 +160,26 @@ def _by_tags(
     account_id: str, interval: Interval, queues: Sequence[UUID], is_provisional: bool
 ) -> list[tuple[UUID, TaggedPart]]:
     """One statement: an hour that is settled in the same moment is in it once."""
-    given: dict[str, Any] = {"start": interval.start, "end": interval.end, "queues": list(queues)}
+    days = whole_days(interval) or Interval(interval.end, interval.end)
+    given: dict[str, Any] = {
+        "account_id": account_id, "start": interval.start, "end": interval.end, "queues": list(queues),
+        "is_provisional": is_provisional, "days": _each(days, DAY),
+        "hours": [*_each(Interval(interval.start, days.start), HOUR), *_each(Interval(days.end, interval.end), HOUR)],
+    }  # fmt: skip
     with connection.cursor() as cursor:
-        cursor.execute(_BY_TAGS, {**given, "account_id": account_id, "is_provisional": is_provisional})
+        cursor.execute(_BY_TAGS, given)
         rows = cursor.fetchall()
     return [(queue_uuid, _part(json.loads(tags), is_settled, sums)) for queue_uuid, tags, is_settled, _, *sums in rows]
+
+
+def in_batches(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Of queues, as many as `tag_history` is asked for at once."""
+    for at in range(0, len(rows), limits.QUEUES_AT_ONCE_MAX):
+        yield rows[at : at + limits.QUEUES_AT_ONCE_MAX]
+
+
+def _each(interval: Interval, step: timedelta) -> list[datetime]:
+    return [interval.start + step * number for number in range(int((interval.end - interval.start) / step))]
 
 
 def _part(tags: Tags, is_settled: bool, sums: Sequence[object]) -> TaggedPart:

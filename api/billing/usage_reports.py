@@ -23,8 +23,8 @@ from api.billing.pricing.money import nanos_per_minor, split_exactly
 from api.billing.pricing.periods import Interval
 from api.billing.pricing.priced_month import LineKind
 from api.billing.provisional import unsettled
-from api.billing.selectors import settled_days, settled_usage
-from api.billing.tagged_usage import NO_TAGS, QueueTagHistory, tag_history
+from api.billing.selectors import QueuesAsked, settled_days, settled_usage
+from api.billing.tagged_usage import NO_TAGS, QueueTagHistory, in_batches, tag_history
 
 UNTAGGED = ""
 Quantities = Mapping[UsageMeter, int]
@@ -73,8 +73,15 @@ class KeyRequests(NamedTuple):
     empty_receives: int
 
 
+def queues_for(asked: UsageAsked) -> QueuesAsked:
+    """Whose shares of the month `usage_parts` needs."""
+    if asked.queue_uuid is not None:
+        return (asked.queue_uuid,)
+    return None if asked.cut in (UsageCut.QUEUE, UsageCut.TAG) and asked.day is None else ()
+
+
 def usage_parts(month: AccountMonth, asked: UsageAsked) -> list[UsagePart]:
-    """In no order. `month`: settled and provisional."""
+    """In no order. `month`: settled and provisional, at least with `queues_for` what is asked."""
     assert asked.cut is not UsageCut.HOUR or asked.day is not None, "hours are those of a day"
     account_id, whole = month.account.pk, Interval(*month.period)
     charges = _charges(month, asked.queue_uuid)
@@ -180,13 +187,17 @@ def _part(key: Hashable, sums: Sums, amounts: Mapping[UsageMeter, int]) -> Usage
 
 def _by_tag(account_id: str, interval: Interval, parts: list[UsagePart], tag: str) -> list[UsagePart]:
     """By the value that the queues had at each hour."""
-    queues = [part.key for part in parts if isinstance(part.key, UUID)]
-    history = tag_history(account_id, interval, queues, is_provisional=True)
-    found: dict[Hashable, list[UsagePart]] = defaultdict(list)
-    for part in parts:
-        for tags, piece in _by_tags(part, history):
-            found[str(tags.get(tag, UNTAGGED))].append(piece)
-    return [_together(value, ones) for value, ones in found.items()]
+    found: dict[Hashable, UsagePart] = {}
+    for some in in_batches(parts):
+        queues = [part.key for part in some if isinstance(part.key, UUID)]
+        history = tag_history(account_id, interval, queues, is_provisional=True)
+        pieces: dict[Hashable, list[UsagePart]] = defaultdict(list)
+        for part in some:
+            for tags, piece in _by_tags(part, history):
+                pieces[str(tags.get(tag, UNTAGGED))].append(piece)
+        for value, ones in pieces.items():
+            found[value] = _together(value, [*ones, found[value]] if value in found else ones)
+    return list(found.values())
 
 
 def _by_tags(part: UsagePart, history: QueueTagHistory) -> list[tuple[Mapping[str, str], UsagePart]]:

@@ -94,7 +94,7 @@ class MeterView(BillingView):
         """What the current month costs so far: settled usage, and what was counted since."""
         ensure_standard_plan()
         account, now = Account.objects.get(pk=caller(request).account_id), clock.now()
-        found = cost_meter(account, period_of(now), now, by_queue=False)
+        found = cost_meter(account, period_of(now), now, queues=())
         if found is None:
             raise NotFound
         content = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
@@ -11,12 +12,14 @@ from django.db.models import F
 
 from api import clock
 from api.billing import limits
-from api.billing.models import WorkFailure, WorkRound
+from api.billing.due import UnissuedMonth
+from api.billing.models import MonthLook, WorkFailure, WorkRound
 
 
 class Work(enum.StrEnum):
     DRAFTS = "drafts"
     INVOICES = "invoices"
+    DIFFERENCES = "differences"
     BUDGETS = "budgets"
     MAILS = "mails"
     METER = "meter"
@@ -65,6 +68,20 @@ def note_failure(work: Work, about: FailureSubject, error: str) -> None:
 def forget_failure(work: Work, subject: str) -> None:
     """It is done."""
     WorkFailure.objects.filter(work=work, subject=subject).delete()
+
+
+def note_looks(months: Iterable[UnissuedMonth], now: datetime) -> None:
+    """Of months that are settled: another one is looked at by every round."""
+    rows = [
+        MonthLook(
+            period_start=month.period.start, looked_at=now, to_issue=len(month.accounts), failing=month.failing
+        )
+        for month in months
+        if month.is_settled
+    ]  # fmt: skip
+    MonthLook.objects.bulk_create(
+        rows, update_conflicts=True, unique_fields=["period_start"], update_fields=["looked_at", "to_issue", "failing"]
+    )
 
 
 def failed_subjects(work: Work) -> set[str]:

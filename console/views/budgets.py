@@ -38,8 +38,10 @@ def budgets(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     period = month_asked(request)
     account = Account.objects.get(pk=visit.account_id)
     ensure_standard_plan()
+    found = selectors.budgets_of(visit.account_id)
+    of_queues = [budget.queue_uuid for budget in found if budget.queue_uuid is not None]
     shown = {
-        "budgets": budget_states(visit.account_id, month_spending(account, period_of(clock.now()))),
+        "budgets": budget_states(visit.account_id, month_spending(account, period_of(clock.now()), of_queues)),
         "held": held_by_budgets(visit.account_id),
         "events": selectors.budget_events_of(visit.account_id, period),
         "period": period,
@@ -141,7 +143,7 @@ def _of_budget(account_id: str, budget: SpendingBudget | None, currency: str) ->
 def _currency(account_id: str) -> str:
     """Of the current month's plan."""
     ensure_standard_plan()
-    return month_spending(Account.objects.get(pk=account_id), period_of(clock.now()), by_queue=False).currency
+    return month_spending(Account.objects.get(pk=account_id), period_of(clock.now()), ()).currency
 
 
 def _url(visit: AccountVisit) -> str:

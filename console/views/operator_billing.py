@@ -42,6 +42,8 @@ def months(request: HttpRequest, visit: Visit) -> HttpResponse:
     shown = {
         "tab": "months",
         "months": operator_selectors.month_states(now),
+        "differences": operator_selectors.invoice_differences(),
+        "differences_max": operator_selectors.DIFFERENCES_LISTED_MAX,
         "unpaid": operator_selectors.unpaid_invoices(),
         "unpaid_max": operator_selectors.UNPAID_LISTED_MAX,
         "settled_up_to": selectors.settled_up_to(),

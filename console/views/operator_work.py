@@ -18,6 +18,7 @@ _HERE = "/console/operators/background"
 IN_WORDS = {
     "drafts": ("Drafts of the month", "recalculated after usage was settled, every minute"),
     "invoices": ("Closing of months", "issued once a month is settled, every 5 minutes"),
+    "differences": ("Usage after invoices", "compared with what was billed, every 5 minutes"),
     "budgets": ("Budgets", "stops of past months, and mails that wait, every minute"),
     "mails": ("Mails of budgets", "with the budgets"),
     "meter": ("The live meter", "reads what is not settled yet, every half minute"),

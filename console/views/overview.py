@@ -85,7 +85,7 @@ def cost(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     """Loaded after the page: what the month costs so far."""
     ensure_standard_plan()
     now = clock.now()
-    meter = cost_meter(Account.objects.get(pk=visit.account_id), period_of(now), now, by_queue=False)
+    meter = cost_meter(Account.objects.get(pk=visit.account_id), period_of(now), now, queues=())
     shown = {"meter": meter, "held": held_by_budgets(visit.account_id)}
     return render(request, "console/parts/cost.html", shown)
 

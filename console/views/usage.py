@@ -20,7 +20,7 @@ from api.billing.actions.plans import ensure_standard_plan
 from api.billing.pricing.meters import SHOWN, UsageMeter, shown_quantity
 from api.billing.pricing.money import format_nanos
 from api.billing.pricing.periods import DAY, HOUR, Interval
-from api.billing.usage_reports import KeyRequests, UsageCut, UsagePart, requests_by_key, usage_parts
+from api.billing.usage_reports import KeyRequests, UsageCut, UsagePart, queues_for, requests_by_key, usage_parts
 from api.limits import KEYS_PER_ACCOUNT_MAX
 from api.people.roles import Act
 from api.people.selectors import member_addresses
@@ -136,7 +136,7 @@ def _write_parts(write: Callable[[Sequence[object]], object], visit: AccountVisi
 
 def _month(account: Account, query: UsageQuery) -> AccountMonth | None:
     ensure_standard_plan()
-    return month_of(account, query.period, is_provisional=True)
+    return month_of(account, query.period, is_provisional=True, queues=queues_for(query.asked))
 
 
 def _parts_shown(account_id: str, query: UsageQuery, month: AccountMonth | None) -> dict[str, object]:

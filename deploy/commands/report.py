@@ -1,4 +1,4 @@
-"""`report usage|invoice|quarantine`: what is settled of a month, per queue and kind, and up to which hour.
+"""`report usage|invoice|quarantine|months`: what is settled of a month, per queue and kind, and up to which hour.
 
 With `--now` the open windows are closed and read first, hours that are over are settled, and what is open is shown as
 provisional.
@@ -29,6 +29,8 @@ OF_NO_QUEUE = "requests of no queue"
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.verb == "months":
+        return run_months(options)
     if options.verb != "quarantine" and not options.account:
         raise CommandError(f"report {options.verb} needs --account NAME", EXIT_USAGE)
     installation = Installation(options.data_dir)
@@ -48,6 +50,25 @@ def run(options: argparse.Namespace) -> int:
     {"usage": show_usage, "invoice": show_invoice, "quarantine": show_quarantine}[options.verb](report)
     show_settled(report)
     return 0
+
+
+def run_months(options: argparse.Namespace) -> int:
+    installation = Installation(options.data_dir)
+    arguments = ["billing_report", "months"]
+    report = management.run_manage_json(installation, installation.load_state(), arguments, limits.REPORT_DEADLINE_S)
+    if options.json:
+        output.data_json(report)
+        return 0
+    show_months(report)
+    show_settled(report)
+    return 0
+
+
+def show_months(report: dict[str, Any]) -> None:
+    output.table(["month", "open because"], [[one["period"], "; ".join(one["reasons"])] for one in report["months"]])
+    for one in report["differences"]:
+        says = f"usage that came later makes a difference of {one['currency']} {one['total']}, which a note corrects"
+        output.say(f"{one['invoice']}, {one['account']}, {one['period']}: {says} (docs/billing.md)")
 
 
 def show_usage(report: dict[str, Any]) -> None:

@@ -81,6 +81,23 @@ def test_months_show_what_is_issued_and_what_waits(operator: Browser, billed: st
     assert "Issued" in text and "2.00 USD" in text and "Nodes 3 did not close" in text
 
 
+def test_months_that_are_open_are_shown_with_the_reason_also_old_ones(operator: Browser, billed: str) -> None:
+    from api import clock
+    from api.billing.pricing.periods import Interval, floor_hour, period_before, period_of
+    from api.billing.settling import UsageRow, settle
+    from tests.api.billing.usage import QUEUE, open_since
+
+    old = period_of(clock.now())
+    for _ in range(6):
+        old = period_before(old)
+    assert f"<h2>{old.start:%B %Y}</h2>" not in text_of(operator, BASE)
+    open_since(billed, old.start)
+    used = UsageRow(billed, old.start, QUEUE, 12, "client", sent_units=1)
+    settle(uuid.uuid4(), Interval(old.start, floor_hour(clock.now())), [used])
+    section = text_of(operator, BASE).partition(f"<h2>{old.start:%B %Y}</h2>")[2].partition("</section>")[0]
+    assert "Open: 1 to be issued by the next rounds." in section
+
+
 def test_months_say_which_invoices_are_unpaid_and_how_much_is_due(operator: Browser, billed: str) -> None:
     from api import clock
     from api.audit.actions import OPERATOR
@@ -139,6 +156,25 @@ def test_invoice_is_corrected_by_a_note_with_a_reason(operator: Browser, billed:
     assert b"a credit note" in follow(operator, path, form)
     note = CreditNote.objects.get()
     assert (note.total_minor, note.reason) == (100, "counted twice")
+
+
+def test_usage_that_came_after_an_invoice_is_shown_with_the_note_that_corrects_it(
+    operator: Browser, billed: str
+) -> None:
+    from api.billing.models import CreditNote, Invoice
+    from tests.api.billing.usage import row, settle_rows
+    from workers.billing import rounds
+
+    found = Invoice.objects.get(account_id=billed, state="issued")
+    assert "Usage after the invoice" not in text_of(operator, BASE)
+    settle_rows([row(billed, 5, sent_units=1_100)], 5, 1)
+    rounds.find_differences()
+    section = text_of(operator, BASE).partition("Usage after the invoice")[2].partition("</section>")[0]
+    assert str(found.number) in section and "-1.00 USD" in section and "Issue a credit note" in section
+    path = f"{BASE}/accounts/{billed}"
+    assert f'action="{path}"' in section and f'value="{found.pk}"' in section
+    assert b"a credit note" in follow(operator, path, {"what": "correct", "invoice": str(found.pk), "reason": "late"})
+    assert "Usage after the invoice" not in text_of(operator, BASE) and CreditNote.objects.count() == 1
 
 
 def test_payment_is_recorded_and_seen_by_the_customer(operator: Browser, ann: Browser, billed: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,3 +75,24 @@ def test_record_that_is_not_billed_is_shown_by_what_it_says(capsys: pytest.Captu
 def test_report_of_an_account_needs_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "usage", "--period", "2026-11"]) == EXIT_USAGE
     assert "--account NAME" in capsys.readouterr().err
+
+
+def test_open_months_are_a_table_with_the_reasons(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    months = [{"period": "2026-05", "to_issue": 2, "failing": 1, "reasons": ["1 to be issued", "1 failed"]}]
+    late = {"invoice": "PS-1", "account": "a", "period": "2026-04", "currency": "USD", "total": "-1.00"}
+    asked: list[list[str]] = []
+
+    def answer(installation: object, state: object, arguments: list[str], deadline_s: float) -> dict[str, Any]:
+        asked.append(arguments)
+        return {"months": months, "differences": [late], "settled_up_to": None}
+
+    monkeypatch.setattr(report.management, "run_manage_json", answer)
+    monkeypatch.setattr(report.Installation, "load_state", lambda self: None)
+    assert main(["report", "months", "--data-dir", str(tmp_path)]) == 0
+    assert asked == [["billing_report", "months"]]
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[1].split("  ")[0] == "2026-05" and "1 to be issued; 1 failed" in printed.out
+    assert "PS-1, a, 2026-04: usage that came later makes a difference of USD -1.00" in printed.err
+    assert "nothing is settled yet" in printed.err

@@ -11,10 +11,12 @@ from time import monotonic
 from typing import TypeVar
 
 import structlog
+from prometheus_client import Counter
 
 from api import clock
 from api.billing import due, work_notes
 from api.billing.actions import budgets, invoices
+from api.billing.actions.differences import look_at_late_usage
 from api.billing.errors import BillingError
 from api.billing.limits import BILLING_SLICE_S
 from api.billing.mails import send_budget_mail
@@ -32,6 +34,9 @@ from workers.usage import meter_round
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
+DIFFERENCES_FOUND = Counter(
+    "penstock_billing_differences_found_total", "Times that usage, which came later, disagreed with an issued invoice."
+)
 Month = tuple[str, BillingPeriod]
 
 
@@ -41,8 +46,18 @@ def refresh_drafts() -> int:
 
 
 def issue_months() -> int:
-    """Months that are settled. How many invoices were issued."""
-    return _each(Work.INVOICES, due.months_to_issue(clock.now(), settled_up_to()), _issue, _of_month)
+    """Months that are settled, the oldest first. How many invoices were issued."""
+    now = clock.now()
+    months = due.unissued_months(now, settled_up_to())
+    found = [(account_id, month.period) for month in months for account_id in month.accounts]
+    done = _each(Work.INVOICES, found, _issue, _of_month)
+    work_notes.note_looks(months, now)
+    return done
+
+
+def find_differences() -> int:
+    """Invoices that usage, which came later, disagrees with; each difference is told once. How many were looked at."""
+    return _each(Work.DIFFERENCES, due.late_months(), _compare, _of_month)
 
 
 def watch_budgets() -> int:
@@ -72,6 +87,16 @@ def _draft(month: Month) -> None:
 
 def _issue(month: Month) -> None:
     invoices.issue_invoice(invoices.BILLING, *month)
+
+
+def _compare(month: Month) -> None:
+    found = look_at_late_usage(*month)
+    if found is not None:
+        DIFFERENCES_FOUND.inc()
+        _log.warning(
+            "usage_after_invoice", account_id=month[0], period=month[1].name, invoice=found.invoice.number,
+            total_minor=found.total_minor, currency=found.invoice.currency,
+        )  # fmt: skip
 
 
 def _mail(event: BudgetEvent) -> None:

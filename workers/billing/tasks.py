@@ -22,6 +22,7 @@ def issue_months() -> None:
     from workers.billing import rounds
 
     _run("invoices", rounds.issue_months)
+    _run("differences", rounds.find_differences)
 
 
 @app.task(name="workers.billing.watch_budgets")

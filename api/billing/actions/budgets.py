@@ -109,8 +109,8 @@ def judge(account: Account, period: BillingPeriod) -> int:
     spending = NOTHING_SPENT
     if budgets:
         ensure_standard_plan()
-        of_queues = any(budget.queue_uuid is not None for budget in budgets)
-        spending = month_spending(account, period, by_queue=of_queues)
+        of_queues = [budget.queue_uuid for budget in budgets if budget.queue_uuid is not None]
+        spending = month_spending(account, period, of_queues)
     made = 0
     used_up: list[SpendingBudget] = []
     for budget in budgets:

@@ -7,7 +7,9 @@ issued -> issued    a correction is a note of its own
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import NamedTuple
 from uuid import UUID
 
@@ -27,17 +29,19 @@ from api.billing.models import (
     BillingCredit,
     CreditNote,
     Invoice,
+    InvoiceDifference,
     InvoiceKind,
     InvoiceLine,
     InvoiceQueueLine,
     InvoiceState,
+    LateUsage,
     NoteKind,
 )
 from api.billing.pricing.periods import BillingPeriod, period_of
-from api.billing.pricing.priced_month import CreditLeft, LineKind, PricedMonth
+from api.billing.pricing.priced_month import CreditLeft, LineKind, PricedMonth, QueueShare
 from api.billing.quarantine import NO_PRICE, Quarantined, replace_unpriced
 from api.billing.selectors import merges_so_far, queues_named, settled_up_to
-from api.billing.tagged_usage import tag_history
+from api.billing.tagged_usage import in_batches, tag_history
 from frontend.authn.principal import Principal, service
 
 BILLING = service("billing")
@@ -60,9 +64,14 @@ def issue_invoice(actor: Principal, account_id: str, period: BillingPeriod) -> I
     """Once. Raises BillingError while usage of the month is not settled."""
     ensure_standard_plan()
     account = locked_account(account_id, not_found)
+    issued = Invoice.objects.filter(account=account, period_start=period.start, state=InvoiceState.ISSUED).first()
+    if issued is not None:
+        return issued
+    # Before usage is read: what comes after is noted again, and compared with the invoice.
+    LateUsage.objects.filter(account_id=account_id, period_start=period.start).delete()
     invoice = _write_draft(account, period)
-    if invoice is None or invoice.state == InvoiceState.ISSUED:
-        return invoice
+    if invoice is None:
+        return None
     wanted = invoice.open_end + timedelta(hours=limits.CLOSE_AFTER_HOURS)
     if invoice.settled_up_to is None or invoice.settled_up_to < wanted:
         raise BillingError("not-settled", f"Usage is settled up to {invoice.settled_up_to}; {wanted} is needed.")
@@ -85,6 +94,7 @@ def correct_invoice(actor: Principal, account_id: str, invoice_id: UUID, reason:
     if invoice is None or invoice.state != InvoiceState.ISSUED:
         raise not_found()
     wrong = difference_of(invoice)
+    InvoiceDifference.objects.filter(invoice=invoice).delete()
     if not wrong.is_any:
         return None
     charges, tax, total, month = wrong.charges_minor, wrong.tax_minor, wrong.total_minor, wrong.month
@@ -125,7 +135,8 @@ def difference_of(invoice: Invoice) -> BilledDifference:
     notes = list(invoice.notes.all())
     signs = [1 if note.kind == NoteKind.DEBIT else -1 for note in notes]
     credits = invoice.credits_minor - sum(note.credits_minor for note in notes)
-    month = month_of(invoice.account, period_of(invoice.period_start), credits=[CreditLeft(0, "", credits, (0, 0))])
+    left = [CreditLeft(0, "", credits, (0, 0))]
+    month = month_of(invoice.account, period_of(invoice.period_start), credits=left, queues=())
     assert month is not None
     charges, tax, total = (
         right - billed - sum(sign * getattr(note, name) for sign, note in zip(signs, notes, strict=True))
@@ -181,22 +192,27 @@ def _write_lines(invoice: Invoice, month: AccountMonth) -> None:
     for line in lines:
         line.invoice = invoice
     InvoiceLine.objects.bulk_create(lines)
-    shares = month.priced.shares
-    used = {share.queue_uuid for share in shares}
-    names = {queue.uuid: queue.name for queue in queues_named(month.account.pk, list(used))}
-    history = tag_history(month.account.pk, month.interval, used)
-    InvoiceQueueLine.objects.bulk_create(
-        (
-            InvoiceQueueLine(
-                invoice=invoice, queue_uuid=one.share.queue_uuid, queue_name=names.get(one.share.queue_uuid, ""),
-                part=one.part, tags=one.tags, meter=one.share.meter.value, quantity=one.share.quantity,
-                amount_nanos=one.share.amount_nanos,
-            )
-            for share in shares
-            for one in history.split(share)
-        ),
-        batch_size=1000,
-    )  # fmt: skip
+    by_queue = [(queue, list(shares)) for queue, shares in groupby(month.priced.shares, key=lambda one: one.queue_uuid)]
+    for some in in_batches(by_queue):
+        InvoiceQueueLine.objects.bulk_create(_queue_lines(invoice, month, dict(some)), batch_size=1000)
+
+
+def _queue_lines(
+    invoice: Invoice, month: AccountMonth, shares: Mapping[UUID, Sequence[QueueShare]]
+) -> list[InvoiceQueueLine]:
+    """Of these queues: names and tags of all at once would be more than a worker can hold."""
+    names = {queue.uuid: queue.name for queue in queues_named(month.account.pk, list(shares))}
+    history = tag_history(month.account.pk, month.interval, shares)
+    return [
+        InvoiceQueueLine(
+            invoice=invoice, queue_uuid=queue_uuid, queue_name=names.get(queue_uuid, ""), part=one.part,
+            tags=one.tags, meter=one.share.meter.value, quantity=one.share.quantity,
+            amount_nanos=one.share.amount_nanos,
+        )
+        for queue_uuid, of_queue in shares.items()
+        for share in of_queue
+        for one in history.split(share)
+    ]  # fmt: skip
 
 
 def _note_unpriced(month: AccountMonth) -> None:

@@ -11,15 +11,25 @@ from api.billing.models.budgets import BudgetEffect, BudgetEvent, BudgetEventKin
 from api.billing.models.invoices import (
     CreditNote,
     Invoice,
+    InvoiceDifference,
     InvoiceKind,
     InvoiceLine,
     InvoicePayment,
     InvoiceQueueLine,
     InvoiceState,
+    LateUsage,
     NoteKind,
 )
 from api.billing.models.plans import AccountPlan, BillingCredit, PricePlan, PricePlanVersion
-from api.billing.models.settlements import FillLedger, QuarantinedUsage, UsageRun, UsageRunState, WorkFailure, WorkRound
+from api.billing.models.settlements import (
+    FillLedger,
+    MonthLook,
+    QuarantinedUsage,
+    UsageRun,
+    UsageRunState,
+    WorkFailure,
+    WorkRound,
+)
 from api.billing.models.tags import QueueTags
 from api.billing.models.usage import (
     DailyUsage,
@@ -42,13 +52,16 @@ __all__ = [
     "FillLedger",
     "HourlyUsage",
     "Invoice",
+    "InvoiceDifference",
     "InvoiceKind",
     "InvoiceLine",
     "InvoicePayment",
     "InvoiceQueueLine",
     "InvoiceState",
     "KeyUsage",
+    "LateUsage",
     "MeterReading",
+    "MonthLook",
     "NoteKind",
     "PricePlan",
     "PricePlanVersion",

@@ -11,7 +11,7 @@ from api.accounts.models import Account
 from api.billing import limits
 from api.billing.models.plans import BillingCredit
 from api.billing.models.usage import quantity_field
-from api.limits import QUEUE_NAME_CHARACTERS_MAX
+from api.limits import ACCOUNT_ID_DIGITS, QUEUE_NAME_CHARACTERS_MAX
 
 _CODE_CHARACTERS = 24
 
@@ -165,6 +165,40 @@ class CreditNote(models.Model):
     def owed_minor(self) -> int:
         """By how much the customer owes more; negative: less."""
         return self.total_minor if self.kind == NoteKind.DEBIT else -self.total_minor
+
+
+class LateUsage(models.Model):
+    """An account's month whose usage changed when it was over, or the account closed: noted by the database itself with
+    the change (migration 0013). Goes when the month is issued, or the difference to its invoice was looked at. No
+    foreign key: a merge waits for no account."""
+
+    pk = models.CompositePrimaryKey("account_id", "period_start")
+    account_id = models.CharField(max_length=ACCOUNT_ID_DIGITS)
+    period_start = models.DateTimeField()
+    changed_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "late_usage"
+
+    def __str__(self) -> str:
+        return f"{self.account_id} {self.period_start:%Y-%m}"
+
+
+class InvoiceDifference(models.Model):
+    """What the settled usage says now, less what an issued invoice and its notes billed: until a note corrects it."""
+
+    invoice = models.OneToOneField(Invoice, on_delete=models.PROTECT, primary_key=True, related_name="difference")
+    charges_minor = models.BigIntegerField()
+    tax_minor = models.BigIntegerField()
+    total_minor = models.BigIntegerField()
+    found_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "invoice_difference"
+        indexes = (models.Index(fields=["found_at"], name="invoice_difference_found"),)
+
+    def __str__(self) -> str:
+        return f"{self.invoice_id} {self.total_minor}"
 
 
 class InvoicePayment(models.Model):

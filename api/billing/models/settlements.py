@@ -100,6 +100,23 @@ class WorkFailure(models.Model):
         return f"{self.work} {self.subject}"
 
 
+class MonthLook(models.Model):
+    """What the last round of closing found of a month that is over and settled. A month without a row was not looked
+    at yet."""
+
+    period_start = models.DateTimeField(primary_key=True)
+    looked_at = models.DateTimeField()
+    # Accounts whose invoice was due, up to INVOICES_AT_ONCE_MAX, and those of them that had failed before.
+    to_issue = models.IntegerField()
+    failing = models.IntegerField()
+
+    class Meta:
+        db_table = "month_look"
+
+    def __str__(self) -> str:
+        return f"{self.period_start:%Y-%m}"
+
+
 class QuarantinedUsage(models.Model):
     """A record that is not billed, and why. The same record with the same reason is one row, however often it comes."""
 

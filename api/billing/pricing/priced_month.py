@@ -61,6 +61,8 @@ class CreditLeft(NamedTuple):
 
 # In the place of a queue where only the sums of the account are asked for: lines and totals are the same.
 ALL_QUEUES = UUID(int=0)
+# In the place of all queues but those that are asked for.
+OTHER_QUEUES = UUID(int=2**128 - 1)
 
 
 class TaxRate(NamedTuple):

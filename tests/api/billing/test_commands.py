@@ -14,6 +14,7 @@ from django.db import connection
 
 from api import clock
 from api.audit.actions import OPERATOR
+from api.billing.actions.differences import look_at_late_usage
 from api.billing.actions.invoices import BILLING, correct_invoice, issue_invoice
 from api.billing.actions.plans import grant_credit
 from api.billing.management.commands import billing_report
@@ -261,3 +262,27 @@ def test_file_with_a_line_that_is_no_row_settles_nothing(account: str, line: str
     with pytest.raises(CommandError, match="header"):
         settle_file(f"{HEADER},more\n")
     assert HourlyUsage.objects.count() == 0
+
+
+def test_report_of_months_names_those_that_are_open(account: str) -> None:
+    settle_month([row(account, sent_units=1)])
+    out = io.StringIO()
+    call_command("billing_report", "months", stdout=out)
+    answer = json.loads(out.getvalue())
+    found = {one["period"]: one for one in answer["months"]}
+    assert (found[PERIOD.name]["to_issue"], found[PERIOD.name]["failing"]) == (1, 0)
+    assert found[PERIOD.name]["reasons"] == ["1 to be issued by the next rounds"]
+    assert answer["settled_up_to"] is not None and answer["differences"] == []
+
+
+def test_report_of_months_names_invoices_that_later_usage_disagrees_with(account: str) -> None:
+    plan(account)
+    settle_month([row(account, sent_units=2_100)])
+    invoice = issue_invoice(BILLING, account, PERIOD)
+    settle_rows([row(account, 5, sent_units=500)], 5, 1)
+    assert look_at_late_usage(account, PERIOD) is not None and invoice is not None
+    out = io.StringIO()
+    call_command("billing_report", "months", stdout=out)
+    (one,) = json.loads(out.getvalue())["differences"]
+    assert (one["invoice"], one["account_id"], one["period"]) == (invoice.number, account, PERIOD.name)
+    assert (one["charges_minor"], one["total_minor"], one["total"]) == (50, 50, "0.50")

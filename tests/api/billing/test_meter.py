@@ -13,7 +13,7 @@ from django.db import connection
 from api import clock
 from api.accounts.models import Account
 from api.audit.actions import OPERATOR
-from api.billing import provisional
+from api.billing import account_month, provisional
 from api.billing.account_month import month_of
 from api.billing.actions.budgets import BudgetSpec, judge_budgets, put_budget
 from api.billing.actions.plans import add_plan_version, ensure_standard_plan
@@ -22,9 +22,11 @@ from api.billing.meter import CostMeter, cost_meter, month_spending
 from api.billing.models import BudgetEvent, MeterReading, PricePlanVersion, SpendingEffect
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import HOUR, Interval, floor_hour
+from api.billing.pricing.priced_month import OTHER_QUEUES
 from api.billing.pricing.terms import parse_terms, terms_document
 from api.billing.provisional import NEVER_READ, ProvisionalRow, answer_now, merge_provisional, note_reading, position_of
 from api.billing.settling import UsageRow, settle
+from api.billing.usage_reports import UsageAsked, UsageCut, queues_for, usage_parts
 from api.billing.views import METER_BEHIND
 from tests.api.billing.test_invoices import plan
 from tests.api.billing.usage import NOW, QUEUE, make_queue, settle_rows
@@ -65,8 +67,6 @@ def test_meter_is_what_is_settled_and_what_was_counted_since(account: str) -> No
 
 def test_meter_and_budgets_of_the_account_read_no_queues(account: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An account may have used 100,000 queues in a month: the database sums them up."""
-    from api.billing import account_month
-
     plan(account)
     queues = [uuid.UUID(int=number) for number in range(1, 8)]
     settle_rows([UsageRow(account, NOW.start, queue, 0, "client", sent_units=1100) for queue in queues])
@@ -81,16 +81,56 @@ def test_meter_and_budgets_of_the_account_read_no_queues(account: str, monkeypat
         return priced(spans, *given)
 
     monkeypatch.setattr(account_month, "price_month", price)
-    by_queue, together = (cost_meter(row, NOW, clock.now(), by_queue=one) for one in (True, False))
+    by_queue, together = (cost_meter(row, NOW, clock.now(), queues) for queues in (None, ()))
     assert by_queue is not None and together is not None
     assert max(lengths) > 7 and by_queue.month.priced.lines == together.month.priced.lines
     assert by_queue._replace(month=together.month) == together
     lengths.clear()
-    assert cost_meter(row, NOW, clock.now(), by_queue=False) == together
+    assert cost_meter(row, NOW, clock.now(), ()) == together
     judge_budgets(account)
     put_budget(OPERATOR, account, "cap", BudgetSpec(100_000, [50], "alert", []))
     judge_budgets(account)
     assert lengths and max(lengths) <= 3, "settled days, settled hours and what is not settled"
+
+
+def test_budget_of_a_queue_and_what_is_asked_of_one_read_the_others_as_one(
+    account: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines are the same, shares within a nano."""
+    ensure_standard_plan()
+    plan(account)
+    orders = make_queue(account, "orders")
+    queues = [orders, *(uuid.UUID(int=number) for number in range(40))]
+    rows = [
+        UsageRow(account, NOW.start, queue, 0, "client", sent_units=1_003 * place + 7, messages_sent=place)
+        for place, queue in enumerate(queues)
+    ]
+    settle_rows(rows)
+    merge([seen(account, 500), seen(account, 33)._replace(queue_uuid=orders)])
+    row = Account.objects.get(pk=account)
+    every = month_of(row, NOW, is_provisional=True)
+    lengths: list[int] = []
+    priced = account_month.price_month
+
+    def price(spans: Any, *given: Any) -> Any:
+        lengths.extend(len(span.usage) for span in spans)
+        return priced(spans, *given)
+
+    monkeypatch.setattr(account_month, "price_month", price)
+    asked = month_of(row, NOW, is_provisional=True, queues=[orders, uuid.UUID(int=0)])
+    assert every is not None and asked is not None and asked.priced.lines == every.priced.lines
+    all_shares = {(one.queue_uuid, one.meter): one for one in every.priced.shares}
+    mine = [share for share in asked.priced.shares if share.queue_uuid != OTHER_QUEUES]
+    assert {share.queue_uuid for share in mine} == {orders, uuid.UUID(int=0)}
+    for share in mine:
+        exact = all_shares[share.queue_uuid, share.meter]
+        assert share.quantity == exact.quantity and abs(share.amount_nanos - exact.amount_nanos) <= 1
+    put_budget(OPERATOR, account, "cap", BudgetSpec(100_000, [50], "alert", [], "orders"))
+    judge_budgets(account)
+    for what in (UsageAsked(UsageCut.DAY), UsageAsked(UsageCut.ORIGIN, orders)):
+        month = month_of(row, NOW, is_provisional=True, queues=queues_for(what))
+        assert month is not None and usage_parts(month, what)
+    assert max(lengths) <= 9, "three statements, of two queues and the others"
 
 
 def test_free_part_and_tiers_count_across_both(account: str) -> None:
@@ -136,7 +176,7 @@ def test_hour_that_is_settled_while_the_meter_is_read_counts_once(account: str) 
         return answer
 
     with connection.execute_wrapper(settle_behind):
-        spent = month_spending(Account.objects.get(pk=account), NOW)
+        spent = month_spending(Account.objects.get(pk=account), NOW, [QUEUE])
     assert done and spent.charges_minor == 100
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from api import clock
 from api.billing import limits
@@ -22,7 +24,17 @@ from api.billing.tagged_usage import tag_history
 from api.billing.usage_reports import UsageAsked, UsageCut, usage_parts
 from api.queues.models import Queue
 from tests.api.billing.test_invoices import plan
-from tests.api.billing.usage import MONTH, PERIOD, QUEUE, make_queue, month_hour, open_since, row, settle_month
+from tests.api.billing.usage import (
+    MONTH,
+    MONTH_HOURS,
+    PERIOD,
+    QUEUE,
+    make_queue,
+    month_hour,
+    open_since,
+    row,
+    settle_month,
+)
 
 pytestmark = pytest.mark.django_db
 NANOS = 10**9
@@ -138,3 +150,69 @@ def test_queue_that_is_gone_keeps_its_tags(account: str) -> None:
         cursor.execute("DELETE FROM queue WHERE uuid = %s", (queue,))
     settle_month([row(account, queue_uuid=queue, sent_units=1_100), row(account, queue_uuid=QUEUE, sent_units=1_000)])
     assert set(sums_by_team(issue_invoice(BILLING, account, PERIOD))) == {"", "red"}
+
+
+def tags_asked(captured: CaptureQueriesContext) -> list[int]:
+    """How many rows each statement gave that read the history of tags of many queues."""
+    statements = [query["sql"] for query in captured if "min(t.tags::text)" in query["sql"]]
+    counts = []
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+            counts.append(len(cursor.fetchall()))
+    return counts
+
+
+def test_invoice_reads_tags_of_its_own_queues_alone_and_a_bounded_number_at_once(
+    account: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The account has 5,000 queues, each with tags of 20 hours of before; 7 are used."""
+    plan(account)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO queue_tags SELECT %s, lpad(to_hex(n), 32, '0')::uuid, %s - h * interval '1 hour', '{}'"
+            " FROM generate_series(1, 5000) n, generate_series(1, 20) h",
+            (account, MONTH),
+        )
+    settle_month([row(account, queue_uuid=uuid.UUID(int=number), sent_units=1_000) for number in range(1, 8)])
+    monkeypatch.setattr(limits, "QUEUES_AT_ONCE_MAX", 3)
+    with CaptureQueriesContext(connection) as captured:
+        invoice = draft_invoice(account, PERIOD)
+    assert invoice is not None and invoice.queue_lines.count() == 7
+    assert tags_asked(captured) == [3, 3, 1]
+    inserts = [query["sql"] for query in captured if query["sql"].startswith('INSERT INTO "invoice_queue_line"')]
+    assert len(inserts) == 3, "no more lines are held than those of so many queues"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_parts_from_days_and_hours_are_those_of_each_hour_alone(account: str, seed: int) -> None:
+    """Of the month, of one that began within a day, and of a few hours."""
+    chance = random.Random(seed)
+    queues = [uuid.UUID(int=number) for number in range(1, 6)]
+    tags_of: dict[uuid.UUID, list[tuple[int, str]]] = {}
+    for queue in queues:
+        hours = sorted({chance.choice((-30, chance.randrange(-50, 200), 24 * chance.randrange(8))) for _ in range(4)})
+        tags_of[queue] = [(hour, chance.choice("abc")) for hour in hours]
+        for hour, team in tags_of[queue]:
+            tags_since(account, queue, month_hour(hour), team=team)
+    used = {(queue, chance.randrange(200)): chance.randrange(1, 1_000) for queue in queues for _ in range(80)}
+    settle_month([row(account, hour, queue_uuid=queue, sent_units=units) for (queue, hour), units in used.items()])
+
+    def team_at(queue: uuid.UUID, hour: int) -> str:
+        before = [team for since, team in tags_of[queue] if since <= hour]
+        return before[-1] if before else tags_of[queue][0][1]
+
+    for first, end in ((0, MONTH_HOURS), (37, MONTH_HOURS), (30, 45), (20, 70)):
+        found = tag_history(account, Interval(month_hour(first), month_hour(end)), queues)
+        for queue in queues:
+            wanted: dict[str, int] = {}
+            for (of, hour), units in sorted(used.items(), key=lambda one: one[0][1]):
+                if of == queue and first <= hour < end:
+                    wanted[team_at(queue, hour)] = wanted.get(team_at(queue, hour), 0) + units
+            if queue in found.steady:
+                assert set(wanted) <= {found.steady[queue]["team"]}
+            else:
+                parts = found.changed.get(queue, [])
+                assert [(part.tags["team"], part.quantity(UsageMeter.SENT_UNITS)) for part in parts] == list(
+                    wanted.items()
+                )

@@ -131,7 +131,7 @@ def test_sums_pass_64_bits(spark: SparkSession) -> None:
 
 def test_settled_rows_join_the_clusters_of_a_queue(spark: SparkSession) -> None:
     windows = [window(), window(cluster="two", stored_byte_ms=4)]
-    row = one_row(settled(usage(spark, windows)))
+    row = one_row(settled(windows_frame(spark, windows), DAYS, Period.HOUR))
     assert (row.sent, row.stored_byte_ms) == (2, Decimal(4))
 
 
@@ -153,6 +153,24 @@ def test_conflicting_figures_are_found_and_the_greater_ones_count(spark: SparkSe
     frame = windows_frame(spark, same_time + fell + grew)
     assert figures(conflicting_windows(frame), "hour_ms", "sent") == [(hour(1), 6), (hour(2), 4)]
     assert figures(latest_windows(frame), "hour_ms", "sent")[:2] == [(hour(1), 6), (hour(2), 5)]
+
+
+def test_records_that_came_several_times_contradict_nothing_beside_those_that_do(spark: SparkSession) -> None:
+    """However many copies of each there are, and wherever they stand."""
+    early = window(1, until_ms=hour(1) + 9, origins=[counters(sent=2)])
+    one, other = window(1, origins=[counters(sent=5)]), window(1, origins=[counters(sent=6)])
+    stays = [window(2, stored_bytes=3), window(2, stored_bytes=3), window(2, stored_bytes=3)]
+    stored = [window(3, stored_bytes=3), window(3, stored_bytes=4), window(3, stored_bytes=3)]
+    ended = [window(4), window(4, final=True), window(4)]
+    owned = [window(5), window(5, account_id="999999999999"), window(5)]
+    frame = windows_frame(spark, [one, early, other, one, early, other, one, *stays, *stored, *ended, *owned])
+    found = figures(conflicting_windows(frame), "hour_ms", "sent", "stored_bytes", "final")
+    assert found == [
+        (hour(1), 6, 0, False), (hour(3), 1, 4, False), (hour(4), 1, 0, True),
+        (hour(5), 1, 0, False), (hour(5), 1, 0, False),
+    ]  # fmt: skip
+    plan = conflicting_windows(frame)._jdf.queryExecution().executedPlan().toString()
+    assert plan.split("Window ")[-1].count("Exchange ") == 1, "all windows are exchanged once"
 
 
 def test_frame_of_another_schema_is_refused(spark: SparkSession) -> None:

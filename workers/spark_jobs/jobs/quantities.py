@@ -20,7 +20,7 @@ from workers.spark_jobs.lake.tables import fit_shuffles, read_files, read_window
 from workers.spark_jobs.schemas.frames import WINDOWS
 from workers.spark_jobs.session import spark_session
 from workers.spark_jobs.transforms.periods import Period
-from workers.spark_jobs.transforms.rollups import settled, usage_by_period
+from workers.spark_jobs.transforms.rollups import settled
 from workers.spark_jobs.transforms.settlements import origin_name, uuid_text
 
 
@@ -34,7 +34,7 @@ def work(options: argparse.Namespace, lake: Lake) -> Answer:
             windows = read_files(spark, files, WINDOWS)
         else:
             windows, refused = read_windows(spark, lake, lake.entries(), span, now_ms())
-        rows = printable(settled(usage_by_period(windows, span, Period.MONTH)))
+        rows = printable(settled(windows, span, Period.MONTH))
         out = Path(options.out).resolve()
         rows.write.mode("overwrite").parquet(str(out))
     count = sum(pq.read_metadata(file).num_rows for file in out.glob("*.parquet"))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import uuid
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from workers.spark_jobs.jobs.command import Answer, job_parser, now_ms, run_job, span_of
@@ -21,7 +20,7 @@ from workers.spark_jobs.schemas.frames import REQUESTS
 from workers.spark_jobs.session import spark_session
 from workers.spark_jobs.spans import HourSpan
 from workers.spark_jobs.transforms.periods import Period
-from workers.spark_jobs.transforms.rollups import settled, usage_by_period
+from workers.spark_jobs.transforms.rollups import settled
 from workers.spark_jobs.transforms.settlements import settlement
 from workers.spark_jobs.transforms.windows import conflicting_windows
 
@@ -32,14 +31,11 @@ def settle_hours(spark: SparkSession, lake: Lake, span: HourSpan, run: str, seen
     windows, refused = read_windows(spark, lake, entries, span, seen_ms)
     paths, refused_requests = sound_files(lake, files_of_hours(entries, REQUESTS_TABLE, span), seen_ms)
     requests = read_files(spark, paths, REQUESTS)
-    windows = windows.persist(StorageLevel.DISK_ONLY)
-    try:
-        rows = settlement(settled(usage_by_period(windows, span, Period.HOUR)), requests, span)
-        directory = lake.root / "settlements" / run
-        rows.write.mode("overwrite").option("compression", "gzip").csv(str(directory))
-        conflicts = shown(conflicting_windows(windows))
-    finally:
-        windows.unpersist()
+    rows = settlement(settled(windows, span, Period.HOUR), requests, span)
+    directory = lake.root / "settlements" / run
+    rows.write.mode("overwrite").option("compression", "gzip").csv(str(directory))
+    # The files are read a second time: that costs less than to keep their rows.
+    conflicts = shown(conflicting_windows(windows))
     return {
         "run": run,
         "directory": str(directory),

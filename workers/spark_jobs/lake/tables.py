@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -68,6 +69,9 @@ def read_windows(
     history, damaged = sound_files(lake, files_of_hours(entries, WINDOWS_TABLE, HourSpan(0, span.from_ms)), now_ms)
     rows = read_files(spark, within, WINDOWS).where((F.col(_HOUR) >= span.from_ms) & (F.col(_HOUR) < span.to_ms))
     before = last_windows(read_files(spark, history, WINDOWS), span.from_ms)
+    if history:
+        # A row of each partition, of all that was before: found once, however often the frame is read.
+        before = before.persist(StorageLevel.DISK_ONLY)
     bad = {file.path: file for file in [*refused, *damaged]}
     return rows.unionByName(before), list(bad.values())
 

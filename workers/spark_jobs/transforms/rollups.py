@@ -6,6 +6,7 @@ from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from workers.spark_jobs.schemas.contract import conform
 from workers.spark_jobs.schemas.frames import COUNTERS, PERIODS, SETTLED, WINDOWS, WINDOWS_AND_GAPS
@@ -21,9 +22,18 @@ _ADDENDS = (*_KEY, *COUNTERS, HIGH, LOW)
 def usage_by_period(windows: DataFrame, span: HourSpan, period: Period) -> DataFrame:
     """PERIODS of a span, from records in any order, repeated or not; those before the span give what was
     stored when it began. Rows without any figure are left out."""
+    return _summed(_addends_of(windows, span, period), PERIODS)
+
+
+def settled(windows: DataFrame, span: HourSpan, period: Period) -> DataFrame:
+    """The same as SETTLED: a queue that moved between clusters in one hour has one row."""
+    return _summed(_addends_of(windows, span, period), SETTLED)
+
+
+def _addends_of(windows: DataFrame, span: HourSpan, period: Period) -> DataFrame:
     # All that follows groups by more than the queue: one exchange of rows serves every step.
     latest = latest_windows(conform(windows, WINDOWS, "windows").repartition("queue_uuid"))
-    return _summed(_addends(windows_and_gaps(latest, span), span, period))
+    return _addends(windows_and_gaps(latest, span), span, period)
 
 
 def coarser(usage: DataFrame, period: Period) -> DataFrame:
@@ -34,16 +44,6 @@ def coarser(usage: DataFrame, period: Period) -> DataFrame:
         F.sum("stored_byte_ms").cast(PERIODS["stored_byte_ms"].dataType).alias("stored_byte_ms"),
     )
     return conform(sums, PERIODS, f"usage by {period.value}")
-
-
-def settled(usage: DataFrame) -> DataFrame:
-    """PERIODS to SETTLED: a queue that moved between clusters in one hour has one row."""
-    rows = conform(usage, PERIODS, "usage")
-    sums = rows.groupBy("account_id", "queue_uuid", "period_ms", "origin").agg(
-        *[F.sum(name).alias(name) for name in COUNTERS],
-        F.sum("stored_byte_ms").cast(SETTLED["stored_byte_ms"].dataType).alias("stored_byte_ms"),
-    )
-    return conform(sums, SETTLED, "settled usage")
 
 
 def _addends(rows: DataFrame, span: HourSpan, period: Period) -> DataFrame:
@@ -73,8 +73,10 @@ def _addends(rows: DataFrame, span: HourSpan, period: Period) -> DataFrame:
     return placed.withColumns(counted | stored).select(*_ADDENDS)
 
 
-def _summed(rows: DataFrame) -> DataFrame:
-    sums = rows.groupBy(*_KEY).agg(*[F.sum(name).alias(name) for name in (*COUNTERS, HIGH, LOW)])
+def _summed(rows: DataFrame, schema: StructType) -> DataFrame:
+    """Grouped by the columns that the schema has of the key; all sums are of 64-bit numbers."""
+    key = [name for name in _KEY if name in schema.fieldNames()]
+    sums = rows.groupBy(*key).agg(*[F.sum(name).alias(name) for name in (*COUNTERS, HIGH, LOW)])
     figures = reduce(lambda one, other: one | other, [F.col(name) > 0 for name in (*COUNTERS, HIGH, LOW)])
     kept = sums.where(figures).withColumn("stored_byte_ms", joined(F.col(HIGH), F.col(LOW)))
-    return conform(kept, PERIODS, "usage by period")
+    return conform(kept, schema, "usage by period")

@@ -18,6 +18,7 @@ from workers.spark_jobs.spans import HourSpan
 
 ALL_PARTITIONS = 0
 OF_FRONT_ENDS = -1
+_UUID_PARTS = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
 _SHOWN = ("requests", "empty_receives")
 SETTLEMENT = StructType(
     [
@@ -79,7 +80,8 @@ def _of_front_ends(requests: DataFrame, span: HourSpan) -> DataFrame:
 
 
 def uuid_text(name: str) -> Column:
-    return F.regexp_replace(F.lower(F.hex(name)), "^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5")
+    digits = F.lower(F.hex(name))
+    return F.concat_ws("-", *[F.substring(digits, at, length) for at, length in _UUID_PARTS])
 
 
 def origin_name(number: Column) -> Column:

@@ -1,4 +1,5 @@
-"""`manage.py billing_report usage|invoice|quarantine --period 2026-11 [--account NAME] [--now]`: one JSON object.
+"""`manage.py billing_report usage|invoice|quarantine --period 2026-11 [--account NAME] [--now]`: one JSON object;
+`manage.py billing_report months`: the months that are open.
 
 What `./penstock report` shows. The quantities are the settled ones; `settled_up_to` says up to which hour. With `--now`
 the hours that are not settled are there too, as `provisional`: as far as the live meter has read them, with the lines
@@ -25,23 +26,28 @@ from api.billing.actions.plans import ensure_standard_plan
 from api.billing.documents.content import invoice_content, line_content
 from api.billing.meter import cost_meter
 from api.billing.models import InvoiceState
+from api.billing.open_months import months_with_reasons
+from api.billing.operator_selectors import invoice_differences
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.money import format_minor
-from api.billing.pricing.periods import BillingPeriod, Interval, parse_period
+from api.billing.pricing.periods import BillingPeriod, Interval, parse_period, period_of
 from api.billing.provisional import answer_now, meter_reading, provisional_quantities_of
 
 
 class Command(BaseCommand):
-    help = "Settled usage or the invoice of an account and month, or what is not billed."
+    help = "Settled usage or the invoice of an account and month, what is not billed, which months are open."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("what", choices=["usage", "invoice", "quarantine"])
+        parser.add_argument("what", choices=["usage", "invoice", "quarantine", "months"])
         parser.add_argument("--account", default="", help="name of the account")
-        parser.add_argument("--period", required=True, help="a month like 2026-11")
+        parser.add_argument("--period", default="", help="a month like 2026-11; all but `months` need it")
         parser.add_argument("--now", action="store_true", help="also what is not settled, as far as it was read")
         parser.add_argument("--asked", metavar="TIME", help="what was acknowledged before is wanted (default: now)")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["what"] == "months":
+            self.stdout.write(json.dumps(months_report()))
+            return
         try:
             period = parse_period(options["period"])
             asked = datetime.fromisoformat(options["asked"]) if options["asked"] else clock.now()
@@ -148,7 +154,7 @@ def invoice_report(account: Account, period: BillingPeriod) -> dict[str, Any]:
 
 def provisional_report(account: Account, period: BillingPeriod) -> dict[str, Any] | None:
     """What is not settled, per queue, and what the month costs with it."""
-    meter = cost_meter(account, period, clock.now(), by_queue=False)
+    meter = cost_meter(account, period, clock.now(), queues=())
     if meter is None:
         return None
     queues = provisional_quantities_of(account.pk, Interval(*period))
@@ -194,6 +200,36 @@ def quarantine_report(period: BillingPeriod) -> dict[str, Any]:
     ]
     counts = [count._asdict() for count in selectors.quarantine_of(None, interval)]
     return {"period": period.name, "counts": counts, "records": records}
+
+
+def months_report() -> dict[str, Any]:
+    """The months that are open, and why; invoices that usage, which came later, disagrees with. Of all accounts."""
+    now, settled = clock.now(), selectors.settled_up_to()
+    months = [
+        {
+            "period": month.period.name,
+            "to_issue": month.to_issue,
+            "failing": month.failing,
+            "reasons": month.reasons,
+        }
+        for month in months_with_reasons(now)
+        if month.reasons
+    ]
+    differences = [
+        {
+            "invoice": one.invoice.number,
+            "account_id": one.invoice.account_id,
+            "account": one.invoice.account.name,
+            "period": period_of(one.invoice.period_start).name,
+            "currency": one.invoice.currency,
+            "charges_minor": one.charges_minor,
+            "total_minor": one.total_minor,
+            "total": format_minor(one.total_minor, one.invoice.currency),
+            "found_at": _text(one.found_at),
+        }
+        for one in invoice_differences()
+    ]
+    return {"months": months, "differences": differences, "settled_up_to": _text(settled)}
 
 
 def _head(account: Account, period: BillingPeriod) -> dict[str, Any]:
