@@ -7,7 +7,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -31,14 +33,7 @@ def run_manage(
     """Run one management command and return what it printed. Raises CommandError: the sentence of a refusal, that the
     database is away, or the last lines of what went wrong otherwise.
     `database_url`: to connect as somebody else than the application."""
-    environment = installation.environment(state, "manage")
-    if database_url:
-        environment["DATABASE_URL"] = database_url
-    # Django's checks import every page and every view: nearly half of the time of a command. The suite runs them.
-    command = [sys.executable, str(ROOT / "manage.py"), arguments[0], "--skip-checks", *arguments[1:]]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT
-    ) as process:
+    with _process(installation, state, arguments, database_url) as process:
         _running.add(process)
         try:
             output, errors = process.communicate(timeout=deadline_s)
@@ -50,6 +45,48 @@ def run_manage(
     if process.returncode != 0:
         raise failure_of(installation, arguments[0], process.returncode, errors.strip())
     return output
+
+
+def _process(
+    installation: Installation, state: State, arguments: list[str], database_url: str = "", **more: Any
+) -> subprocess.Popen[str]:
+    environment = installation.environment(state, "manage")
+    if database_url:
+        environment["DATABASE_URL"] = database_url
+    # Django's checks import every page and every view: nearly half of the time of a command. The suite runs them.
+    command = [sys.executable, str(ROOT / "manage.py"), arguments[0], "--skip-checks", *arguments[1:]]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT, **more
+    )
+
+
+@contextmanager
+def conversing(installation: Installation, state: State, *arguments: str) -> Iterator[Callable[[str], None]]:
+    """A management command that prints a line when it is ready and ends with the line that it is told: yields what
+    tells it. Raises CommandError where it fails before or after. Ctrl-C does not reach it."""
+    process = _process(installation, state, list(arguments), stdin=subprocess.PIPE, start_new_session=True)
+    _running.add(process)
+    deadline = threading.Timer(limits.DEMO_KEY_DEADLINE_S, process.kill)
+
+    def tell(line: str) -> None:
+        _, errors = process.communicate(line + "\n", limits.DEMO_KEY_DEADLINE_S)
+        if process.returncode != 0:
+            raise failure_of(installation, arguments[0], process.returncode, errors.strip())
+
+    try:
+        deadline.start()
+        assert process.stdout is not None
+        is_ready = bool(process.stdout.readline())
+        deadline.cancel()
+        if not is_ready:
+            _, errors = process.communicate()
+            raise failure_of(installation, arguments[0], process.returncode, errors.strip())
+        yield tell
+    finally:
+        deadline.cancel()
+        _running.discard(process)
+        with process:
+            process.kill()
 
 
 def failure_of(installation: Installation, command: str, status: int, errors: str) -> CommandError:

@@ -24,11 +24,9 @@ def noted(installation: Installation, verb: str, queue: str) -> Iterator[Message
     counted is noted however it ends."""
     state = installation.load_state()
     account = f"--account={ensure_demo_key(installation, state)['account_id']}"
-    management.operate(installation, state, "note_messages", account, "--", verb, queue)
     count = MessageCount()
-    try:
-        yield count
-    finally:
-        management.operate(
-            installation, state, "note_messages", account, f"--messages={count.messages}", "--", verb, queue
-        )
+    with management.conversing(installation, state, "note_messages", account, "--", verb, queue) as tell:
+        try:
+            yield count
+        finally:
+            tell(str(count.messages))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.console.pictures import PHONE, account_of, browsing, link_of, open_link, url_of
-from tests.console.variants import DESKTOP_DARK, DESKTOP_LIGHT, PHONE_DARK, flow
+from tests.console.variants import DESKTOP_DARK, DESKTOP_LIGHT, PHONE_DARK, PHONE_LIGHT, flow
 from tests.console.window import Window
 from tests.support.installation import RunningInstallation, wait_until
 
@@ -72,7 +72,7 @@ def test_queue_is_created_from_a_preset_and_its_settings_are_changed(window: Win
     assert window.fits()
 
 
-@flow(PHONE_DARK)
+@flow(PHONE_LIGHT)
 def test_page_is_at_rest_once_what_the_page_before_asked_for_has_come(window: Window) -> None:
     """The bar on top tells of requests, also of one whose element is gone when its answer comes."""
     page = window.page

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from deploy.commands import receive, send
 from deploy.errors import CommandError
 from deploy.installation import Installation
 from deploy.noted_messages import noted
+from deploy.state import State
 
 ACCOUNT = "123456789012"
 BEGUN = ("note_messages", f"--account={ACCOUNT}", "--", "send", "orders")
@@ -30,11 +34,12 @@ def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installatio
 def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     calls: list[tuple[str, ...]] = []
 
-    def operate(installation: Installation, state: Any, *arguments: str) -> Any:
+    @contextmanager
+    def conversing(installation: Installation, state: Any, *arguments: str) -> Iterator[Callable[[str], None]]:
         calls.append(arguments)
-        return json.loads("{}")
+        yield lambda line: calls.append((line,))
 
-    monkeypatch.setattr(management, "operate", operate)
+    monkeypatch.setattr(management, "conversing", conversing)
     return calls
 
 
@@ -45,21 +50,39 @@ def test_call_for_messages_is_noted_before_it_and_with_its_number_after_it(
         assert told == [BEGUN]
         count.add(3)
         count.add(4)
-    assert told[1:] == [("note_messages", f"--account={ACCOUNT}", "--messages=7", "--", "send", "orders")]
+    assert told[1:] == [("7",)]
 
 
 def test_number_is_noted_of_a_call_that_fails_half_way(installation: Installation, told: list[tuple[str, ...]]) -> None:
     with pytest.raises(KeyboardInterrupt), noted(installation, "receive", "orders") as count:
         count.add(2)
         raise KeyboardInterrupt
-    assert told[-1] == ("note_messages", f"--account={ACCOUNT}", "--messages=2", "--", "receive", "orders")
+    assert told[-1] == ("2",)
+
+
+@pytest.mark.parametrize(("script", "wrong"), [
+    ("print('{}', flush=True); assert input() == '7'", ""),
+    ("raise SystemExit('CommandError: no such account')", "no such account"),
+    ("print('{}', flush=True); input(); raise SystemExit('CommandError: no space left')", "no space left"),
+])  # fmt: skip
+def test_command_is_told_its_number_once_it_is_ready_and_its_refusals_are_raised(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch, script: str, wrong: str
+) -> None:
+    def start(*_: Any, **more: Any) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen([sys.executable, "-c", script], stdout=pipe, stderr=pipe, text=True, **more)
+
+    monkeypatch.setattr(management, "_process", start)
+    refused = pytest.raises(CommandError, match=wrong) if wrong else nullcontext()
+    with refused, management.conversing(installation, State.__new__(State), "note_messages") as tell:
+        tell("7")
 
 
 def test_call_that_cannot_be_noted_is_not_made(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> Any:
         raise CommandError("the database is away")
 
-    monkeypatch.setattr(management, "operate", refuse)
+    monkeypatch.setattr(management, "conversing", refuse)
     for command in (send, receive):
         monkeypatch.setattr(command.sqs_client, "connect", lambda _: pytest.fail("it was made"))
         options = type("Options", (), {"data_dir": installation.data, "queue": "orders", "max": 1, "idle": 1})
