@@ -83,7 +83,7 @@ class MetadataLookups:
         # Versions that were told, and that the next look at the log of changes may find again.
         self._told: set[int] = set()
         self._looking = asyncio.Lock()
-        self._next_look: asyncio.Task[None] | None = None
+        self._next_look: asyncio.Task[bool] | None = None
         self._due: asyncio.Queue[tuple[RecordKind, str]] = asyncio.Queue()
         self._refreshers: list[asyncio.Task[None]] = []
         self._reachable = False
@@ -146,8 +146,8 @@ class MetadataLookups:
         if self.is_outdated:
             raise StoreFull("PostgreSQL takes no more connections, and the copy of the records is too old")
         if not fresh and self.live and self._holdings[kind].get(key) is None:
-            await self.confirm()
-            if self.live and self._holdings[kind].get(key) is None:
+            looked = await self.confirm()
+            if looked and self.live and self._holdings[kind].get(key) is None:
                 return None
         if self.is_refused:
             raise StoreFull("PostgreSQL takes no more connections, and this record is not held here")
@@ -164,25 +164,26 @@ class MetadataLookups:
             flight.add_done_callback(lambda done: self._land((kind, key), done))
         return await asyncio.shield(flight)
 
-    async def confirm(self) -> None:
-        """Returns when a look at the log of changes that began after this call is over. All who wait share the look:
-        names that do not exist cost PostgreSQL next to nothing, however many are asked for."""
+    async def confirm(self) -> bool:
+        """Returns when a look at the log of changes that began after this call is over: False, it came to nothing. All
+        who wait share the look: names that do not exist cost PostgreSQL next to nothing, however many are asked for."""
         if self._next_look is None:
             self._next_look = asyncio.create_task(self._look_next(), name="metadata-look")
-        await asyncio.shield(self._next_look)
+        return await asyncio.shield(self._next_look)
 
-    async def _look_next(self) -> None:
+    async def _look_next(self) -> bool:
         await asyncio.sleep(limits.METADATA_CONFIRM_MS / 1000)
         async with self._looking:
             self._next_look = None
             if self._position is None or not self.live:
-                return
+                return False
             try:
                 missed = await self._store.missed(self._position, limits.METADATA_READ_MS_MAX)
             except StoreUnavailable:
-                return  # away, or about to be found so: then the copy knows
+                return False  # away, or about to be found so
             if missed is not None:
                 self._apply(missed)
+            return True
 
     def outdated(self, kind: RecordKind, keys: list[str], versions: list[int]) -> list[str]:
         """Those of somebody's records that are not what they were."""

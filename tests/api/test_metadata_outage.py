@@ -366,6 +366,21 @@ async def test_names_that_do_not_exist_are_not_read_one_by_one(
     assert looks < 10
 
 
+async def test_absence_is_not_said_where_nothing_could_be_looked_at(
+    process: MetadataProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the service has found out that PostgreSQL does not answer."""
+
+    async def silent(*_: object) -> None:
+        raise StoreUnavailable("no answer in time")
+
+    monkeypatch.setattr(MetadataStore, "missed", silent)
+    monkeypatch.setattr(MetadataStore, "row", silent)
+    assert process.lookups.live
+    with pytest.raises(StoreUnavailable, match="no answer"):
+        await process.lookups.read(RecordKind.KEY, "AKPSABSENT0000000000", fresh=False)
+
+
 async def test_key_is_known_the_moment_it_is_made(
     process: MetadataProcess, client: MetadataClient, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
