@@ -144,13 +144,21 @@ class Watcher:
             if not self._failures:
                 _log.warning("database_away", error=type(error).__name__)
             self._failures += 1
-            return min(0.5 * 2**self._failures, limits.WATCH_RETRY_S_MAX) * random.uniform(0.5, 1.0)
+            return self._retry_s()
+        except Exception:
+            # A defect of ours must not end the thread: nothing would be found while the broker is away.
+            _log.exception("look_failed")
+            self._failures += 1
+            return self._retry_s()
         finally:
             close_old_connections()
         if self._failures:
             _log.info("database_back", looked_ms=int((monotonic() - began_s) * 1000))
             self._failures = 0
         return pause_s
+
+    def _retry_s(self) -> float:
+        return min(0.5 * 2**self._failures, limits.WATCH_RETRY_S_MAX) * random.uniform(0.5, 1.0)
 
     def look(self) -> float:
         """Hand out what is due; seconds until the next look, which is earlier where a row comes due before it."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import OperationalError
 
 from api import clock
 from api.audit.actions import OPERATOR
@@ -120,9 +121,10 @@ def test_failed_work_is_tried_again_when_the_row_says_so(
     assert not failures
 
 
-def test_database_that_is_away_ends_no_watcher(caller: Caller, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    from django.db import OperationalError
-
+@pytest.mark.parametrize("failure", [OperationalError("the server went away"), ValueError("a defect of ours")])
+def test_look_that_fails_ends_no_watcher(
+    caller: Caller, worker: Worker, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
     monkeypatch.setattr(limits, "WATCH_RETRY_S_MAX", 0.02)
     calls: list[int] = []
     honest = lifecycle.due_queues
@@ -130,7 +132,7 @@ def test_database_that_is_away_ends_no_watcher(caller: Caller, worker: Worker, m
     def due(age_ms: int) -> object:
         calls.append(1)
         if len(calls) < 4:
-            raise OperationalError("the server went away")
+            raise failure
         return honest(age_ms)
 
     monkeypatch.setattr(lifecycle, "due_queues", due)
