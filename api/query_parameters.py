@@ -21,8 +21,8 @@ _declared: dict[tuple[type, str], frozenset[str]] = {}
 def check_query(request: Request, view: Any, method: str) -> None:
     """Raises ValidationError, which names what is not taken."""
     given = [(name, values) for name, values in request.query_params.lists() if not is_of_signature(name)]
-    if not given:
-        return
+    if not given or not hasattr(getattr(type(view), method.lower(), None), "kwargs"):
+        return  # of a method without a handler of ours: it is refused as such
     taken = declared_parameters(view, method)
     wrong = {}
     for name, values in given:

@@ -84,3 +84,9 @@ def test_format_is_no_parameter_that_a_library_takes(scene: Scene) -> None:
     for wanted in ("json", "csv"):
         answer = scene.owner.request("GET", f"/v1/queues?format={wanted}")
         assert (answer.status_code, pointers(answer)) == (400, ["/format"])
+
+
+@pytest.mark.parametrize("path", ["/v1/queues?x=1", "/v1/people?x=1", "/v1/queues/orders?shred=true"])
+@pytest.mark.parametrize("method", ["OPTIONS", "TRACE", "PROPFIND"])
+def test_method_that_an_address_has_not_is_refused_as_such(scene: Scene, path: str, method: str) -> None:
+    assert scene.owner.request(method, path).status_code == 405

@@ -50,7 +50,9 @@ BILLING = service("billing")
 @transaction.atomic
 def draft_invoice(account_id: str, period: BillingPeriod) -> Invoice | None:
     """The month as it stands; the current month's is compared with the budgets. An issued invoice is left as it is.
-    None where the account was not open."""
+    None where the account was not open, and of a month that has not begun."""
+    if period.start > clock.now():
+        return None
     ensure_standard_plan()
     account = locked_account(account_id, not_found)
     invoice = _write_draft(account, period)

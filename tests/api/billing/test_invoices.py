@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -87,6 +87,12 @@ def test_draft_is_made_again_and_says_up_to_where(account: str) -> None:
     assert [(line.meter, int(line.amount_nanos)) for line in second.queue_lines.all()] == [
         ("sent_units", 15_000_000_000)
     ]
+
+
+def test_month_that_has_not_begun_has_no_draft(account: str) -> None:
+    plan(account)
+    assert draft_invoice(account, period_of(datetime.now(UTC) + timedelta(days=32))) is None
+    assert not Invoice.objects.exists()
 
 
 def test_draft_that_was_made_while_a_merge_was_committed_is_stale(account: str) -> None:
