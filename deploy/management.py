@@ -39,12 +39,16 @@ def run_manage(
             output, errors = process.communicate(timeout=deadline_s)
         except subprocess.TimeoutExpired:
             process.kill()
-            raise CommandError(f"manage.py {arguments[0]} did not end within {deadline_s:.0f} s") from None
+            raise _too_slow(arguments[0], deadline_s) from None
         finally:
             _running.discard(process)
     if process.returncode != 0:
         raise failure_of(installation, arguments[0], process.returncode, errors.strip())
     return output
+
+
+def _too_slow(command: str, deadline_s: float) -> CommandError:
+    return CommandError(f"manage.py {command} did not end within {deadline_s:.0f} s")
 
 
 def _process(
@@ -66,10 +70,14 @@ def conversing(installation: Installation, state: State, *arguments: str) -> Ite
     tells it. Raises CommandError where it fails before or after. Ctrl-C does not reach it."""
     process = _process(installation, state, list(arguments), stdin=subprocess.PIPE, start_new_session=True)
     _running.add(process)
-    deadline = threading.Timer(limits.DEMO_KEY_DEADLINE_S, process.kill)
+    deadline_s = limits.DEMO_KEY_DEADLINE_S
+    deadline = threading.Timer(deadline_s, process.kill)
 
-    def tell(line: str) -> None:
-        _, errors = process.communicate(line + "\n", limits.DEMO_KEY_DEADLINE_S)
+    def end(line: str) -> None:
+        try:
+            _, errors = process.communicate(line, deadline_s)
+        except subprocess.TimeoutExpired:
+            raise _too_slow(arguments[0], deadline_s) from None
         if process.returncode != 0:
             raise failure_of(installation, arguments[0], process.returncode, errors.strip())
 
@@ -79,9 +87,9 @@ def conversing(installation: Installation, state: State, *arguments: str) -> Ite
         is_ready = bool(process.stdout.readline())
         deadline.cancel()
         if not is_ready:
-            _, errors = process.communicate()
-            raise failure_of(installation, arguments[0], process.returncode, errors.strip())
-        yield tell
+            end("")
+            raise failure_of(installation, arguments[0], process.returncode, "")
+        yield lambda line: end(line + "\n")
     finally:
         deadline.cancel()
         _running.discard(process)

@@ -25,7 +25,7 @@ def months_with_reasons(now: datetime) -> list[OpenMonth]:
     """The last months, and each older one that is open, up to OLD_MONTHS_AT_ONCE_MAX of these; the oldest first."""
     settled, opened = settled_up_to(), first_account_opened()
     unissued = {month.period: month for month in due.unissued_months(now, settled)}
-    periods = [*due.older_open_periods(now), *due.open_periods(now)]
+    periods = list(unissued) or [*due.older_open_periods(now), *due.open_periods(now)]
     stuck = MonthLook.objects.filter(to_issue__gt=0, period_start__lt=due.open_periods(now)[0].start)
     for start in stuck.order_by("period_start").values_list("period_start", flat=True)[: limits.OLD_MONTHS_AT_ONCE_MAX]:
         period = period_of(start)

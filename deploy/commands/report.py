@@ -91,7 +91,7 @@ def name_of(queue: dict[str, Any]) -> str:
 def show_invoice(report: dict[str, Any]) -> None:
     invoice = report["invoice"]
     if invoice is None:
-        output.data(f"{report['account']} was not open in {report['period']}.")
+        output.data(f"{report['account']} was not open in {report['period']}, or the month has not begun.")
         return
     output.data(f"{invoice['number'] or 'draft'}, {report['account']}, {report['period']}")
     rows = [*line_rows(invoice["lines"]), ["total", "", invoice["total"]]]

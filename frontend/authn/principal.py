@@ -83,7 +83,7 @@ class Principal(NamedTuple):
     ) -> RequestContext:
         """All that a policy can look at."""
         return RequestContext(
-            root_of(self.account_id) if self.rights is None else self.rights.caller,
+            self.caller,
             action,
             resource_arn,
             now_ms,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from deploy import management
+from deploy import limits, management
 from deploy.commands import receive, send
 from deploy.errors import CommandError
 from deploy.installation import Installation
@@ -64,6 +64,8 @@ def test_number_is_noted_of_a_call_that_fails_half_way(installation: Installatio
     ("print('{}', flush=True); assert input() == '7'", ""),
     ("raise SystemExit('CommandError: no such account')", "no such account"),
     ("print('{}', flush=True); input(); raise SystemExit('CommandError: no space left')", "no space left"),
+    ("import time; print('{}', flush=True); input(); time.sleep(30)", "did not end within"),
+    ("import time; time.sleep(30)", "failed"),
 ])  # fmt: skip
 def test_command_is_told_its_number_once_it_is_ready_and_its_refusals_are_raised(
     installation: Installation, monkeypatch: pytest.MonkeyPatch, script: str, wrong: str
@@ -73,6 +75,7 @@ def test_command_is_told_its_number_once_it_is_ready_and_its_refusals_are_raised
         return subprocess.Popen([sys.executable, "-c", script], stdout=pipe, stderr=pipe, text=True, **more)
 
     monkeypatch.setattr(management, "_process", start)
+    monkeypatch.setattr(limits, "DEMO_KEY_DEADLINE_S", 3.0 if "sleep" in script else 30.0)
     refused = pytest.raises(CommandError, match=wrong) if wrong else nullcontext()
     with refused, management.conversing(installation, State.__new__(State), "note_messages") as tell:
         tell("7")
