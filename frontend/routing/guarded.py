@@ -206,9 +206,10 @@ class GuardedStorage:
         changes: Sequence[tuple[int, int, int]],
         mode: VisibilityMode = VisibilityMode.SET,
         epoch: int = 0,
+        deadline_ms: int = 0,
     ) -> list[ErrorCode]:
         with self._slot(partition):
-            return await self._storage.change_visibility(partition, changes, mode, epoch)
+            return await self._storage.change_visibility(partition, changes, mode, epoch, deadline_ms)
 
     async def browse(
         self, partition: int, from_offset: int, messages_max: int, states: int = ALL_STATES

@@ -31,11 +31,12 @@ from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, Queue
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
-    """A message as its partition delivered it."""
+    """A message as its partition delivered it; `epoch` and `deadline_ms` are those of the answer (AcquireReply)."""
 
     partition: int
     epoch: int
     message: AcquiredMessage
+    deadline_ms: int = 0
 
 
 class PollRequest(NamedTuple):
@@ -108,14 +109,15 @@ async def has_left(receive: Callable[[], Awaitable[Any]]) -> bool:
 
 async def release(storage: MessageStorage, leases: Sequence[Lease], mode: VisibilityMode = VisibilityMode.HELD) -> None:
     """Make leased messages visible again, as well as that can be done: their leases run out in any case. What another
-    consumer has by now stays with it."""
-    by_partition: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+    consumer has by now stays with it. UNCOUNTED: nobody has seen them, and their leases are as they were answered."""
+    by_partition: dict[tuple[int, int, int], list[tuple[int, int, int]]] = {}
     for lease in leases:
-        changes = by_partition.setdefault((lease.partition, lease.epoch), [])
+        deadline_ms = lease.deadline_ms if mode == VisibilityMode.UNCOUNTED else 0
+        changes = by_partition.setdefault((lease.partition, lease.epoch, deadline_ms), [])
         changes.append((lease.message.offset, lease.message.delivery, 0))
-    for (partition, epoch), changes in by_partition.items():
+    for (partition, epoch, deadline_ms), changes in by_partition.items():
         try:
-            await storage.change_visibility(partition, changes, mode, epoch)
+            await storage.change_visibility(partition, changes, mode, epoch, deadline_ms)
         except StorageError:
             continue
 
@@ -259,8 +261,8 @@ async def _cancel_and_release(storage: MessageStorage, polls: Sequence[asyncio.T
 
 
 def _leases(partition: int, reply: AcquireReply) -> list[Lease]:
-    epoch = reply.epoch
-    return [Lease(partition, epoch, message) for message in reply.messages]
+    epoch, deadline_ms = reply.epoch, reply.deadline_ms
+    return [Lease(partition, epoch, message, deadline_ms) for message in reply.messages]
 
 
 T = TypeVar("T")

@@ -45,6 +45,7 @@ class MessageStorage(Protocol):
         changes: Sequence[tuple[int, int, int]],
         mode: VisibilityMode = VisibilityMode.SET,
         epoch: int = 0,
+        deadline_ms: int = 0,
     ) -> list[ErrorCode]: ...
 
     async def browse(

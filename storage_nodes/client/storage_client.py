@@ -86,6 +86,8 @@ from storage_nodes.protocol.messages import (
 )
 
 CALL_TIMEOUT_S = 15.0
+# How long a client that is closed waits for leases that are on their way back.
+HAND_BACK_S_MAX = 1.0
 ALL_STATES = sum(MessageState)
 ATTEMPT_PREFIX_BITS = 96
 assert (CALL_TIMEOUT_S + SUSPENDED_S_MAX) * 1000 < PRODUCER_CALL_MS_MAX <= PRODUCER_MEMORY_MS // 2, (
@@ -151,8 +153,11 @@ class StorageClient:
         return self._links.guess(partition)
 
     async def close(self) -> None:
-        for task in list(self._handing_back):
-            task.cancel()
+        """Leases that are on their way back get a moment to arrive."""
+        if self._handing_back:
+            _, late = await asyncio.wait(self._handing_back, timeout=HAND_BACK_S_MAX)
+            for task in late:
+                task.cancel()
         self._links.close()
 
     # --- messages -------------------------------------------------------------------------------------------
@@ -205,14 +210,15 @@ class StorageClient:
         changes: Sequence[tuple[int, int, int]],
         mode: VisibilityMode = VisibilityMode.SET,
         epoch: int = 0,
+        deadline_ms: int = 0,
     ) -> list[ErrorCode]:
         """Set the lease of (offset, delivery) to `visibility_ms` from now; 0 gives the message back. `mode`: as a
-        receive that failed, one that does not count, or only while the lease holds. `epoch`: of the answer that brought
-        the leases, where they are given back because nobody has them.
+        receive that failed, one that does not count, or only while the lease holds. `epoch` and `deadline_ms`: of the
+        answer that brought the leases, where they are handed back because nobody has them.
 
         The receipt of a lease that is over may change a message, too; an attempt that may be the second one may not:
         the message may be another consumer's by then."""
-        payload = encode_message(ChangeVisibilityRequest(partition, list(changes), mode, epoch))
+        payload = encode_message(ChangeVisibilityRequest(partition, list(changes), mode, epoch, deadline_ms))
         reply, unsure = await self._ask(Opcode.CHANGE_VISIBILITY, partition, payload)
         codes = _codes(reply)
         if unsure and ErrorCode.NOT_IN_FLIGHT in codes:
@@ -450,14 +456,15 @@ class StorageClient:
         reply = _acquire_reply.decode(payload)
         if not reply.messages:
             return
-        changes = [(message.offset, message.delivery, 0) for message in reply.messages]
-        task = asyncio.get_running_loop().create_task(self._release(partition, changes, reply.epoch))
+        task = asyncio.get_running_loop().create_task(self._release(partition, reply))
         self._handing_back.add(task)
         task.add_done_callback(self._handing_back.discard)
 
-    async def _release(self, partition: int, changes: Sequence[tuple[int, int, int]], epoch: int) -> None:
+    async def _release(self, partition: int, reply: AcquireReply) -> None:
+        changes = [(message.offset, message.delivery, 0) for message in reply.messages]
+        mode = VisibilityMode.UNCOUNTED
         with contextlib.suppress(StorageError):  # then the leases run out
-            await self.change_visibility(partition, changes, VisibilityMode.UNCOUNTED, epoch)
+            await self.change_visibility(partition, changes, mode, reply.epoch, reply.deadline_ms)
 
 
 def _if_held(payload: bytes) -> bytes:

@@ -35,15 +35,20 @@ class FullAtOnce:
             await self.filled.wait()
         found = [AcquiredMessage(offset, 1, 0, 0, b"") for offset in range(max_messages)] if wait_ms else []
         self.leased += [(partition, message.offset) for message in found]
-        return AcquireReply(1, found)
+        return AcquireReply(1, found, 9)
 
     async def stats(self, partition: int) -> QueueStats:
         return QueueStats(0, 0, 0, 0)
 
     async def change_visibility(
-        self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode, epoch: int
+        self,
+        partition: int,
+        changes: Sequence[tuple[int, int, int]],
+        mode: VisibilityMode,
+        epoch: int,
+        deadline_ms: int,
     ) -> list[ErrorCode]:
-        assert (mode, epoch) == (VisibilityMode.UNCOUNTED, 1), "of the leadership that gave the lease"
+        assert (mode, epoch, deadline_ms) == (VisibilityMode.UNCOUNTED, 1, 9), "of the answer that brought the leases"
         await self.settled.wait()
         self.given_back += [(partition, offset) for offset, _, _ in changes]
         return []

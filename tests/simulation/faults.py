@@ -32,6 +32,7 @@ TINY = {
     "storage_nodes.machines.queue.delivery.pending_commands.KEYS_PER_COMMAND_BYTES_MAX": 100,
     "storage_nodes.node.replicas.queue_replica.FIFO_READ_AHEAD_BYTES_MAX": 600,
     "storage_nodes.node.replicas.queue_replica.READ_AHEAD_BYTES_MAX": 600,
+    "storage_nodes.node.replicas.deliveries.READ_AHEAD_BYTES_MAX": 600,
     "storage_nodes.node.replicas.folding.READ_BYTES_MAX": 500,
     "storage_nodes.node.replicas.append_sending.APPEND_BYTES_MAX": 700,
     "storage_nodes.node.replicas.appends.BATCH_BYTES_MAX": 3_000,

@@ -143,7 +143,7 @@ class FakeStorage:
         if messages and attempt:
             self.attempts[(partition, attempt)] = (self._now_ms() + 300_000, messages)
         if messages or not wait_ms:
-            return AcquireReply(EPOCH, messages)
+            return self._reply(log, messages)
         self.polls += 1
         try:
             async with asyncio.timeout(wait_ms / 1000):
@@ -158,7 +158,7 @@ class FakeStorage:
             raise
         finally:
             self.polls -= 1
-        return AcquireReply(EPOCH, messages)
+        return self._reply(log, messages)
 
     async def delete(self, partition: int, receipts: Sequence[tuple[int, int]]) -> list[ErrorCode]:
         log = self._log("delete", partition)
@@ -182,6 +182,7 @@ class FakeStorage:
         changes: Sequence[tuple[int, int, int]],
         mode: VisibilityMode = VisibilityMode.SET,
         epoch: int = 0,
+        deadline_ms: int = 0,
     ) -> list[ErrorCode]:
         log = self._log("change_visibility", partition)
         self.modes.append(mode)
@@ -192,6 +193,8 @@ class FakeStorage:
             stored = log[offset] if offset < len(log) else None
             if stored is None:
                 codes.append(ErrorCode.UNKNOWN_RECORD)
+            elif deadline_ms and stored.visible_ms != deadline_ms:
+                codes.append(ErrorCode.RECEIPT_STALE)
             elif self._is_held(stored, delivery) or (stored.group is None and mode == VisibilityMode.SET):
                 stored.visible_ms = self._now_ms() + visibility_ms
                 if mode == VisibilityMode.UNCOUNTED:
@@ -333,8 +336,13 @@ class FakeStorage:
             return []
         for one in stored:
             assert one is not None
-            one.visible_ms = now_ms + visibility_ms
+            one.visible_ms = now_ms + visibility_ms + (one.visible_ms == now_ms + visibility_ms)
         return messages
+
+    def _reply(self, log: list[_Stored | None], messages: list[AcquiredMessage]) -> AcquireReply:
+        leased = [log[message.offset] for message in messages]
+        deadlines_ms = {one.visible_ms for one in leased if one is not None and one.group is not None}
+        return AcquireReply(EPOCH, messages, max(deadlines_ms, default=0))
 
     def _bury(self, partition: int, log: list[_Stored | None]) -> None:
         """Messages that were received often enough move to the dead-letter partition."""

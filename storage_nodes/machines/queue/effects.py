@@ -71,10 +71,12 @@ class Pick(NamedTuple):
 
 
 class Deliver(NamedTuple):
-    """Answer an acquire with these messages (none: the wait ran out). The driver adds the bodies from the log."""
+    """Answer an acquire with these messages (none: the wait ran out). The driver adds the bodies from the log.
+    `deadline_ms`, of a FIFO queue, is when their leases end."""
 
     token: Token
     picks: list[Pick]
+    deadline_ms: int = 0
 
 
 class Duplicated(NamedTuple):

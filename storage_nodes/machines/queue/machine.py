@@ -225,14 +225,32 @@ class QueueMachine:
             for offset, delivery, visibility_ms in changes
         ]
 
-    def release(self, picks: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
-        """Hand back (offset, delivery) that were delivered to nobody: an answer that did not fit, a lost connection."""
+    def of_leases_until(self, changes: Sequence[tuple[int, int, int]], deadline_ms: int) -> list[tuple[int, int, int]]:
+        """The same changes, but with no delivery where the lease has another deadline: the receive was repeated since,
+        which gives the same delivery a new lease, or the consumer acted on it. One of both may be under way."""
+        live, leader = self.state.live, self._leader
+        return [
+            (
+                offset,
+                delivery
+                if offset in live
+                and live[offset][0] == deadline_ms
+                and not (leader is not None and leader.is_held(offset))
+                else 0,
+                visibility_ms,
+            )
+            for offset, delivery, visibility_ms in changes
+        ]
+
+    def release(self, picks: Sequence[tuple[int, int]], now_ms: int, deadline_ms: int = 0) -> list[Effect]:
+        """Hand back (offset, delivery) that were delivered to nobody: an answer that did not fit, a lost connection.
+        `deadline_ms` of their leases, of a FIFO queue."""
         if self._term < 0:
             return []
-        back = uncounted(0)
-        return self._leader_state().change_visibility(
-            None, [(offset, delivery, back) for offset, delivery in picks], now_ms
-        )
+        changes = [(offset, delivery, uncounted(0)) for offset, delivery in picks]
+        if deadline_ms:
+            changes = self.of_leases_until(changes, deadline_ms)
+        return self._leader_state().change_visibility(None, changes, now_ms)
 
     def purge(self, token: Token, now_ms: int, attempt: bytes = b"") -> list[Effect]:
         """`attempt` names the call: a repeat of it hears what the first one did."""

@@ -8,7 +8,6 @@ Delete:   request -> machine stages a command -> committed and folded -> answere
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -34,6 +33,7 @@ from storage_nodes.node.replicas.appends import Appends
 from storage_nodes.node.replicas.bodies import BodyReader
 from storage_nodes.node.replicas.browsing import browse
 from storage_nodes.node.replicas.dead_letters import DeadLetters
+from storage_nodes.node.replicas.deliveries import deliver
 from storage_nodes.node.replicas.host import Host
 from storage_nodes.node.replicas.partition_meta import PartitionMeta
 from storage_nodes.node.replicas.partition_replica import PartitionReplica
@@ -53,8 +53,6 @@ from storage_nodes.node.replicas.usage import export_usage
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
-    AcquiredMessage,
-    AcquireReply,
     AcquireRequest,
     ChangeVisibilityRequest,
     CodesReply,
@@ -78,7 +76,6 @@ from storage_nodes.protocol.messages import (
 from storage_nodes.protocol.usage import sum_of
 
 MESSAGES_SENT = PlainCounter("penstock_node_messages_sent", "Messages appended to queue partitions led here")
-MESSAGES_DELIVERED = PlainCounter("penstock_node_messages_delivered", "Messages leased to consumers by leaders here")
 
 _acquire_request = msgspec.msgpack.Decoder(AcquireRequest)
 _delete_request = msgspec.msgpack.Decoder(DeleteRequest)
@@ -159,6 +156,8 @@ class QueueReplica(PartitionReplica):
         changes = request.changes if request.mode == VisibilityMode.SET else give_backs(request)
         if 0 < request.epoch < self.raft.epoch:
             changes = self.machine.of_earlier_leaders(changes)
+        if request.deadline_ms:
+            changes = self.machine.of_leases_until(changes, request.deadline_ms)
         self._do(self.machine.change_visibility(token, changes, self.now_ms()))
         self.propose_soon()
 
@@ -371,73 +370,6 @@ class QueueReplica(PartitionReplica):
             codes: Any = effect.result
             token.connection.answer(token, encode_message(CodesReply(codes)))
 
-    def _deliver(self, effect: queue_effects.Deliver) -> None:
-        token: Token = effect.token
-        if not effect.picks:
-            token.connection.answer(token, encode_message(AcquireReply(self.raft.epoch, [])))
-            return
-        bodies = self.bodies.read([pick.offset for pick in effect.picks])
-        if bodies is not None:
-            self._hand_over(effect, bodies)
-            return
-        context = self.leader_context()
-
-        def found(bodies: dict[int, bytes]) -> None:
-            # What was deleted while it was being read (by an earlier receipt, just in time) stays deleted.
-            still_live = {offset: body for offset, body in bodies.items() if self.machine.is_live(offset, offset)}
-            self._hand_over(effect, still_live)
-
-        def lost() -> None:
-            self._give_back_elsewhere(effect.picks)
-            context.refuse(token)
-
-        self.bodies.read_later([pick.offset for pick in effect.picks], context.then(found, lost))
-
-    def _hand_over(self, effect: queue_effects.Deliver, bodies: dict[int, bytes]) -> None:
-        token: Token = effect.token
-        if not token.connection.is_open or token.connection.is_full:
-            self._give_back(effect.picks)
-            if token.connection.is_open:
-                token.connection.refuse(token, self.host.room.refusal("too many answers wait to be read"))
-            return
-        picks = effect.picks
-        messages = []
-        size = 0
-        for index, (offset, delivery, first_received_ms, sent_ms) in enumerate(effect.picks):
-            body = bodies.get(offset)
-            if body is None:
-                continue  # deleted or purged while it was being read
-            size += len(body)
-            if index and size > READ_AHEAD_BYTES_MAX:
-                self._give_back(picks[index:])
-                picks = picks[:index]
-                break
-            messages.append(AcquiredMessage(offset, delivery, sent_ms, first_received_ms, body))
-        MESSAGES_DELIVERED.count += len(messages)
-        reply = encode_message(AcquireReply(self.raft.epoch, messages))
-        token.connection.answer(token, reply, partial(self._undelivered, picks, self.raft.epoch))
-
-    def _undelivered(self, picks: list[queue_effects.Pick], epoch: int) -> None:
-        """The connection is gone, and the answer with these never left."""
-        if self.leads_in(epoch):
-            self._give_back(picks)
-            self.schedule()
-
-    def _give_back(self, picks: list[queue_effects.Pick]) -> None:
-        """Leased, but there is nobody to have them: available again at once."""
-        if self.handing_over:
-            self._give_back_elsewhere(picks)  # nothing is proposed here any more
-            return
-        self._do(self.machine.release([pick[:2] for pick in picks], self.now_ms()))
-        self.propose_soon()  # nobody else may come by for long
-
-    def _give_back_elsewhere(self, picks: list[queue_effects.Pick]) -> None:
-        """This replica leads no longer, or is about to stop, and no consumer got these: the next leader takes them
-        back. Only leases that are folded: the next leader may give out the others under the same numbers."""
-        leased = [pick[:2] for pick in picks if self.machine.is_delivered(pick.offset, pick.delivery)]
-        if leased and (self.handing_over or not self.serving):
-            self.host.other_partitions.give_back(self.partition, leased)
-
     def _fetch(self, effect: queue_effects.Fetch) -> None:
         """Read on for the machine. Fetches are answered from the event loop, one a turn: never one within another."""
         from_offset = effect.from_offset
@@ -491,7 +423,7 @@ class QueueReplica(PartitionReplica):
         self._do(self.machine.fetched(from_offset, ranges, next_offset, self.now_ms(), keys or groups))
 
     performers: ClassVar[Performers] = {
-        queue_effects.Deliver: _deliver,
+        queue_effects.Deliver: deliver,
         queue_effects.Propose: _proposal_wanted,
         queue_effects.Duplicated: _duplicated,
         queue_effects.DeadLetter: _dead_letters_due,

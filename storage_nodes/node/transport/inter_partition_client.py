@@ -51,12 +51,14 @@ class InterPartitionClient:
         """Append records to the usage stream, which is made when the first are; `done` as above."""
         self._begin(lambda client: self._append_usage(client, bodies), done)
 
-    def give_back(self, partition: int, leases: Sequence[tuple[int, int]]) -> None:
+    def give_back(self, partition: int, leases: Sequence[tuple[int, int]], deadline_ms: int) -> None:
         """Leases, as (offset, delivery), that reached nobody, of a leadership here that is over. They run out where
         nobody takes them back."""
         changes = [(offset, delivery, 0) for offset, delivery in leases]
+        mode = VisibilityMode.UNCOUNTED
         self._begin(
-            lambda client: client.change_visibility(partition, changes, VisibilityMode.UNCOUNTED), lambda error: None
+            lambda client: client.change_visibility(partition, changes, mode, deadline_ms=deadline_ms),
+            lambda error: None,
         )
 
     async def _append_usage(self, client: StorageClient, bodies: list[bytes]) -> None:

@@ -80,8 +80,12 @@ class AcquiredMessage(Message, frozen=True):
 
 
 class AcquireReply(Message, frozen=True):
+    """`deadline_ms`, of a FIFO queue, is when the leases end, in the partition's time: a receive that is repeated gives
+    the same deliveries once more, and only their deadline tells the two leases apart. 0 on a standard queue."""
+
     epoch: int
     messages: list[AcquiredMessage]
+    deadline_ms: int = 0
 
 
 class DeleteRequest(Message, frozen=True):
@@ -111,12 +115,15 @@ class ChangeVisibilityRequest(Message, frozen=True):
 
     `epoch` of the leadership that gave the leases, 0 = not named. A standard queue's lease may be lost with its leader
     and be given by the next one under the same numbers: that one is not meant.
+    `deadline_ms` of the answer that brought the leases, where they are handed back because nobody has them, 0 = not
+    named. A FIFO queue's leases with another deadline are not meant: the receive was repeated, or its consumer acted.
     """
 
     partition: int
     changes: list[tuple[int, int, int]]
     mode: int = 0
     epoch: int = 0
+    deadline_ms: int = 0
 
 
 class PurgeRequest(Message, frozen=True):

@@ -484,7 +484,7 @@ def test_who_runs_out_of_numbers_or_of_partitions_is_another_producer() -> None:
 def test_leases_of_an_answer_that_comes_after_the_deadline_are_handed_back() -> None:
     async def scenario(client: StorageClient, leader: Leader) -> None:
         loop = asyncio.get_running_loop()
-        late = AcquireReply(1, [AcquiredMessage(7, 2, 0, 0, b"x")])
+        late = AcquireReply(1, [AcquiredMessage(7, 2, 0, 0, b"x")], 43_200_001)
 
         def request(link: Connection, frame: Frame) -> None:
             leader.frames.append((frame.opcode, frame.payload))
@@ -500,6 +500,7 @@ def test_leases_of_an_answer_that_comes_after_the_deadline_are_handed_back() -> 
             await asyncio.sleep(0.01)
         change = msgspec.msgpack.decode(leader.frames[-1][1], type=ChangeVisibilityRequest)
         assert (change.changes, change.mode) == ([(7, 2, 0)], VisibilityMode.UNCOUNTED)
+        assert (change.epoch, change.deadline_ms) == (1, 43_200_001), "that lease, and no later one"
 
     with_leader(scenario, timeout_s=0.2)
 

@@ -41,6 +41,7 @@ from storage_nodes.model import Acks
 from storage_nodes.node.memory.memory_budget import MemoryBudget
 from storage_nodes.node.memory.room import NodeRoom
 from storage_nodes.node.replicas.appends import Appends
+from storage_nodes.node.replicas.deliveries import give_back
 from storage_nodes.node.replicas.queue_replica import QueueReplica
 from storage_nodes.node.replicas.repeats import Repeats
 from storage_nodes.node.replicas.stream_replica import StreamReplica
@@ -550,21 +551,22 @@ def test_time_before_a_leadership_makes_no_producer_dead() -> None:
 def test_leases_that_nobody_gets_are_proposed_back_at_once() -> None:
     """They come to light when a read ends: no timer is booked for what the machine staged then."""
     done: list[str] = []
-    machine = SimpleNamespace(release=lambda picks, now_ms: done.append(f"staged {picks}"))
+    machine = SimpleNamespace(release=lambda picks, now_ms, deadline_ms: [f"{picks} until {deadline_ms}"])
     replica: Any = SimpleNamespace(
-        _do=lambda effects: None,
+        _do=done.extend,
         machine=machine,
         now_ms=lambda: NOW_MS,
         propose_soon=lambda: done.append("proposed"),
         handing_over=False,
     )
-    QueueReplica._give_back(replica, [Pick(7, 1, NOW_MS, NOW_MS)])
-    assert done == ["staged [(7, 1)]", "proposed"]
+    replica.staged = lambda effects: QueueReplica.staged(replica, effects)
+    give_back(replica, [Pick(7, 1, NOW_MS, NOW_MS)], NOW_MS + 5)
+    assert done == [f"[(7, 1)] until {NOW_MS + 5}", "proposed"]
 
 
 def test_leases_that_nobody_gets_while_leadership_is_handed_over_go_back_by_way_of_the_next_leader() -> None:
     """Nothing is proposed any more; and a lease that is not folded is none to the next leader."""
-    given: list[tuple[int, list[tuple[int, int]]]] = []
+    given: list[tuple[int, list[tuple[int, int]], int]] = []
     machine = QueueMachine()
     machine.state.live = {7: (NOW_MS, 1, NOW_MS, NOW_MS), 8: (NOW_MS, 2, NOW_MS, NOW_MS)}
     replica: Any = SimpleNamespace(
@@ -574,6 +576,5 @@ def test_leases_that_nobody_gets_while_leadership_is_handed_over_go_back_by_way_
         machine=machine,
         host=SimpleNamespace(other_partitions=SimpleNamespace(give_back=lambda *call: given.append(call))),
     )
-    replica._give_back_elsewhere = lambda picks: QueueReplica._give_back_elsewhere(replica, picks)
-    QueueReplica._give_back(replica, [Pick(offset, 1, NOW_MS, NOW_MS) for offset in (7, 8, 9)])
-    assert given == [(5, [(7, 1)])]
+    give_back(replica, [Pick(offset, 1, NOW_MS, NOW_MS) for offset in (7, 8, 9)], NOW_MS + 5)
+    assert given == [(5, [(7, 1)], NOW_MS + 5)]

@@ -163,7 +163,10 @@ class ByGroupDelivery:
             self._leases.hold(offset)
             parts += (state.group_of[offset], [offset], [])
         self._attempts_under_way.add(attempt)
-        lease = [time_ms, time_ms + visibility_ms, attempt, True, parts]
+        # Another one than before: it is all that tells this lease from the one that it takes the place of.
+        deadline_ms = time_ms + visibility_ms
+        deadline_ms += deadline_ms == known.deadline_ms
+        lease = [time_ms, deadline_ms, attempt, True, parts]
         self._staging.leased(lease, StagedLease(token, attempt, []), 0, len(offsets))
         return True
 
@@ -218,7 +221,7 @@ class ByGroupDelivery:
                 if window.groups.get(group.key) is group:
                     window.offer(group)
             self._attempts_under_way.discard(staged.attempt)
-            effects.append(Deliver(staged.token, picks))
+            effects.append(Deliver(staged.token, picks, deadline_ms))
 
     def fold_deleted(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
         gone: list[tuple[bytes, int]] = []

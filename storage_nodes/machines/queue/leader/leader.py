@@ -169,6 +169,10 @@ class Leader:
         self._staging.changed(changes, token)
         return self._settle([], time_ms)
 
+    def is_held(self, offset: int) -> bool:
+        """Is a command on this message under way?"""
+        return self._leases.is_held(offset)
+
     def purge(self, token: Token, now_ms: int, attempt: bytes) -> list[Effect]:
         return self._single([PURGED, attempt], token, self._advance(now_ms))
 

@@ -61,6 +61,7 @@ class Partition:
         self.effect_times_ms: list[int] = []  # when
         self.answers: dict[Hashable, object] = {}
         self.delivered: dict[Hashable, list[Pick]] = {}
+        self.deadlines_ms: dict[Hashable, int] = {}  # of the leases in `delivered`; 0 in a standard queue
         self.refused: dict[Hashable, Refuse] = {}
         self.duplicates: dict[int, int] = {}  # offset -> offset of the original
         self.moves: list[DeadLetter] = []  # under way
@@ -183,6 +184,7 @@ class Partition:
             if isinstance(effect, Deliver):
                 self._answered(effect.token)
                 self.delivered[effect.token] = effect.picks
+                self.deadlines_ms[effect.token] = effect.deadline_ms
             elif isinstance(effect, CommandAnswer):
                 self._answered(effect.token)
                 self.answers[effect.token] = effect.result

@@ -101,3 +101,51 @@ def test_hand_back_of_a_later_delivery_is_left_to_its_lease() -> None:
     partition.now_ms += 5
     partition.fail_over()
     assert partition.leader.of_earlier_leaders([(offset, delivery, uncounted(0))]) == [(offset, 0, uncounted(0))]
+
+
+def test_hand_back_of_a_receive_that_was_repeated_since_ends_no_lease_of_the_repetition() -> None:
+    """FIFO: the repetition has the same deliveries, and somebody is at work on them."""
+    partition = Partition(QueueConfig(fifo=True))
+    partition.send_keyed((b"g", b""))
+    first, again = (receive_as(partition, token) for token in ("first", "again"))
+    assert receipts_of(partition.delivered["first"]) == receipts_of(partition.delivered["again"])
+    assert first != again, "also within one millisecond"
+    ((offset, delivery),) = receipts_of(partition.delivered["again"])
+    hand_back(partition, "late", (offset, delivery), first)
+    assert partition.answers["late"] == [ErrorCode.RECEIPT_STALE]
+    assert not partition.acquire("other", 1)
+    partition.commit()
+    assert "other" not in partition.delivered or not partition.delivered["other"]
+    partition.perform(partition.leader.release([(offset, delivery)], partition.now_ms, first))
+    partition.commit()
+    assert partition.leader.state.live[offset][:2] == (again, delivery)
+    hand_back(partition, "itself", (offset, delivery), again)
+    assert partition.answers["itself"] == [ErrorCode.OK]
+    partition.check()
+
+
+@pytest.mark.parametrize("is_repetition", [True, False])
+def test_hand_back_yields_to_what_is_under_way(is_repetition: bool) -> None:
+    partition = Partition(QueueConfig(fifo=True))
+    partition.send_keyed((b"g", b""))
+    first = receive_as(partition, "first")
+    (receipt,) = receipts_of(partition.delivered["first"])
+    if is_repetition:
+        partition.acquire("again", 1, attempt=b"attempt")
+    else:
+        partition.change("consumer", [(*receipt, 50_000)])
+    hand_back(partition, "late", receipt, first)
+    assert partition.answers["late"] == [ErrorCode.RECEIPT_STALE]
+    partition.check()
+
+
+def receive_as(partition: Partition, token: str) -> int:
+    """When the lease ends, by its answer."""
+    partition.acquire(token, 1, attempt=b"attempt")
+    partition.commit()
+    return partition.deadlines_ms[token]
+
+
+def hand_back(partition: Partition, token: str, receipt: tuple[int, int], deadline_ms: int) -> None:
+    partition.change(token, partition.leader.of_leases_until([(*receipt, uncounted(0))], deadline_ms))
+    partition.commit()
