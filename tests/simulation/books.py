@@ -49,6 +49,7 @@ class LeaseChange(NamedTuple):
     delivery: int  # of the receipt
     visibility_ms: int
     last_delivery: int  # the lease that it changed
+    deadline_ms: int  # of that lease
 
 
 class Gone(NamedTuple):
@@ -211,7 +212,8 @@ class QueueBook:
             return
         if visibility_ms <= -(2**30):
             visibility_ms = -(2**30) - visibility_ms
-        self.changes.append(LeaseChange(offset, delivery, visibility_ms, self.delivery[offset]))
+        lease = self.delivery[offset], self._deadline_ms.get(offset, 0)
+        self.changes.append(LeaseChange(offset, delivery, visibility_ms, *lease))
         self.changed.add((offset, self.delivery[offset]))
         if visibility_ms < -1:
             self.delivery[offset] += _UNCOUNTED

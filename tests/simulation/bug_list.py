@@ -26,6 +26,7 @@ PLANTED = [
     Planted("B38", "R28", planted_clocks.time_stands_still, provocations.wrong_clocks),
     Planted("B48", "R4", planted_clocks.judges_greetings_by_the_clock, provocations.wrong_clocks_without_disks),
     Planted("B39", "R29", planted_clients.keeps_late_leases, provocations.front_ends),
+    Planted("B49", "R26", planted_clients.hands_back_what_was_repeated, provocations.fifo_front_ends),
     Planted("B40", "R28", planted_clients.repeats_without_a_sequence, provocations.front_ends),
     Planted("B41", "R28", planted_clients.forgets_sequences_with_the_leader, provocations.front_ends),
     Planted("B42", "G7", planted_clients.keeps_the_budget, provocations.bursts),

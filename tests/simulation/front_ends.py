@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage_nodes.client import StorageClient
 from storage_nodes.model import Acks, NodeAddress, PartitionKind
@@ -36,6 +36,15 @@ BURST_MAX = 12
 HANDED_BACK_WITHIN_US = 2_000_000
 
 Lease = tuple[int, int, int]  # partition, offset, delivery
+
+
+class Receive(NamedTuple):
+    """A call that asks for messages; with an attempt it may be repeated."""
+
+    partition: int
+    messages_max: int
+    visibility_ms: int
+    attempt: bytes
 
 
 def make_client(front_end: FrontEnd) -> StorageClient:
@@ -191,13 +200,18 @@ class FrontEnd:
             if world.dead_partition >= 0 and chance.random() < 0.3:
                 partition = world.dead_partition
             count, wait_ms = chance.choice([1, 3, 10]), chance.choice([0, 0, 300, 3_000])
+            asked = self._receive(Receive(partition, count, visibility_ms, b""))
             patience_s = chance.choice([None, None, 0.02, 0.3])
             try:
                 async with asyncio.timeout(patience_s):
-                    reply = await self._client.acquire(partition, count, visibility_ms, wait_ms)
+                    reply = await self._client.acquire(*asked[:3], wait_ms, asked.attempt)
             except (StorageError, TimeoutError):
+                if asked.attempt:
+                    world.given_up.append(asked)
                 await asyncio.sleep(0.05)
                 continue
+            partition = asked.partition
+            world.referee.taken(partition, reply)
             receipts = [(message.offset, message.delivery) for message in reply.messages]
             self._late.difference_update((partition, *receipt) for receipt in receipts)
             if receipts and (world.draining or chance.random() >= forgets):
@@ -207,6 +221,17 @@ class FrontEnd:
                         await self._client.change_visibility(partition, changes, VisibilityMode.SET)
                     await self._client.delete(partition, receipts)
             await asyncio.sleep(chance.randrange(1, 60) / 1_000 * world.faults.leisure)
+
+    def _receive(self, asked: Receive) -> Receive:
+        """Of a FIFO queue perhaps one with an attempt, or one that was given up, once more."""
+        world, chance = self.world, self.random
+        if not world.faults.fifo or chance.random() < 0.5:
+            return asked
+        if world.given_up and chance.random() < 0.8:
+            return world.given_up.pop(0)
+        if ":fifo:" not in world.partitions[asked.partition].tag:
+            return asked
+        return asked._replace(attempt=b"%d/%d" % (self.process_id, chance.getrandbits(32)))
 
     def _leased(self, partition: int, reply: AcquireReply) -> None:
         """An answer arrives: soon somebody has what it leases, or it is handed back."""

@@ -25,6 +25,14 @@ def keeps_late_leases() -> Iterator[None]:
 
 
 @contextmanager
+def hands_back_what_was_repeated() -> Iterator[None]:
+    """B49: a hand-back ends whatever lease the delivery has by now, also that of a receive which was repeated since."""
+    machine = import_module("storage_nodes.machines.queue.machine").QueueMachine
+    with mock.patch.object(machine, "of_leases_until", lambda self, changes, deadline_ms: list(changes)):
+        yield
+
+
+@contextmanager
 def repeats_without_a_sequence() -> Iterator[None]:
     """B40: each attempt of a send has numbers of its own."""
     frame: Any = import_module("storage_nodes.client.sends")._Frame

@@ -93,6 +93,12 @@ def front_ends(faults: Faults) -> None:
     faults.links.client_loss = 0.0
 
 
+def fifo_front_ends(faults: Faults) -> None:
+    """Receives that are given up at one front end and repeated at another."""
+    front_ends(faults)
+    faults.fifo, faults.leisure = True, 1
+
+
 def bursts(faults: Faults) -> None:
     faults.front_ends, faults.front_end_restart_rate, faults.large_bytes, faults.tight = 2, 0.0, 262_144, True
     faults.one_by_one = False

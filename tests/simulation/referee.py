@@ -16,6 +16,7 @@ from storage_nodes.model import CLUSTER_PARTITION, Acks
 from storage_nodes.node.transport.inter_partition_client import USAGE_TAG
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import (
+    AcquireReply,
     CodesReply,
     ConfigureRequest,
     DeleteRequest,
@@ -69,6 +70,9 @@ class Referee:
         # (partition, offset, delivery, visibility as the log has it) of changes: calls, and how often they took effect
         self._asked: Counter[tuple[int, int, int, int]] = Counter()
         self._changed: Counter[tuple[int, int, int, int]] = Counter()
+        # (partition, offset, delivery, deadline_ms) of leases that a caller has, and of those that were handed back.
+        self._taken: set[tuple[int, int, int, int]] = set()
+        self._handed_back: set[tuple[int, int, int, int]] = set()
         # Since when the queue is paused beyond doubt, and in which epoch that was answered; 0 = it may not be.
         self._paused_us = self._paused_epoch = 0
         self._may_resume = False  # a request that it go on was lost, and may come at any time
@@ -110,12 +114,28 @@ class Referee:
             key = partition, *change[:3]
             self._changed[key] += 1
             if change.visibility_ms < -1:
+                lease = partition, change.offset, change.last_delivery, change.deadline_ms
+                self._handed_back.add(lease)
+                self._check_held(lease)
                 continue
             if not self._asked[key]:
                 self._world.oracle.fail("LEASE", f"partition {partition}: nobody asked for {change}")
             if change.delivery != change.last_delivery and self._changed[key] > self._asked[key]:
                 self._world.oracle.fail("LEASE", f"partition {partition}: a repetition ended another lease, {change}")
         book.changes.clear()
+
+    def taken(self, partition: int, reply: AcquireReply) -> None:
+        """A caller of a front end has these. Of a FIFO queue: a standard queue's leases have numbers of their own."""
+        for message in reply.messages if reply.deadline_ms else ():
+            lease = partition, message.offset, message.delivery, reply.deadline_ms
+            self._taken.add(lease)
+            self._check_held(lease)
+
+    def _check_held(self, lease: tuple[int, int, int, int]) -> None:
+        """HAND-BACK: what is handed back because nobody has it, nobody has."""
+        if lease in self._taken and lease in self._handed_back:
+            text = f"(partition, offset, delivery, deadline_ms) {lease} was given to a caller, and handed back"
+            self._world.oracle.fail("HAND-BACK", text)
 
     def configures(self, _request: ConfigureRequest) -> None:
         self._paused_us = 0

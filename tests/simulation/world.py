@@ -27,7 +27,7 @@ from tests.simulation.faults import (
     draw_transport,
     tiny_bounds,
 )
-from tests.simulation.front_ends import FrontEnd
+from tests.simulation.front_ends import FrontEnd, Receive
 from tests.simulation.group_clients import GroupMember
 from tests.simulation.group_referee import GROUPS, GroupReferee
 from tests.simulation.guards import guarded
@@ -128,6 +128,8 @@ class World:
         self.usage_referee = UsageReferee(self)
         self.clients: list[Client] = []
         self.front_ends: list[FrontEnd] = []
+        # Receives that named an attempt and were given up: whoever asks next may repeat one, at whatever front end.
+        self.given_up: list[Receive] = []
         self.processes = {node_id: SimProcess(self, node_id, self.faults.bounds) for node_id in self.node_ids}
         self.current = self.processes[1]
         self._chance = chance

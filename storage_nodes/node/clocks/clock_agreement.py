@@ -8,6 +8,9 @@ known as well as it was, and a step of our own wall clock changes our own base a
             delay. Of the last few samples the largest is the truest, unless the clock was set back: so who is off goes
             by the largest, and agreed time by the last one. It may be behind by a delay, but a
             clock that was ahead and has been corrected no longer pulls it forward.
+    told    a peer's heartbeat says what the clocks of others say. It counts for a node that we have not heard since we
+            were started: so a node that is restarted while another one is away knows what its peers know. A word with
+            fewer hops is closer to its source; one with more than ours may be our own, come back.
     look    our own clock is read, and all are compared:
 
         agreed time   the latest time that a majority of the registered nodes' clocks say or have passed: no minority,
@@ -31,6 +34,7 @@ class ClockAgreement:
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
         self._samples: dict[int, deque[int]] = {}  # peer -> its base by the last few beats
+        self._told: dict[int, tuple[int, int]] = {}  # node that was not heard -> (its base, hops)
         self._own_base_ms = 0
         self._agrees_since_ms = 0  # monotonic; 0 = it does not, or was never off
         # Agreed time is this and our monotonic clock; None = not known.
@@ -42,15 +46,32 @@ class ClockAgreement:
         samples = self._samples.get(peer)
         if samples is None:
             samples = self._samples[peer] = deque(maxlen=CLOCK_SAMPLES_MAX)
+            self._told.pop(peer, None)
         samples.append(peer_wall_ms - mono_ms)
+
+    def told(self, clocks: Iterable[tuple[int, int, int]], mono_ms: int) -> None:
+        """A peer's word of other clocks, as (node, wall time, hops), which left it a short while ago."""
+        for node, wall_ms, hops in clocks:
+            if node == self._node_id or node in self._samples:
+                continue
+            known = self._told.get(node)
+            if known is None or hops < known[1]:
+                self._told[node] = wall_ms - mono_ms, hops + 1
+
+    def known(self, mono_ms: int) -> list[tuple[int, int, int]]:
+        """What clocks of others say now, as (node, wall time, hops), for a heartbeat."""
+        heard = [(node, samples[-1] + mono_ms, 0) for node, samples in self._samples.items()]
+        return heard + [(node, base_ms + mono_ms, hops) for node, (base_ms, hops) in self._told.items()]
 
     def look(self, own_wall_ms: int, mono_ms: int, registered: Iterable[int]) -> None:
         """Compare the clocks of these nodes, ours among them."""
         self._own_base_ms = own_wall_ms - mono_ms
         nodes = {self._node_id, *registered}
         majority = len(nodes) // 2 + 1
-        bases_ms = sorted(max(samples) for node, samples in self._samples.items() if node in nodes)
-        known_ms = sorted(samples[-1] for node, samples in self._samples.items() if node in nodes)
+        told_ms = [base_ms for node, (base_ms, _) in self._told.items() if node in nodes]
+        heard = [samples for node, samples in self._samples.items() if node in nodes]
+        bases_ms = sorted([*map(max, heard), *told_ms])
+        known_ms = sorted([*(samples[-1] for samples in heard), *told_ms])
         insort(known_ms, self._own_base_ms)
         self.base_ms = known_ms[-majority] if len(known_ms) >= majority else None
         tolerance_ms = CLOCK_OFFSET_BACK_MS_MAX if self.is_off else CLOCK_OFFSET_MS_MAX
@@ -67,7 +88,8 @@ class ClockAgreement:
 
     def offset_ms(self, node: int) -> int | None:
         """How far the clock of a node is ahead of agreed time (negative: behind); None = not known."""
-        base_ms = self._own_base_ms if node == self._node_id else max(self._samples.get(node, ()), default=None)
+        told_ms, _ = self._told.get(node, (None, 0))
+        base_ms = self._own_base_ms if node == self._node_id else max(self._samples.get(node, ()), default=told_ms)
         return None if base_ms is None or self.base_ms is None else base_ms - self.base_ms
 
 

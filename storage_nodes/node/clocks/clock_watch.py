@@ -56,6 +56,10 @@ class ClockWatch:
         self.agreement.heard(peer, peer_wall_ms, self._clock.mono_ms())
         self.look(registered)
 
+    def told(self, clocks: Iterable[tuple[int, int, int]]) -> None:
+        """A peer's heartbeat says this of other clocks."""
+        self.agreement.told(clocks, self._clock.mono_ms())
+
     def look(self, registered: Iterable[int]) -> None:
         agreement = self.agreement
         was_off = agreement.is_off

@@ -7,7 +7,7 @@ Each kind has its share of the whole, and its own answer to a share that is used
     answers   waiting for clients that read slowly         their requests are not read; leases are given back
     links     waiting for peers that read slowly           leaders here do not feed those peers until it drains
     inbox     Raft messages that wait for their turn       as staged
-    frames    begun by their senders, not whole yet        the client whose frame is the oldest is cut
+    frames    begun by their senders, not whole yet        of such clients one is read at a time
 
 The shares add up to the whole, so nothing here outgrows it by more than what one turn of the event loop brings.
 """

@@ -6,9 +6,10 @@ connection stays usable. Answers given within one turn of the event loop leave i
 
 Whoever reads its answers slowly is read slowly: answers wait here (`outflow.py`), and while more than
 CONNECTION_ANSWERS_BYTES_MAX do, no further request of that client is handled or read. While nothing is read the client
-is sent an answer to a PING that it did not send, now and then: the node is there. A connection is cut (`look`) when
-nothing leaves it any more, when it does not greet, and when a frame takes for ever. Leases in answers that were not
-handed to the transport by then go back to their queue.
+is sent an answer to a PING that it did not send, now and then: the node is there. Nor is a client read in the middle of
+a frame while such frames take too much memory and it is not its turn (`connection_table.py`). A connection is cut
+(`look`) when nothing leaves it any more, when it does not greet, and when a frame takes for ever. Leases in answers
+that were not handed to the transport by then go back to their queue.
 """
 
 from __future__ import annotations
@@ -102,7 +103,9 @@ class Connections(Protocol):
     def is_over(self) -> bool: ...
     def client_greeted(self) -> str: ...
     def gone(self, connection: NodeConnection) -> None: ...
-    def cut_oldest_frame(self) -> None: ...
+    def begin_frame(self) -> int: ...
+    def look_at_frames(self) -> None: ...
+    def has_frame_room(self, connection: NodeConnection) -> bool: ...
 
 
 class NodeConnection(asyncio.Protocol):
@@ -121,6 +124,9 @@ class NodeConnection(asyncio.Protocol):
         self._undelivered: deque[tuple[int, Callable[[], None]]] = deque()
         self._decoder = FrameDecoder()
         self.pending_bytes = 0  # of a frame that is not whole yet
+        # Which one that is, counted over all connections, and how many frames this one had brought when it began.
+        self.frame_number = 0
+        self._began_at = -1
         # Requests that were read and are handled when answers have drained.
         self._held: list[Frame] = []
         self._holds = False
@@ -151,6 +157,11 @@ class NodeConnection(asyncio.Protocol):
     @property
     def is_reading(self) -> bool:
         return self._reading
+
+    @property
+    def holds(self) -> bool:
+        """Is it not read because its client does not read its answers?"""
+        return self._holds
 
     @property
     def is_full(self) -> bool:
@@ -206,14 +217,9 @@ class NodeConnection(asyncio.Protocol):
         elif not self._reading and not out.is_paused:
             self._write(_ALIVE)
 
-    @property
-    def frame_since_ms(self) -> int:
-        """Since when a frame is on its way in, as far as anybody looked; 0 = none is."""
-        return self._deadline.frame_since_ms if self.pending_bytes else 0
-
     def look_at_reading(self) -> None:
         """Read requests, or do not: because of what waits here, or because the node has no memory left."""
-        reads = not (self._holds or (self._room.exhausted and self.is_client))
+        reads = not (self._holds or (self._room.exhausted and self.is_client)) and self._table.has_frame_room(self)
         if reads != self._reading and self._transport is not None:
             self._reading = reads
             if reads:
@@ -274,7 +280,8 @@ class NodeConnection(asyncio.Protocol):
         try:
             frames = self._decoder.feed(data)
             self._frames += len(frames)
-            if self._decoder.pending_bytes != self.pending_bytes:
+            pending_bytes = self._decoder.pending_bytes
+            if pending_bytes != self.pending_bytes or (pending_bytes and frames):
                 self._account_pending()
             self._handle(frames)
         except (FrameError, msgspec.DecodeError) as error:
@@ -339,8 +346,9 @@ class NodeConnection(asyncio.Protocol):
         pending_bytes = self._decoder.pending_bytes
         self._room.budget.take(Kind.FRAMES, pending_bytes - self.pending_bytes)
         self.pending_bytes = pending_bytes
-        if self._room.budget.is_full(Kind.FRAMES):
-            self._table.cut_oldest_frame()
+        if pending_bytes and self._began_at != self._frames:
+            self._began_at, self.frame_number = self._frames, self._table.begin_frame()
+        self._table.look_at_frames()
 
     def _malformed(self, error: Exception) -> None:
         MALFORMED_FRAMES.inc()
@@ -438,20 +446,20 @@ class _Deadline:
     """When a connection that does not come to the point is cut. Told the time by whoever looks; pure. Time in which
     this node stood still does not count, for it read nothing: both times are moved on by that."""
 
-    __slots__ = ("_frames", "_looked_ms", "_made_ms", "frame_since_ms")
+    __slots__ = ("_frame_since_ms", "_frames", "_looked_ms", "_made_ms")
 
     def __init__(self) -> None:
         self._looked_ms = 0
         self._made_ms = 0
         self._frames = -1
-        self.frame_since_ms = 0
+        self._frame_since_ms = 0
 
     def look(self, now_ms: int) -> None:
         """To be called before the others: this is the time now."""
         lost_ms = now_ms - self._looked_ms - LOOK_COUNTS_MS_MAX
         if lost_ms > 0 and self._looked_ms:
             self._made_ms += lost_ms if self._made_ms else 0
-            self.frame_since_ms += lost_ms if self.frame_since_ms else 0
+            self._frame_since_ms += lost_ms if self._frame_since_ms else 0
         self._looked_ms = now_ms
 
     def greeting_is_over(self, now_ms: int) -> bool:
@@ -462,9 +470,9 @@ class _Deadline:
         """`frames` came in so far, and so much of the next one. One that comes fast enough may take its time."""
         if not pending_bytes or frames != self._frames:
             self._frames = frames
-            self.frame_since_ms = now_ms if pending_bytes else 0
+            self._frame_since_ms = now_ms if pending_bytes else 0
             return False
-        if not self.frame_since_ms:
-            self.frame_since_ms = now_ms
-        taken_ms = now_ms - self.frame_since_ms
+        if not self._frame_since_ms:
+            self._frame_since_ms = now_ms
+        taken_ms = now_ms - self._frame_since_ms
         return taken_ms >= FRAME_MS_MAX and pending_bytes * 1000 < FRAME_BYTES_PER_S_MIN * taken_ms

@@ -73,7 +73,7 @@ class LinkOwner(Protocol):
     def wall_ms(self) -> int: ...
     def check(self, link: PeerLink) -> None: ...
     def flush_soon(self) -> None: ...
-    def clock_heard(self, peer: int, wall_ms: int) -> None: ...
+    def clocks_heard(self, beat: Heartbeat) -> None: ...
 
 
 class PeerLink(asyncio.Protocol):
@@ -204,6 +204,7 @@ class PeerLink(asyncio.Protocol):
             beat = Heartbeat(
                 own.node_id, own.incarnation, now_ms, self.heard_seq, self.incarnation, own.retiring, own.read_only,
                 own.slow, own.sync_us, own.wall_ms(), own.clocks.is_off, own.crowded,
+                own.clocks.agreement.known(now_ms),
             )  # fmt: skip
             self._out.put_first(encode_frame(Opcode.HEARTBEAT, 0, 0, encode_message(beat)))
 
@@ -228,8 +229,8 @@ class PeerLink(asyncio.Protocol):
             return
         now_ms = self._links.now_ms()
         # One that was under way for longer may say anything of its sender's clock.
-        if beat.wall_ms is not None and now_ms < beat.echo_seq + PEER_TIMEOUT_MS:
-            self._links.clock_heard(self.node_id, beat.wall_ms)
+        if now_ms < beat.echo_seq + PEER_TIMEOUT_MS:
+            self._links.clocks_heard(beat)
         self._alive_until_ms = max(self._alive_until_ms, beat.echo_seq + PEER_TIMEOUT_MS)
         self._lived_ms = max(self._lived_ms, beat.echo_seq)
 

@@ -329,9 +329,12 @@ class PeerLinks:
             self.on_stall(gap_ms)
         self.on_beat(now_ms)
 
-    def clock_heard(self, peer: int, wall_ms: int) -> None:
-        """The peer's clock says this."""
-        self.clocks.heard(peer, wall_ms, self._links)
+    def clocks_heard(self, beat: Heartbeat) -> None:
+        """What the peer's clock says, and what it knows of others'."""
+        if beat.clocks:
+            self.clocks.told(beat.clocks)
+        if beat.wall_ms is not None:
+            self.clocks.heard(beat.node_id, beat.wall_ms, self._links)
 
     def look_at_clock(self) -> None:
         """Called before anything that came in is handled. After a pause what clients sent may be handled before what

@@ -173,3 +173,60 @@ def test_nodes_that_are_not_registered_have_no_say() -> None:
     view.beat()
     view.agreement.look(TRUE_MS + view.mono_ms, view.mono_ms, (1, 2, 3))
     assert not view.agreement.is_off and view.agreed_wrong_ms == 0
+
+
+# --- told by others -----------------------------------------------------------------------------------------
+
+
+def restarted_beside(own_wrong_ms: int, other_wrong_ms: int, away_wrong_ms: int) -> View:
+    """Of node 1 of three, which was started while node 3 was away: node 2 heard that one when it was there."""
+    other, since_ms = ClockAgreement(2), 50_000
+    other.heard(3, TRUE_MS + away_wrong_ms, since_ms)
+    view = View(own_wrong_ms, other_wrong_ms, away_wrong_ms)
+    view.up = {2}
+    view.agreement.told([(1, TRUE_MS, 0), *other.known(since_ms + 1_000)], 1_000)
+    return view
+
+
+@pytest.mark.parametrize("wrong_ms", [-DAY_MS, DAY_MS])
+def test_node_that_is_restarted_while_another_is_away_hears_of_its_clock_from_the_third(wrong_ms: int) -> None:
+    view = restarted_beside(0, wrong_ms, 0)
+    assert not view.beat().is_off and view.agreed_wrong_ms == 0, "by two clocks alone it would be the earlier one"
+    assert view.agreement.offset_ms(3) == 0
+    view = restarted_beside(wrong_ms, 0, 0)
+    assert view.beat().is_off and view.agreed_wrong_ms == 0
+
+
+def test_clock_that_is_heard_counts_by_what_it_says_itself() -> None:
+    view = restarted_beside(0, 0, DAY_MS)
+    assert view.beat().offset_ms(3) == DAY_MS
+    view.wrong_ms[3] = 0
+    view.up = {2, 3}
+    assert view.beat().offset_ms(3) == 0
+    view.agreement.told([(3, TRUE_MS + view.mono_ms - HOUR_MS, 0)], view.mono_ms)
+    assert view.beat().offset_ms(3) == 0 and view.agreement.known(0)[-1][2] == 0
+
+
+def test_word_of_a_clock_that_is_passed_on_and_back_does_not_change() -> None:
+    """Each way adds a delay: two nodes that told each other what they told each other would set the clock back."""
+    one, two = ClockAgreement(1), ClockAgreement(2)
+    one.heard(3, TRUE_MS, 0)
+    two.told(one.known(0), 5)
+    first = two.known(0)
+    restarted = ClockAgreement(1)
+    for mono_ms in range(0, 1_000, 10):
+        restarted.told(two.known(mono_ms), mono_ms + 5)
+        two.told(restarted.known(mono_ms), mono_ms + 5)
+    assert two.known(0) == first == [(3, TRUE_MS - 5, 1)]
+    assert restarted.known(0) == [(3, TRUE_MS - 10, 2)]
+    restarted.told([(3, TRUE_MS + 7, 0)], 0)
+    assert restarted.known(0) == [(3, TRUE_MS + 7, 1)], "a word from closer by"
+
+
+def test_node_that_is_not_registered_has_no_say_whoever_tells_of_its_clock() -> None:
+    view = View(0, DAY_MS, 0)
+    view.up = {2}
+    view.agreement.told([(9, TRUE_MS, 0)], 0)
+    assert view.beat() and view.agreed_wrong_ms == 0 and len(view.wrong_ms) == 3
+    view.agreement.told([(3, TRUE_MS + HOUR_MS, 0)], 0)
+    assert view.beat() and view.agreed_wrong_ms == HOUR_MS

@@ -11,8 +11,10 @@ import pytest
 
 from storage_nodes.limits import (
     CONNECTION_ANSWERS_BYTES_MAX,
+    CONNECTION_LOOK_MS,
     FRAME_BYTES_PER_S_MIN,
     FRAME_MS_MAX,
+    FRAMES_SHORT_MS_MAX,
     GREETING_MS_MAX,
     MIB,
     NODE_MEMORY_BYTES_MIN,
@@ -325,16 +327,82 @@ def test_time_in_which_a_connection_is_not_read_does_not_count_against_its_frame
     assert not pipe.aborted
 
 
-def test_unfinished_frames_that_take_too_much_memory_cost_the_oldest_client_its_connection() -> None:
+# --- frames that are not whole ------------------------------------------------------------------------------
+
+LARGE = encode_frame(Opcode.SEND, 0, 7, bytes(4 * MIB - 100))
+PART_BYTES = 3 * MIB
+CROWD = 5  # parts of frames that take more than their share
+
+
+def crowd(node: Node) -> list[tuple[NodeConnection, SlowPipe]]:
+    """Clients in the middle of a large frame each, more than there is room for."""
+    clients = [node.connect() for _ in range(CROWD)]
+    for connection, _ in clients:
+        connection.data_received(LARGE[:PART_BYTES])
+    return clients
+
+
+def reading(clients: list[tuple[NodeConnection, SlowPipe]]) -> list[bool]:
+    return [connection.is_reading for connection, _ in clients]
+
+
+def test_clients_whose_frames_take_too_much_memory_are_read_one_after_the_other_and_all_come_to_an_end() -> None:
     node = Node()
-    frame = encode_frame(Opcode.SEND, 0, 7, bytes(4 * MIB - 100))
-    pipes = []
-    for number in range(5):
-        connection, pipe = node.connect()
-        connection.data_received(frame[: 3 * MIB])
-        pipes.append(pipe)
-        node.table.look(1_000 * (number + 1))
-    assert [pipe.aborted for pipe in pipes] == [True, False, False, False, False]
+    clients = crowd(node)
+    assert reading(clients) == [True, False, False, False, False]
+    idle, _ = node.connect()
+    idle.data_received(encode_frame(Opcode.SEND, 0, 8, b"x"))
+    assert idle.is_reading and node.asked[-1].request_id == 8, "a frame that is whole is no matter"
+    clients[0][0].data_received(LARGE[PART_BYTES:])
+    assert reading(clients) == [True, True, False, False, False]
+    clients[1][0].data_received(LARGE[PART_BYTES:] + LARGE[:PART_BYTES])
+    assert reading(clients) == [True, False, True, False, False], "its next one is the last to begin"
+    for connection, _ in clients[2:] + clients[1:2]:
+        assert connection.is_reading
+        connection.data_received(LARGE[PART_BYTES:])
+    assert all(reading(clients)) and not any(pipe.aborted for _, pipe in clients)
+    assert len(node.asked) == CROWD + 2 and node.room.budget.used(Kind.FRAMES) == 0
+
+
+@pytest.mark.parametrize(("bytes_per_look", "is_cut"), [(1, True), (FRAME_BYTES_PER_S_MIN // 2 + 100, False)])
+def test_client_for_whom_the_others_wait_is_cut_where_it_is_slow(bytes_per_look: int, is_cut: bool) -> None:
+    node = Node()
+    clients = crowd(node)
+    connection, pipe = clients[0]
+    at = PART_BYTES
+
+    def trickle() -> None:
+        nonlocal at
+        if not pipe.aborted:
+            connection.data_received(LARGE[at : at + bytes_per_look])
+            at += bytes_per_look
+
+    look(node, FRAMES_SHORT_MS_MAX + 2 * CONNECTION_LOOK_MS, meanwhile=trickle)
+    assert [pipe.aborted for _, pipe in clients] == [is_cut, False, False, False, False]
+    if is_cut:
+        connection.connection_lost(None)
+        assert clients[1][0].is_reading
+
+
+def test_who_has_not_greeted_or_does_not_read_its_answers_holds_up_nobody() -> None:
+    node = Node()
+    stranger, _ = node.connect(greets=False)
+    stranger.data_received(LARGE[:PART_BYTES])
+    deaf, _ = node.connect(reads=False)
+    deaf.data_received(acquires(*range(20)) + LARGE[:PART_BYTES])
+    node.run()
+    clients = [node.connect() for _ in range(3)]
+    for connection, _ in clients:
+        connection.data_received(LARGE[:PART_BYTES])
+    assert reading(clients) == [True, False, False] and not stranger.is_reading and not deaf.is_reading
+
+
+def test_newest_gives_way_where_the_first_parts_alone_are_too_much() -> None:
+    node = Node()
+    clients = [node.connect() for _ in range(9)]
+    for connection, _ in clients:
+        connection.data_received(LARGE[:PART_BYTES])
+    assert [pipe.aborted for _, pipe in clients] == [False] * 8 + [True]
 
 
 def test_connections_are_bounded_and_clients_leave_room_for_peers(monkeypatch: pytest.MonkeyPatch) -> None:
