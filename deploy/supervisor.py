@@ -137,6 +137,7 @@ class Supervisor:
                 await self._start("Valkey", [spec], limits.RECOVERY_DEADLINE_S)
             except StartFailed as failure:
                 raise StartFailed(f"{failure}\n{valkey.way_out(self.installation)}") from None
+            await asyncio.to_thread(valkey.serves, self.installation, spec)
 
     async def _start_nodes(self) -> None:
         specs = roles.storage_node_specs(self.installation, self.state)

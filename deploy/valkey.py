@@ -1,7 +1,8 @@
 """The embedded Valkey: Celery's broker, with its log on disk so that hints survive a crash.
 
 Beside its files stands what wrote them (WRITER_FILE), so that files are never opened by another
-product or an older version.
+product or an older version. A newer version is noted there once it serves: until then it may have
+written nothing, and the one before may still be needed.
 """
 
 from __future__ import annotations
@@ -10,12 +11,7 @@ import os
 from pathlib import Path
 
 from deploy import probes
-from deploy.binaries import (
-    FoundBroker,
-    Version,
-    find_valkey,
-    parse_version,
-)
+from deploy.binaries import FoundBroker, Version, broker_version, find_valkey, parse_version
 from deploy.child import ChildSpec
 from deploy.errors import CommandError
 from deploy.identity import make_reachable, own_directory, server_identity
@@ -23,6 +19,7 @@ from deploy.installation import Installation
 from deploy.state import LOOPBACK, State
 
 WRITER_FILE = "written-by"
+FILES_DIRECTORY = "appendonlydir"  # the servers' own name of it
 
 # hz 1: one housekeeping round a second instead of ten. A broker has no keys that must expire on the millisecond.
 CONFIGURATION = """\
@@ -59,11 +56,16 @@ def way_out(installation: Installation) -> str:
 
 
 def writer_of(installation: Installation) -> Version | None:
-    """What wrote the files; None where there are none yet."""
-    try:
-        return parse_version((valkey_directory(installation) / WRITER_FILE).read_text())
-    except FileNotFoundError:
+    """What wrote the files; None where there are none yet. Raises CommandError where nothing says it."""
+    directory = valkey_directory(installation)
+    if not (directory / FILES_DIRECTORY).exists():
         return None
+    note = directory / WRITER_FILE
+    version = parse_version(note.read_text()) if note.exists() else None
+    if version is None:
+        told = f"{note} does not say which server wrote the broker's files: another one might damage them."
+        raise CommandError(f"{told} {way_out(installation)}")
+    return version
 
 
 def choose_valkey(installation: Installation) -> FoundBroker:
@@ -75,8 +77,15 @@ def choose_valkey(installation: Installation) -> FoundBroker:
         raise error if files is None else CommandError(f"{error} {way_out(installation)}") from None
 
 
-def note_writer(installation: Installation, version: Version) -> None:
+def _note_writer(installation: Installation, version: Version) -> None:
     (valkey_directory(installation) / WRITER_FILE).write_text(f"{version}\n")
+
+
+def serves(installation: Installation, spec: ChildSpec) -> None:
+    """The server answered: from now on the files are its own."""
+    version = broker_version(Path(spec.command[0]))
+    if version is not None:
+        _note_writer(installation, version)
 
 
 def prepare_valkey(installation: Installation, state: State) -> ChildSpec:
@@ -85,7 +94,8 @@ def prepare_valkey(installation: Installation, state: State) -> ChildSpec:
     identity = server_identity()
     directory = valkey_directory(installation)
     own_directory(directory, identity)
-    note_writer(installation, found.version)
+    if writer_of(installation) is None:
+        _note_writer(installation, found.version)
     make_reachable(found.path, identity)
     file = directory / "valkey.conf"
     address, password = (LOOPBACK, state.ports["valkey"]), installation.secret("valkey.password")

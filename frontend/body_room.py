@@ -1,4 +1,5 @@
-"""Room for request bodies that come in several reads: a body gets room for all of its bytes, or waits.
+"""Room for request bodies: one that comes in several reads gets room for all of its bytes, or waits; a large one that
+comes in one read gets room, or is refused.
 
 An address over its share waits, and is read no further: the first bytes of a body are here, the rest is with the
 client. A body that has its room needs nothing from one that waits, so it always comes to its end.
@@ -44,6 +45,12 @@ class BodyRoom:
         if not self.waiting.fits(holder, BODY_WAITING_BYTES):
             raise NoRoom
         await self._wait(holder, _Waiter(count_bytes, asyncio.get_running_loop().create_future()))
+
+    def take_now(self, holder: str, count_bytes: int) -> None:
+        """For a body that is here as a whole: there is nothing to be waited for without holding it. Raises NoRoom."""
+        if not self.held.fits(holder, count_bytes):
+            raise NoRoom
+        self.held.change(holder, count_bytes)
 
     def give_back(self, holder: str, count_bytes: int) -> None:
         self.held.change(holder, -count_bytes)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from frontend.body_room import NoRoom, body_room
 from frontend.errors import RequestError, unavailable
 from frontend.limits import (
+    BODY_COUNTED_BYTES_MIN,
     REQUEST_BODY_BYTES_MAX,
     REQUEST_DRAIN_BYTES_MAX,
     REQUEST_HEADER_BYTES_MAX,
@@ -144,8 +145,12 @@ class Request:
             raise _too_large()
         if not self.is_whole:
             await self._receive_body()
-        if len(self.body) > REQUEST_BODY_BYTES_MAX:
-            raise _too_large()
+        size_bytes = len(self.body)
+        if size_bytes >= BODY_COUNTED_BYTES_MIN:
+            if size_bytes > REQUEST_BODY_BYTES_MAX:
+                raise _too_large()
+            if not self.held_bytes:
+                self._take_place_now(size_bytes)
 
     async def _receive_body(self) -> None:
         message = await self.receive()
@@ -187,6 +192,14 @@ class Request:
             await body_room.take(network_of(self.client_host), count_bytes)
         except NoRoom:
             raise unavailable("Too many bytes of requests are being read. Try again.") from None
+        self.held_bytes = count_bytes
+
+    def _take_place_now(self, count_bytes: int) -> None:
+        """Raises RequestError."""
+        try:
+            body_room.take_now(network_of(self.client_host), count_bytes)
+        except NoRoom:
+            raise unavailable("Too many bytes of requests are under way. Try again.") from None
         self.held_bytes = count_bytes
 
     def give_back(self) -> None:

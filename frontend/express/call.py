@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from frontend.http import HttpResponse
+from frontend.http import HttpResponse, Request
 
 Answering = Coroutine[Any, Any, HttpResponse | None]
 
@@ -43,7 +43,7 @@ class ExpressCall:
     uvicorn's class."""
 
     __slots__ = (
-        "_answer", "_answering", "_connection", "_departure", "_waiting", "disconnected", "keep_alive",
+        "_answer", "_answering", "_connection", "_departure", "_waiting", "disconnected", "held", "keep_alive",
         "response_complete", "response_started",
     )  # fmt: skip
 
@@ -53,6 +53,7 @@ class ExpressCall:
         self._answer: HttpResponse | None = None  # while the client must read first
         self._waiting: asyncio.Future[Any] | None = None
         self._departure: asyncio.Future[dict[str, Any]] | None = None
+        self.held: Request | None = None  # a large body's, whose room goes back with the answer
         self.keep_alive = keep_alive
         self.disconnected = False
         self.response_started = False

@@ -13,6 +13,7 @@ from frontend.asgi import build_application
 from frontend.express.call import ExpressCall
 from frontend.express.hot import AnswerRequest, HotRequests
 from frontend.http import HttpResponse, Request
+from frontend.limits import BODY_COUNTED_BYTES_MIN
 from frontend.server import BoundedHttpProtocol, public_config
 from frontend.services import FrontendServices
 from frontend.tls.port import TlsPort
@@ -103,7 +104,10 @@ class ExpressProtocol(BoundedHttpProtocol):
         chunks.clear()
         call = self._call = ExpressCall(self, self.parser.should_keep_alive())
         self.cycle: Any = call
-        call.begin(answering(self._request(body, call)))
+        request = self._request(body, call)
+        if len(body) >= BODY_COUNTED_BYTES_MIN:
+            call.held = request
+        call.begin(answering(request))
         if not call.response_complete:
             self._calls.add(call)
 
@@ -138,6 +142,8 @@ class ExpressProtocol(BoundedHttpProtocol):
 
     def finish(self, call: ExpressCall, answer: HttpResponse | None) -> None:
         self._call = None
+        if call.held is not None:
+            call.held.give_back()
         self._calls.discard(call)
         self.server_state.total_requests += 1
         transport = self.transport

@@ -153,8 +153,10 @@ WRITE_BYTES_PER_S_MIN = 4 * KIB
 CONNECTION_HELD_BYTES_MAX = 64 * MIB
 # Held for all connections of a front end.
 ANSWERS_HELD_BYTES_MAX = 256 * MIB
-# Held of all request bodies that come in several reads, until they are answered. Addresses share it.
+# Held of all request bodies that come in several reads or are large, until they are answered. Addresses share it.
 BODIES_HELD_BYTES_MAX = 256 * MIB
+# A body that comes in one read counts from here on. Smaller ones are bounded by the number of calls under way.
+BODY_COUNTED_BYTES_MIN = 32 * KIB
 # A body that waits for its room holds its first read (256 KiB), and what the server reads before it stops (64 KiB and
 # one read more). Addresses share the sum: some 450 bodies may wait, 225 of one address alone.
 BODY_WAITING_BYTES = 576 * KIB
@@ -375,6 +377,7 @@ assert BODY_GRACE_S < REQUEST_READ_S_MAX and BODY_BYTES_PER_S_MIN * REQUEST_READ
 assert CONNECTION_HELD_BYTES_MAX > 6 * RECEIVE_MESSAGES_MAX * MESSAGE_BYTES_MAX, "a whole answer may be held"
 assert ANSWERS_HELD_BYTES_MAX >= 4 * CONNECTION_HELD_BYTES_MAX
 assert BODY_WAIT_S_MAX < BODY_GRACE_S
+assert BODY_COUNTED_BYTES_MIN * STORAGE_CALLS_IN_FLIGHT_MAX < 2 * BODIES_HELD_BYTES_MAX, "small ones need no count"
 assert BODIES_HELD_BYTES_MAX >= BULK_SENDS_MAX * REQUEST_BODY_BYTES_MAX, "bulk sends are bounded by their own number"
 assert HEADERS_HELD_BYTES_MAX >= 64 * PARTIAL_HEADER_BYTES_MAX, "addresses that share it have room for large headers"
 assert FRAMES_HELD_BYTES_MAX >= 16 * BULK_BYTES_MAX, "accounts that share it have room for frames of the largest size"

@@ -151,6 +151,7 @@ def program(path: Path, version: str) -> Path:
     return path
 
 
+VALKEY = "Valkey server v=9.1.2 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=1"
 REDIS = "Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=1"
 
 
@@ -185,6 +186,8 @@ def test_valkey_of_another_family_is_refused_with_what_to_do(
 ) -> None:
     made, state = installation
     valkey.prepare_valkey(made, state)
+    assert valkey.writer_of(made) is None, "it has written nothing yet"
+    (made.data / "valkey" / valkey.FILES_DIRECTORY).mkdir()
     wrote = valkey.writer_of(made)
     assert wrote is not None and wrote.family == "Valkey"
     monkeypatch.setenv("PENSTOCK_VALKEY_BIN", str(program(tmp_path / "redis-server", REDIS)))
@@ -193,6 +196,39 @@ def test_valkey_of_another_family_is_refused_with_what_to_do(
     assert valkey.writer_of(made) == wrote
     monkeypatch.setenv("PENSTOCK_VALKEY_BIN", str(tmp_path / "absent"))
     with pytest.raises(CommandError, match="not usable"):
+        valkey.prepare_valkey(made, state)
+
+
+def test_newer_valkey_is_noted_once_it_serves(
+    installation: tuple[Installation, State], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that never served may have changed nothing, and the one before is taken again."""
+    made, state = installation
+    first = str(program(tmp_path / "first", VALKEY))
+    monkeypatch.setenv("PENSTOCK_VALKEY_BIN", first)
+    valkey.prepare_valkey(made, state)
+    (made.data / "valkey" / valkey.FILES_DIRECTORY).mkdir()
+    newer = str(program(tmp_path / "newer", VALKEY.replace("9.1.2", "9.2.0")))
+    monkeypatch.setenv("PENSTOCK_VALKEY_BIN", newer)
+    spec = valkey.prepare_valkey(made, state)
+    assert str(valkey.writer_of(made)) == "Valkey 9.1.2"
+    valkey.serves(made, spec)
+    assert str(valkey.writer_of(made)) == "Valkey 9.2.0"
+    monkeypatch.setenv("PENSTOCK_VALKEY_BIN", first)
+    with pytest.raises(CommandError, match=r"which Valkey 9\.2\.0 wrote"):
+        valkey.prepare_valkey(made, state)
+
+
+@pytest.mark.parametrize("note", [None, "", "something 3\n"])
+def test_files_of_which_nobody_says_who_wrote_them_are_opened_by_no_server(
+    installation: tuple[Installation, State], note: str | None
+) -> None:
+    made, state = installation
+    directory = made.data / "valkey"
+    (directory / valkey.FILES_DIRECTORY).mkdir(parents=True)
+    if note is not None:
+        (directory / valkey.WRITER_FILE).write_text(note)
+    with pytest.raises(CommandError, match=r"does not say which server wrote.*move .*valkey away"):
         valkey.prepare_valkey(made, state)
 
 

@@ -289,7 +289,39 @@ async def test_stop_that_waits_no_longer_gives_back_what_is_held(front: Installa
     client.writer.close()
 
 
-async def test_body_that_comes_in_one_read_is_not_counted(front: Installation, port: int) -> None:
+@pytest.mark.parametrize("head_bytes", [0, 1], ids=["express", "head-first"])
+async def test_large_body_that_comes_in_one_read_has_room_until_it_is_answered_or_is_refused(
+    front: Installation, port: int, head_bytes: int
+) -> None:
+    release, store = asyncio.Event(), front.storage.send
+
+    async def held(*arguments: Any, **options: Any) -> Any:
+        await release.wait()
+        return await store(*arguments, **options)
+
+    front.storage.send = held  # type: ignore[method-assign]
+    data = send_request(front, "x" * 60_000)
+    clients = [await connect(port) for _ in range(3)]
+    for client in clients[:2]:
+        at = head_bytes and data.index(b"\r\n\r\n") + 4
+        client.write(data[:at])
+        await asyncio.sleep(0.02)
+        client.write(data[at:])
+    await until(lambda: body_room.held.held_bytes > 120_000)
+    clients[2].write(data)
+    status, _, body = await clients[2].answer()
+    assert status == 503 and b"under way" in body
+    clients[1].writer.close()  # its call goes on
+    await asyncio.sleep(0.02)
+    assert body_room.held.held_bytes > 60_000
+    release.set()
+    assert (await clients[0].json())["MessageId"]
+    await until(lambda: body_room.held.held_bytes == 0)
+    for client in clients:
+        client.writer.close()
+
+
+async def test_small_body_that_comes_in_one_read_is_not_counted(front: Installation, port: int) -> None:
     """On neither way: the head alone first, and all of it at once."""
     client = await connect(port)
     data = send_request(front, "x" * 10_000)
