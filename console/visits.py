@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from typing import cast
 
@@ -125,6 +126,10 @@ class AccountVisit(Visit):
     def allows(self, operation: str, item: str = "") -> bool:
         """May a management operation be done with `item`, the name or id of a key, policy or group?"""
         return self.refusal(operation, item) is None
+
+    def allowed_items(self, operation: str, items: Iterable[str]) -> set[str]:
+        """Those with which it may be done."""
+        return {item for item in items if self.allows(operation, item)}
 
     def allows_on_queue(self, operation: str, queue: str) -> bool:
         """May a management operation be done with this queue, on a page that is of no queue?"""

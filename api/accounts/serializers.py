@@ -77,8 +77,17 @@ class KeySerializer(serializers.Serializer):
         return key.access.tags if hasattr(key, "access") else {}
 
 
+class ListedKeySerializer(KeySerializer):
+    """Of a key that the caller may not read by itself only its id and name."""
+
+    def to_representation(self, instance: AccessKey) -> dict[str, object]:
+        if instance.access_key_id in self.context["readable"]:
+            return dict(super().to_representation(instance))
+        return {"access_key_id": instance.access_key_id, "name": instance.name}
+
+
 class KeyPageSerializer(serializers.Serializer):
-    keys = KeySerializer(many=True)
+    keys = ListedKeySerializer(many=True)
     next_page_token = serializers.CharField(allow_null=True)
 
 

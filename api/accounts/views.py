@@ -16,15 +16,18 @@ from api.accounts.serializers import (
     KeyPageSerializer,
     KeyRequestSerializer,
     KeySerializer,
+    ListedKeySerializer,
     NewKeySerializer,
 )
 from api.iam.actions import keys
+from api.iam.authorisation import allowed_items
 from api.iam.documents import scoped_text, stored_form
 from api.iam.serializers import KeyChangeSerializer
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
 from api.pages import page_asked
 from api.people.actions.account_life import rename_account
+from frontend.authz.actions import MANAGEMENT_OPERATIONS
 
 PAGE_PARAMETERS = [
     OpenApiParameter("page_size", OpenApiTypes.INT, description="1 to 1000, 100 if not given."),
@@ -72,7 +75,10 @@ class KeysView(OperationView):
         found = selectors.keys_of(caller(request).account_id, page.after, page.size + 1)
         shown = found[: page.size]
         token = page.token(shown[-1].access_key_id) if len(found) > page.size else None
-        return Response({"keys": KeySerializer(shown, many=True).data, "next_page_token": token})
+        ids = [key.access_key_id for key in shown]
+        readable = set(allowed_items(caller(request), MANAGEMENT_OPERATIONS["keys.get"], ids))
+        listed = ListedKeySerializer(shown, many=True, context={"readable": readable}).data
+        return Response({"keys": listed, "next_page_token": token})
 
     @extend_schema(operation_id="keys.create", request=KeyRequestSerializer, responses={201: NewKeySerializer})
     def post(self, request: Request) -> Response:

@@ -32,8 +32,17 @@ class EncryptionKeySerializer(serializers.Serializer):
         return len(key.versions.all())
 
 
+class ListedEncryptionKeySerializer(EncryptionKeySerializer):
+    """Of a key that the caller may not read by itself only its id, name and ARN."""
+
+    def to_representation(self, instance: EncryptionKey) -> dict[str, object]:
+        shown: dict[str, object] = dict(super().to_representation(instance))
+        is_readable = str(instance.pk) in self.context["readable"]
+        return shown if is_readable else {name: shown[name] for name in ("id", "name", "arn")}
+
+
 class EncryptionKeyPageSerializer(serializers.Serializer):
-    encryption_keys = EncryptionKeySerializer(many=True)
+    encryption_keys = ListedEncryptionKeySerializer(many=True)
     next_page_token = serializers.CharField(allow_null=True)
 
 

@@ -16,11 +16,14 @@ from api.encryption.serializers import (
     EncryptionKeySerializer,
     EncryptionKeyUsesSerializer,
     KeyDeletionSerializer,
+    ListedEncryptionKeySerializer,
     NewEncryptionKeySerializer,
 )
+from api.iam.authorisation import allowed_items
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
 from api.pages import page_asked
+from frontend.authz.actions import MANAGEMENT_OPERATIONS
 
 
 class EncryptionKeysView(OperationView):
@@ -33,8 +36,10 @@ class EncryptionKeysView(OperationView):
         found = selectors.keys_of(caller(request).account_id, page.after, page.size + 1)
         shown = found[: page.size]
         token = page.token(shown[-1].name) if len(found) > page.size else None
-        keys = EncryptionKeySerializer(shown, many=True).data
-        return Response({"encryption_keys": keys, "next_page_token": token})
+        ids = [str(key.pk) for key in shown]
+        readable = set(allowed_items(caller(request), MANAGEMENT_OPERATIONS["encryption_keys.get"], ids))
+        listed = ListedEncryptionKeySerializer(shown, many=True, context={"readable": readable}).data
+        return Response({"encryption_keys": listed, "next_page_token": token})
 
     @extend_schema(
         operation_id="encryption_keys.create",

@@ -131,6 +131,6 @@ SPECTACULAR_SETTINGS = {
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
-    "POSTPROCESSING_HOOKS": ["api.schema.add_data_paths", "api.schema.add_problems"],
+    "POSTPROCESSING_HOOKS": ["api.schema.relax_lists", "api.schema.add_data_paths", "api.schema.add_problems"],
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
 }

@@ -52,8 +52,10 @@ def encryption_keys(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
             return told(encryption_key_url(visit, str(made.pk)), text)
         except EncryptionKeyProblem as error:
             refusal = notice_of(error)
+    keys = selectors.keys_of(visit.account_id, "", limits.KEYS_PER_ACCOUNT_MAX)
     shown = {
-        "keys": selectors.keys_of(visit.account_id, "", limits.KEYS_PER_ACCOUNT_MAX),
+        "keys": keys,
+        "readable": visit.allowed_items("encryption_keys.get", [str(key.pk) for key in keys]),
         "creates": visit.may_change_with("encryption_keys.create"),
         "refusal": refusal,
         "form": request.POST,

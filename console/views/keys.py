@@ -169,6 +169,7 @@ def _list(
     attached = keys_with_policies(visit.account_id, [key.access_key_id for key in found])
     shown = {
         "keys": [(key, _rights_in_words(key, attached.get(key.access_key_id, []))) for key in found],
+        "readable": visit.allowed_items("keys.get", [key.access_key_id for key in found]),
         "made": made,
         "rotated": rotated,
         "lives": LIVES_DAYS,

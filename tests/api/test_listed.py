@@ -43,3 +43,34 @@ def test_right_to_list_gives_names_and_not_what_reading_one_asks_for(caller: Cal
     assert [one["tags"] for one in whole] == [{"secret": "of the shop"}] * 2 + [{"env": "test"}]
     refused = AuditEntry.objects.filter(action="refused.sqs:GetQueueAttributes")
     assert refused.count() == 1, "what is left out of a list is no refusal"
+
+
+def test_keys_that_may_not_be_read_one_by_one_are_listed_by_name(caller: Caller) -> None:
+    """Also where a policy denies single ones."""
+    hidden, shown = (
+        keys.make_key(OPERATOR, caller.account_id, keys.KeySpec(name, policy=json.dumps(document("sqs:SendMessage"))))
+        for name in ("hidden", "shown")
+    )
+    made = [caller.request("POST", "/v1/encryption-keys", {"name": name}).json() for name in ("alpha", "beta")]
+    statements = [
+        {"Effect": "Allow", "Action": ["penstock:*Key", "penstock:*Keys"], "Resource": "*"},
+        {
+            "Effect": "Deny",
+            "Action": "penstock:Get*",
+            "Resource": [
+                f"arn:aws:penstock:*:*:key/{hidden.key.access_key_id}",
+                f"arn:aws:penstock:*:*:encryption-key/{made[0]['id']}",
+            ],
+        },
+    ]
+    policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
+    lister = Caller(
+        caller.account_id,
+        keys.make_key(OPERATOR, caller.account_id, keys.KeySpec("lister", policy=policy)).key.access_key_id,
+    )
+    listed = {one["name"]: one for one in lister.request("GET", "/v1/keys").json()["keys"]}
+    assert listed["hidden"] == {"access_key_id": hidden.key.access_key_id, "name": "hidden"}
+    assert listed["shown"] == lister.request("GET", f"/v1/keys/{shown.key.access_key_id}").json()
+    alpha, beta = lister.request("GET", "/v1/encryption-keys").json()["encryption_keys"]
+    assert alpha == {name: made[0][name] for name in ("id", "name", "arn")}
+    assert beta == lister.request("GET", f"/v1/encryption-keys/{made[1]['id']}").json()
