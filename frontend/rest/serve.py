@@ -6,12 +6,13 @@ import re
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
 
 import msgspec
 import structlog
 
 from frontend.authn.principal import Principal
-from frontend.errors import MethodNotAllowed, RequestError, throttled, unavailable
+from frontend.errors import MethodNotAllowed, RequestError, invalid, throttled, unavailable
 from frontend.http import Disconnected, HttpResponse, Request, Send, answer, network_of
 from frontend.limits import PATH_BYTES_MAX, QUERY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, REFUSED_CHARS_SHOWN_MAX
 from frontend.messages.admission import count_failure, pay_unpaid, throttle_account
@@ -125,6 +126,8 @@ async def _answer_route(
         raise MethodNotAllowed(route.method)
     await request.read_body()
     caller = await services.authenticator.authenticate(request)
+    if request.query and route.method == "POST":
+        _refuse_parameters(request.query)
     payments, address = services.quotas.payments, Address(account_id or caller.account_id, queue_name)
     try:
         form = form_of_body(request.headers)
@@ -146,6 +149,18 @@ async def _answer_route(
         *rate_headers(services.quotas.standing(caller.account_id, services.steady_s())),
     )
     return HttpResponse(200, headers, body)
+
+
+def _refuse_parameters(query: bytes) -> None:
+    """What a call does stands in its body. A parameter that nobody reads is refused: its caller takes it for one that
+    counts. Those of a signature are the authenticator's. Raises RequestError."""
+    try:
+        given = parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=True)
+    except (UnicodeDecodeError, ValueError):
+        raise invalid("The query of the request does not parse.") from None
+    for name, _ in given:
+        if not name.lower().startswith("x-amz-"):
+            raise invalid(f"There is no parameter {shortened(name)!r}: what is asked for stands in the body.")
 
 
 async def _serve_control(services: FrontendServices, request: Request, send: Send) -> None:

@@ -464,3 +464,19 @@ async def test_control_plane_gets_the_bytes_of_the_path_that_were_checked() -> N
         assert b"GET " + target + b"?x={}%5b HTTP/1.1" in lines, lines
     await control.close()
     server.close()
+
+
+@pytest.mark.parametrize(
+    "query", ["dry_run=true", "limit=", "a=1&X-Amz-Date=x", "%", "a", "%ff=1", "X-Amz-Date=x&&", "&"]
+)
+@pytest.mark.parametrize("path", ["", "/receive", "/ack", "/purge", "/delete"])
+async def test_parameter_that_no_call_reads_is_refused_and_nothing_done(
+    front: Installation, path: str, query: str
+) -> None:
+    sent = (await front.rest(MESSAGES, {"body": "hi"})).json
+    body = {"": {"body": "x"}, "/receive": {}, "/ack": {"receipts": ["x"]}, "/delete": {"id": sent["id"]}}
+    reply = await front.rest(f"{MESSAGES}{path}?{query}", body.get(path, {}))
+    assert (reply.status, problem(reply)) == (400, "invalid-parameter-value"), reply.body
+    assert front.storage.count() == 1
+    (stored,) = [one for log in front.storage.logs.values() for one in log if one is not None]
+    assert not stored.delivery

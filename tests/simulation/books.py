@@ -221,6 +221,10 @@ class QueueBook:
         self._deadline_ms[offset] = now_ms + max(visibility_ms, 0)
         self.times.freed_in(offset, max(visibility_ms, 0))
 
+    def is_dead(self, offset: int) -> bool:
+        """Was it received as often as the queue allows? Its last lease may still hold."""
+        return 0 < self.receives_max <= self.delivery.get(offset, 0) % 2**20
+
     def _may_change(self, offset: int, delivery: int, visibility_ms: int, now_ms: int) -> bool:
         """To say until when a message waits, the receipt of any delivery will do, unless it died of the last one."""
         if visibility_ms < 0 or self._holds(offset, delivery, now_ms):

@@ -323,16 +323,18 @@ class World:
     def check_not_late(self, healed_us: int) -> None:
         """LATE: receivers ask all the time, so a message is handed out soon after its lease or delay ended.
 
-        Or others in front of it; and not where somebody holds the queue back.
+        Or others in front of it; and not where somebody holds the queue back. One that is dead goes to the dead-letter
+        queue, once that is led.
         """
         book, faults = self.oracle.books.get(self.partition), self.faults
         if type(book) is not QueueBook or faults.retry_kind or faults.pauses:
             return
         now_us = self.scheduler.now_us
         led_us = max(self._unled_us.get(self.partition, 0), healed_us, self.referee.delivered_us)
+        dead_led_us = max(self._unled_us.get(self.dead_partition, 0), led_us)
         for offset in book.bodies:
             if offset not in book.gone and offset not in book.scheduled:
-                free_us = max(book.times.free_since_us(offset), led_us)
+                free_us = max(book.times.free_since_us(offset), dead_led_us if book.is_dead(offset) else led_us)
                 if now_us - free_us > LATE_US_MAX:
                     text = f"offset {offset} is free for {(now_us - free_us) // 1_000} ms, and nobody got it"
                     self.oracle.fail("LATE by true time", text)
