@@ -11,7 +11,13 @@ from rest_framework import serializers
 from api import limits
 from api.accounts.models import AccessKey, Account
 from api.people.limits import ACCOUNT_TITLE_CHARACTERS_MAX
-from api.people.strict import StrictCharField, StrictSerializer
+from api.people.strict import (
+    StrictBooleanField,
+    StrictCharField,
+    StrictChoiceField,
+    StrictIntegerField,
+    StrictSerializer,
+)
 from frontend.authz.scopes import SCOPES, KeyScopes, scopes_of
 
 
@@ -34,11 +40,9 @@ class AccountSettingsSerializer(StrictSerializer):
     """What is not given stays."""
 
     title = StrictCharField(required=False, max_length=ACCOUNT_TITLE_CHARACTERS_MAX)
-    auto_create_queues = serializers.BooleanField(required=False)
-    deletion_protection = serializers.BooleanField(required=False)
-    deletion_grace_days = serializers.IntegerField(
-        required=False, min_value=0, max_value=limits.DELETION_GRACE_DAYS_MAX
-    )
+    auto_create_queues = StrictBooleanField(required=False)
+    deletion_protection = StrictBooleanField(required=False)
+    deletion_grace_days = StrictIntegerField(required=False, min_value=0, max_value=limits.DELETION_GRACE_DAYS_MAX)
 
     def validate_title(self, value: str) -> str:
         if not value.isprintable():
@@ -97,7 +101,7 @@ class NewKeySerializer(KeySerializer):
 
 
 class KeyRequestSerializer(StrictSerializer):
-    name = serializers.CharField(max_length=limits.KEY_NAME_CHARACTERS_MAX)
+    name = StrictCharField(max_length=limits.KEY_NAME_CHARACTERS_MAX)
     expires_at = serializers.DateTimeField(required=False, allow_null=True, default=None)
     policy = serializers.DictField(
         required=False,
@@ -106,16 +110,16 @@ class KeyRequestSerializer(StrictSerializer):
         help_text="An identity policy. Without one the key may do everything in its account.",
     )
     scopes = serializers.ListField(
-        child=serializers.ChoiceField(choices=list(SCOPES)),
+        child=StrictChoiceField(choices=list(SCOPES)),
         required=False,
         allow_null=True,
         default=None,
         help_text="Instead of a policy: what the key may do, in words.",
     )
     queues = serializers.ListField(
-        child=serializers.CharField(), required=False, default=list, help_text="Of the scopes; none: all queues."
+        child=StrictCharField(), required=False, default=list, help_text="Of the scopes; none: all queues."
     )
-    tags = serializers.DictField(child=serializers.CharField(allow_blank=True), required=False, default=dict)
+    tags = serializers.DictField(child=StrictCharField(allow_blank=True), required=False, default=dict)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if attrs["scopes"] is not None and attrs["policy"] is not None:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rest_framework import serializers
 
 from api.alarms import limits
 from api.alarms.actions import AlarmSpec
 from api.alarms.judging import AlarmState, Comparison, MissingData
 from api.limits import QUEUE_NAME_CHARACTERS_MAX
-from api.people.strict import StrictCharField, StrictChoiceField, StrictIntegerField, StrictSerializer
+from api.people.strict import (
+    StrictCharField,
+    StrictChoiceField,
+    StrictIntegerField,
+    StrictNumberField,
+    StrictSerializer,
+)
 from api.series.metrics import METRICS, Statistic
-
-
-class ThresholdField(serializers.FloatField):
-    """A JSON number. DRF's own also takes texts. It refuses what is not finite, and integers that no float holds."""
-
-    def to_internal_value(self, data: Any) -> float:
-        if type(data) not in (int, float):
-            self.fail("invalid")
-        return super().to_internal_value(data)
 
 
 class AlarmRequestSerializer(StrictSerializer):
@@ -29,7 +24,7 @@ class AlarmRequestSerializer(StrictSerializer):
     statistic = StrictChoiceField(choices=[one.value for one in Statistic], required=False)
     period_s = StrictIntegerField(min_value=60, max_value=limits.ALARM_PERIOD_S_MAX, default=60)
     comparison = StrictChoiceField(choices=[one.value for one in Comparison], default=Comparison.AT_LEAST.value)
-    threshold = ThresholdField(min_value=-limits.ALARM_THRESHOLD_MAX, max_value=limits.ALARM_THRESHOLD_MAX)
+    threshold = StrictNumberField(min_value=-limits.ALARM_THRESHOLD_MAX, max_value=limits.ALARM_THRESHOLD_MAX)
     periods = StrictIntegerField(min_value=1, max_value=limits.ALARM_PERIODS_MAX, default=1)
     breaching = StrictIntegerField(
         min_value=1, max_value=limits.ALARM_PERIODS_MAX, required=False, help_text="All of the periods if not given."

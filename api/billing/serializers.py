@@ -10,7 +10,7 @@ from api.billing import limits
 from api.billing.actions.budgets import BudgetSpec
 from api.billing.models import BudgetEffect
 from api.billing.pricing.meters import UsageMeter
-from api.people.strict import StrictCharField, StrictSerializer
+from api.people.strict import StrictCharField, StrictChoiceField, StrictIntegerField, StrictSerializer
 
 
 class QuantitiesSerializer(serializers.Serializer):
@@ -224,13 +224,13 @@ EFFECT = (
 
 
 class BudgetRequestSerializer(StrictSerializer):
-    limit_minor = serializers.IntegerField(min_value=0, max_value=limits.BUDGET_MINOR_MAX)
+    limit_minor = StrictIntegerField(min_value=0, max_value=limits.BUDGET_MINOR_MAX)
     alert_percents = serializers.ListField(
-        child=serializers.IntegerField(min_value=1, max_value=limits.ALERT_PERCENT_MAX),
+        child=StrictIntegerField(min_value=1, max_value=limits.ALERT_PERCENT_MAX),
         default=list,
         max_length=limits.ALERT_PERCENTS_MAX,
     )
-    effect = serializers.ChoiceField(choices=BudgetEffect.values, default=BudgetEffect.ALERT.value, help_text=EFFECT)
+    effect = StrictChoiceField(choices=BudgetEffect.values, default=BudgetEffect.ALERT.value, help_text=EFFECT)
     mail_to = serializers.ListField(child=StrictCharField(), default=list, max_length=limits.BUDGET_MAILS_MAX)
     queue = StrictCharField(required=False, default="", help_text="Of this queue alone. Empty: of the account.")
 

@@ -37,6 +37,15 @@ class StrictIntegerField(serializers.IntegerField):
         return super().to_internal_value(data)
 
 
+class StrictNumberField(serializers.FloatField):
+    """A JSON number. DRF's own also takes texts. It refuses what is not finite, and integers that no float holds."""
+
+    def to_internal_value(self, data: Any) -> float:
+        if type(data) not in (int, float):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
 class StrictChoiceField(serializers.ChoiceField):
     """One of some JSON strings. DRF's own takes numbers, and quotes what it was given."""
 

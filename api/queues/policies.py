@@ -10,6 +10,13 @@ from typing import Any
 import msgspec
 from rest_framework import serializers
 
+from api.people.strict import (
+    StrictBooleanField,
+    StrictChoiceField,
+    StrictIntegerField,
+    StrictNumberField,
+    StrictSerializer,
+)
 from frontend.queues import extensions
 from frontend.queues.retry_policy import KINDS
 from storage_nodes.limits import RETRY_PAUSE_MS_MAX
@@ -22,13 +29,13 @@ _SWITCHES = {
 }
 
 
-class RetryPolicySerializer(serializers.Serializer):
+class RetryPolicySerializer(StrictSerializer):
     """The pause before a message whose receive failed is given again."""
 
-    kind = serializers.ChoiceField(choices=list(KINDS))
-    delay_ms = serializers.IntegerField(min_value=1, max_value=RETRY_PAUSE_MS_MAX)
-    max_ms = serializers.IntegerField(min_value=1, max_value=RETRY_PAUSE_MS_MAX, default=RETRY_PAUSE_MS_MAX)
-    jitter = serializers.FloatField(min_value=0, max_value=1, default=0.0)
+    kind = StrictChoiceField(choices=list(KINDS))
+    delay_ms = StrictIntegerField(min_value=1, max_value=RETRY_PAUSE_MS_MAX)
+    max_ms = StrictIntegerField(min_value=1, max_value=RETRY_PAUSE_MS_MAX, default=RETRY_PAUSE_MS_MAX)
+    jitter = StrictNumberField(min_value=0, max_value=1, default=0.0)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if attrs["max_ms"] < attrs["delay_ms"]:
@@ -37,18 +44,18 @@ class RetryPolicySerializer(serializers.Serializer):
 
 
 class PolicyFields(serializers.Serializer):
-    acks = serializers.ChoiceField(
+    acks = StrictChoiceField(
         choices=list(extensions.ACKS_WORDS),
         required=False,
         allow_null=True,
         help_text="When a send is answered; null: once a majority of the replicas has it on disk.",
     )
-    paused = serializers.BooleanField(required=False, help_text="Nothing is handed out while it is true.")
-    park_groups = serializers.BooleanField(
+    paused = StrictBooleanField(required=False, help_text="Nothing is handed out while it is true.")
+    park_groups = StrictBooleanField(
         required=False, help_text="FIFO: a group is held when a message of it becomes a dead letter."
     )
     retry_policy = RetryPolicySerializer(required=False, allow_null=True)
-    uncounted_release = serializers.BooleanField(
+    uncounted_release = StrictBooleanField(
         required=False, help_text="A visibility timeout changed to 0 takes the receive back: it does not count."
     )
 

@@ -8,7 +8,13 @@ from typing import Any
 from rest_framework import serializers
 
 from api import limits
-from api.people.strict import StrictSerializer
+from api.people.strict import (
+    StrictBooleanField,
+    StrictCharField,
+    StrictChoiceField,
+    StrictIntegerField,
+    StrictSerializer,
+)
 from api.queues import layout
 from api.queues.attributes import format_arn, is_fifo, parse_arn, redrive_of
 from api.queues.models import MessageMoveTask, MoveStatus, Queue, QueueStatus
@@ -40,8 +46,8 @@ _FIFO_FIELDS = ("content_based_deduplication", "deduplication_scope", "throughpu
 class DeadLetterQueueSerializer(StrictSerializer):
     """Where a message goes that was received so often and not deleted."""
 
-    name = serializers.CharField(max_length=limits.QUEUE_NAME_CHARACTERS_MAX)
-    max_receives = serializers.IntegerField(
+    name = StrictCharField(max_length=limits.QUEUE_NAME_CHARACTERS_MAX)
+    max_receives = StrictIntegerField(
         min_value=1, max_value=limits.REDRIVE_RECEIVES_MAX, default=limits.REDRIVE_RECEIVES_DEFAULT
     )
 
@@ -49,9 +55,9 @@ class DeadLetterQueueSerializer(StrictSerializer):
 class DeadLetterSourcesSerializer(StrictSerializer):
     """Which queues may have this one as their dead-letter queue."""
 
-    allow = serializers.ChoiceField(choices=list(_PERMISSIONS))
+    allow = StrictChoiceField(choices=list(_PERMISSIONS))
     queues = serializers.ListField(
-        child=serializers.CharField(max_length=limits.QUEUE_NAME_CHARACTERS_MAX),
+        child=StrictCharField(max_length=limits.QUEUE_NAME_CHARACTERS_MAX),
         required=False,
         max_length=limits.REDRIVE_SOURCES_MAX,
     )
@@ -60,19 +66,19 @@ class DeadLetterSourcesSerializer(StrictSerializer):
 class QueueSettingsSerializer(PolicyFields):
     """Fields of a change. What is not given stays; the ranges are those of SQS."""
 
-    visibility_timeout_seconds = serializers.IntegerField(required=False, min_value=0, max_value=43_200)
-    delay_seconds = serializers.IntegerField(required=False, min_value=0, max_value=900)
-    retention_seconds = serializers.IntegerField(required=False, min_value=60, max_value=1_209_600)
-    receive_wait_seconds = serializers.IntegerField(required=False, min_value=0, max_value=20)
-    message_bytes_max = serializers.IntegerField(required=False, min_value=1_024, max_value=1_048_576)
+    visibility_timeout_seconds = StrictIntegerField(required=False, min_value=0, max_value=43_200)
+    delay_seconds = StrictIntegerField(required=False, min_value=0, max_value=900)
+    retention_seconds = StrictIntegerField(required=False, min_value=60, max_value=1_209_600)
+    receive_wait_seconds = StrictIntegerField(required=False, min_value=0, max_value=20)
+    message_bytes_max = StrictIntegerField(required=False, min_value=1_024, max_value=1_048_576)
 
-    partitions = serializers.IntegerField(required=False, min_value=1, max_value=limits.PARTITIONS_PER_LEVEL_MAX)
-    priority_levels = serializers.IntegerField(required=False, min_value=1, max_value=limits.PRIORITY_LEVELS_MAX)
-    content_based_deduplication = serializers.BooleanField(required=False)
-    deduplication_scope = serializers.ChoiceField(choices=list(_SCOPES), required=False)
-    throughput_limit = serializers.ChoiceField(choices=list(_THROUGHPUT), required=False)
-    encryption_key = serializers.CharField(required=False, allow_null=True, max_length=2_048)
-    data_key_reuse_seconds = serializers.IntegerField(required=False, min_value=60, max_value=86_400)
+    partitions = StrictIntegerField(required=False, min_value=1, max_value=limits.PARTITIONS_PER_LEVEL_MAX)
+    priority_levels = StrictIntegerField(required=False, min_value=1, max_value=limits.PRIORITY_LEVELS_MAX)
+    content_based_deduplication = StrictBooleanField(required=False)
+    deduplication_scope = StrictChoiceField(choices=list(_SCOPES), required=False)
+    throughput_limit = StrictChoiceField(choices=list(_THROUGHPUT), required=False)
+    encryption_key = StrictCharField(required=False, allow_null=True, max_length=2_048)
+    data_key_reuse_seconds = StrictIntegerField(required=False, min_value=60, max_value=86_400)
     dead_letter_queue = DeadLetterQueueSerializer(required=False, allow_null=True)
     dead_letter_sources = DeadLetterSourcesSerializer(required=False)
 
@@ -104,8 +110,8 @@ class QueueSettingsSerializer(PolicyFields):
 class QueueRequestSerializer(QueueSettingsSerializer):
     """A name that ends in `.fifo` makes a FIFO queue."""
 
-    name = serializers.CharField(max_length=limits.QUEUE_NAME_CHARACTERS_MAX)
-    tags = serializers.DictField(child=serializers.CharField(allow_blank=True), required=False, default=dict)
+    name = StrictCharField(max_length=limits.QUEUE_NAME_CHARACTERS_MAX)
+    tags = serializers.DictField(child=StrictCharField(allow_blank=True), required=False, default=dict)
 
     def attributes(self, account_id: str) -> dict[str, str]:
         fifo = {"FifoQueue": "true"} if is_fifo(self.validated_data["name"]) else {}
@@ -202,7 +208,7 @@ class QueuePageSerializer(serializers.Serializer):
     next_page_token = serializers.CharField(allow_null=True)
 
 
-class MoveRequestSerializer(serializers.Serializer):
+class MoveRequestSerializer(StrictSerializer):
     """`destination` is a queue of the account; not given: every message goes back to the queue it came from.
 
     filter                what to move, in the words of the message browser's find; not given: everything
@@ -212,23 +218,21 @@ class MoveRequestSerializer(serializers.Serializer):
     returned_percent_max  the same, of a hundred moved (once a hundred were moved)
     """
 
-    destination = serializers.CharField(
+    destination = StrictCharField(
         max_length=limits.QUEUE_NAME_CHARACTERS_MAX, required=False, allow_null=True, default=None
     )
-    messages_per_second = serializers.IntegerField(
+    messages_per_second = StrictIntegerField(
         min_value=1, max_value=limits.MOVE_MESSAGES_PER_S_MAX, required=False, allow_null=True, default=None
     )
-    messages_max = serializers.IntegerField(
+    messages_max = StrictIntegerField(
         min_value=1, max_value=limits.MOVE_MESSAGES_MAX, required=False, allow_null=True, default=None
     )
     filter = serializers.DictField(required=False, allow_null=True, default=None)
-    dry_run = serializers.BooleanField(required=False, default=False)
-    returned_max = serializers.IntegerField(
+    dry_run = StrictBooleanField(required=False, default=False)
+    returned_max = StrictIntegerField(
         min_value=0, max_value=limits.MOVE_RETURNED_MAX, required=False, allow_null=True, default=None
     )
-    returned_percent_max = serializers.IntegerField(
-        min_value=0, max_value=99, required=False, allow_null=True, default=None
-    )
+    returned_percent_max = StrictIntegerField(min_value=0, max_value=99, required=False, allow_null=True, default=None)
 
     def validate_filter(self, value: dict[str, object] | None) -> dict[str, object] | None:
         if value is None:
@@ -237,12 +241,6 @@ class MoveRequestSerializer(serializers.Serializer):
             return filter_json(filter_of(value)) or None
         except RequestError as refusal:
             raise serializers.ValidationError(refusal.message) from None
-
-    def validate(self, attrs: dict[str, object]) -> dict[str, object]:
-        unknown = set(self.initial_data) - set(self.fields)
-        if unknown:
-            raise serializers.ValidationError(dict.fromkeys(sorted(unknown), "is not known here"))
-        return attrs
 
 
 class MoveSerializer(serializers.Serializer):
@@ -375,7 +373,7 @@ class DeletedQueuePageSerializer(serializers.Serializer):
 
 
 class RestorationSerializer(StrictSerializer):
-    name = serializers.CharField(
+    name = StrictCharField(
         max_length=limits.QUEUE_NAME_CHARACTERS_MAX,
         required=False,
         default="",

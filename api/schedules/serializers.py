@@ -7,37 +7,28 @@ from collections.abc import Mapping
 from rest_framework import serializers
 
 from api import limits
+from api.people.strict import StrictBooleanField, StrictCharField, StrictSerializer
 from api.schedules.actions import ScheduleChange, ScheduleSpec
 from api.schedules.models import CronSchedule
 
 
-class _StrictSerializer(serializers.Serializer):
-    def to_internal_value(self, data: object) -> dict[str, object]:
-        """Refuses members that there are no fields for, by name: a misspelt one must not be left out in silence."""
-        unknown = set(data) - set(self.fields) if isinstance(data, Mapping) else ()
-        if unknown:
-            raise serializers.ValidationError(dict.fromkeys(sorted(map(str, unknown)), "is not known here"))
-        content: dict[str, object] = super().to_internal_value(data)
-        return content
-
-
-class ScheduleAttributeSerializer(_StrictSerializer):
+class ScheduleAttributeSerializer(StrictSerializer):
     """A message attribute; the value of a Binary one is base64."""
 
-    type = serializers.CharField(default="String")
-    value = serializers.CharField(trim_whitespace=False)
+    type = StrictCharField(default="String")
+    value = StrictCharField(trim_whitespace=False)
 
 
-class ScheduleRequestSerializer(_StrictSerializer):
+class ScheduleRequestSerializer(StrictSerializer):
     """`cron` has five fields, or six with the seconds in front; `time_zone` is a name of the tz database."""
 
-    name = serializers.CharField(max_length=limits.SCHEDULE_NAME_CHARACTERS_MAX)
-    cron = serializers.CharField(max_length=limits.CRON_CHARACTERS_MAX)
-    time_zone = serializers.CharField(max_length=limits.ZONE_CHARACTERS_MAX, default="UTC")
-    body = serializers.CharField(trim_whitespace=False, max_length=limits.REQUEST_BYTES_MAX)
+    name = StrictCharField(max_length=limits.SCHEDULE_NAME_CHARACTERS_MAX)
+    cron = StrictCharField(max_length=limits.CRON_CHARACTERS_MAX)
+    time_zone = StrictCharField(max_length=limits.ZONE_CHARACTERS_MAX, default="UTC")
+    body = StrictCharField(trim_whitespace=False, max_length=limits.REQUEST_BYTES_MAX)
     attributes = serializers.DictField(child=ScheduleAttributeSerializer(), required=False)
-    group = serializers.CharField(required=False, allow_null=True, default=None)
-    enabled = serializers.BooleanField(default=True)
+    group = StrictCharField(required=False, allow_null=True, default=None)
+    enabled = StrictBooleanField(default=True)
 
     def spec(self) -> ScheduleSpec:
         given = self.validated_data
@@ -48,14 +39,14 @@ class ScheduleRequestSerializer(_StrictSerializer):
         )  # fmt: skip
 
 
-class ScheduleChangeSerializer(_StrictSerializer):
+class ScheduleChangeSerializer(StrictSerializer):
     """What is left out stays as it is. `attributes` come with `body`, and replace all that there were."""
 
-    cron = serializers.CharField(max_length=limits.CRON_CHARACTERS_MAX, required=False)
-    time_zone = serializers.CharField(max_length=limits.ZONE_CHARACTERS_MAX, required=False)
-    body = serializers.CharField(trim_whitespace=False, max_length=limits.REQUEST_BYTES_MAX, required=False)
+    cron = StrictCharField(max_length=limits.CRON_CHARACTERS_MAX, required=False)
+    time_zone = StrictCharField(max_length=limits.ZONE_CHARACTERS_MAX, required=False)
+    body = StrictCharField(trim_whitespace=False, max_length=limits.REQUEST_BYTES_MAX, required=False)
     attributes = serializers.DictField(child=ScheduleAttributeSerializer(), required=False)
-    group = serializers.CharField(required=False, allow_null=True, help_text="null: none.")
+    group = StrictCharField(required=False, allow_null=True, help_text="null: none.")
 
     def change(self) -> ScheduleChange:
         given = self.validated_data

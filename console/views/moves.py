@@ -23,6 +23,7 @@ from console.visits import AccountVisit
 from frontend.authz.actions import MANAGEMENT_OPERATIONS
 
 MOVES_SHOWN = 10
+_DIGITS_MAX = 15
 _NUMBERS = ("messages_per_second", "messages_max", "returned_percent_max")
 
 
@@ -77,7 +78,8 @@ def _start(visit: AccountVisit, name: str, request: HttpRequest) -> bool:
     asked: dict[str, object] = {"dry_run": form.get("what") == "count"}
     for field in _NUMBERS:
         if form.get(field, "").strip():
-            asked[field] = form[field].strip()
+            text = form[field].strip()
+            asked[field] = int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else text
     wanted: dict[str, object] = {}
     if form.get("text", "").strip():
         wanted["body_contains"] = form["text"].strip()
