@@ -47,8 +47,10 @@ LINK_RESUMES_PER_TURN = 64
 GREETING_MS_MAX = 5_000
 FRAME_MS_MAX = 10_000
 FRAME_BYTES_PER_S_MIN = 64 * KIB
-# The same where others wait for its end, because frames that are not whole take too much memory.
-FRAMES_SHORT_MS_MAX = 2_000
+# Where frames that are not whole take too much memory: so long one client is read while the others wait.
+FRAMES_TURN_MS_MAX = 2_000
+# Half a greeting that is read in any case.
+GREETING_BYTES_MAX = 4 * KIB
 # Of their share: below it all are read again.
 FRAMES_AGAIN_PERCENT = 70
 CONNECTION_LOOK_MS = 500
@@ -405,7 +407,7 @@ assert CLOCK_SAMPLES_MAX * HEARTBEAT_INTERVAL_MS < CLOCK_BACK_MS_MIN, "a clock t
 assert CLOCK_OFFSET_BACK_MS_MAX < CLOCK_OFFSET_MS_MAX
 assert 0 < CLOCK_SLEW_PERMILLE < 1_000, "slewed time still runs on"
 assert PEER_TIMEOUT_MS + 2 * ELECTION_JITTER_MS < 2_000, "failover target: first acknowledged write within 2 s"
-assert CONNECTION_LOOK_MS < FRAMES_SHORT_MS_MAX < FRAME_MS_MAX
+assert CONNECTION_LOOK_MS < FRAMES_TURN_MS_MAX < FRAME_MS_MAX
 assert CONNECTION_LOOK_MS < LOOK_COUNTS_MS_MAX < min(GREETING_MS_MAX, WRITE_STALL_MS_MAX, FRAME_MS_MAX)
 assert PEER_TIMEOUT_MS < CLOCK_WAIT_MS_MAX
 assert PEER_TIMEOUT_MS < RETIRE_MS_MAX, "a stopping node may try a second target"

@@ -1,15 +1,17 @@
 """All inbound connections of a node: how many there may be, who is cut, and who is read.
 
-Frames that are not whole have a share of the node's memory. When it is used up, of all clients in the middle of a frame
-only one is read, the one whose frame began first, until it is whole; then the next. So each of them comes to an end,
-and no more is held than the share, one frame, and what one read of each client brings. Only the one that is read is
-judged by its pace: it is cut where it is slower than FRAME_BYTES_PER_S_MIN, because the others wait for it. Links of
-peers are always read: there are few, and one large frame of each has room.
+Frames that are not whole have a share of the node's memory. When those of clients use it up, of all clients in the
+middle of a frame only one is read, until its frame is whole; then the next, in the order in which the frames began. So
+each of them comes to an end, and no more is held than the share, one frame, and what one read of each client brings.
+One that is slower than FRAME_BYTES_PER_S_MIN is cut, because the others wait for it; one that is faster, but not done
+within FRAMES_TURN_MS_MAX, goes behind the others. Links of peers are always read and do not count: there are few, and
+one frame of each has room beside the share.
 """
 
 from __future__ import annotations
 
 import asyncio
+import enum
 
 from prometheus_client import Gauge
 
@@ -19,7 +21,8 @@ from storage_nodes.limits import (
     CONNECTIONS_MAX,
     FRAME_BYTES_PER_S_MIN,
     FRAMES_AGAIN_PERCENT,
-    FRAMES_SHORT_MS_MAX,
+    FRAMES_TURN_MS_MAX,
+    GREETING_BYTES_MAX,
     LOOK_COUNTS_MS_MAX,
 )
 from storage_nodes.node.memory.memory_budget import Kind
@@ -69,37 +72,51 @@ class ConnectionTable:
         return self._frames_begun
 
     def has_frame_room(self, connection: NodeConnection) -> bool:
-        """May it be read, as far as that is up to frames that are not whole?"""
-        return not self._is_short or connection is self._first or bool(connection.peer) or not connection.pending_bytes
+        """May it be read, as far as that is up to frames that are not whole? Half a greeting is small, and has a
+        deadline of its own."""
+        if not self._is_short or connection is self._first or connection.peer:
+            return True
+        return connection.pending_bytes <= (0 if connection.is_client else GREETING_BYTES_MAX)
 
     def look_at_frames(self) -> None:
-        """Called when the part of a frame that is there grew, or became a whole one."""
+        """Called when the part of a frame that is there grew or became a whole one, and when a client in the middle of
+        a frame may be read again, or may not."""
         budget = self._requests.room.budget
-        used_bytes, share_bytes = budget.used(Kind.FRAMES), budget.shares_bytes[Kind.FRAMES]
+        share_bytes = budget.shares_bytes[Kind.FRAMES]
         was_short = self._is_short
-        self._is_short = used_bytes >= (share_bytes * FRAMES_AGAIN_PERCENT // 100 if was_short else share_bytes)
-        if not self._is_short and not was_short:
+        short_from = share_bytes * FRAMES_AGAIN_PERCENT // 100 if was_short else share_bytes
+        if not was_short and budget.used(Kind.FRAMES) < short_from:
             return
         begun = [one for one in self._connections if one.pending_bytes and not one.peer and one.is_open]
+        used_bytes = sum(one.pending_bytes for one in begun)
+        self._is_short = used_bytes >= short_from
+        if not self._is_short and not was_short:
+            return
         first = min((one for one in begun if not one.holds), key=_turn, default=None) if self._is_short else None
         if first is not self._first:
             self._first, self._pace = first, _Pace()
         for connection in begun:
             connection.look_at_reading()
-        if used_bytes >= 2 * share_bytes and begun:
+        if used_bytes >= 2 * share_bytes:
             newest = max(begun, key=_turn)
             newest.cut("frames_memory", "frames that are not whole take too much memory, and this one is the newest")
 
     def _look_at_first(self, now_ms: int) -> None:
         """Others wait for the one that is read."""
+        if self._is_short:
+            self.look_at_frames()
         first = self._first
         if first is None:
             return
         if not first.is_reading:
             self._pace = _Pace()  # there is no memory at all: it is not its fault
-        elif self._pace.is_too_slow(now_ms, first.frame_number, first.pending_bytes):
-            self._pace = _Pace()
+            return
+        pace = self._pace.of(now_ms, first.frame_number, first.pending_bytes)
+        if pace == Pace.TOO_SLOW:
             first.cut("frames_memory", "frames that are not whole take too much memory, and this one comes too slowly")
+        elif pace == Pace.NOT_DONE:
+            first.frame_number = self.begin_frame()
+            self.look_at_frames()
 
     # --- all ----------------------------------------------------------------------------------------------------
 
@@ -131,6 +148,12 @@ def _turn(connection: NodeConnection) -> tuple[bool, int]:
     return not connection.is_client, connection.frame_number
 
 
+class Pace(enum.Enum):
+    FINE = 0
+    NOT_DONE = 1
+    TOO_SLOW = 2
+
+
 class _Pace:
     """How fast the frame of one connection comes, while it alone is read. Told the time by whoever looks; pure. Time in
     which the node stood still does not count."""
@@ -140,15 +163,13 @@ class _Pace:
     def __init__(self) -> None:
         self._number = self._counted_ms = self._from_bytes = self._looked_ms = 0
 
-    def is_too_slow(self, now_ms: int, number: int, pending_bytes: int) -> bool:
+    def of(self, now_ms: int, number: int, pending_bytes: int) -> Pace:
         if number != self._number:
             self._number, self._counted_ms, self._from_bytes, self._looked_ms = number, 0, pending_bytes, now_ms
-            return False
+            return Pace.FINE
         self._counted_ms += min(now_ms - self._looked_ms, LOOK_COUNTS_MS_MAX)
         self._looked_ms = now_ms
-        if self._counted_ms < FRAMES_SHORT_MS_MAX:
-            return False
+        if self._counted_ms < FRAMES_TURN_MS_MAX:
+            return Pace.FINE
         came_bytes = pending_bytes - self._from_bytes
-        too_slow = came_bytes * 1000 < FRAME_BYTES_PER_S_MIN * self._counted_ms
-        self._counted_ms, self._from_bytes = 0, pending_bytes
-        return too_slow
+        return Pace.TOO_SLOW if came_bytes * 1000 < FRAME_BYTES_PER_S_MIN * self._counted_ms else Pace.NOT_DONE

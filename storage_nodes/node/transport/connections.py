@@ -332,6 +332,8 @@ class NodeConnection(asyncio.Protocol):
                     self._holds = out.bytes > CONNECTION_ANSWERS_BYTES_MAX or self.is_full
         if self._holds:
             self.look_at_reading()
+            if self.pending_bytes:
+                self._table.look_at_frames()
 
     def _handle_held(self) -> None:
         self._resuming = self._holds = False
@@ -341,6 +343,8 @@ class NodeConnection(asyncio.Protocol):
         except msgspec.DecodeError as error:
             self._malformed(error)
         self.look_at_reading()
+        if self.pending_bytes:
+            self._table.look_at_frames()
 
     def _account_pending(self) -> None:
         pending_bytes = self._decoder.pending_bytes
@@ -381,6 +385,9 @@ class NodeConnection(asyncio.Protocol):
                 return
             self._greeted = True
             self._peer = peer
+            # Until now it was taken for a client.
+            self.look_at_reading()
+            self._table.look_at_frames()
         else:
             raise FrameError(f"opcode {opcode} before the greeting")
 
