@@ -151,6 +151,10 @@ CLOCK_OFFSET_MS_MAX = 1_000
 CLOCK_OFFSET_BACK_MS_MAX = 500
 CLOCK_BACK_MS_MIN = 2_000
 CLOCK_SAMPLES_MAX = 6
+# What a peer says of the clock of a node that is away counts for so long after that node was heard, and takes the place
+# of what another one said where it is younger by more than this.
+CLOCK_WORD_AGE_MS_MAX = 15 * 60_000
+CLOCK_WORD_NEWER_MS_MIN = 5_000
 # So long after it began to look a node that has not heard the clocks of a majority lets others stand for election.
 CLOCK_WAIT_MS_MAX = 3_000
 # Two monotonic clocks differ by no more than this much of a time that both measure (quartz: 0.1).
@@ -405,6 +409,7 @@ assert HEARTBEAT_INTERVAL_MS * 3 < PEER_TIMEOUT_MS
 assert PEER_TIMEOUT_MS < CLOCK_OFFSET_MS_MAX, "no delay of a beat that counts makes a right clock look wrong"
 assert CLOCK_SAMPLES_MAX * HEARTBEAT_INTERVAL_MS < CLOCK_BACK_MS_MIN, "a clock that was set is known before it counts"
 assert CLOCK_OFFSET_BACK_MS_MAX < CLOCK_OFFSET_MS_MAX
+assert CLOCK_WORD_AGE_MS_MAX * MONOTONIC_DRIFT_PERMILLE // 1_000 < CLOCK_OFFSET_MS_MAX, "words are nearly right"
 assert 0 < CLOCK_SLEW_PERMILLE < 1_000, "slewed time still runs on"
 assert PEER_TIMEOUT_MS + 2 * ELECTION_JITTER_MS < 2_000, "failover target: first acknowledged write within 2 s"
 assert CONNECTION_LOOK_MS < FRAMES_TURN_MS_MAX < FRAME_MS_MAX

@@ -59,8 +59,7 @@ class Heartbeat(Message, frozen=True):
     clock_off: bool = False
     # Its memory budget is short: do not feed it until it says that it is so no more.
     crowded: bool = False
-    # What the clocks of other nodes say, as far as it knows: (node, wall time in ms, hops). hops: 0 = it heard that
-    # node itself; 1 = it was told by one that did, and so on.
+    # What the clocks of other nodes say, as far as it knows: (node, wall time in ms, how many ms ago it was heard).
     clocks: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
 
 

@@ -9,8 +9,9 @@ known as well as it was, and a step of our own wall clock changes our own base a
             by the largest, and agreed time by the last one. It may be behind by a delay, but a
             clock that was ahead and has been corrected no longer pulls it forward.
     told    a peer's heartbeat says what the clocks of others say. It counts for a node that we have not heard since we
-            were started: so a node that is restarted while another one is away knows what its peers know. A word with
-            fewer hops is closer to its source; one with more than ours may be our own, come back.
+            were started: so one that is restarted while another node is away knows what its peers know. The teller
+            carries the word on by its own monotonic clock, and may err as that does: so a word counts while it is
+            young, and for agreed time alone. A word that is only a little younger may be our own, come back.
     look    our own clock is read, and all are compared:
 
         agreed time   the latest time that a majority of the registered nodes' clocks say or have passed: no minority,
@@ -25,7 +26,14 @@ from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from storage_nodes.limits import CLOCK_BACK_MS_MIN, CLOCK_OFFSET_BACK_MS_MAX, CLOCK_OFFSET_MS_MAX, CLOCK_SAMPLES_MAX
+from storage_nodes.limits import (
+    CLOCK_BACK_MS_MIN,
+    CLOCK_OFFSET_BACK_MS_MAX,
+    CLOCK_OFFSET_MS_MAX,
+    CLOCK_SAMPLES_MAX,
+    CLOCK_WORD_AGE_MS_MAX,
+    CLOCK_WORD_NEWER_MS_MIN,
+)
 
 
 class ClockAgreement:
@@ -34,7 +42,8 @@ class ClockAgreement:
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
         self._samples: dict[int, deque[int]] = {}  # peer -> its base by the last few beats
-        self._told: dict[int, tuple[int, int]] = {}  # node that was not heard -> (its base, hops)
+        self._heard_ms: dict[int, int] = {}  # peer -> when it was heard last (monotonic)
+        self._told: dict[int, tuple[int, int]] = {}  # node that was not heard -> (its base, when somebody heard it)
         self._own_base_ms = 0
         self._agrees_since_ms = 0  # monotonic; 0 = it does not, or was never off
         # Agreed time is this and our monotonic clock; None = not known.
@@ -48,30 +57,34 @@ class ClockAgreement:
             samples = self._samples[peer] = deque(maxlen=CLOCK_SAMPLES_MAX)
             self._told.pop(peer, None)
         samples.append(peer_wall_ms - mono_ms)
+        self._heard_ms[peer] = mono_ms
 
     def told(self, clocks: Iterable[tuple[int, int, int]], mono_ms: int) -> None:
-        """A peer's word of other clocks, as (node, wall time, hops), which left it a short while ago."""
-        for node, wall_ms, hops in clocks:
-            if node == self._node_id or node in self._samples:
+        """A peer's word of other clocks, as (node, wall time, its age in ms), which left it a short while ago."""
+        for node, wall_ms, age_ms in clocks:
+            if node == self._node_id or node in self._samples or not 0 <= age_ms <= CLOCK_WORD_AGE_MS_MAX:
                 continue
             known = self._told.get(node)
-            if known is None or hops < known[1]:
-                self._told[node] = wall_ms - mono_ms, hops + 1
+            if known is None or mono_ms - age_ms > known[1] + CLOCK_WORD_NEWER_MS_MIN:
+                self._told[node] = wall_ms - mono_ms, mono_ms - age_ms
 
     def known(self, mono_ms: int) -> list[tuple[int, int, int]]:
-        """What clocks of others say now, as (node, wall time, hops), for a heartbeat."""
-        heard = [(node, samples[-1] + mono_ms, 0) for node, samples in self._samples.items()]
-        return heard + [(node, base_ms + mono_ms, hops) for node, (base_ms, hops) in self._told.items()]
+        """What clocks of others say now, as (node, wall time, its age in ms), for a heartbeat."""
+        words = [(node, max(samples), self._heard_ms[node]) for node, samples in self._samples.items()]
+        words += [(node, *word) for node, word in self._told.items()]
+        since_ms = mono_ms - CLOCK_WORD_AGE_MS_MAX
+        return [(node, base_ms + mono_ms, mono_ms - at_ms) for node, base_ms, at_ms in words if at_ms >= since_ms]
 
     def look(self, own_wall_ms: int, mono_ms: int, registered: Iterable[int]) -> None:
         """Compare the clocks of these nodes, ours among them."""
         self._own_base_ms = own_wall_ms - mono_ms
         nodes = {self._node_id, *registered}
+        if self._told:
+            self._forget_words(nodes, mono_ms - CLOCK_WORD_AGE_MS_MAX)
         majority = len(nodes) // 2 + 1
-        told_ms = [base_ms for node, (base_ms, _) in self._told.items() if node in nodes]
         heard = [samples for node, samples in self._samples.items() if node in nodes]
-        bases_ms = sorted([*map(max, heard), *told_ms])
-        known_ms = sorted([*(samples[-1] for samples in heard), *told_ms])
+        bases_ms = sorted(map(max, heard))
+        known_ms = sorted([samples[-1] for samples in heard] + [base_ms for base_ms, _ in self._told.values()])
         insort(known_ms, self._own_base_ms)
         self.base_ms = known_ms[-majority] if len(known_ms) >= majority else None
         tolerance_ms = CLOCK_OFFSET_BACK_MS_MAX if self.is_off else CLOCK_OFFSET_MS_MAX
@@ -81,6 +94,11 @@ class ClockAgreement:
         else:
             self._agrees_since_ms = 0
             self.is_off = True
+
+    def _forget_words(self, nodes: set[int], since_ms: int) -> None:
+        gone = [node for node, (_, at_ms) in self._told.items() if node not in nodes or at_ms < since_ms]
+        for node in gone:
+            del self._told[node]
 
     def agreed_ms(self, mono_ms: int) -> int | None:
         """Agreed time, None = not known."""

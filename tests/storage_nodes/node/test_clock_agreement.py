@@ -9,6 +9,8 @@ from storage_nodes.limits import (
     CLOCK_OFFSET_BACK_MS_MAX,
     CLOCK_OFFSET_MS_MAX,
     CLOCK_SAMPLES_MAX,
+    CLOCK_WORD_AGE_MS_MAX,
+    CLOCK_WORD_NEWER_MS_MIN,
     HEARTBEAT_INTERVAL_MS,
 )
 from storage_nodes.node.clocks.clock_agreement import ClockAgreement
@@ -191,10 +193,32 @@ def restarted_beside(own_wrong_ms: int, other_wrong_ms: int, away_wrong_ms: int)
 @pytest.mark.parametrize("wrong_ms", [-DAY_MS, DAY_MS])
 def test_node_that_is_restarted_while_another_is_away_hears_of_its_clock_from_the_third(wrong_ms: int) -> None:
     view = restarted_beside(0, wrong_ms, 0)
-    assert not view.beat().is_off and view.agreed_wrong_ms == 0, "by two clocks alone it would be the earlier one"
+    assert view.beat().base_ms is not None and view.agreed_wrong_ms == 0, "of two clocks alone it is the earlier one"
     assert view.agreement.offset_ms(3) == 0
     view = restarted_beside(wrong_ms, 0, 0)
-    assert view.beat().is_off and view.agreed_wrong_ms == 0
+    assert view.beat().base_ms is not None and view.agreed_wrong_ms == 0
+
+
+def test_word_of_a_clock_makes_nobody_off_because_it_errs_as_its_teller_does() -> None:
+    """The teller's clocks drift: by its own monotonic clock it has carried the word on."""
+    assert not restarted_beside(0, 4_000, 4_000).beat().is_off
+    assert not restarted_beside(HOUR_MS, 0, 0).beat().is_off
+
+
+def test_word_counts_while_it_is_young() -> None:
+    teller, view = ClockAgreement(2), View(0, DAY_MS, 0)
+    teller.heard(3, TRUE_MS, 0)
+    assert teller.known(CLOCK_WORD_AGE_MS_MAX) == [(3, TRUE_MS + CLOCK_WORD_AGE_MS_MAX, CLOCK_WORD_AGE_MS_MAX)]
+    assert teller.known(CLOCK_WORD_AGE_MS_MAX + 1) == []
+    view.up = {2}
+    view.agreement.told([(3, TRUE_MS - HOUR_MS, CLOCK_WORD_AGE_MS_MAX + 1), (3, TRUE_MS - HOUR_MS, -1)], 0)
+    assert view.beat().offset_ms(3) is None
+    view = View(0, DAY_MS, -HOUR_MS)
+    view.up = {2}
+    view.agreement.told([(3, TRUE_MS - HOUR_MS, CLOCK_WORD_AGE_MS_MAX - 1_000)], 0)
+    assert view.beat().offset_ms(3) == -HOUR_MS and view.agreed_wrong_ms == 0
+    view.beat(20)
+    assert view.agreement.offset_ms(3) is None
 
 
 def test_clock_that_is_heard_counts_by_what_it_says_itself() -> None:
@@ -204,29 +228,35 @@ def test_clock_that_is_heard_counts_by_what_it_says_itself() -> None:
     view.up = {2, 3}
     assert view.beat().offset_ms(3) == 0
     view.agreement.told([(3, TRUE_MS + view.mono_ms - HOUR_MS, 0)], view.mono_ms)
-    assert view.beat().offset_ms(3) == 0 and view.agreement.known(0)[-1][2] == 0
+    assert view.beat().offset_ms(3) == 0
 
 
 def test_word_of_a_clock_that_is_passed_on_and_back_does_not_change() -> None:
     """Each way adds a delay: two nodes that told each other what they told each other would set the clock back."""
     one, two = ClockAgreement(1), ClockAgreement(2)
+    one.heard(3, TRUE_MS - 650, 0)  # late
     one.heard(3, TRUE_MS, 0)
+    one.heard(3, TRUE_MS - 650, 0)
     two.told(one.known(0), 5)
-    first = two.known(0)
+    first = two.known(5)
+    assert first == [(3, TRUE_MS, 0)], "the largest sample is the truest"
     restarted = ClockAgreement(1)
-    for mono_ms in range(0, 1_000, 10):
+    for mono_ms in range(5, 10_000, 10):
         restarted.told(two.known(mono_ms), mono_ms + 5)
         two.told(restarted.known(mono_ms), mono_ms + 5)
-    assert two.known(0) == first == [(3, TRUE_MS - 5, 1)]
-    assert restarted.known(0) == [(3, TRUE_MS - 10, 2)]
-    restarted.told([(3, TRUE_MS + 7, 0)], 0)
-    assert restarted.known(0) == [(3, TRUE_MS + 7, 1)], "a word from closer by"
+    assert two.known(5) == first
+    assert restarted.known(10) == first
+    restarted.told([(3, TRUE_MS + 7, 0)], CLOCK_WORD_NEWER_MS_MIN + 10)
+    assert restarted.known(10) == first, "not younger by enough"
+    restarted.told([(3, TRUE_MS + 7, 0)], CLOCK_WORD_NEWER_MS_MIN + 11)
+    assert restarted.known(CLOCK_WORD_NEWER_MS_MIN + 11) == [(3, TRUE_MS + 7, 0)]
 
 
 def test_node_that_is_not_registered_has_no_say_whoever_tells_of_its_clock() -> None:
     view = View(0, DAY_MS, 0)
     view.up = {2}
     view.agreement.told([(9, TRUE_MS, 0)], 0)
-    assert view.beat() and view.agreed_wrong_ms == 0 and len(view.wrong_ms) == 3
-    view.agreement.told([(3, TRUE_MS + HOUR_MS, 0)], 0)
+    assert view.beat().known(0) and all(node != 9 for node, _, _ in view.agreement.known(0))
+    assert view.agreed_wrong_ms == 0
+    view.agreement.told([(3, TRUE_MS + view.mono_ms + HOUR_MS, 0)], view.mono_ms)
     assert view.beat() and view.agreed_wrong_ms == HOUR_MS
