@@ -161,15 +161,15 @@ class _Look:
     async def known_attempt(self, partitions: Sequence[int]) -> list[Lease]:
         """The messages that an earlier try of this receive got, wherever that was. All must answer: one that does not
         may be the one that knows."""
-        request = self._request
-        calls = [self._storage.acquire(one, 0, request.visibility_ms, 0, request.attempt) for one in partitions]
-        replies = await settle_all(calls)
-        found: list[Lease] = []
-        for partition, reply in zip(partitions, replies, strict=True):
-            if isinstance(reply, StorageError):
-                raise reply
-            found += _leases(partition, reply)
-        return found
+        asked = self._request._replace(messages_max=0, wait_ms=0, tags=())
+        polls = [asyncio.create_task(poll_partitions(self._storage, (one,), asked)) for one in partitions]
+        try:
+            found = await asyncio.gather(*polls)
+        except BaseException:
+            # What others have leased anew is nobody's.
+            await asyncio.shield(_in_background(_cancel_and_release(self._storage, polls)))
+            raise
+        return [lease for leases in found for lease in leases]
 
     async def lease(self, level: PriorityLevel, partition: int) -> list[Lease]:
         request = self._request

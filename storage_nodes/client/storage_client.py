@@ -154,10 +154,12 @@ class StorageClient:
 
     async def close(self) -> None:
         """Leases that are on their way back get a moment to arrive."""
-        if self._handing_back:
-            _, late = await asyncio.wait(self._handing_back, timeout=HAND_BACK_S_MAX)
-            for task in late:
-                task.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HAND_BACK_S_MAX):
+                while self._handing_back:  # one may begin while others are waited for
+                    await asyncio.wait(self._handing_back)
+        for task in list(self._handing_back):
+            task.cancel()
         self._links.close()
 
     # --- messages -------------------------------------------------------------------------------------------

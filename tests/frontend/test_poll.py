@@ -13,7 +13,7 @@ from frontend.http import Disconnected
 from frontend.routing.partitioner import Routes
 from frontend.routing.poll import Lease, PollRequest, poll_while_connected
 from frontend.routing.storage import MessageStorage
-from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, QueueStats, VisibilityMode
 from tests.support.frontend_plane import ACCOUNT, QUEUE_URL, Installation
 
@@ -190,3 +190,31 @@ async def test_long_poll_of_a_deleted_queue_says_so_when_its_time_is_over(
     async with asyncio.timeout(5):
         assert {(await poll).error for poll in polls} == {"QueueDoesNotExist"}
     assert not front.plane.parked
+
+
+class HalfKnown(FullAtOnce):
+    """The first partition knows the attempt, and the second one does not answer, or not yet."""
+
+    def __init__(self, fails: bool) -> None:
+        super().__init__()
+        self.fails = fails
+        self.settled.set()
+
+    async def acquire(self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, *_: Any) -> Any:
+        assert (max_messages, wait_ms) == (0, 0), "it is only asked whether the attempt is known"
+        if partition == 2:
+            if self.fails:
+                raise StorageError(ErrorCode.UNAVAILABLE, "away")
+            await asyncio.Event().wait()
+        self.leased.append((partition, 5))
+        return AcquireReply(1, [AcquiredMessage(5, 1, 0, 0, b"")], 9)
+
+
+@pytest.mark.parametrize("fails", [True, False], ids=["failed", "left"])
+async def test_leases_of_a_repeated_receive_of_which_one_partition_does_not_answer_go_back(fails: bool) -> None:
+    storage, leaves = HalfKnown(fails), asyncio.Event()
+    call = await parked(storage, leaves, request=PollRequest(10, 30_000, 20_000, b"attempt"))
+    leaves.set()
+    with pytest.raises(StorageError if fails else Disconnected):
+        await call
+    assert storage.leased == storage.given_back == [(1, 5)]

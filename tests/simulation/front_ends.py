@@ -228,7 +228,7 @@ class FrontEnd:
         if not world.faults.fifo or chance.random() < 0.5:
             return asked
         if world.given_up and chance.random() < 0.8:
-            return world.given_up.pop(0)
+            return world.given_up.pop(0)._replace(visibility_ms=chance.choice([300, 1_500, 5_000]))
         if ":fifo:" not in world.partitions[asked.partition].tag:
             return asked
         return asked._replace(attempt=b"%d/%d" % (self.process_id, chance.getrandbits(32)))

@@ -126,7 +126,11 @@ class Referee:
 
     def taken(self, partition: int, reply: AcquireReply) -> None:
         """A caller of a front end has these. Of a FIFO queue: a standard queue's leases have numbers of their own."""
-        for message in reply.messages if reply.deadline_ms else ():
+        if not isinstance(self._world.oracle.books.get(partition), FifoBook):
+            return
+        if reply.messages and not reply.deadline_ms:
+            self._world.oracle.fail("HAND-BACK", f"partition {partition}: a lease does not say when it ends")
+        for message in reply.messages:
             lease = partition, message.offset, message.delivery, reply.deadline_ms
             self._taken.add(lease)
             self._check_held(lease)

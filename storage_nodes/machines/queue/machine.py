@@ -225,22 +225,21 @@ class QueueMachine:
             for offset, delivery, visibility_ms in changes
         ]
 
+    def is_under_way(self, changes: Sequence[tuple[int, int, int]]) -> bool:
+        """Is a command on one of these messages under way? What becomes of them is not known before it is folded."""
+        leader = self._leader
+        return leader is not None and any(leader.is_held(offset) for offset, _, _ in changes)
+
     def of_leases_until(self, changes: Sequence[tuple[int, int, int]], deadline_ms: int) -> list[tuple[int, int, int]]:
         """The same changes, but with no delivery where the lease has another deadline: the receive was repeated since,
-        which gives the same delivery a new lease, or the consumer acted on it. One of both may be under way."""
-        live, leader = self.state.live, self._leader
-        return [
-            (
-                offset,
-                delivery
-                if offset in live
-                and live[offset][0] == deadline_ms
-                and not (leader is not None and leader.is_held(offset))
-                else 0,
-                visibility_ms,
-            )
-            for offset, delivery, visibility_ms in changes
-        ]
+        which gives the same delivery a new lease, or the consumer acted on it; or one of both is under way."""
+        live = self.state.live
+        kept = []
+        for change in changes:
+            offset, _, visibility_ms = change
+            is_same = offset in live and live[offset][0] == deadline_ms and not self.is_under_way((change,))
+            kept.append(change if is_same else (offset, 0, visibility_ms))
+        return kept
 
     def release(self, picks: Sequence[tuple[int, int]], now_ms: int, deadline_ms: int = 0) -> list[Effect]:
         """Hand back (offset, delivery) that were delivered to nobody: an answer that did not fit, a lost connection.

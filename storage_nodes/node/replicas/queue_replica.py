@@ -157,6 +157,8 @@ class QueueReplica(PartitionReplica):
         if 0 < request.epoch < self.raft.epoch:
             changes = self.machine.of_earlier_leaders(changes)
         if request.deadline_ms:
+            if self.machine.is_under_way(changes):
+                raise StorageError(ErrorCode.OVERLOADED, "a command on one of these messages is under way")
             changes = self.machine.of_leases_until(changes, request.deadline_ms)
         self._do(self.machine.change_visibility(token, changes, self.now_ms()))
         self.propose_soon()

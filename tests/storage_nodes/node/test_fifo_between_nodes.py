@@ -15,7 +15,7 @@ from storage_nodes.client import StorageClient
 from storage_nodes.limits import ATTEMPT_BYTES_MAX, DEDUP_ID_BYTES_MAX, GROUP_BYTES_MAX
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import DeadSource, MessageState, QueueConfig
+from storage_nodes.protocol.messages import DeadSource, MessageState, QueueConfig, VisibilityMode
 from storage_nodes.protocol.records import (
     HEADER_DEAD_SOURCE,
     HEADER_DEDUP,
@@ -212,6 +212,27 @@ def test_messages_are_browsed_in_every_state_and_stay_as_they_are(
                 await client.browse(partition, *wrong)
             assert error.value.code is ErrorCode.INVALID_REQUEST
         await client.close()
+
+    run(scenario())
+
+
+def test_late_answer_of_a_receive_that_was_repeated_elsewhere_ends_no_lease(shared_cluster: StorageCluster) -> None:
+    """A front end hands back what its caller did not wait for; the caller has asked another front end again."""
+
+    async def scenario() -> None:
+        held_up, client = await shared_cluster.client(), await shared_cluster.client()
+        partition = await create(shared_cluster, client, "repeated elsewhere", QueueConfig(fifo=True))
+        await client.send(partition, [keyed(b"one", b"g"), keyed(b"two", b"g")], plain=False)
+        first = await held_up.acquire(partition, 1, 30_000, attempt=b"attempt")
+        again = await client.acquire(partition, 1, 30_000, attempt=b"attempt")
+        receipts = [[(one.offset, one.delivery) for one in reply.messages] for reply in (first, again)]
+        assert receipts[0] == receipts[1] and 0 < first.deadline_ms < again.deadline_ms
+        back = [(offset, delivery, 0) for offset, delivery in receipts[0]]
+        late = (partition, back, VisibilityMode.UNCOUNTED, first.epoch, first.deadline_ms)
+        assert await held_up.change_visibility(*late) == [ErrorCode.RECEIPT_STALE]
+        assert (await client.acquire(partition, 1, 30_000)).messages == [], "the group is locked"
+        assert await client.delete(partition, receipts[1]) == [ErrorCode.OK]
+        assert len((await client.acquire(partition, 1, 30_000)).messages) == 1
 
     run(scenario())
 

@@ -134,9 +134,27 @@ def test_hand_back_yields_to_what_is_under_way(is_repetition: bool) -> None:
         partition.acquire("again", 1, attempt=b"attempt")
     else:
         partition.change("consumer", [(*receipt, 50_000)])
+    asked = [(*receipt, uncounted(0))]
+    assert partition.leader.is_under_way(asked), "its caller is told to ask again"
     hand_back(partition, "late", receipt, first)
     assert partition.answers["late"] == [ErrorCode.RECEIPT_STALE]
+    assert not partition.leader.is_under_way(asked)
     partition.check()
+
+
+def test_hand_back_that_waited_for_a_change_that_was_refused_takes_effect() -> None:
+    partition = Partition(QueueConfig(fifo=True))
+    partition.send_keyed((b"g", b""))
+    offset, delivery = lease(partition, "first", 1_000)
+    partition.pass_ms(1_001)
+    until_ms = receive_as(partition, "second")
+    partition.change("stale", [(offset, delivery, 50_000)])
+    back = [(offset, delivery + 1, uncounted(0))]
+    assert partition.leader.is_under_way(back)
+    partition.commit()
+    assert partition.answers["stale"] == [ErrorCode.RECEIPT_STALE] and not partition.leader.is_under_way(back)
+    hand_back(partition, "late", (offset, delivery + 1), until_ms)
+    assert partition.answers["late"] == [ErrorCode.OK]
 
 
 def receive_as(partition: Partition, token: str) -> int:
