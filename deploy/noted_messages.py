@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from deploy import management
 from deploy.demo import ensure_demo_key
@@ -21,12 +23,35 @@ class MessageCount:
 @contextmanager
 def noted(installation: Installation, verb: str, queue: str) -> Iterator[MessageCount]:
     """`verb` is `send` or `receive`. Raises CommandError, and nothing is done, where it cannot be noted. What was
-    counted is noted however it ends."""
+    counted is noted however it ends, also with its terminal (SIGHUP) or by SIGTERM."""
     state = installation.load_state()
     account = f"--account={ensure_demo_key(installation, state)['account_id']}"
     count = MessageCount()
     with management.conversing(installation, state, "note_messages", account, "--", verb, queue) as tell:
         try:
-            yield count
+            with _ended_by_signals():
+                yield count
         finally:
             tell(str(count.messages))
+
+
+# Python's default for these ends the process on the spot, and nothing is noted.
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Each raises SystemExit in what is done here; one that is ignored (nohup) stays so. On the main thread."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:
+            signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

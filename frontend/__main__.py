@@ -39,11 +39,17 @@ from frontend.crypto.keyring import (
 from frontend.express.protocol import express_config
 from frontend.http import Receive, Scope, Send, answer
 from frontend.key_uses import tell_key_uses, tell_key_uses_forever
-from frontend.limits import COLLECTOR_GENERATIONS, KEY_USES_TOLD_AT_STOP_S, REQUEST_REPORT_AT_STOP_S
+from frontend.limits import (
+    COLLECTOR_GENERATIONS,
+    KEY_USES_TOLD_AT_STOP_S,
+    LEASES_BACK_AT_STOP_S,
+    REQUEST_REPORT_AT_STOP_S,
+)
 from frontend.logs import configure_logging
 from frontend.metadata.client import MetadataClient
 from frontend.metadata.quota_reports import QuotaReporter
 from frontend.routing.guarded import GuardedStorage, Guards
+from frontend.routing.poll import leases_went_back
 from frontend.server import Server, shared_sockets, small_config
 from frontend.services import FrontendServices
 from frontend.tls.certificate import CertificateRefused
@@ -125,6 +131,7 @@ async def run(config: FrontendConfig) -> int:
             await asyncio.wait_for(tell_key_uses(services), KEY_USES_TOLD_AT_STOP_S)
         await services.control.close()
         await metadata.close()
+        await leases_went_back(LEASES_BACK_AT_STOP_S)
         await storage.close()
     log.info("frontend_stopped")
     return 0 if all(server.started for server, _ in servers) else 1

@@ -194,6 +194,8 @@ KEY_USES_HELD_MAX = 20_000
 KEY_USES_TOLD_EVERY_S = 30.0
 KEY_USES_TOLD_MAX = 5_000
 KEY_USES_TOLD_AT_STOP_S = 1.0
+# A front end that stops waits so long for leases that are on their way back.
+LEASES_BACK_AT_STOP_S = 1.0
 # Messages that were sealed under a data key are told from so many on; of so many keys at a time.
 DATA_KEY_USES_TOLD_MIN = 2**20
 DATA_KEYS_COUNTED_MAX = 100_000

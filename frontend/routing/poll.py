@@ -16,6 +16,7 @@ the same instant are made visible again at once, and do not count as received: n
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -240,6 +241,14 @@ def _in_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     _background.add(task)
     task.add_done_callback(_background.discard)
     return task
+
+
+async def leases_went_back(within_s: float) -> None:
+    """Waits, for so long at most, for leases that are on their way back: a process that ends would keep them."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            while _background:
+                await asyncio.wait(_background)
 
 
 async def _first_with_something(polls: Sequence[asyncio.Task[list[Lease]]]) -> None:

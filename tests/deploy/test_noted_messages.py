@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +18,7 @@ from deploy import limits, management
 from deploy.commands import receive, send
 from deploy.errors import CommandError
 from deploy.installation import Installation
-from deploy.noted_messages import noted
+from deploy.noted_messages import MessageCount, noted
 from deploy.state import State
 
 ACCOUNT = "123456789012"
@@ -58,6 +61,33 @@ def test_number_is_noted_of_a_call_that_fails_half_way(installation: Installatio
         count.add(2)
         raise KeyboardInterrupt
     assert told[-1] == ("2",)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_number_is_noted_of_a_call_that_is_ended_by_a_signal(
+    installation: Installation, told: list[tuple[str, ...]], number: signal.Signals
+) -> None:
+    before = signal.getsignal(number)
+
+    async def work(count: MessageCount) -> None:
+        count.add(5)
+        os.kill(os.getpid(), number)
+        await asyncio.sleep(30)
+
+    with pytest.raises(SystemExit) as ended, noted(installation, "send", "orders") as count:
+        asyncio.run(work(count))
+    assert told[-1] == ("5",) and ended.value.code == 128 + number
+    assert signal.getsignal(number) == before
+
+
+def test_signal_that_is_ignored_stays_so(installation: Installation, told: list[tuple[str, ...]]) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with noted(installation, "send", "orders"):
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert told[-1] == ("0",)
 
 
 @pytest.mark.parametrize(("script", "wrong"), [

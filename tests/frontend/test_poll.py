@@ -11,7 +11,7 @@ import pytest
 from frontend.errors import RequestError, queue_does_not_exist
 from frontend.http import Disconnected
 from frontend.routing.partitioner import Routes
-from frontend.routing.poll import Lease, PollRequest, poll_while_connected
+from frontend.routing.poll import Lease, PollRequest, leases_went_back, poll_while_connected
 from frontend.routing.storage import MessageStorage
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, QueueStats, VisibilityMode
@@ -117,6 +117,18 @@ async def test_answer_does_not_wait_for_what_goes_back() -> None:
         leases = await poll
     assert [lease.partition for lease in leases] == [1] * 10 and not storage.given_back
     await until_back(storage, [2])
+
+
+async def test_process_that_stops_waits_a_moment_for_what_goes_back() -> None:
+    storage = FullAtOnce()
+    poll = await parked(storage, asyncio.Event())
+    storage.filled.set()
+    await poll
+    await leases_went_back(0.02)
+    assert not storage.given_back, "not for ever"
+    asyncio.get_running_loop().call_later(0.02, storage.settled.set)
+    await leases_went_back(5)
+    assert len(storage.given_back) == 10
 
 
 async def test_client_that_left_in_the_instant_of_the_messages_keeps_none() -> None:
