@@ -61,6 +61,8 @@ class Heartbeat(Message, frozen=True):
     crowded: bool = False
     # What the clocks of other nodes say, as far as it knows: (node, wall time in ms, how many ms ago it was heard).
     clocks: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
+    # It was just started, and does not know yet whether its clock is off: give it no leadership for now.
+    clock_unknown: bool = False
 
 
 class Manage(Message, frozen=True):

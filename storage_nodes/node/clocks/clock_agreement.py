@@ -48,6 +48,8 @@ class ClockAgreement:
         self._agrees_since_ms = 0  # monotonic; 0 = it does not, or was never off
         # Agreed time is this and our monotonic clock; None = not known.
         self.base_ms: int | None = None
+        # Were as many clocks heard as tell whether ours is off?
+        self.heard_majority = False
         self.is_off = False
 
     def heard(self, peer: int, peer_wall_ms: int, mono_ms: int) -> None:
@@ -70,7 +72,7 @@ class ClockAgreement:
 
     def known(self, mono_ms: int) -> list[tuple[int, int, int]]:
         """What clocks of others say now, as (node, wall time, its age in ms), for a heartbeat."""
-        words = [(node, max(samples), self._heard_ms[node]) for node, samples in self._samples.items()]
+        words = [(node, samples[-1], self._heard_ms[node]) for node, samples in self._samples.items()]
         words += [(node, *word) for node, word in self._told.items()]
         since_ms = mono_ms - CLOCK_WORD_AGE_MS_MAX
         return [(node, base_ms + mono_ms, mono_ms - at_ms) for node, base_ms, at_ms in words if at_ms >= since_ms]
@@ -87,6 +89,7 @@ class ClockAgreement:
         known_ms = sorted([samples[-1] for samples in heard] + [base_ms for base_ms, _ in self._told.values()])
         insort(known_ms, self._own_base_ms)
         self.base_ms = known_ms[-majority] if len(known_ms) >= majority else None
+        self.heard_majority = len(heard) + 1 >= majority
         tolerance_ms = CLOCK_OFFSET_BACK_MS_MAX if self.is_off else CLOCK_OFFSET_MS_MAX
         if _agree_with(self._own_base_ms, bases_ms, majority, tolerance_ms) or not _agree(bases_ms, majority):
             self._agrees_since_ms = self._agrees_since_ms or mono_ms

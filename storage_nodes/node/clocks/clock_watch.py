@@ -42,11 +42,16 @@ class ClockWatch:
         return self.agreement.is_off
 
     @property
+    def is_unknown(self) -> bool:
+        """Is it too early to tell whether the clock is off?"""
+        return not self.agreement.is_off and not self.is_fit
+
+    @property
     def is_fit(self) -> bool:
         """May the node stand for election where the log says what time it was? Not with a clock that is off, nor before
         so many clocks were heard that it is known whether it is; but for that it does not wait for long."""
         agreement = self.agreement
-        if agreement.base_ms is None:
+        if not agreement.heard_majority:
             return self._clock.mono_ms() - self._since_ms >= CLOCK_WAIT_MS_MAX
         return not agreement.is_off
 

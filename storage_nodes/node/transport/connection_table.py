@@ -4,8 +4,8 @@ Frames that are not whole have a share of the node's memory. When those of clien
 middle of a frame only one is read, until its frame is whole; then the next, in the order in which the frames began. So
 each of them comes to an end, and no more is held than the share, one frame, and what one read of each client brings.
 One that is slower than FRAME_BYTES_PER_S_MIN is cut, because the others wait for it; one that is faster, but not done
-within FRAMES_TURN_MS_MAX, goes behind the others. Links of peers are always read and do not count: there are few, and
-one frame of each has room beside the share.
+within FRAMES_TURN_MS_MAX, goes behind the others while there is room for what all of them gain by that. Links of peers
+are always read and do not count: there are few, and one frame of each has room beside the share.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from storage_nodes.limits import (
     CLIENT_CONNECTIONS_MAX,
     CONNECTION_LOOK_MS,
     CONNECTIONS_MAX,
+    FRAME_BYTES_MAX,
     FRAME_BYTES_PER_S_MIN,
     FRAMES_AGAIN_PERCENT,
     FRAMES_TURN_MS_MAX,
@@ -114,9 +115,14 @@ class ConnectionTable:
         pace = self._pace.of(now_ms, first.frame_number, first.pending_bytes)
         if pace == Pace.TOO_SLOW:
             first.cut("frames_memory", "frames that are not whole take too much memory, and this one comes too slowly")
-        elif pace == Pace.NOT_DONE:
+        elif pace == Pace.NOT_DONE and self._has_room_for_turns():
             first.frame_number = self.begin_frame()
             self.look_at_frames()
+
+    def _has_room_for_turns(self) -> bool:
+        """Each turn leaves more of a frame behind that is not whole. Beyond this the first one is read to its end."""
+        budget = self._requests.room.budget
+        return 2 * (budget.used(Kind.FRAMES) + FRAME_BYTES_MAX) <= 3 * budget.shares_bytes[Kind.FRAMES]
 
     # --- all ----------------------------------------------------------------------------------------------------
 
@@ -171,5 +177,6 @@ class _Pace:
         self._looked_ms = now_ms
         if self._counted_ms < FRAMES_TURN_MS_MAX:
             return Pace.FINE
-        came_bytes = pending_bytes - self._from_bytes
-        return Pace.TOO_SLOW if came_bytes * 1000 < FRAME_BYTES_PER_S_MIN * self._counted_ms else Pace.NOT_DONE
+        came_bytes, took_ms = pending_bytes - self._from_bytes, self._counted_ms
+        self._counted_ms, self._from_bytes = 0, pending_bytes
+        return Pace.TOO_SLOW if came_bytes * 1000 < FRAME_BYTES_PER_S_MIN * took_ms else Pace.NOT_DONE

@@ -352,7 +352,8 @@ class NodeConnection(asyncio.Protocol):
         self.pending_bytes = pending_bytes
         if pending_bytes and self._began_at != self._frames:
             self._began_at, self.frame_number = self._frames, self._table.begin_frame()
-        self._table.look_at_frames()
+        if self._peer is None:
+            self._table.look_at_frames()
 
     def _malformed(self, error: Exception) -> None:
         MALFORMED_FRAMES.inc()

@@ -96,7 +96,7 @@ class PeerLink(asyncio.Protocol):
         self.retiring = False
         self.read_only = False
         self.slow = False
-        self.clock_off = False
+        self.clock_off = self.clock_unknown = False
         # The peer's memory is short: leaders do not feed it.
         self.crowded = False
         self.sync_us = 0
@@ -204,7 +204,7 @@ class PeerLink(asyncio.Protocol):
             beat = Heartbeat(
                 own.node_id, own.incarnation, now_ms, self.heard_seq, self.incarnation, own.retiring, own.read_only,
                 own.slow, own.sync_us, own.wall_ms(), own.clocks.is_off, own.crowded,
-                own.clocks.agreement.known(now_ms),
+                own.clocks.agreement.known(now_ms), own.clocks.is_unknown,
             )  # fmt: skip
             self._out.put_first(encode_frame(Opcode.HEARTBEAT, 0, 0, encode_message(beat)))
 
@@ -222,6 +222,7 @@ class PeerLink(asyncio.Protocol):
         self.read_only = beat.read_only
         self.slow = beat.slow
         self.clock_off = beat.clock_off
+        self.clock_unknown = beat.clock_unknown
         self.sync_us = beat.sync_us
         self.crowded = beat.crowded
         self.resume_soon()

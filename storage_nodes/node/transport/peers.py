@@ -217,8 +217,9 @@ class PeerLinks:
         return None if link is None else link.history
 
     def may_lead(self, peer: int) -> bool:
-        """Is it up, not about to stop, its disk neither full nor slow, and its clock not off?"""
-        return self.may_follow(peer) and not self.is_clock_off(peer)
+        """Is it up, not about to stop, its disk neither full nor slow, and its clock right as far as it knows?"""
+        link = self._links.get(peer)
+        return link is not None and self.may_follow(peer) and not (link.clock_off or link.clock_unknown)
 
     def may_follow(self, peer: int) -> bool:
         """The same, whatever its clock says: a replica that follows needs none."""

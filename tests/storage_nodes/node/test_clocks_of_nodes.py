@@ -119,6 +119,26 @@ def rig() -> Iterator[Rig]:
     loop.close()
 
 
+def test_node_that_was_just_started_is_given_no_leadership_before_it_knows_the_time(rig: Rig) -> None:
+    """A stopping node would hand it what it leads, and it would go by its own clock."""
+    assert rig.links.clocks.is_unknown
+    rig.rounds(1)
+    assert not rig.links.clocks.is_unknown and rig.links.may_lead(2)
+    now_ms = rig.clock.now_ms
+    rig.links.heard(Heartbeat(2, 3, now_ms, now_ms, 7, wall_ms=TRUE_MS + now_ms, clock_unknown=True))
+    assert not rig.links.may_lead(2) and rig.links.may_follow(2) and not rig.links.is_clock_off(2)
+    rig.hear(2)
+    assert rig.links.may_lead(2)
+
+
+def test_node_that_hears_too_few_clocks_leads_after_a_while(rig: Rig) -> None:
+    rig.links.beat_all()
+    rig.clock.now_ms += CLOCK_WAIT_MS_MAX - 1
+    assert rig.links.clocks.is_unknown
+    rig.clock.now_ms += 1
+    assert not rig.links.clocks.is_unknown
+
+
 def test_node_whose_clock_is_wrong_says_so_with_what_to_do_once_and_when_it_is_right_again(
     rig: Rig, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ from storage_nodes.limits import (
     FRAME_MS_MAX,
     FRAMES_TURN_MS_MAX,
     GREETING_MS_MAX,
+    KIB,
     MIB,
     NODE_MEMORY_BYTES_MIN,
     OVERLOADED_RETRY_MS,
@@ -453,6 +454,24 @@ def test_peer_that_greets_while_there_is_no_room_is_read() -> None:
     hello = encode_frame(Opcode.PEER_HELLO, 0, 0, encode_message(PeerHello("c", 2, 5)))
     peer.data_received(hello + encode_frame(Opcode.RAFT, 0, 0, bytes(2 * MIB))[:MIB])
     assert peer.peer == 2 and peer.is_reading and not pipe.aborted
+
+
+def test_many_slow_clients_all_come_to_an_end() -> None:
+    """A turn is not long enough for a frame. Passed on for ever, turns would fill the memory with beginnings."""
+    node = Node()
+    clients = [node.connect() for _ in range(60)]
+    came = dict.fromkeys(clients, 256 * KIB)
+    for client in clients:
+        client[0].data_received(LARGE[: came[client]])
+
+    def bring() -> None:
+        for client in [one for one in clients if one[0].is_reading and came[one] < len(LARGE)][:1]:
+            at, came[client] = came[client], came[client] + 512 * KIB
+            client[0].data_received(LARGE[at : came[client]])
+
+    look(node, 700 * CONNECTION_LOOK_MS * 2, meanwhile=bring)
+    assert not any(pipe.aborted for _, pipe in clients)
+    assert len(node.asked) == len(clients)
 
 
 def test_half_a_greeting_is_read_to_its_end() -> None:
