@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -23,28 +24,34 @@ class MessageCount:
 @contextmanager
 def noted(installation: Installation, verb: str, queue: str) -> Iterator[MessageCount]:
     """`verb` is `send` or `receive`. Raises CommandError, and nothing is done, where it cannot be noted. What was
-    counted is noted however it ends, also with its terminal (SIGHUP) or by SIGTERM."""
+    counted is noted however it ends, also by Ctrl-C, by SIGTERM, or with its terminal (SIGHUP)."""
     state = installation.load_state()
     account = f"--account={ensure_demo_key(installation, state)['account_id']}"
     count = MessageCount()
     with management.conversing(installation, state, "note_messages", account, "--", verb, queue) as tell:
         try:
-            with _ended_by_signals():
+            with _ended_by_signals(lambda: tell(str(count.messages))):
                 yield count
         finally:
             tell(str(count.messages))
 
 
-# Python's default for these ends the process on the spot, and nothing is noted.
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Each raises SystemExit in what is done here; one that is ignored (nohup) stays so. On the main thread."""
+def _ended_by_signals(before_end: Callable[[], None]) -> Iterator[None]:
+    """Each of these ends the process at once, after `before_end`; one that is ignored (nohup) stays so. On the main
+    thread. An exception would not do: a thread that reads an idle pipe holds up the end of the event loop and of the
+    interpreter."""
 
     def end(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+        for one in _ENDING:
+            signal.signal(one, signal.SIG_IGN)
+        try:
+            before_end()
+        finally:
+            os._exit(128 + number)
 
     before = {number: signal.getsignal(number) for number in _ENDING}
     for number, handler in before.items():

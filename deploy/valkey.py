@@ -15,7 +15,7 @@ from deploy.binaries import FoundBroker, Version, broker_version, find_valkey, p
 from deploy.child import ChildSpec
 from deploy.errors import CommandError
 from deploy.identity import make_reachable, own_directory, server_identity
-from deploy.installation import Installation
+from deploy.installation import Installation, write_private
 from deploy.state import LOOPBACK, State
 
 WRITER_FILE = "written-by"
@@ -78,13 +78,13 @@ def choose_valkey(installation: Installation) -> FoundBroker:
 
 
 def _note_writer(installation: Installation, version: Version) -> None:
-    (valkey_directory(installation) / WRITER_FILE).write_text(f"{version}\n")
+    write_private(valkey_directory(installation) / WRITER_FILE, f"{version}\n")
 
 
 def serves(installation: Installation, spec: ChildSpec) -> None:
     """The server answered: from now on the files are its own."""
     version = broker_version(Path(spec.command[0]))
-    if version is not None:
+    if version is not None and version != writer_of(installation):
         _note_writer(installation, version)
 
 

@@ -7,7 +7,6 @@ order.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import os
 import signal
@@ -125,13 +124,16 @@ async def run(config: FrontendConfig) -> int:
     finally:
         for task in beside:
             task.cancel()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(usage.tell(), REQUEST_REPORT_AT_STOP_S)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(tell_key_uses(services), KEY_USES_TOLD_AT_STOP_S)
+        last_words = (
+            asyncio.wait_for(usage.tell(), REQUEST_REPORT_AT_STOP_S),
+            asyncio.wait_for(tell_key_uses(services), KEY_USES_TOLD_AT_STOP_S),
+            leases_went_back(LEASES_BACK_AT_STOP_S),
+        )
+        for outcome in await asyncio.gather(*last_words, return_exceptions=True):
+            if isinstance(outcome, Exception) and not isinstance(outcome, TimeoutError):
+                log.error("last_words_failed", exc_info=outcome)
         await services.control.close()
         await metadata.close()
-        await leases_went_back(LEASES_BACK_AT_STOP_S)
         await storage.close()
     log.info("frontend_stopped")
     return 0 if all(server.started for server, _ in servers) else 1

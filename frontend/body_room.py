@@ -1,11 +1,10 @@
-"""Room for request bodies: one that comes in several reads gets room for all of its bytes, or waits; a large one that
-comes in one read gets room, or is refused.
+"""Room for request bodies that come in several reads, or are large: each gets room for all of its bytes, or waits.
 
 An address over its share waits, and is read no further: the first bytes of a body are here, the rest is with the
 client. A body that has its room needs nothing from one that waits, so it always comes to its end.
 
     place    the bytes of one body, as its Content-Length says (REQUEST_BODY_BYTES_MAX where nothing says it), from its
-             second read to its answer
+             second read to its answer; of one that came in one read from there on
     waiter   a body without a place; it counts as BODY_WAITING_BYTES until it has one or is refused
 """
 
@@ -39,18 +38,16 @@ class BodyRoom:
 
     async def take(self, holder: str, count_bytes: int) -> None:
         """Returns when the body has its place. Raises NoRoom."""
-        if holder not in self._waiters and self.held.fits(holder, count_bytes):
+        if self.has_room(holder, count_bytes):
             self.held.change(holder, count_bytes)
             return
         if not self.waiting.fits(holder, BODY_WAITING_BYTES):
             raise NoRoom
         await self._wait(holder, _Waiter(count_bytes, asyncio.get_running_loop().create_future()))
 
-    def take_now(self, holder: str, count_bytes: int) -> None:
-        """For a body that is here as a whole: there is nothing to be waited for without holding it. Raises NoRoom."""
-        if not self.held.fits(holder, count_bytes):
-            raise NoRoom
-        self.held.change(holder, count_bytes)
+    def has_room(self, holder: str, count_bytes: int) -> bool:
+        """Would `take` return at once?"""
+        return holder not in self._waiters and self.held.fits(holder, count_bytes)
 
     def give_back(self, holder: str, count_bytes: int) -> None:
         self.held.change(holder, -count_bytes)

@@ -150,7 +150,7 @@ class Request:
             if size_bytes > REQUEST_BODY_BYTES_MAX:
                 raise _too_large()
             if not self.held_bytes:
-                self._take_place_now(size_bytes)
+                await self._take_place(size_bytes)
 
     async def _receive_body(self) -> None:
         message = await self.receive()
@@ -163,7 +163,8 @@ class Request:
 
     async def _receive_rest(self, chunk: bytes) -> None:
         self.is_unread = True
-        await self._take_place()
+        length = self.headers.get(b"content-length", b"")
+        await self._take_place(int(length) if length.isdigit() else REQUEST_BODY_BYTES_MAX)
         body = bytearray()  # a list of pieces would hold many times the bytes of a body that comes byte by byte
         size_bytes = 0
         while True:
@@ -184,23 +185,18 @@ class Request:
             raise _too_large()
         self.body = bytes(body)
 
-    async def _take_place(self) -> None:
+    async def _take_place(self, count_bytes: int) -> None:
         """Waits, and reads nothing, while the client's address has its share. Raises RequestError after a while."""
-        length = self.headers.get(b"content-length", b"")
-        count_bytes = int(length) if length.isdigit() else REQUEST_BODY_BYTES_MAX
         try:
             await body_room.take(network_of(self.client_host), count_bytes)
         except NoRoom:
             raise unavailable("Too many bytes of requests are being read. Try again.") from None
         self.held_bytes = count_bytes
 
-    def _take_place_now(self, count_bytes: int) -> None:
-        """Raises RequestError."""
-        try:
-            body_room.take_now(network_of(self.client_host), count_bytes)
-        except NoRoom:
-            raise unavailable("Too many bytes of requests are under way. Try again.") from None
-        self.held_bytes = count_bytes
+    def has_room(self) -> bool:
+        """Of a body that is here as a whole: does it get its place without waiting?"""
+        size_bytes = len(self.body)
+        return size_bytes < BODY_COUNTED_BYTES_MIN or body_room.has_room(network_of(self.client_host), size_bytes)
 
     def give_back(self) -> None:
         """The body has its place no longer."""

@@ -97,16 +97,21 @@ class ExpressProtocol(BoundedHttpProtocol):
         if answering is None:
             super().on_message_complete()
             return
-        self._answering = None
-        self._began_s = 0.0
         chunks = self._chunks
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        chunks.clear()
-        call = self._call = ExpressCall(self, self.parser.should_keep_alive())
-        self.cycle: Any = call
+        call = ExpressCall(self, self.parser.should_keep_alive())
         request = self._request(body, call)
         if len(body) >= BODY_COUNTED_BYTES_MIN:
+            if not request.has_room():
+                self._replay()  # there it can wait
+                super().on_message_complete()
+                return
             call.held = request
+        self._answering = None
+        self._began_s = 0.0
+        chunks.clear()
+        self._call = call
+        self.cycle: Any = call
         call.begin(answering(request))
         if not call.response_complete:
             self._calls.add(call)

@@ -154,8 +154,9 @@ async def _answer_route(
 def _refuse_parameters(query: bytes) -> None:
     """What a call does stands in its body. A parameter that nobody reads is refused: its caller takes it for one that
     counts. Those of a signature are the authenticator's. Raises RequestError."""
+    pairs = b"&".join(filter(None, query.split(b"&")))
     try:
-        given = parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=True)
+        given = parse_qsl(pairs.decode("ascii"), keep_blank_values=True, strict_parsing=True) if pairs else []
     except (UnicodeDecodeError, ValueError):
         raise invalid("The query of the request does not parse.") from None
     for name, _ in given:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -17,8 +16,8 @@ import pytest
 from deploy import limits, management
 from deploy.commands import receive, send
 from deploy.errors import CommandError
-from deploy.installation import Installation
-from deploy.noted_messages import MessageCount, noted
+from deploy.installation import ROOT, Installation
+from deploy.noted_messages import noted
 from deploy.state import State
 
 ACCOUNT = "123456789012"
@@ -63,21 +62,41 @@ def test_number_is_noted_of_a_call_that_fails_half_way(installation: Installatio
     assert told[-1] == ("2",)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_number_is_noted_of_a_call_that_is_ended_by_a_signal(
-    installation: Installation, told: list[tuple[str, ...]], number: signal.Signals
-) -> None:
-    before = signal.getsignal(number)
+STUCK = """
+import asyncio, sys
+from contextlib import contextmanager
+from deploy import management, noted_messages
 
-    async def work(count: MessageCount) -> None:
-        count.add(5)
-        os.kill(os.getpid(), number)
-        await asyncio.sleep(30)
+@contextmanager
+def conversing(*_):
+    yield lambda line: print("told", line, flush=True)
 
-    with pytest.raises(SystemExit) as ended, noted(installation, "send", "orders") as count:
-        asyncio.run(work(count))
-    assert told[-1] == ("5",) and ended.value.code == 128 + number
-    assert signal.getsignal(number) == before
+management.conversing = conversing
+noted_messages.ensure_demo_key = lambda *_: {"account_id": "1"}
+
+class Installation:
+    def load_state(self): return None
+
+with noted_messages.noted(Installation(), "send", "orders") as count:
+    count.add(5)
+    async def read():
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+    asyncio.run(read())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_call_that_is_ended_by_a_signal_is_noted_and_ends_though_its_input_is_idle(number: signal.Signals) -> None:
+    command = [sys.executable, "-c", STUCK]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        try:
+            assert process.wait(20) == 128 + number
+            assert process.stdout.read() == "told 5\n"
+        finally:
+            process.kill()
 
 
 def test_signal_that_is_ignored_stays_so(installation: Installation, told: list[tuple[str, ...]]) -> None:

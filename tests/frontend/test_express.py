@@ -150,7 +150,7 @@ async def test_rest_calls_on_messages_take_the_lane_and_others_do_not(
     client.write(rest_request(front, f"{path}/ack", {"receipts": [message["receipt"]]}))
     assert (await client.json())["done"] == 1
     assert (ways.express, ways.unmodified) == (4, 0)
-    client.write(rest_request(front, f"{path}/receive?x=1", {}))
+    client.write(rest_request(front, f"{path}/receive?x-amz-x=1", {}))
     assert (await client.answer())[0] == 200
     client.write(rest_request(front, f"{path}/peek", {}))
     assert (await client.answer())[0] == 200

@@ -466,9 +466,7 @@ async def test_control_plane_gets_the_bytes_of_the_path_that_were_checked() -> N
     server.close()
 
 
-@pytest.mark.parametrize(
-    "query", ["dry_run=true", "limit=", "a=1&X-Amz-Date=x", "%", "a", "%ff=1", "X-Amz-Date=x&&", "&"]
-)
+@pytest.mark.parametrize("query", ["dry_run=true", "limit=", "a=1&X-Amz-Date=x", "%", "a", "%ff=1", "X-Amz-Date=x&=1"])
 @pytest.mark.parametrize("path", ["", "/receive", "/ack", "/purge", "/delete"])
 async def test_parameter_that_no_call_reads_is_refused_and_nothing_done(
     front: Installation, path: str, query: str
