@@ -27,7 +27,7 @@ from workers.spark_jobs.lake.manifest import CORRUPT_FILE, MANIFEST_VERSION, Lak
 from workers.spark_jobs.lake.shown import show_quarantine
 from workers.spark_jobs.limits import CLOSE_GRACE_MS, HOUR_MS
 from workers.spark_jobs.spans import HourSpan
-from workers.usage import jobs, rounds
+from workers.usage import jobs, rounds, running
 from workers.usage.jobs import ClaimLost, JobFailed, job_environment, run_job
 from workers.usage.left_out import note_left_out
 from workers.usage.rounds import (
@@ -286,8 +286,29 @@ def test_hours_without_records_are_settled_too(spark: Spark) -> None:
     assert run_round(spark, hour(3) + CLOSE_GRACE_MS) == [HourSpan(hour(1), hour(3))]
 
 
-def test_nothing_is_settled_where_nothing_ever_came(spark: Spark) -> None:
-    assert run_round(spark, hour(3)) == [] and spark.settled == []
+def test_hours_before_the_first_record_are_settled_from_the_first_account_on(spark: Spark) -> None:
+    """Fees are of all months."""
+    spark.arrive("a", {4: 5})
+    assert run_round(spark, hour(6) + CLOSE_GRACE_MS) == [HourSpan(hour(0), hour(6))]
+    assert settled_figures() == {4: 5}
+
+
+def test_where_nothing_was_ever_metered_hours_are_settled_without_spark(
+    spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ms = hour(limits.USAGE_QUIET_HOURS) + CLOSE_GRACE_MS
+    monkeypatch.setattr(running, "_watermarks", lambda _: {})
+    monkeypatch.setattr(running, "run_job", spark.run_job)
+    monkeypatch.setattr(running.clock, "now", lambda: datetime.fromtimestamp(now_ms / 1000, UTC))
+    claim: Any = None
+    assert running._settle(Lake(tmp_path), claim, lambda _: None) == (limits.USAGE_QUIET_HOURS, "")
+    assert settled_up_to() == datetime.fromtimestamp(hour(limits.USAGE_QUIET_HOURS) / 1000, UTC)
+    assert running._settle(Lake(tmp_path), claim, lambda _: None) == (0, "") and spark.settled == []
+    now_ms -= HOUR_MS
+    assert running.settle_nothing(now_ms) == 0
+
+
+def test_nothing_is_settled_where_there_is_no_account() -> None:
     assert span_to_settle([], set(), None, hour(3), None) is None
 
 

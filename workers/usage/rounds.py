@@ -192,15 +192,17 @@ def require_claim(work: UsageRound) -> None:
 def span_to_settle(
     entries: list[LakeEntry], noted: set[str], settled_up_to: datetime | None, now_ms: int, first_hour: datetime | None
 ) -> HourSpan | None:
-    """None: nothing is to be settled. Hours before the first account was opened are left out: a record of a clock that
-    was decades behind would otherwise have all of them counted."""
+    """None: nothing is to be settled. It begins with the first account, also where that used nothing for long: fees are
+    of all months. Hours before it are left out: a record of a clock that was decades behind would otherwise have all of
+    them counted."""
     end = (now_ms - CLOSE_GRACE_MS) // HOUR_MS * HOUR_MS
     begins = [hours[0] for entry in entries if entry.name not in noted and (hours := entry.hours())]
+    first_ms = 0 if first_hour is None else int(first_hour.timestamp() * 1000) // HOUR_MS * HOUR_MS
     if settled_up_to is not None:
         begins.append(int(settled_up_to.timestamp()) * 1000)
-    begin = min(begins, default=end)
-    if first_hour is not None:
-        begin = max(begin, int(first_hour.timestamp() * 1000) // HOUR_MS * HOUR_MS)
+    elif first_hour is not None:
+        begins.append(first_ms)
+    begin = max(min(begins, default=end), first_ms)
     return HourSpan(begin, end).checked() if begin < end else None
 
 

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import structlog
 
 from api import clock
 from api.billing.provisional import first_provisional_hour
-from api.billing.selectors import settled_up_to
-from api.billing.settling import SettlingError
+from api.billing.selectors import first_account_opened, settled_up_to
+from api.billing.settling import SettlingError, settle
 from api.settings.environment import environment
 from api.settings.server_urls import DATABASE_URL, server_url
 from storage_nodes.model import format_node_list
@@ -35,10 +36,12 @@ from workers.usage.rounds import (
     ingest_and_settle,
     is_round_due,
     note_watermarks,
+    pieces,
     read_watermarks,
     roll_up_days,
+    span_to_settle,
 )
-from workers.usage.settling import DatabaseSettlements, SettlementError
+from workers.usage.settling import DatabaseSettlements, SettlementError, interval_of
 
 _log = structlog.get_logger(__name__)
 NO_LAKE = "PENSTOCK_USAGE_LAKE names no folder: usage is not settled here"
@@ -86,14 +89,26 @@ def _settle(lake: Lake, claim: ScheduleLock, say: Say) -> RoundDone:
     nodes = format_node_list(environment().nodes())
     now_ms = int(clock.now().timestamp() * 1000)
     watermarks = _watermarks(nodes)
-    if not is_round_due(settled_up_to() or first_provisional_hour(), watermarks == read_watermarks(lake), now_ms):
+    begins = settled_up_to() or first_provisional_hour() or first_account_opened()
+    if not is_round_due(begins, watermarks == read_watermarks(lake), now_ms):
         return RoundDone(0, "")  # Java is not started for nothing
+    if not watermarks and not lake.entries():
+        return RoundDone(settle_nothing(now_ms), "")
     run = told_job(say)
     work = UsageRound(lake, environment().cluster_id, nodes, claim.hold, run, DatabaseSettlements())
     settled = ingest_and_settle(work, now_ms)
     note_watermarks(lake, watermarks)
     roll_up_days(work, settled)
     return RoundDone(sum(span.to_ms - span.from_ms for span in settled) // HOUR_MS, "")
+
+
+def settle_nothing(now_ms: int) -> int:
+    """Nothing was ever metered: the hours that are over are settled without rows, and without Spark. How many."""
+    span = span_to_settle([], set(), settled_up_to(), now_ms, first_account_opened())
+    spans = pieces(span) if span else []
+    for piece in spans:
+        settle(uuid4(), interval_of(piece), [])
+    return sum(piece.to_ms - piece.from_ms for piece in spans) // HOUR_MS
 
 
 def told_job(say: Say) -> JobRunner:
