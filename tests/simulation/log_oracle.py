@@ -20,6 +20,7 @@ from storage_nodes.machines.raft.effects import Role
 from storage_nodes.model import CLUSTER_PARTITION
 from storage_nodes.node.replicas.partition_meta import PartitionMeta
 from storage_nodes.node.replicas.replica import Replica
+from tests.simulation.clocks import RIGHT_MS
 from tests.simulation.cluster_book import ClusterBook
 from tests.simulation.ledger import Change, CommittedLog, Mirror, NodeLedger
 
@@ -100,12 +101,14 @@ class LogOracle(ABC):
         self._follow(process, log, renewed)
 
     def wiped(self, node_id: int) -> None:
-        """The node's disk is another one: nothing of what it held is expected any more, but that it is newer."""
+        """The node's disk is another one: nothing of what it held is expected any more, but that it is newer, by a wall
+        clock that may have been stepped."""
         ledger = NodeLedger()
         before = self.ledgers.get(node_id)
         if before is not None:
             if node_id not in self._world.clock_faults.liars:
-                ledger.incarnation = before.incarnation  # else it may have been taken from a clock that was far ahead
+                # Else it may have been taken from a clock that was far ahead.
+                ledger.incarnation = before.incarnation - 2 * RIGHT_MS
             # The disk may be the second one in a row that nothing was written to.
             ledger.lost = {**before.lost, **before.synced}
         self.ledgers[node_id] = ledger
