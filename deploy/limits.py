@@ -78,6 +78,9 @@ PORT_ATTEMPTS_MAX = 200
 BATCH_MESSAGES = 500
 # A quarter of what a frame may have: several are under way.
 BATCH_BYTES_MAX = 1_000_000
+# Of a read of its input; where no more comes within the second, what was read goes.
+READ_BYTES = 65_536
+SEND_LINGER_S = 0.02
 BATCHES_IN_FLIGHT = 8
 # Messages that come ahead of what was written and deleted.
 RECEIVE_PREFETCH = 2_000

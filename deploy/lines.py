@@ -10,9 +10,10 @@ is. Any other line travels in a form that the message attribute `Penstock.Encodi
 from __future__ import annotations
 
 import base64
+import io
 import re
+import select
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
 
 from deploy import limits
 
@@ -47,17 +48,41 @@ def decode_line(body: str, attribute: tuple[str, str] | None) -> bytes:
     return body.encode()
 
 
-def read_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Lines without their newline; the last one may lack it. A carriage return belongs to its line."""
-    for line in stream:
-        yield line.removesuffix(b"\n")
+def read_lines(stream: io.BufferedIOBase) -> Iterator[bytes | None]:
+    """Lines without their newline; the last one may lack it. A carriage return belongs to its line. None: no more is
+    there for now, as from a pipe whose other end writes a line now and then."""
+    pieces: list[bytes] = []  # of a line that is not whole
+    while chunk := stream.read1(limits.READ_BYTES):
+        if b"\n" not in chunk:
+            pieces.append(chunk)
+            continue
+        first, *lines, rest = chunk.split(b"\n")
+        yield b"".join([*pieces, first])
+        yield from lines
+        pieces = [rest] if rest else []
+        if not _has_more(stream):
+            yield None
+    if pieces:
+        yield b"".join(pieces)
 
 
-def batches(lines: Iterable[bytes]) -> Iterator[list[EncodedLine]]:
-    """Encoded lines, as many at a time as one frame takes well."""
+def _has_more(stream: io.BufferedIOBase) -> bool:
+    try:
+        return bool(select.select([stream], [], [], limits.SEND_LINGER_S)[0])
+    except (OSError, ValueError):  # no file of the system
+        return True
+
+
+def batches(lines: Iterable[bytes | None]) -> Iterator[list[EncodedLine]]:
+    """Encoded lines, as many at a time as one frame takes well, and what is there where no more comes for now."""
     batch: list[EncodedLine] = []
     size_bytes = 0
     for line in lines:
+        if line is None:
+            if batch:
+                yield batch
+                batch, size_bytes = [], 0
+            continue
         encoded = encode_line(line)
         body_bytes = len(encoded[0].encode())
         if batch and (len(batch) == limits.BATCH_MESSAGES or size_bytes + body_bytes > limits.BATCH_BYTES_MAX):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from deploy import limits, output, sqs_client
 from deploy.errors import CommandError
@@ -34,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
             async def send() -> int:
                 async with open_queue(installation, options.queue) as queue:
-                    return await send_all(queue, batches(read_lines(sys.stdin.buffer)), sent)
+                    return await send_all(queue, batches(read_lines(cast(io.BufferedReader, sys.stdin.buffer))), sent)
 
             count = asyncio.run(send())
         took_s = time.monotonic() - began

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -55,6 +57,26 @@ def test_message_of_another_sender_is_its_text() -> None:
 def test_lines_last_newline_may_lack() -> None:
     assert list(read_lines(io.BytesIO(b"a\r\n\nb"))) == [b"a\r", b"", b"b"]
     assert list(read_lines(io.BytesIO(b""))) == []
+
+
+@given(st.binary(max_size=2_000), st.integers(1, 50))
+def test_lines_are_those_of_the_stream_however_it_is_read(content: bytes, read_bytes: int) -> None:
+    content = content.replace(b"\x00", b"\n")
+    with mock.patch.object(limits, "READ_BYTES", read_bytes):
+        assert list(read_lines(io.BytesIO(content))) == [line.removesuffix(b"\n") for line in io.BytesIO(content)]
+
+
+def test_lines_of_a_pipe_that_has_no_more_for_now_go_at_once() -> None:
+    reading, writing = os.pipe()
+    with open(reading, "rb") as stream, open(writing, "wb", buffering=0) as pipe:
+        feed = batches(read_lines(stream))
+        pipe.write(b"one\ntwo\nthr")
+        assert next(feed) == [("one", None), ("two", None)]
+        pipe.write(b"ee\n")
+        assert next(feed) == [("three", None)]
+        pipe.write(b"x\n" * 1_200)
+        pipe.close()
+        assert [len(batch) for batch in feed] == [500, 500, 200]
 
 
 def test_batches_keep_count_and_bytes_within_bounds() -> None:
