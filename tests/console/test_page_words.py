@@ -63,5 +63,5 @@ def test_requests_of_a_person_are_shown_with_the_address(ann: Browser) -> None:
     for one in (member.person_id, uuid.uuid4()):
         see_open_usage(ann.account_id, 3, f"ab/1/person:{one}")
     text = ann.get(ann.at("billing/usage?by=key")).content.decode()
-    rows = dict(re.findall(r'<td class="mono">person:([0-9a-f-]+)</td><td>([^<]*)</td>', text))
+    rows = dict(re.findall(r'<td class="mono">person:([0-9a-f-]+)</td><td class="wrap">([^<]*)</td>', text))
     assert rows.pop(str(member.person_id)) == ann.email and list(rows.values()) == ["–"]
