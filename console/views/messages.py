@@ -76,7 +76,8 @@ def send(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     """The form keeps what was sent, for the next one."""
     queue = queue_or_404(visit, name)
     form: dict[str, Any] = {"count": "1"}
-    refusal, sent, message = None, None, {"body": "hello"}
+    message: dict[str, Any] = {"body": "hello"}
+    refusal, sent = None, None
     if request.method == "POST":
         form = {key: str(value) for key, value in request.POST.items()}
         try:
