@@ -60,7 +60,11 @@ def _of_sqs(message: Mapping[str, Any]) -> dict[str, Any]:
     }
     asked = {names[key]: value for key, value in message.items() if key in names and value is not None}
     attributes = message.get("attributes") or {}
-    for key, name in (("tag", "Penstock.Tag"), ("priority", "Penstock.Priority")):
+    for key, name in (
+        ("tag", "Penstock.Tag"),
+        ("priority", "Penstock.Priority"),
+        ("deliver_at_ms", "Penstock.DeliverAt"),
+    ):
         if message.get(key) is not None:
             kind = "String" if key == "tag" else "Number"
             attributes = {**attributes, name: {"type": kind, "value": str(message[key])}}

@@ -232,6 +232,62 @@ class AccountVisit(Visit):
         return self.may_do("sqs:ListMessageMoveTasks")
 
     @property
+    def tags_queue(self) -> bool:
+        return self.manages_queues and self.may_do("sqs:TagQueue")
+
+    @property
+    def untags_queue(self) -> bool:
+        return self.manages_queues and self.may_do("sqs:UntagQueue")
+
+    @property
+    def adds_permissions(self) -> bool:
+        return self.manages_queues and self.may_do("sqs:AddPermission")
+
+    @property
+    def removes_permissions(self) -> bool:
+        return self.manages_queues and self.may_do("sqs:RemovePermission")
+
+    @property
+    def writes_queue_policy(self) -> bool:
+        return self.manages_queues and self.acts_for is None
+
+    @property
+    def reads_queue_quotas(self) -> bool:
+        return self.allows("queues.get_quotas")
+
+    @property
+    def creates_schedules(self) -> bool:
+        return self.changes_messages and self.allows("schedules.create")
+
+    @property
+    def updates_schedules(self) -> bool:
+        return self.changes_messages and self.allows("schedules.update")
+
+    @property
+    def pauses_schedules(self) -> bool:
+        return self.changes_messages and self.allows("schedules.pause")
+
+    @property
+    def resumes_schedules(self) -> bool:
+        return self.changes_messages and self.allows("schedules.resume")
+
+    @property
+    def deletes_schedules(self) -> bool:
+        return self.changes_messages and self.allows("schedules.delete")
+
+    @property
+    def cancels_scheduled(self) -> bool:
+        return self.changes_messages and self.may_do("penstock:CancelScheduledMessages")
+
+    @property
+    def reschedules(self) -> bool:
+        return self.changes_messages and self.may_do("penstock:RescheduleMessages")
+
+    @property
+    def starts_moves(self) -> bool:
+        return self.changes_messages and self.may_do("sqs:StartMessageMoveTask")
+
+    @property
     def pauses_queue(self) -> bool:
         return self.manages_queues and self.may_do("penstock:PauseQueue") and self.may_do("penstock:ResumeQueue")
 

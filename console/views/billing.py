@@ -102,7 +102,7 @@ def _shown(visit: AccountVisit) -> dict[str, object]:
         return shown
     spending = spending_in(meter.month)
     return shown | {
-        "last": selectors.invoice_for(visit.account_id, period_before(period)),
+        "last": selectors.invoice_for(visit.account_id, period_before(period)) if visit.lists_invoices else None,
         "lines": [line for line in meter.month.priced.lines if line.kind is LineKind.USAGE and line.amount_minor],
         "fees": [line for line in meter.month.priced.lines if line.kind in (LineKind.FEE, LineKind.MINIMUM)],
         "queues": _dearest(visit.account_id, spending),

@@ -5,6 +5,7 @@ Everything here is asked of a front end (console/data_plane.py); only what the f
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -29,6 +30,7 @@ _BATCH = 10
 _DIGITS_MAX = 10
 _STATES = ("waiting", "in_flight", "delayed")
 _FILTERS = ("ids", "groups", "tags")
+WRITTEN = "A time is written like 2026-12-01T06:30, in UTC."
 
 
 @account_page(Act.READ_MESSAGES, "GET")
@@ -74,11 +76,14 @@ def send(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     """The form keeps what was sent, for the next one."""
     queue = queue_or_404(visit, name)
     form: dict[str, Any] = {"count": "1"}
-    refusal, sent, message = None, None, {"body": "hello"}
+    message: dict[str, Any] = {"body": "hello"}
+    refusal, sent = None, None
     if request.method == "POST":
         form = {key: str(value) for key, value in request.POST.items()}
         try:
             message = message_of(request)
+            if form.get("due", "").strip():
+                message["deliver_at_ms"] = due_ms_of(form["due"].strip())
             count = _number(form.get("count", ""), "How many", 1, COPIES_MAX) or 1
             sent = _send(visit, name, message, count)
         except ValueError as error:
@@ -176,6 +181,15 @@ def message_of(request: HttpRequest) -> dict[str, Any]:
     if priority is not None:
         message["priority"] = priority
     return message
+
+
+def due_ms_of(text: str) -> int:
+    """Raises ValueError."""
+    try:
+        due = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(WRITTEN) from None
+    return int((due if due.tzinfo else due.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def filter_of(request: HttpRequest) -> dict[str, Any]:

@@ -124,12 +124,23 @@ def _form(
         "editor_url": f"/console/a/{visit.account_id}/policy-editor",
         "changes": policy is None or visit.may_change_with("policies.update", policy.name),
         "deletes": policy is not None and visit.may_change_with("policies.delete", policy.name),
-        "holders": None if policy is None else holders_of(policy),
+        **({} if policy is None else _holders_shown(visit, policy)),
         "starts": STARTS,
         "refusal": notice_of(error) if error else None,
         **more,
     }
     return render(request, "console/access/policy.html", context, status=error.status if error else 200)
+
+
+def _holders_shown(visit: AccountVisit, policy: Policy) -> dict[str, object]:
+    """Who has the policy, as far as the visitor may see keys, members and groups."""
+    found = holders_of(policy)
+    seen = found._replace(
+        keys=found.keys if visit.reads_keys else [],
+        members=found.members if visit.reads_members else [],
+        groups=found.groups if visit.reads_groups else [],
+    )
+    return {"holders": seen, "is_attached": any(found), "has_unseen": seen != found}
 
 
 def _as_given(visit: AccountVisit, fields: dict[str, str]) -> Editor:

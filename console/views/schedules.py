@@ -16,14 +16,13 @@ from api.schedules.models import CronSchedule
 from console.data_plane import DataPlaneError
 from console.error_notices import notice_of
 from console.pages import account_page, told
-from console.views.messages import attribute_rows
+from console.views.messages import attribute_rows, due_ms_of
 from console.views.queue import tab_of
 from console.views.queue_forms import queue_or_404, queue_url
 from console.visits import AccountVisit
 
 SCHEDULES_SHOWN_MAX = 100
 SCHEDULED_SHOWN = 25
-WRITTEN = "A time is written like 2026-12-01T06:30, in UTC."
 
 
 @account_page(Act.READ_QUEUES, "GET", "POST", does="penstock:ListSchedules")
@@ -148,10 +147,9 @@ def reschedule(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResp
     """To another time, in UTC. The id stays the same."""
     queue_or_404(visit, name)
     try:
-        due = datetime.fromisoformat(request.POST.get("due", ""))
-    except ValueError:
-        raise QueueProblem("InvalidParameterValueException", WRITTEN) from None
-    due_ms = int((due if due.tzinfo else due.replace(tzinfo=UTC)).timestamp() * 1000)
+        due_ms = due_ms_of(request.POST.get("due", ""))
+    except ValueError as error:
+        raise QueueProblem("InvalidParameterValueException", str(error)) from None
     visit.data_plane.ask(name, "scheduled/reschedule", {"ids": [request.POST.get("id", "")], "deliver_at_ms": due_ms})
     return told(queue_url(visit, name, "/schedules"), "The scheduled message has another time.")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.console.browsing import Browser, person, queue_row
-from tests.console.test_roles import deny
+from tests.console.test_roles import deny, deny_in_account
 
 pytestmark = pytest.mark.django_db
 Joins = Callable[[Browser, str], Browser]
@@ -52,6 +52,21 @@ def test_policy_is_made_changed_and_deleted(ann: Browser) -> None:
     assert stored["Statement"] == [{"Effect": "Deny", "Action": "sqs:PurgeQueue", "Resource": "*"}]
     assert ann.post(page, {"what": "delete"}, page)["Location"] == ann.at("policies")
     assert ann.get(page).status_code == 404
+
+
+def test_policy_names_its_holders_to_those_who_may_list_them(ann: Browser, join: Joins) -> None:
+    make_policy(ann)
+    make_key(ann, "payroll-worker", may="send-orders")
+    developer, admin = join(ann, "developer"), join(ann, "admin")
+    member = ann.at(f"people/{person_id(developer)}")
+    assert ann.post(f"{member}/policies", {"what": "attach", "policy": "send-orders"}, member).status_code == 302
+    page = ann.at("policies/send-orders")
+    shown = admin.get(page).content.decode()
+    assert developer.email in shown and "payroll-worker" in shown and "do not show" not in shown
+    deny_in_account(admin, "penstock:List*")
+    shown = admin.get(page).content.decode()
+    assert developer.email not in shown and "payroll-worker" not in shown and "do not show" in shown
+    assert "Delete the policy" not in shown, "it is attached"
 
 
 def test_refused_policy_comes_back_with_the_member_and_its_line(ann: Browser) -> None:

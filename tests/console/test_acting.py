@@ -225,3 +225,13 @@ def test_operator_who_is_a_member_uses_the_own_role(ann: Browser, join: Joins) -
     Operator.objects.create(person=Person.objects.get(email=guest.email), created_at=clock.now())
     assert act_as(guest, ann).status_code == 409
     assert guest.post(guest.at("keys/new"), {"name": "x"}).status_code == 403
+
+
+def test_operator_who_acts_gets_no_form_for_who_has_access(ann: Browser, operator: Browser) -> None:
+    queue_row(ann.account_id, "orders")
+    page = ann.at("queues/orders/access")
+    assert "Save the policy" in ann.get(page).content.decode()
+    act_as(operator, ann)
+    assert operator.post(page, {"as": "json", "policy": ""}, page).status_code == 403
+    shown = operator.get(page).content.decode()
+    assert "Save the policy" not in shown and "Permit another account" not in shown

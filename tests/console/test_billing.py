@@ -331,6 +331,18 @@ def test_policy_that_denies_a_page_is_obeyed(shop: Browser, join: Joins, action:
         assert answer.status_code == 403 or offered not in answer.content.decode(), page
 
 
+def test_charges_of_the_month_before_are_shown_to_those_who_list_invoices(shop: Browser, join: Joins) -> None:
+    from api.billing.actions.invoices import draft_invoice
+    from api.billing.pricing.periods import period_before
+    from tests.api.billing.usage import NOW
+
+    draft_invoice(shop.account_id, period_before(NOW))
+    guest = join(shop, "admin")
+    assert "The month before" in text_of(guest, "billing") and "The month before" in text_of(guest, "billing/now")
+    deny_in_account(guest, "billing:ListInvoices")
+    assert "The month before" not in text_of(guest, "billing") + text_of(guest, "billing/now")
+
+
 def test_prices_are_in_words_with_what_is_left_of_credits(shop: Browser) -> None:
     from api.audit.actions import OPERATOR
     from api.billing.actions.plans import grant_credit

@@ -94,6 +94,19 @@ def test_test_message_is_sent_as_the_form_says(ann: Browser, data_plane: Any) ->
     assert b"new-id" in answer.content and b">hello</textarea>" in answer.content, "the form keeps what was sent"
 
 
+def test_message_is_scheduled_for_a_time(ann: Browser, data_plane: Any) -> None:
+    queue_row(ann.account_id, "orders")
+    data_plane.answers["orders/messages"] = {"id": "new-id", "schedule_id": "s"}
+    page = ann.at("queues/orders/send")
+    shown = ann.post(page, {"body": "a", "due": "2026-12-01T06:30"}, page).content.decode()
+    assert asked(data_plane, "orders/messages") == {"body": "a", "deliver_at_ms": 1_796_106_600_000}
+    assert "delivered at 2026-12-01T06:30 UTC" in shown and "Penstock.DeliverAt" in shown
+    count = len(data_plane.asked)
+    answer = ann.post(page, {"body": "a", "due": "soon"}, page)
+    assert answer.status_code == 400 and b"A time is written like" in answer.content
+    assert len(data_plane.asked) == count
+
+
 def test_many_copies_go_in_batches(ann: Browser, data_plane: Any) -> None:
     queue_row(ann.account_id, "orders")
     data_plane.answers["orders/messages"] = {"messages": [{"id": "x"}]}
