@@ -122,6 +122,7 @@ def test_page_of_a_queue_says_how_to_receive_and_where_the_key_goes(ann: Browser
     text = ann.get(ann.at("queues/orders")).content.decode()
     assert "Receive with" in text and "sqs.delete_message(" in text
     assert f'<a href="{ann.at("keys")}">a key</a>: its id in <code>AWS_ACCESS_KEY_ID</code>' in text
+    assert text.count("They sign with") == 1
 
 
 def test_receive_deletes_what_it_received(monkeypatch: pytest.MonkeyPatch) -> None:
