@@ -20,7 +20,7 @@ def creating(endpoint: str, region: str, name: str, attributes: Mapping[str, str
     given = dict(attributes)
     return [
         Snippet("boto3", _boto3(endpoint, region, shown, given)),
-        Snippet("AWS CLI", _aws(endpoint, shown, given)),
+        Snippet("AWS CLI", _aws(endpoint, region, shown, given)),
         Snippet("curl", _curl(endpoint, region, shown, given)),
         Snippet("Terraform", _terraform(endpoint, region, shown, given)),
     ]
@@ -29,15 +29,43 @@ def creating(endpoint: str, region: str, name: str, attributes: Mapping[str, str
 def sending(endpoint: str, region: str, url: str, queue: str, message: Mapping[str, Any]) -> list[Snippet]:
     """A message, as REST takes it; `url` is the queue's for SQS clients."""
     asked = {"QueueUrl": url, **_of_sqs(message)}
-    client = f'sqs = boto3.client("sqs", endpoint_url={endpoint!r}, region_name={region!r})'
     lines = "".join(f"    {key}={value!r},\n" for key, value in _with_bytes(asked).items())
     typed = {key: value if isinstance(value, str) else json.dumps(value) for key, value in asked.items()}
     options = " \\\n".join(f"  {_AWS_OPTIONS[key]} {shlex.quote(value)}" for key, value in typed.items())
     return [
-        Snippet("boto3", f"import boto3\n\n{client}\nsqs.send_message(\n{lines})"),
-        Snippet("AWS CLI", f"aws sqs send-message --endpoint-url {shlex.quote(endpoint)} \\\n{options}"),
+        Snippet("boto3", f"{_boto3_client(endpoint, region)}\nsqs.send_message(\n{lines})"),
+        Snippet("AWS CLI", f"{_aws_command('send-message', endpoint, region)} \\\n{options}"),
         *_sending_over_rest(endpoint, queue, message),
     ]
+
+
+def receiving(endpoint: str, region: str, url: str) -> list[Snippet]:
+    """One long poll of a queue; each message is deleted after the work."""
+    return [
+        Snippet(
+            "boto3",
+            f"{_boto3_client(endpoint, region)}\nurl = {url!r}\n"
+            "answer = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=20)\n"
+            'for message in answer.get("Messages", []):\n    print(message["Body"])\n'
+            '    sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])',
+        ),
+        Snippet(
+            "AWS CLI",
+            f"{_aws_command('receive-message', endpoint, region)} \\\n  --queue-url {shlex.quote(url)} \\\n"
+            "  --max-number-of-messages 10 --wait-time-seconds 20\n"
+            f"# After the work on a message:\n{_aws_command('delete-message', endpoint, region)} \\\n"
+            f'  --queue-url {shlex.quote(url)} \\\n  --receipt-handle "$RECEIPT_HANDLE"',
+        ),
+    ]
+
+
+def _boto3_client(endpoint: str, region: str) -> str:
+    return f'import boto3\n\nsqs = boto3.client("sqs", endpoint_url={endpoint!r}, region_name={region!r})'
+
+
+def _aws_command(name: str, endpoint: str, region: str) -> str:
+    """With the region: without one, on a machine that has none configured, the command refuses to start."""
+    return f"aws sqs {name} --endpoint-url {shlex.quote(endpoint)} --region {shlex.quote(region)}"
 
 
 _AWS_OPTIONS = {
@@ -111,12 +139,11 @@ def _boto3(endpoint: str, region: str, name: str, attributes: dict[str, str]) ->
         inner = "".join(f"        {key!r}: {value!r},\n" for key, value in attributes.items())
         lines.append(f"    Attributes={{\n{inner}    }},")
     call = "\n".join(lines)
-    client = f'sqs = boto3.client("sqs", endpoint_url={endpoint!r}, region_name={region!r})'
-    return f"import boto3\n\n{client}\nsqs.create_queue(\n{call}\n)"
+    return f"{_boto3_client(endpoint, region)}\nsqs.create_queue(\n{call}\n)"
 
 
-def _aws(endpoint: str, name: str, attributes: dict[str, str]) -> str:
-    text = f"aws sqs create-queue --endpoint-url {shlex.quote(endpoint)} \\\n  --queue-name {shlex.quote(name)}"
+def _aws(endpoint: str, region: str, name: str, attributes: dict[str, str]) -> str:
+    text = f"{_aws_command('create-queue', endpoint, region)} \\\n  --queue-name {shlex.quote(name)}"
     return f"{text} \\\n  --attributes {shlex.quote(json.dumps(attributes))}" if attributes else text
 
 

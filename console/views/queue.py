@@ -19,7 +19,7 @@ from console import attribute_words
 from console.data_plane import DataPlaneError
 from console.error_notices import ErrorNotice, notice_of
 from console.pages import account_page, told
-from console.same_as import creating
+from console.same_as import creating, receiving
 from console.views.queue_forms import queue_or_404, queue_url
 from console.visits import AccountVisit
 
@@ -31,12 +31,14 @@ def queue_page(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResp
     queue = queue_or_404(visit, name)
     env = environment()
     chosen = attribute_words.not_default(queue.attributes, name)
+    url = f"{env.endpoint}/{visit.account_id}/{name}"
     shown = {
         **tab_of(visit, queue, "overview"),
         "sections": attribute_words.set_fields(queue.attributes, queue.fifo),
         "json": QueueSerializer(queue).data,
         "sources": _sources(visit, name),
-        "url": f"{env.endpoint}/{visit.account_id}/{name}",
+        "url": url,
+        "receiving": receiving(env.endpoint, env.region, url),
         "snippets": creating(env.endpoint, env.region, name, {key: chosen[key] for key in chosen if key != "Policy"}),
     }
     return render(request, "console/queues/queue.html", shown)

@@ -40,6 +40,13 @@ def make_key(browser: Browser, name: str = "worker", **form: str) -> Any:
     return AccessKey.objects.get(account_id=browser.account_id, name=name)
 
 
+def test_new_key_is_shown_as_a_shell_takes_it(ann: Browser) -> None:
+    answer = ann.post(ann.at("keys/new"), {"name": "worker"}, ann.at("keys"))
+    text = html.unescape(answer.content.decode())
+    for name in ("AWS_ACCESS_KEY_ID='AKPS", "AWS_SECRET_ACCESS_KEY='", "PENSTOCK_TOKEN='pstk_"):
+        assert f"export {name}" in text
+
+
 def test_policy_is_made_changed_and_deleted(ann: Browser) -> None:
     from api.iam.models import Policy
 

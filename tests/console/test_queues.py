@@ -117,6 +117,38 @@ def test_message_is_sent_by_the_same_as_boto3_and_the_command_line(monkeypatch: 
     assert "'BinaryValue': 'z'" in sending("http://e", "r", "http://e/1/orders", "orders", wrong)[0].text
 
 
+def test_page_of_a_queue_says_how_to_receive_and_where_the_key_goes(ann: Browser) -> None:
+    queue_row(ann.account_id, "orders")
+    text = ann.get(ann.at("queues/orders")).content.decode()
+    assert "Receive with" in text and "sqs.delete_message(" in text
+    assert f'<a href="{ann.at("keys")}">a key</a>: its id in <code>AWS_ACCESS_KEY_ID</code>' in text
+    assert text.count("They sign with") == 1
+
+
+def test_receive_deletes_what_it_received(monkeypatch: pytest.MonkeyPatch) -> None:
+    from unittest.mock import Mock
+
+    import boto3
+
+    from console.same_as import receiving
+
+    client = Mock()
+    client.receive_message.return_value = {"Messages": [{"Body": "a", "ReceiptHandle": "r"}]}
+    monkeypatch.setattr(boto3, "client", lambda *_, **__: client)
+    exec(receiving("http://e", "r", "http://e/1/orders")[0].text, {})
+    client.delete_message.assert_called_once_with(QueueUrl="http://e/1/orders", ReceiptHandle="r")
+
+
+def test_command_line_names_its_region() -> None:
+    from console.same_as import creating, receiving, sending
+
+    url = "http://e/1/orders"
+    lists = creating("http://e", "r-1", "orders", {}), sending("http://e", "r-1", url, "orders", {"body": "a"})
+    for snippets in (*lists, receiving("http://e", "r-1", url)):
+        text = next(one.text for one in snippets if one.title == "AWS CLI")
+        assert text.count("--region r-1") == text.count("aws sqs") > 0
+
+
 def test_list_searches_sorts_and_pages_in_the_server(ann: Browser) -> None:
     queue_row(ann.account_id, "first")
     from tests.support.control_plane import copy_queue

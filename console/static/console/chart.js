@@ -39,7 +39,7 @@
     const line = (name, texts) => { const made = document.createElement("tr"); made.append(...texts.map((text, place) => cell(name, text, place ? "num" : ""))); return made; };
     const made = document.createElement("table");
     made.append(line("th", ["Time", ...names]));
-    for (const [time, ...values] of points.slice(-20).reverse()) made.append(line("td", [new Date(time * 1000).toLocaleTimeString(), ...values.map((value) => value.toLocaleString())]));
+    for (const [time, ...values] of points.slice(-20).reverse()) made.append(line("td", [new Date(time * 1000).toLocaleTimeString(undefined, { hourCycle: "h23" }), ...values.map((value) => value.toLocaleString())]));
     table.replaceChildren(made);
   }
 

@@ -131,7 +131,7 @@
       part("state").textContent = word;
       if (kind) part("state").classList.add(kind);
       const sent = new Date(message.sent_ms);
-      part("time").textContent = sent.toLocaleTimeString();
+      part("time").textContent = sent.toLocaleTimeString(undefined, { hourCycle: "h23" });
       part("time").dateTime = sent.toISOString();
       part("time").title = sent.toISOString();
       const body = message.unreadable ? "No key opens it" : message.body;
