@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -36,6 +37,7 @@ def noted(installation: Installation, verb: str, queue: str) -> Iterator[Message
             tell(str(count.messages))
 
 
+_SHOW_CURSOR = b"\x1b[?25h\n"  # a display of progress has hidden it
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -51,6 +53,8 @@ def _ended_by_signals(before_end: Callable[[], None]) -> Iterator[None]:
         try:
             before_end()
         finally:
+            if sys.stderr.isatty():
+                os.write(sys.stderr.fileno(), _SHOW_CURSOR)
             os._exit(128 + number)
 
     before = {number: signal.getsignal(number) for number in _ENDING}

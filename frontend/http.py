@@ -194,9 +194,8 @@ class Request:
         self.held_bytes = count_bytes
 
     def has_room(self) -> bool:
-        """Of a body that is here as a whole: does it get its place without waiting?"""
-        size_bytes = len(self.body)
-        return size_bytes < BODY_COUNTED_BYTES_MIN or body_room.has_room(network_of(self.client_host), size_bytes)
+        """Of a large body that is here as a whole: does it get its place without waiting?"""
+        return body_room.has_room(network_of(self.client_host), len(self.body))
 
     def give_back(self) -> None:
         """The body has its place no longer."""
