@@ -1,5 +1,6 @@
 """The ASGI application: one router for both protocols, bare callables for HTTP, a Channels consumer for websockets.
 
+GET /  of a browser                      to the console
 POST /  and  /<12 digits>/<queue>        SQS
 /v1/queues/<name>/messages...            REST data API
 /v1/accounts/<id>/queues/<name>/...      messages, push and bulk, of a queue of another account
@@ -24,7 +25,7 @@ from django.urls import re_path
 
 from frontend import VERSION
 from frontend.errors import RequestError
-from frontend.http import Receive, Scope, Send, answer, request_of
+from frontend.http import Receive, Request, Scope, Send, answer, request_of
 from frontend.push.bulk_consumer import BulkConsumer
 from frontend.push.consumer import SubscribeConsumer
 from frontend.push.tail_consumer import TailConsumer
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 Application = Callable[[Scope, Receive, Send], Awaitable[Any]]
 
 _TEXT = ((b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store"))
+_TO_CONSOLE = ((b"location", b"/console/"), (b"cache-control", b"no-store"), (b"vary", b"accept"))
 _JSON = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
 _SOCKET = r"^v1/queues/(?P<name>[A-Za-z0-9_-]{1,80}(?:\.fifo)?)/%s$"
 # A queue of another account, whose policy opens it.
@@ -64,7 +66,9 @@ def _http(services: FrontendServices) -> Application:
         request = request_of(scope, receive)
         try:
             path = request.path
-            if path == b"/" or b"0" <= path[1:2] <= b"9":
+            if path == b"/" and _is_a_browser(request):
+                await answer(send, 302, _TO_CONSOLE, b"")
+            elif path == b"/" or b"0" <= path[1:2] <= b"9":
                 said = await answer_sqs(services, request)
                 if said is not None:
                     await answer(send, *said)
@@ -77,6 +81,13 @@ def _http(services: FrontendServices) -> Application:
                 request.give_back()
 
     return application
+
+
+def _is_a_browser(request: Request) -> bool:
+    """Did a person open the endpoint itself? No call of the query protocol is without parameters, nor asks for HTML."""
+    if request.method not in ("GET", "HEAD") or request.query:
+        return False
+    return any(name == b"accept" and b"text/html" in value.lower() for name, value in request.raw_headers)
 
 
 _OPERATORS = frozenset((b"/healthz", b"/readyz", b"/version"))

@@ -303,3 +303,20 @@ async def test_boto3_with_the_query_model_round_trip(front: Installation, port: 
         assert raised.value.response["Error"]["Type"] == "Sender"
 
     await asyncio.to_thread(use)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "accept", "status"),
+    [
+        ("GET", "/", "text/html,application/xhtml+xml,*/*;q=0.8", 302),
+        ("HEAD", "/", "text/html", 302),
+        ("GET", "/", "*/*", 403),
+        ("GET", "/?Action=ListQueues", "text/html", 403),
+        ("POST", "/", "text/html", 400),
+    ],
+)
+async def test_a_browser_at_the_endpoint_is_sent_to_the_console_and_no_program_is(
+    front: Installation, method: str, path: str, accept: str, status: int
+) -> None:
+    reply = await front.call(method, path, {"host": HOST, "accept": accept})
+    assert (reply.status, reply.headers.get("location")) == (status, "/console/" if status == 302 else None)
