@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -12,6 +13,8 @@ from api.queues.models import Queue
 from api.settings.environment import environment
 from storage_nodes.client.storage_client import StorageClient
 from storage_nodes.model import NodeState
+from storage_nodes.protocol.errors import StorageError
+from storage_nodes.protocol.messages import ClusterInfo
 from storage_nodes.protocol.usage_records import NO_QUEUE, queue_of_tag
 
 NODE_ANSWER_S_MAX = 2.0
@@ -130,20 +133,31 @@ async def look_at_cluster() -> ClusterView | None:
         return None
     client = StorageClient(env.cluster_id, addresses, "console")
     await client.start()
+    asked = [one.node_id for one in addresses]
     try:
-        calls = (asyncio.wait_for(client.describe_node(one.node_id), NODE_ANSWER_S_MAX) for one in addresses)
-        answers = await asyncio.gather(*calls, return_exceptions=True)
+        views = await _ask(client, asked)
+        named = {node.node_id for view in views.values() for node in view.nodes}
+        if added := sorted(named.difference(asked)):
+            # The settings of this process are older: where these nodes listen the cluster itself says.
+            with suppress(StorageError, TimeoutError):
+                await asyncio.wait_for(client.describe([]), NODE_ANSWER_S_MAX)
+            views |= await _ask(client, added)
     finally:
         await client.close()
-    views: dict[int, Any] = {
-        address.node_id: answer
-        for address, answer in zip(addresses, answers, strict=True)
-        if not isinstance(answer, BaseException)
-    }
     if not views:
         return None
-    silent = [one.node_id for one in addresses if one.node_id not in views]
-    return view_of(views, silent)
+    return view_of(views, [node_id for node_id in (*asked, *added) if node_id not in views])
+
+
+async def _ask(client: StorageClient, node_ids: Sequence[int]) -> dict[int, ClusterInfo]:
+    """What each of these nodes knows; those that do not answer are left out."""
+    calls = (asyncio.wait_for(client.describe_node(node_id), NODE_ANSWER_S_MAX) for node_id in node_ids)
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    return {
+        node_id: answer
+        for node_id, answer in zip(node_ids, answers, strict=True)
+        if not isinstance(answer, BaseException)
+    }
 
 
 def view_of(views: dict[int, Any], silent: list[int]) -> ClusterView:
