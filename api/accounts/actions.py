@@ -40,11 +40,18 @@ def get_or_create_account(actor: Principal, name: str) -> Account:
         found = Account.objects.filter(name=name).first()
         if found is not None:
             return found
+        if is_like_an_id(name):
+            raise AccountError(f"there is no account {name!r}, and a new one is not named like an id of accounts")
         try:
             return _create_account(actor, name)
         except IntegrityError:
             continue  # somebody else took the name, or the id was taken
     raise AccountError("no free account id was found")
+
+
+def is_like_an_id(name: str) -> bool:
+    """Commands take an account by id or by name: a name that could be an id would hide what is meant."""
+    return len(name) == limits.ACCOUNT_ID_DIGITS and name.isascii() and name.isdigit()
 
 
 @transaction.atomic
