@@ -63,7 +63,7 @@ class DeadLetterSourcesSerializer(StrictSerializer):
     )
 
 
-class QueueSettingsSerializer(PolicyFields):
+class QueueSettingsSerializer(PolicyFields, StrictSerializer):
     """Fields of a change. What is not given stays; the ranges are those of SQS."""
 
     visibility_timeout_seconds = StrictIntegerField(required=False, min_value=0, max_value=43_200)
@@ -99,12 +99,6 @@ class QueueSettingsSerializer(PolicyFields):
         if "dead_letter_sources" in given:
             result["RedriveAllowPolicy"] = _redrive_allow_policy(account_id, given["dead_letter_sources"])
         return {**result, **policy_attributes(given)}
-
-    def validate(self, attrs: dict[str, object]) -> dict[str, object]:
-        unknown = set(self.initial_data) - set(self.fields)
-        if unknown:
-            raise serializers.ValidationError(dict.fromkeys(sorted(unknown), "is not known here"))
-        return attrs
 
 
 class QueueRequestSerializer(QueueSettingsSerializer):
