@@ -32,7 +32,7 @@ _MEMBERS = {
 _CREDENTIALS = {
     "MissingAuthenticationToken": (
         "The request names no access key: give its bearer token (Authorization: Bearer pstk_...), or sign with "
-        "Signature Version 4. The Session-Token of a person is for people, their sessions, accounts and invitations alone."
+        "Signature Version 4. The Session-Token of a person is for people, sessions, accounts and invitations alone."
     ),
     "InvalidClientTokenId": (
         "The access key is not valid: it does not exist, has ended or was revoked, or its account is not active."
