@@ -137,6 +137,11 @@ def add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     listed = add_command(keys, "list", "keys", "the keys of an account, without their secrets")
     listed.add_argument("--account", required=True, metavar="NAME", help="name or id of the account")
     listed.add_argument("--json", action="store_true")
+    for verb, text in (
+        ("disable", "the key opens nothing until it is enabled again"),
+        ("enable", "takes that back"),
+    ):
+        add_command(keys, verb, "keys", text).add_argument("key", metavar="ACCESS_KEY_ID")
     revoke = add_command(keys, "revoke", "keys", "from now on the key opens nothing")
     revoke.add_argument("key", metavar="ACCESS_KEY_ID")
     rotate = add_command(keys, "rotate", "keys", "a new key with the policies of an old one, which ends")

@@ -121,10 +121,15 @@ def set_deletion_rules(
     return account
 
 
-@transaction.atomic
-def create_key(actor: Principal, account_id: str, name: str, expires_at: datetime | None = None) -> NewKey:
+def check_key_name(name: str) -> None:
+    """Raises AccountError."""
     if not 1 <= len(name) <= limits.KEY_NAME_CHARACTERS_MAX or not name.isprintable():
         raise AccountError(f"a key name has 1 to {limits.KEY_NAME_CHARACTERS_MAX} printable characters")
+
+
+@transaction.atomic
+def create_key(actor: Principal, account_id: str, name: str, expires_at: datetime | None = None) -> NewKey:
+    check_key_name(name)
     account = Account.objects.select_for_update().get(id=account_id)
     if AccessKey.objects.filter(account=account).count() >= limits.KEYS_PER_ACCOUNT_MAX:
         raise AccountError(f"an account has at most {limits.KEYS_PER_ACCOUNT_MAX} keys")

@@ -1,4 +1,5 @@
-"""`keys create`: a key for an account, which is made if it is not there; `keys list`, `revoke`, `rotate`."""
+"""`keys create`: a key for an account, which is made if it is not there; `list`, `disable`, `enable`, `revoke`,
+`rotate`."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ FIELDS = ("access_key_id", "name", "state", "restricted", "created_at", "expires
 
 
 def run(options: argparse.Namespace) -> int:
-    return {"create": create, "list": show, "revoke": revoke, "rotate": rotate}[options.verb](options)
+    do = {"create": create, "list": show, "disable": switch, "enable": switch, "revoke": revoke, "rotate": rotate}
+    return do[options.verb](options)
 
 
 def create(options: argparse.Namespace) -> int:
@@ -53,6 +55,13 @@ def cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "-" if value is None else str(value)
+
+
+def switch(options: argparse.Namespace) -> int:
+    installation = Installation(options.data_dir)
+    key = management.operate(installation, installation.load_state(), "operate_keys", options.verb, options.key)
+    output.say(f"{key['access_key_id']} is {key['state']}.")
+    return 0
 
 
 def revoke(options: argparse.Namespace) -> int:

@@ -39,6 +39,8 @@ KEY = {
         "keys create --account a --policy p.json --json",
         "keys create --account a --name sender --expires 2026-12-01T06:30",
         "keys list --account a --json",
+        "keys disable AKPSAAAAAAAAAAAAAAAA",
+        "keys enable AKPSAAAAAAAAAAAAAAAA",
         "keys revoke AKPSAAAAAAAAAAAAAAAA",
         "keys rotate AKPSAAAAAAAAAAAAAAAA --grace 60 --json",
         "accounts list --json",
