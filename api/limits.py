@@ -41,7 +41,7 @@ QUERY_PARAMETER_CHARACTERS_TOLD_MAX = 100
 UNKNOWN_MEMBERS_TOLD_MAX = 20
 MEMBER_CHARACTERS_TOLD_MAX = 100
 # What of the first error stands in the text of the problem; of parts of the path that name nothing.
-FIRST_ERROR_CHARACTERS_MAX = 400
+FIRST_ERROR_CHARACTERS_MAX = 1_000
 ABSENT_NAME_CHARACTERS_MAX = 80
 
 # --- entity tags --------------------------------------------------------------------------------------------

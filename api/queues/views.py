@@ -96,6 +96,8 @@ class QueueView(OperationView):
         """Changes the settings that are given."""
         asked = QueueSettingsSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
+        if not asked.validated_data:
+            raise ValidationError("names no setting to change")
         _require_key(request, asked.validated_data)
         change = rules.check_change(asked.attributes(caller(request).account_id), name)
         check, who = check_queue(self.check_of(request)), caller(request)
