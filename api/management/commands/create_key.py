@@ -52,7 +52,7 @@ class Command(BaseCommand):
         except (AccountError, IamError) as error:
             raise CommandError(str(error)) from None
         env = environment()
-        result = {
+        result: dict[str, str | bool] = {
             "account_id": account.id,
             "access_key_id": new.key.access_key_id,
             "secret_access_key": new.secret_access_key,
