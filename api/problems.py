@@ -9,7 +9,7 @@ import structlog
 from django.core.exceptions import RequestDataTooBig
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from rest_framework import status
-from rest_framework.exceptions import APIException, NotFound, ValidationError
+from rest_framework.exceptions import APIException, NotFound, UnsupportedMediaType, ValidationError
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
@@ -75,6 +75,8 @@ def _problem_of(error: Exception, context: dict[str, Any]) -> Response | None:
         answer = problem(400, "invalid-request", _first_error(errors), errors)
     elif isinstance(error, Http404 | NotFound):
         answer = problem(404, "not-found", NOTHING_HERE)
+    elif isinstance(error, UnsupportedMediaType):
+        answer = problem(415, "unsupported-media-type", "The body must be JSON: give Content-Type: application/json.")
     else:
         assert isinstance(error, APIException)
         answer = problem(plain.status_code, str(error.default_code).replace("_", "-"), str(error.detail))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.test import Client
 
 from api import limits
 from api.operation_view import OperationView
@@ -95,6 +96,22 @@ def test_several_mistakes_are_counted_in_the_text(caller: Caller) -> None:
 def test_what_is_not_there_is_named(caller: Caller, path: str, named: str) -> None:
     answer = caller.request("DELETE", path)
     assert answer.status_code == 404 and f"There is nothing with {named} here" in answer.json()["detail"]
+
+
+def test_member_that_is_named_twice_is_told(caller: Caller) -> None:
+    for body in (b'{"name": "k", "queues": [], "name": "k"}', b'{"n\\ud800": 1, "n\\ud800": 1}'):
+        answer = sent(caller, body, "application/json")
+        assert answer.status_code == 400 and "names the member 'n" in answer.json()["detail"]
+
+
+def test_body_of_another_kind_is_told_what_it_must_be(caller: Caller) -> None:
+    answer = sent(caller, b"name=k", "application/x-www-form-urlencoded")
+    assert answer.status_code == 415 and "Content-Type: application/json" in answer.json()["detail"]
+
+
+def sent(caller: Caller, body: bytes, kind: str) -> Any:
+    headers = caller.headers("POST", "/v1/keys", body)
+    return Client().generic("POST", "/v1/keys", body, content_type=kind, headers=headers)
 
 
 def test_what_a_body_names_in_vain_is_told(caller: Caller) -> None:
