@@ -32,6 +32,8 @@ def create(options: argparse.Namespace) -> int:
     )
     if made.pop("account_created", False):
         output.say(f"There was no account {options.account!r}: it was made, with the id {made['account_id']}.")
+    for note in made.pop("notes", []):
+        output.say(note)
     return show_secrets({**made, "endpoint": endpoint(state)}, options.json)
 
 

@@ -69,3 +69,12 @@ def test_list_of_accounts_has_their_titles(caller: Caller) -> None:
     make_owner_link("tests")
     rename_account(OPERATOR, caller.account_id, "The shop")
     assert [(one["name"], one["title"]) for one in run("operate_accounts", "list")] == [("tests", "The shop")]
+
+
+def test_policy_that_names_no_action_is_noted(caller: Caller) -> None:
+    statement = {"Effect": "Allow", "Action": "sqs:Sendmessages", "Resource": "*"}
+    text = json.dumps({"Version": "2012-10-17", "Statement": [statement]}, indent=1)
+    (note,) = run("create_key", "--account=tests", f"--policy={text}", "--json")["notes"]
+    assert note.startswith("line 6 of the policy: $.Statement[0].Action: ") and "no such action" in note
+    right = text.replace("Sendmessages", "SendMessage")
+    assert "notes" not in run("create_key", "--account=tests", f"--policy={right}", "--json")

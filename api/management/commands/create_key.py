@@ -1,7 +1,7 @@
 """`manage.py create_key --account NAME [--key-name N] [--expires TIME] --json`: a key of an account, made if absent.
 
 The secrets go to stdout, this once; everything else goes to stderr. `account_created` is there where the account was
-made: a misspelt name makes another one.
+made: a misspelt name makes another one. `notes` are there where the policy does other than it seems to.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from api.audit.actions import OPERATOR
 from api.iam.actions.keys import KeySpec, make_key
 from api.iam.documents import scoped_text, stored_text
 from api.iam.errors import IamError
+from api.iam.lint import lint
 from api.settings.environment import environment
+from frontend.authz import PolicyKind
 
 
 class Command(BaseCommand):
@@ -52,7 +54,7 @@ class Command(BaseCommand):
         except (AccountError, IamError) as error:
             raise CommandError(str(error)) from None
         env = environment()
-        result: dict[str, str | bool] = {
+        result: dict[str, str | bool | list[str]] = {
             "account_id": account.id,
             "access_key_id": new.key.access_key_id,
             "secret_access_key": new.secret_access_key,
@@ -62,11 +64,19 @@ class Command(BaseCommand):
         }
         if found is None:
             result["account_created"] = True
+        if notes := notes_on(options["policy"]):
+            result["notes"] = notes
         if options["json"]:
             self.stdout.write(json.dumps(result))
             return
         for name, value in result.items():
             self.stdout.write(f"{name}: {value}")
+
+
+def notes_on(policy: str | None) -> list[str]:
+    """What the policy does other than it seems to."""
+    remarks = [] if policy is None else lint(policy, PolicyKind.IDENTITY)
+    return [f"line {one.line} of the policy: {one.path}: {one.text}" for one in remarks]
 
 
 def end_of(text: str) -> datetime:
