@@ -37,6 +37,12 @@ PAGE_TOKEN_CHARACTERS_MAX = 512
 # Of a refused query: how many parameters are told, and how much of each name.
 QUERY_PARAMETERS_TOLD_MAX = 10
 QUERY_PARAMETER_CHARACTERS_TOLD_MAX = 100
+# Of members of bodies that an operation does not take, in its refusal.
+UNKNOWN_MEMBERS_TOLD_MAX = 20
+MEMBER_CHARACTERS_TOLD_MAX = 100
+# What of the first error stands in the text of the problem; of parts of the path that name nothing.
+FIRST_ERROR_CHARACTERS_MAX = 1_000
+ABSENT_NAME_CHARACTERS_MAX = 80
 
 # --- entity tags --------------------------------------------------------------------------------------------
 ETAGS_ASKED_MAX = 20

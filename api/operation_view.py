@@ -19,7 +19,7 @@ from api.etags import IF_MATCH, IF_NONE_MATCH, AskedTags, PreconditionFailed, en
 from api.idempotency.asked import HEADER, outcome_asked
 from api.idempotency.outcomes import answer_once
 from api.internal.rest import caller
-from api.query_parameters import check_query
+from api.query_parameters import check_body, check_query
 
 KEYED_METHODS = frozenset(("POST", "PATCH"))
 WRITING_METHODS = frozenset(("PUT", "PATCH", "DELETE"))
@@ -128,6 +128,7 @@ class OperationView(APIView):
     def _refuse_what_is_not_taken(self, request: Request, method: str) -> None:
         """What a client relies on must not be left out in silence."""
         check_query(request, self, method)
+        check_body(request, self, method)
         if self.repetition is Repetition.NEVER and method in KEYED_METHODS and HEADER in request.headers:
             raise ValidationError({HEADER: "is not taken by this operation"})
         taken = {IF_MATCH: takes_etags(self, method), IF_NONE_MATCH: takes_new_only(self, method)}

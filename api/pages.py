@@ -94,7 +94,8 @@ def page_asked(request: Request) -> PageAsked:
     try:
         return PageAsked(of.after(token) if token else "", int(size), of)
     except ValueError:
-        raise ValidationError({PAGE_TOKEN: "is not a token of this list"}) from None
+        text = "is not a token of this list with these filters: begin without one"
+        raise ValidationError({PAGE_TOKEN: text}) from None
 
 
 def _list_asked(request: Request) -> PagedList:

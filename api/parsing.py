@@ -11,6 +11,7 @@ from rest_framework.exceptions import ParseError
 from rest_framework.parsers import JSONParser
 
 _DIGITS_SHOWN_MAX = 20
+_NAME_SHOWN_MAX = 80
 
 
 class StrictJSONParser(JSONParser):
@@ -42,8 +43,17 @@ class StrictJSONParser(JSONParser):
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise ValueError("an object names a member twice")
+        raise ValueError(f"an object names the member {_repeated(pairs)[:_NAME_SHOWN_MAX]!a} twice")
     return members
+
+
+def _repeated(pairs: list[tuple[str, Any]]) -> str:
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            return name
+        seen.add(name)
+    raise AssertionError("every member is named once")
 
 
 def _finite(text: str) -> float:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
 from django.core.exceptions import RequestDataTooBig
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from rest_framework import status
-from rest_framework.exceptions import APIException, NotFound, ValidationError
+from rest_framework.exceptions import APIException, NotFound, UnsupportedMediaType, ValidationError
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
 from api.accounts.actions import AccountError
 from api.iam.errors import AccessDenied, IamError
-from api.limits import REQUEST_BYTES_MAX
+from api.limits import ABSENT_NAME_CHARACTERS_MAX, FIRST_ERROR_CHARACTERS_MAX, REQUEST_BYTES_MAX
 from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
 from api.queues.attributes import QueueProblem
 
@@ -34,8 +35,27 @@ _QUEUE_STATUS = {
 RETRY_AFTER_S = 5
 
 
+# In the place of DRF's texts, by their codes.
+_TEXTS = {"not_a_dict": "must be a JSON object", "not_a_list": "must be a JSON list"}
+NOTHING_HERE = "There is nothing here."
+
+
 def problem_handler(error: Exception, context: dict[str, Any]) -> Response | None:
     """DRF's exception handler. None leaves our own bugs to Django, which answers 500 and logs them."""
+    answer = _problem_of(error, context)
+    if answer is not None and answer.status_code == 404 and answer.data.get("detail") == NOTHING_HERE:
+        answer.data["detail"] = _absent(context.get("kwargs") or {})
+    return answer
+
+
+def _absent(path: Mapping[str, Any]) -> str:
+    """Names what the path names, and tells nothing else: what is another account's is answered in the same way."""
+    named = " and ".join(f"{name} {str(value)[:ABSENT_NAME_CHARACTERS_MAX]!r}" for name, value in path.items())
+    what = f"There is nothing with {named} here" if named else "What the request names is not here"
+    return f"{what}: it does not exist, was deleted, or belongs to another account."
+
+
+def _problem_of(error: Exception, context: dict[str, Any]) -> Response | None:
     if isinstance(error, QueueProblem):
         return problem(_QUEUE_STATUS.get(error.code, 400), _hyphenated(error.code), error.message)
     if isinstance(error, AccessDenied):
@@ -51,9 +71,12 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> Response | Non
     if plain is None:
         return None
     if isinstance(error, ValidationError):
-        answer = problem(400, "invalid-request", "The request does not validate.", _pointers(error.detail, ""))
+        errors = _pointers(error.detail, "")
+        answer = problem(400, "invalid-request", _first_error(errors), errors)
     elif isinstance(error, Http404 | NotFound):
-        answer = problem(404, "not-found", "There is nothing here.")
+        answer = problem(404, "not-found", NOTHING_HERE)
+    elif isinstance(error, UnsupportedMediaType):
+        answer = problem(415, "unsupported-media-type", "The body must be JSON: give Content-Type: application/json.")
     else:
         assert isinstance(error, APIException)
         answer = problem(plain.status_code, str(error.default_code).replace("_", "-"), str(error.detail))
@@ -109,7 +132,18 @@ def _pointers(detail: Any, pointer: str) -> list[dict[str, str]]:
         return [found for key, value in detail.items() for found in _pointers(value, f"{pointer}/{key}")]
     if isinstance(detail, list):
         return [found for value in detail for found in _pointers(value, pointer)]
-    return [{"pointer": pointer.removesuffix("/non_field_errors"), "detail": str(detail)}]
+    text = _TEXTS.get(getattr(detail, "code", ""), str(detail))
+    return [{"pointer": pointer.removesuffix("/non_field_errors"), "detail": text}]
+
+
+def _first_error(errors: list[dict[str, str]]) -> str:
+    """For clients that show this text alone."""
+    if not errors:
+        return "The request does not validate."
+    first, others = errors[0], len(errors) - 1
+    told = f"The request does not validate: {first['pointer'] or 'the body'}: {first['detail']}"
+    told = told[:FIRST_ERROR_CHARACTERS_MAX].rstrip(".")
+    return f"{told}." if not others else f"{told}, and {others} more in `errors`."
 
 
 def _hyphenated(code: str) -> str:

@@ -1,4 +1,5 @@
-"""The query of a management call: the parameters that OpenAPI has with the operation, each once, and nothing else.
+"""The query of a management call: the parameters that OpenAPI has with the operation, each once, and nothing else. No
+body where it takes none.
 
 What is misspelt must not be left out in silence: `?Shred=true` would delete a queue and shred nothing.
 """
@@ -12,10 +13,12 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 
 from api.limits import QUERY_PARAMETER_CHARACTERS_TOLD_MAX, QUERY_PARAMETERS_TOLD_MAX
+from api.unknown_members import unknown_members
 
 # Of a signature in the query: read, and bounded, by the front end.
 SIGNATURE_PREFIX = "X-Amz-"
 _declared: dict[tuple[type, str], frozenset[str]] = {}
+_bodyless: dict[tuple[type, str], bool] = {}
 
 
 def check_query(request: Request, view: Any, method: str) -> None:
@@ -33,6 +36,27 @@ def check_query(request: Request, view: Any, method: str) -> None:
     if wrong:
         told = list(wrong.items())[:QUERY_PARAMETERS_TOLD_MAX]
         raise ValidationError({name[:QUERY_PARAMETER_CHARACTERS_TOLD_MAX]: text for name, text in told})
+
+
+def check_body(request: Request, view: Any, method: str) -> None:
+    """An operation that takes no body leaves none out in silence: a rotation with a misspelt option, or a deletion with
+    `shred` in its body. Raises ValidationError."""
+    if method not in ("POST", "PUT", "PATCH", "DELETE") or not takes_no_body(view, method) or not request.data:
+        return
+    raise ValidationError(unknown_members(request.data, ()) if isinstance(request.data, dict) else "takes no body")
+
+
+def takes_no_body(view: Any, method: str) -> bool:
+    """As `extend_schema(request=None)` of the handler says, and of every DELETE."""
+    place = (type(view), method)
+    if place not in _bodyless:
+        kwargs = getattr(getattr(type(view), method.lower(), None), "kwargs", None)
+        if kwargs is None:
+            return False
+        schema = kwargs["schema"]()
+        schema.method, schema.view = method, view
+        _bodyless[place] = method == "DELETE" or schema.get_request_serializer() is None
+    return _bodyless[place]
 
 
 def declared_parameters(view: Any, method: str) -> frozenset[str]:

@@ -123,7 +123,11 @@ def add_node(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     keys = commands.add_parser("keys", help="API keys").add_subparsers(dest="verb", required=True)
     create = add_command(keys, "create", "keys", "create a key, and its account if it does not exist yet")
-    create.add_argument("--account", required=True, metavar="NAME")
+    create.add_argument(
+        "--account", required=True, metavar="NAME", help="name of the account, which is made, or its id"
+    )
+    create.add_argument("--name", metavar="KEY_NAME", help="what the key is for (default: default)")
+    create.add_argument("--expires", metavar="TIME", help="it ends then: 2026-12-01T06:30, in UTC without an offset")
     create.add_argument("--policy", metavar="FILE", help="an identity policy: what the key may do (- reads stdin)")
     scope = "instead of a policy: send, receive, look or redrive (may be repeated)"
     create.add_argument("--scope", action="append", default=[], metavar="SCOPE", help=scope)
@@ -133,6 +137,11 @@ def add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     listed = add_command(keys, "list", "keys", "the keys of an account, without their secrets")
     listed.add_argument("--account", required=True, metavar="NAME", help="name or id of the account")
     listed.add_argument("--json", action="store_true")
+    for verb, text in (
+        ("disable", "the key opens nothing until it is enabled again"),
+        ("enable", "takes that back"),
+    ):
+        add_command(keys, verb, "keys", text).add_argument("key", metavar="ACCESS_KEY_ID")
     revoke = add_command(keys, "revoke", "keys", "from now on the key opens nothing")
     revoke.add_argument("key", metavar="ACCESS_KEY_ID")
     rotate = add_command(keys, "rotate", "keys", "a new key with the policies of an old one, which ends")
@@ -142,10 +151,12 @@ def add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def add_accounts(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    accounts = commands.add_parser("accounts", help="accounts: list, configure, suspend, resume, close, reopen")
+    accounts = commands.add_parser("accounts", help="accounts: list, create, configure, suspend, resume, close, reopen")
     verbs = accounts.add_subparsers(dest="verb", required=True)
     listed = add_command(verbs, "list", "accounts", "every account and its state")
     listed.add_argument("--json", action="store_true")
+    create = add_command(verbs, "create", "accounts", "a new account, without a key")
+    create.add_argument("account", metavar="NAME", help="what commands call it, beside its id")
     for verb, text in (
         ("suspend", "the keys of the account open nothing until it is resumed"),
         ("resume", "takes a suspension back"),

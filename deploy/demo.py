@@ -33,7 +33,9 @@ def ensure_demo_key(installation: Installation, state: State) -> dict[str, Any]:
     """The key made at the first start; it is kept, so that every later `up` prints the same one."""
     file = installation.demo_key_file
     if not file.exists():
-        write_private_once(file, json.dumps(management.create_key(installation, state, DEMO_ACCOUNT)))
+        made = management.create_key(installation, state, DEMO_ACCOUNT)
+        made.pop("account_created", None)
+        write_private_once(file, json.dumps(made))
     key: dict[str, Any] = json.loads(file.read_text())
     # The port may have been chosen anew since the key was made.
     return {**key, "endpoint": endpoint(state)}

@@ -165,12 +165,13 @@ def create_key(
     policy: str | None = None,
     scopes: Sequence[str] = (),
     queues: Sequence[str] = (),
+    more: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """A new key (and the account, if it is not there): the fields the command contract names. `policy` is the text of
-    an identity policy; scopes stand for one."""
+    """A new key (and the account, if it is not there, which `account_created` says): the fields the command contract
+    names. `policy` is the text of an identity policy; scopes stand for one; `more` are arguments as they are."""
     arguments = ["create_key", f"--account={account}", "--json"]
     if policy is not None:
         arguments.append(f"--policy={policy}")
     arguments += [f"--scope={scope}" for scope in scopes] + [f"--queue={queue}" for queue in queues]
-    key: dict[str, Any] = run_manage_json(installation, state, arguments, limits.DEMO_KEY_DEADLINE_S)
+    key: dict[str, Any] = run_manage_json(installation, state, [*arguments, *more], limits.DEMO_KEY_DEADLINE_S)
     return key

@@ -40,11 +40,18 @@ def get_or_create_account(actor: Principal, name: str) -> Account:
         found = Account.objects.filter(name=name).first()
         if found is not None:
             return found
+        if is_like_an_id(name):
+            raise AccountError(f"there is no account {name!r}, and a new one is not named like an id of accounts")
         try:
             return _create_account(actor, name)
         except IntegrityError:
             continue  # somebody else took the name, or the id was taken
     raise AccountError("no free account id was found")
+
+
+def is_like_an_id(name: str) -> bool:
+    """Commands take an account by id or by name: a name that could be an id would hide what is meant."""
+    return len(name) == limits.ACCOUNT_ID_DIGITS and name.isascii() and name.isdigit()
 
 
 @transaction.atomic
@@ -114,10 +121,15 @@ def set_deletion_rules(
     return account
 
 
-@transaction.atomic
-def create_key(actor: Principal, account_id: str, name: str, expires_at: datetime | None = None) -> NewKey:
+def check_key_name(name: str) -> None:
+    """Raises AccountError."""
     if not 1 <= len(name) <= limits.KEY_NAME_CHARACTERS_MAX or not name.isprintable():
         raise AccountError(f"a key name has 1 to {limits.KEY_NAME_CHARACTERS_MAX} printable characters")
+
+
+@transaction.atomic
+def create_key(actor: Principal, account_id: str, name: str, expires_at: datetime | None = None) -> NewKey:
+    check_key_name(name)
     account = Account.objects.select_for_update().get(id=account_id)
     if AccessKey.objects.filter(account=account).count() >= limits.KEYS_PER_ACCOUNT_MAX:
         raise AccountError(f"an account has at most {limits.KEYS_PER_ACCOUNT_MAX} keys")

@@ -41,9 +41,14 @@ def keys_of(account_id: str, after: str, limit: int) -> list[AccessKey]:
     return list(rows.order_by("access_key_id")[:limit])
 
 
+def found_account(text: str) -> Account | None:
+    """By id, else by name."""
+    return account_of(text) or Account.objects.filter(name=text).first()
+
+
 def account_named(text: str) -> Account:
     """The account that an operator named, by id, else by name. Raises CommandError."""
-    account = Account.objects.filter(id=text).first() or Account.objects.filter(name=text).first()
+    account = found_account(text)
     if account is None:
         raise CommandError(f"there is no account {text!r}; see ./penstock accounts list")
     return account

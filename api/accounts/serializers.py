@@ -125,7 +125,7 @@ class KeyRequestSerializer(StrictSerializer):
         if attrs["scopes"] is not None and attrs["policy"] is not None:
             raise serializers.ValidationError({"scopes": "a key has scopes or a policy"})
         if attrs["scopes"] is None and attrs["queues"]:
-            raise serializers.ValidationError({"queues": "are of scopes"})
+            raise serializers.ValidationError({"queues": "say which queues the scopes are about: give scopes, too"})
         return attrs
 
     def validate_expires_at(self, value: datetime | None) -> datetime | None:

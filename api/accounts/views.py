@@ -111,6 +111,10 @@ class KeyView(OperationView):
         asked.is_valid(raise_exception=True)
         given, who = asked.validated_data, caller(request)
         with transaction.atomic():
+            if "name" in given:
+                keys.rename_key(who, who.account_id, access_key_id, given["name"])
+            if "active" in given:
+                keys.set_key_active(who, who.account_id, access_key_id, given["active"])
             if "restricted" in given:
                 keys.set_restricted(who, who.account_id, access_key_id, given["restricted"])
             if "tags" in given:

@@ -111,7 +111,7 @@ class EncryptionKeyDeletionView(OperationView):
         who, days = caller(request), asked.validated_data["days"]
         return _answer(actions.schedule_deletion(who, who.account_id, encryption_key, days), 202)
 
-    @extend_schema(operation_id="encryption_keys.cancel_deletion", responses=EncryptionKeySerializer)
+    @extend_schema(operation_id="encryption_keys.cancel_deletion", responses={200: EncryptionKeySerializer})
     def delete(self, request: Request, encryption_key: str) -> Response:
         """The key stays, and is disabled."""
         who = caller(request)

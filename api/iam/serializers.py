@@ -9,10 +9,15 @@ from rest_framework import serializers
 
 from api.iam import limits, selectors
 from api.iam.models import PeopleGroup, Policy
+from api.limits import KEY_NAME_CHARACTERS_MAX
 from api.people.strict import StrictBooleanField, StrictCharField, StrictIntegerField, StrictSerializer
 
 
 class KeyChangeSerializer(StrictSerializer):
+    name = StrictCharField(required=False, max_length=KEY_NAME_CHARACTERS_MAX)
+    active = StrictBooleanField(
+        required=False, help_text="false: the key opens nothing until this is true again. What it may do is kept."
+    )
     restricted = StrictBooleanField(
         required=False, help_text="false: all policies of the key are taken away, it may do everything in its account."
     )

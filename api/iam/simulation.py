@@ -15,6 +15,7 @@ from api.iam.selectors import key_rights, member_rights
 from api.queues.attributes import parse_arn
 from api.queues.selectors import queue_of
 from api.settings.environment import environment
+from api.unknown_members import meant_member
 from frontend.authn.principal import Principal
 from frontend.authn.rights import Rights, rights_of
 from frontend.authz import (
@@ -36,6 +37,7 @@ from frontend.metadata.records import PolicyRecord
 _FOLDED = {name.lower(): name for name in ACTION_NAMES}
 # Whom given policies are weighed for where no key and no person is named.
 _ANYBODY = "simulated"
+_EXAMPLE_ARN = "arn:aws:sqs:us-east-1:111122223333:orders"
 
 
 def simulate_requests(account_id: str, asked: Mapping[str, Any]) -> list[dict[str, object]]:
@@ -45,7 +47,7 @@ def simulate_requests(account_id: str, asked: Mapping[str, Any]) -> list[dict[st
     results = []
     for at, arn in enumerate(asked["resources"]):
         if len(arn.split(":")) < ARN_PARTS or not arn.startswith("arn:"):
-            raise IamError("invalid-request", "A resource is an ARN of six parts.", f"/resources/{at}")
+            raise IamError("invalid-request", f"A resource is an ARN, as {_EXAMPLE_ARN}.", f"/resources/{at}")
         side, tags = _queue_side(account_id, arn, asked["queue_policy"])
         for action in actions:
             request = _request(account_id, rights, action, arn, tags, asked["request_context"])
@@ -78,7 +80,8 @@ def _rights(account_id: str, asked: Mapping[str, Any]) -> Rights | None:
 def _action(at: int, text: str) -> str:
     name = _FOLDED.get(text.lower())
     if name is None:
-        raise IamError("invalid-request", "There is no such action.", f"/actions/{at}")
+        meant = meant_member(text, sorted(ACTION_NAMES)) or "sqs:SendMessage"
+        raise IamError("invalid-request", f"There is no such action; one is {meant}.", f"/actions/{at}")
     return name
 
 

@@ -1,13 +1,12 @@
-"""Serializers that take what they are given or refuse it: no unknown members, no text made of numbers.
-
-What is quoted of a request in an answer can be encoded: JSON lets half a surrogate pair into a text.
-"""
+"""Serializers that take what they are given or refuse it: no unknown members, no text made of numbers."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 from rest_framework import serializers
+
+from api.unknown_members import unknown_members
 
 
 class StrictCharField(serializers.CharField):
@@ -49,23 +48,20 @@ class StrictNumberField(serializers.FloatField):
 class StrictChoiceField(serializers.ChoiceField):
     """One of some JSON strings. DRF's own takes numbers, and quotes what it was given."""
 
-    default_error_messages: ClassVar = {"invalid_choice": "Not one of the choices."}
-
     def to_internal_value(self, data: Any) -> Any:
-        if not isinstance(data, str):
-            self.fail("invalid_choice")
+        if not isinstance(data, str) or (data not in self.choices and not (data == "" and self.allow_blank)):
+            words = ", ".join(str(one) for one in self.choices)
+            raise serializers.ValidationError(f"must be one of {words}", "invalid_choice")
         return super().to_internal_value(data)
 
 
 class StrictSerializer(serializers.Serializer):
     """Members that are not declared are refused. Members named twice are refused before, by the parser."""
 
+    default_error_messages: ClassVar = {"invalid": "must be a JSON object"}
+
     def to_internal_value(self, data: Any) -> Any:
-        unknown = set(data) - set(self.fields) if isinstance(data, dict) else set()
+        unknown = unknown_members(data, self.fields) if isinstance(data, dict) else {}
         if unknown:
-            raise serializers.ValidationError({_shown(name): ["is not known here"] for name in sorted(unknown)})
+            raise serializers.ValidationError(unknown)
         return super().to_internal_value(data)
-
-
-def _shown(name: str) -> str:
-    return name.encode(errors="backslashreplace").decode()

@@ -182,9 +182,9 @@ def delete_queue(
     queues were granted, so that no dead letter of this queue can be read any more. `at_once`: the account itself ends,
     what it chose about deletions does not count. `check` as of a change. Raises QueueProblem."""
     account = _lock_account(account_id)
+    queue = _lock_live(account_id, name)
     if not at_once:
         check_deletion(account)
-    queue = _lock_live(account_id, name)
     if check is not None:
         check(queue)
     is_kept = account.deletion_grace_days > 0 and queue.state == QueueStatus.ACTIVE and not at_once

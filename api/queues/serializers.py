@@ -38,6 +38,7 @@ _SPREAD = {"partitions": "Penstock.Partitions", "priority_levels": "Penstock.Pri
 _SCOPES = {"queue": "queue", "group": "messageGroup"}
 _THROUGHPUT = {"queue": "perQueue", "group": "perMessageGroupId"}
 _PERMISSIONS = {"all": "allowAll", "none": "denyAll", "listed": "byQueue"}
+_POLICY = "Policy"
 _ENCRYPTION = {"encryption_key": KMS_KEY, "data_key_reuse_seconds": REUSE_PERIOD}
 _PAUSED = "paused"
 _FIFO_FIELDS = ("content_based_deduplication", "deduplication_scope", "throughput_limit")
@@ -63,7 +64,7 @@ class DeadLetterSourcesSerializer(StrictSerializer):
     )
 
 
-class QueueSettingsSerializer(PolicyFields):
+class QueueSettingsSerializer(PolicyFields, StrictSerializer):
     """Fields of a change. What is not given stays; the ranges are those of SQS."""
 
     visibility_timeout_seconds = StrictIntegerField(required=False, min_value=0, max_value=43_200)
@@ -81,6 +82,9 @@ class QueueSettingsSerializer(PolicyFields):
     data_key_reuse_seconds = StrictIntegerField(required=False, min_value=60, max_value=86_400)
     dead_letter_queue = DeadLetterQueueSerializer(required=False, allow_null=True)
     dead_letter_sources = DeadLetterSourcesSerializer(required=False)
+    policy = serializers.DictField(
+        required=False, allow_null=True, help_text="A queue policy: who else may do what with the queue. null: nobody."
+    )
 
     def attributes(self, account_id: str) -> dict[str, str]:
         """The given settings under their SQS names."""
@@ -98,13 +102,9 @@ class QueueSettingsSerializer(PolicyFields):
             result["RedrivePolicy"] = _redrive_policy(account_id, given["dead_letter_queue"])
         if "dead_letter_sources" in given:
             result["RedriveAllowPolicy"] = _redrive_allow_policy(account_id, given["dead_letter_sources"])
+        if "policy" in given:
+            result[_POLICY] = "" if given["policy"] is None else json.dumps(given["policy"], separators=(",", ":"))
         return {**result, **policy_attributes(given)}
-
-    def validate(self, attrs: dict[str, object]) -> dict[str, object]:
-        unknown = set(self.initial_data) - set(self.fields)
-        if unknown:
-            raise serializers.ValidationError(dict.fromkeys(sorted(unknown), "is not known here"))
-        return attrs
 
 
 class QueueRequestSerializer(QueueSettingsSerializer):
@@ -150,6 +150,7 @@ class QueueSerializer(PolicyFields):
     data_key_reuse_seconds = serializers.IntegerField(allow_null=True)
     dead_letter_queue = DeadLetterQueueSerializer(allow_null=True)
     dead_letter_sources = DeadLetterSourcesSerializer()
+    policy = serializers.DictField(allow_null=True, help_text="The Policy attribute of SQS.")
     tags = serializers.DictField(child=serializers.CharField())
     created_at = serializers.DateTimeField()
     modified_at = serializers.DateTimeField()
@@ -170,6 +171,7 @@ class QueueSerializer(PolicyFields):
             **_encryption_json(instance),
             **_dead_letter_json(instance),
             **policies_json(instance.attributes),
+            "policy": json.loads(instance.attributes.get(_POLICY, "null")),
             "tags": instance.tags,
             "created_at": when.to_representation(instance.created_at),
             "modified_at": when.to_representation(instance.modified_at),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 from uuid import UUID
 
 from asgiref.sync import async_to_sync
@@ -14,6 +15,7 @@ from rest_framework.response import Response
 
 from api import limits
 from api.accounts.views import PAGE_PARAMETERS
+from api.encryption.selectors import named_key
 from api.internal.rest import caller
 from api.operation_view import OperationView, Repetition, Tagged
 from api.pages import page_asked, text_asked
@@ -34,6 +36,7 @@ from api.queues.serializers import (
 from api.queues.spreading import change_attributes
 from api.settings.environment import environment
 from frontend.authn.principal import Principal
+from frontend.queues.encryption import names_customer_key
 
 SHRED = OpenApiParameter(
     "shred",
@@ -64,6 +67,7 @@ class QueuesView(OperationView):
         """A new queue, usable when this answers. The same request again answers with the queue that is there."""
         asked = QueueRequestSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
+        _require_key(request, asked.validated_data)
         name = rules.check_name(asked.validated_data["name"])
         attributes = rules.check_new(asked.attributes(caller(request).account_id), name)
         tags = rules.check_tags(asked.validated_data["tags"])
@@ -92,6 +96,9 @@ class QueueView(OperationView):
         """Changes the settings that are given."""
         asked = QueueSettingsSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
+        if not asked.validated_data:
+            raise ValidationError("names no setting to change")
+        _require_key(request, asked.validated_data)
         change = rules.check_change(asked.attributes(caller(request).account_id), name)
         check, who = check_queue(self.check_of(request)), caller(request)
         return queue_answer(async_to_sync(change_attributes)(who, who.account_id, name, change, check))
@@ -103,6 +110,16 @@ class QueueView(OperationView):
         shred = _shred_asked(request)
         check, who = check_queue(self.check_of(request)), caller(request)
         return queue_answer(actions.delete_queue(who, who.account_id, name, shred, check=check), 202)
+
+
+def _require_key(request: Request, given: Mapping[str, Any]) -> None:
+    """SQS stores any text, and refuses messages afterwards; here a misspelt key is refused at once."""
+    named, account_id = given.get("encryption_key"), caller(request).account_id
+    if not named or not names_customer_key(named) or named_key(account_id, named) is not None:
+        return
+    meant = f": is alias/{named} meant? It" if named_key(account_id, f"alias/{named}") else ": it"
+    text = f"names no encryption key of this account{meant} is alias/ and a name, an id, or an ARN of either"
+    raise ValidationError({"encryption_key": text})
 
 
 class DeadLetterSourcesView(OperationView):

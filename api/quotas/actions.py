@@ -105,7 +105,9 @@ def request_quota(actor: Principal, account_id: str, name: object, value: object
         raise _invalid(f"A reason has at most {limits.QUOTA_REASON_CHARACTERS_MAX} printable characters.")
     locked_account(account_id, no_such_account)
     if QuotaRequest.objects.filter(account_id=account_id, name=name, state=RequestState.OPEN).exists():
-        raise QuotaProblem(409, "quota-request-open", f"There is an open request for {name} already.")
+        raise QuotaProblem(
+            409, "quota-request-open", f"There is an open request for {name} already: the operator answers it first."
+        )
     asked = QuotaRequest.objects.create(
         account_id=account_id, name=name, value=value, reason=reason, created_at=clock.now()
     )

@@ -46,6 +46,8 @@ _OPERATIONS = {
     "free": "keys.update",
     "restrict": "keys.update",
     "quotas": "keys.put_quotas",
+    "off": "keys.update",
+    "on": "keys.update",
 }
 _DONE = {
     "attach": "The policy counts from now on. The key may do what its policies allow, and nothing else.",
@@ -56,6 +58,8 @@ _DONE = {
     "free": "The key may do everything in the account.",
     "restrict": "The key may do nothing until it gets a policy.",
     "quotas": CHANGED,
+    "off": "The key opens nothing until it is switched on again.",
+    "on": "The key is valid again, with what it may do.",
 }
 
 
@@ -137,6 +141,8 @@ def _change(visit: AccountVisit, access_key_id: str, what: str, fields: dict[str
         key_rights.set_key_tags(*who, _tags(fields.get("tags", "")))
     elif what == "quotas":
         set_key_quotas(*who, quotas_given(fields))
+    elif what in ("off", "on"):
+        key_rights.set_key_active(*who, what == "on")
     else:
         key_rights.set_restricted(*who, what == "restrict")
 

@@ -1,14 +1,15 @@
-"""`accounts list`, the states that operators move accounts to, and what an account chose about deletions."""
+"""`accounts list`, `create`, the states that operators move accounts to, and what an account chose about deletions."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 
 from deploy import management, output
 from deploy.installation import Installation
 
-COLUMNS = ["ACCOUNT", "NAME", "STATE", "KEYS", "QUEUES", "CREATED", "REASON"]
-FIELDS = ("account_id", "name", "state", "keys", "queues", "created_at", "reason")
+COLUMNS = ["ACCOUNT", "NAME", "TITLE", "STATE", "KEYS", "QUEUES", "CREATED", "REASON"]
+FIELDS = ("account_id", "name", "title", "state", "keys", "queues", "created_at", "reason")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -20,6 +21,11 @@ def run(options: argparse.Namespace) -> int:
             output.data_json(accounts)
         else:
             output.table(COLUMNS, [[str(account[field]) for field in FIELDS] for account in accounts])
+        return 0
+    if options.verb == "create":
+        made = management.operate(installation, state, "operate_accounts", "--", "create", options.account)
+        output.data(made["account_id"])
+        output.say(f"It has no key yet: ./penstock keys create --account {shlex.quote(made['name'])}")
         return 0
     if options.verb == "configure":
         said = management.operate(installation, state, "operate_accounts", *rules_of(options))

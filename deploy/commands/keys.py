@@ -1,4 +1,5 @@
-"""`keys create`: a key for an account, which is made if it is not there; `keys list`, `revoke`, `rotate`."""
+"""`keys create`: a key for an account, which is made if it is not there; `list`, `disable`, `enable`, `revoke`,
+`rotate`."""
 
 from __future__ import annotations
 
@@ -18,15 +19,27 @@ FIELDS = ("access_key_id", "name", "state", "restricted", "created_at", "expires
 
 
 def run(options: argparse.Namespace) -> int:
-    return {"create": create, "list": show, "revoke": revoke, "rotate": rotate}[options.verb](options)
+    do = {"create": create, "list": show, "disable": switch, "enable": switch, "revoke": revoke, "rotate": rotate}
+    return do[options.verb](options)
 
 
 def create(options: argparse.Namespace) -> int:
     policy = None if options.policy is None else read_policy(options.policy)
     installation = Installation(options.data_dir)
     state = installation.load_state()
-    made = management.create_key(installation, state, options.account, policy, options.scope, options.queue)
+    made = management.create_key(
+        installation, state, options.account, policy, options.scope, options.queue, more(options)
+    )
+    if made.pop("account_created", False):
+        output.say(f"There was no account {options.account!r}: it was made, with the id {made['account_id']}.")
+    for note in made.pop("notes", []):
+        output.say(note)
     return show_secrets({**made, "endpoint": endpoint(state)}, options.json)
+
+
+def more(options: argparse.Namespace) -> list[str]:
+    name = [] if options.name is None else [f"--key-name={options.name}"]
+    return name if options.expires is None else [*name, f"--expires={options.expires}"]
 
 
 def show(options: argparse.Namespace) -> int:
@@ -44,6 +57,13 @@ def cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "-" if value is None else str(value)
+
+
+def switch(options: argparse.Namespace) -> int:
+    installation = Installation(options.data_dir)
+    key = management.operate(installation, installation.load_state(), "operate_keys", options.verb, options.key)
+    output.say(f"{key['access_key_id']} is {key['state']}.")
+    return 0
 
 
 def revoke(options: argparse.Namespace) -> int:

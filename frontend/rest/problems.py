@@ -28,6 +28,17 @@ _MEMBERS = {
     "VisibilityTimeout": "visibility_seconds",
     "WaitTimeSeconds": "wait_seconds",
 }
+# What SQS says of credentials does not tell how they are given here.
+_CREDENTIALS = {
+    "MissingAuthenticationToken": (
+        "The request names no access key: give its bearer token (Authorization: Bearer pstk_...), or sign with "
+        "Signature Version 4. The Session-Token of a person is for people, sessions, accounts and invitations alone."
+    ),
+    "InvalidClientTokenId": (
+        "The access key is not valid: it does not exist, has ended or was revoked, or its account is not active."
+    ),
+    "InvalidSecurity": "Authorization must be Bearer with the bearer token of a key, or Signature Version 4.",
+}
 # What stands in quotation marks was sent by the caller, and so was a value that is told with its parameter.
 _PARAMETER = re.compile(rf"\"[^\"]*\"|'[^']*'|(?<![.\w])(?:{'|'.join(_MEMBERS)})\b")
 _VALUE = re.compile(r"Value .* for parameter (?=\w+ is invalid\. Reason: )", re.DOTALL)
@@ -92,7 +103,7 @@ def _problem(request_id: str, error: RequestError) -> tuple[list[tuple[bytes, by
         "type": f"urn:penstock:problem:{code}",
         "title": HTTPStatus(status).phrase,
         "status": status,
-        "detail": in_members(error.message),
+        "detail": _CREDENTIALS.get(error.code) or in_members(error.message),
         "code": code,
         "request_id": request_id,
     }

@@ -236,7 +236,9 @@ async def _pass_on(services: FrontendServices, request: Request, send: Send) -> 
     queue = None if principal is None else changed_queue(request, principal.account_id)
     answering = send if queue is None else _after_refresh(services, queue, send)
     left = None if principal is None else services.quotas.standing(principal.account_id, services.steady_s())
-    await services.control.pass_on(request, principal, answering, not managed, rate_headers(left))
+    # The audit trail names a change by the id of its request.
+    more = ((b"x-request-id", request.request_id.encode()), *rate_headers(left))
+    await services.control.pass_on(request, principal, answering, not managed, more)
 
 
 def _throttle_address(services: FrontendServices, request: Request) -> None:

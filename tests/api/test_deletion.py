@@ -90,6 +90,7 @@ def test_protected_account_refuses_deletion_and_says_what_to_do(owner: Caller) -
     owner.request("PATCH", "/v1/account", {"deletion_protection": True})
     refused = owner.request("DELETE", "/v1/queues/orders")
     assert code(refused) == (409, "unsupported-operation") and "PATCH /v1/account" in refused.json()["detail"]
+    assert code(owner.request("DELETE", "/v1/queues/none")) == (404, "queue-does-not-exist")
     by_sqs = owner.sqs("DeleteQueue", QueueName="orders")
     assert code(by_sqs) == (400, "UnsupportedOperation") and "Deletion protection" in by_sqs.json()["message"]
     assert Queue.objects.get().state == "active"

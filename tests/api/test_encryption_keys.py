@@ -277,6 +277,24 @@ def test_rest_shows_and_sets_the_key_of_a_queue(caller: Caller) -> None:
     assert (queue["encryption_key"], queue["encryption_key_id"], queue["data_key_reuse_seconds"]) == (None, None, None)
 
 
+def test_rest_refuses_a_key_that_is_not_there(caller: Caller) -> None:
+    made = make(caller)
+    assert caller.request("POST", "/v1/queues", {"name": "orders"}).status_code == 201
+    for named, words in (
+        ("orders-key", "is alias/orders-key meant?"),
+        ("alias/ordres-key", "it is alias/ and a name"),
+        (made["id"][:-1], "it is alias/ and a name"),
+    ):
+        for method, path, content in (("POST", "/v1/queues", {"name": "new"}), ("PATCH", "/v1/queues/orders", {})):
+            answer = caller.request(method, path, {**content, "encryption_key": named})
+            assert answer.status_code == 400 and words in answer.json()["errors"][0]["detail"]
+            assert answer.json()["errors"][0]["pointer"] == "/encryption_key"
+    assert caller.request("GET", "/v1/queues/new").status_code == 404
+    assert caller.request("GET", "/v1/queues/orders").json()["encryption_key"] is None
+    for named in (made["arn"], made["id"], "alias/aws/sqs", None):
+        assert caller.request("PATCH", "/v1/queues/orders", {"encryption_key": named}).status_code == 200
+
+
 def test_rotation_writes_no_row_of_a_queue_and_old_messages_open(caller: Caller) -> None:
     made = make(caller)
     make_queue(caller, "orders", KmsMasterKeyId=made["id"])

@@ -448,6 +448,12 @@ def test_simulator_refuses_what_it_does_not_understand(caller: Caller, change: d
     assert code(caller.request("POST", "/v1/policies/simulate", asked))[0] == 400
 
 
+@pytest.mark.parametrize(("given", "meant"), [("SendMessage", "sqs:SendMessage"), ("sqs:Foo", "sqs:SendMessage")])
+def test_simulator_names_the_action_that_was_meant(caller: Caller, given: str, meant: str) -> None:
+    asked = {"actions": [given], "resources": ["*"]}
+    assert meant in caller.request("POST", "/v1/policies/simulate", asked).json()["detail"]
+
+
 def test_simulator_tells_nothing_of_another_account(caller: Caller) -> None:
     other = new_caller("other")
     key = restricted(other, document("sqs:SendMessage"))

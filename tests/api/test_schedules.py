@@ -235,7 +235,8 @@ def test_unknown_member_is_refused_by_name(owner: Caller, changes: dict[str, Any
     answer = create(owner, **changes)
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid-request")
     (error,) = answer.json()["errors"]
-    assert error == {"pointer": named, "detail": "is not known here"} and not CronSchedule.objects.exists()
+    assert error["pointer"] == named and error["detail"].startswith("is not known here: ")
+    assert not CronSchedule.objects.exists()
 
 
 def test_name_is_unique_within_a_queue_and_number_is_bounded(owner: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +260,7 @@ def test_schedules_of_another_account_or_of_no_queue_do_not_exist(owner: Caller)
         ("GET", PATH), ("POST", PATH), ("GET", PATH + "/nightly"), ("DELETE", PATH + "/nightly"),
         ("POST", PATH + "/nightly/pause"), ("POST", PATH + "/nightly/resume"),
     ):  # fmt: skip
-        assert other.request(method, path, SCHEDULE if method == "POST" else None).status_code == 404
+        assert other.request(method, path, SCHEDULE if (method, path) == ("POST", PATH) else None).status_code == 404
     Queue.objects.update(state="deleting")
     for path in (PATH, PATH + "/nightly"):
         assert owner.request("GET", path).status_code == 404

@@ -284,15 +284,25 @@ def test_key_is_restricted_tagged_and_freed_on_its_page(ann: Browser) -> None:
     assert ann.post(page, {"what": "tag", "tags": "no equals"}, page).status_code == 400
 
 
+def test_key_is_switched_off_and_on_on_its_page(ann: Browser) -> None:
+    key = make_key(ann)
+    page = ann.at(f"keys/{key.access_key_id}")
+    for what, active, offered in (("off", False, "Switch the key on"), ("on", True, "Switch the key off")):
+        assert ann.post(page, {"what": what}, page).status_code == 302
+        key.refresh_from_db()
+        text = ann.get(page).content.decode()
+        assert key.active is active and offered in text and ("Rotate the key" in text) is active
+
+
 def test_key_page_of_a_reader_has_no_buttons_and_its_posts_are_refused(ann: Browser, join: Joins) -> None:
     guest = join(ann, "reader")
     key = make_key(ann)
     page = guest.at(f"keys/{key.access_key_id}")
     text = guest.get(page).content.decode()
     assert key.access_key_id in text
-    for offered in ("Rotate", "Revoke", "Save the policy", "Restrict the key", "Attach"):
+    for offered in ("Rotate", "Revoke", "Save the policy", "Restrict the key", "Attach", "Switch the key"):
         assert offered not in text, offered
-    for what in ("attach", "detach", "put", "remove", "tag", "free", "restrict"):
+    for what in ("attach", "detach", "put", "remove", "tag", "free", "restrict", "off", "on"):
         form = {"what": what, "as": "json", "policy": json.dumps(SEND), "policy_name": "x"}
         answer = guest.post(page, form)
         assert answer.status_code == 403 and b"Ask an owner or admin" in answer.content, what

@@ -15,6 +15,11 @@ from deploy.__main__ import main
     ("line", "arguments"),
     [
         ("keys create --account=-x", ["create_key", "--account=-x", "--json"]),
+        (
+            "keys create --account=-x --name=-n --expires=-e",
+            ["create_key", "--account=-x", "--json", "--key-name=-n", "--expires=-e"],
+        ),
+        ("accounts create -- -x", ["operate_accounts", "--", "create", "-x"]),
         ("keys list --account=-x", ["operate_keys", "list", "--", "-x"]),
         ("accounts suspend --reason late -- -x", ["operate_accounts", "--reason=late", "--", "suspend", "-x"]),
         (

@@ -227,6 +227,9 @@ async def test_bearer_token_must_be_right_whole_and_live(front: Installation) ->
         assert reply.headers["www-authenticate"].startswith("Bearer")
     none = await front.call("POST", MESSAGES, {"host": HOST}, b"{}")
     assert (none.status, problem(none)) == (401, "missing-authentication-token")
+    basic = await front.call("POST", MESSAGES, {"host": HOST, "authorization": "Basic YTpi"}, b"{}")
+    for refused, words in ((reply, "its account is not active"), (none, "Bearer pstk_"), (basic, "must be Bearer")):
+        assert words in json.loads(refused.body)["detail"], "the words of REST, not those of SQS"
     assert front.storage.count() == 0
 
 
@@ -274,6 +277,7 @@ async def test_management_path_is_passed_on_with_a_maced_principal(front: Instal
     reply = await front.call("POST", "/v1/queues?limit=3&x=%20y", headers, b'{"name":"q"}')
     assert (reply.status, reply.body) == (201, b'{"ok":1}') and "server" not in reply.headers
     (call,) = front.control_calls
+    assert reply.headers["x-request-id"] == call.headers["x-request-id"], "the id that the audit trail has"
     assert front.mac_is_right(call) and call.url.raw_path == b"/v1/queues?limit=3&x=%20y"
     claim = json.loads(base64.urlsafe_b64decode(call.headers["x-penstock-principal"]))
     assert claim["account_id"] == ACCOUNT and claim["issued_ms"] == int(front.clock.now_s * 1000)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from django.db import transaction
 
 from api import clock
-from api.accounts.actions import NewKey, create_key
+from api.accounts.actions import NewKey, check_key_name, create_key
 from api.accounts.models import AccessKey
 from api.accounts.selectors import locked_account
 from api.audit.actions import record
@@ -105,6 +105,31 @@ def set_key_tags(actor: Principal, account_id: str, access_key_id: str, tags: Ma
 
 
 @transaction.atomic
+def set_key_active(actor: Principal, account_id: str, access_key_id: str, active: bool) -> AccessKey:
+    """False: the key opens nothing until it is switched on again. Raises IamError."""
+    key = locked_key(account_id, access_key_id)
+    if key.active != active:
+        key.active = active
+        key.save(update_fields=["active"])
+        _note(actor, key, "key.enable" if active else "key.disable")
+        announce_key(key)
+    return key
+
+
+@transaction.atomic
+def rename_key(actor: Principal, account_id: str, access_key_id: str, name: str) -> AccessKey:
+    """Raises IamError, AccountError."""
+    check_key_name(name)
+    key = locked_key(account_id, access_key_id)
+    if key.name != name:
+        before, key.name = key.name, name
+        key.save(update_fields=["name"])
+        _note(actor, key, "key.rename", name=name, before=before)
+        announce_key(key)
+    return key
+
+
+@transaction.atomic
 def rotate_key(actor: Principal, account_id: str, access_key_id: str, grace_s: int) -> NewKey:
     """A new key like this one, which ends after the grace period. One that was to expire passes its span on, also when
     it is rotated again within its grace. Raises IamError, AccountError."""
@@ -123,7 +148,7 @@ def rotate_key(actor: Principal, account_id: str, access_key_id: str, grace_s: i
     old.expires_at = ends_at if old.expires_at is None else min(old.expires_at, ends_at)
     old.rotated, old.planned_expires_at = True, planned
     old.save(update_fields=["expires_at", "rotated", "planned_expires_at"])
-    _note(actor, old, "key.rotate", new_key=new.key.access_key_id, expires_at=str(old.expires_at))
+    _note(actor, old, "key.rotate", new_key=new.key.access_key_id, expires_at=old.expires_at.isoformat())
     announce_key(old)
     return new
 

@@ -167,10 +167,16 @@ def _locked_with_life(account_id: str) -> AccountLife:
     return _locked(account_id)
 
 
+def _possible(state: AccountState) -> str:
+    """What may be asked for instead."""
+    moves = [move for (at, move) in STATE_CHANGES if at is state and move is not StateChange.FINISH]
+    return f": it can be told to {' or '.join(move.removeprefix('account.') for move in moves)}" if moves else ""
+
+
 def _move(actor: Principal, life: AccountLife, move: StateChange, reason: str = "") -> AccountLife:
     state = STATE_CHANGES.get((AccountState(life.state), move))
     if state is None:
-        raise PeopleError("state-not-possible", f"The account is {life.state}.")
+        raise PeopleError("state-not-possible", f"The account is {life.state}{_possible(AccountState(life.state))}.")
     was_active = life.state == AccountState.ACTIVE
     now = clock.now()
     grace = timedelta(days=limits.CLOSING_GRACE_DAYS)

@@ -106,7 +106,7 @@ def test_operator_suspends_and_the_owner_cannot_take_it_back(ann: Visitor) -> No
     assert AccountLife.objects.get().reason == "unpaid"
     call_command("account_state", "resume", ann.account_id, stdout=out)
     assert Account.objects.get().active
-    with pytest.raises(CommandError, match="The account is active"):
+    with pytest.raises(CommandError, match="The account is active: it can be told to suspend or close"):
         call_command("account_state", "resume", ann.account_id)
     with pytest.raises(CommandError, match="nothing here"):
         call_command("account_state", "suspend", "123456789012")

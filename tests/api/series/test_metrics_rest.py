@@ -70,7 +70,7 @@ def test_queue_of_another_account_is_none(caller: Caller, start: datetime) -> No
 @pytest.mark.parametrize(
     ("query", "says"),
     [
-        ({"metric": "CPUUtilization"}, "choices"),
+        ({"metric": "CPUUtilization"}, "must be one of NumberOfMessagesSent"),
         ({"metric": "NumberOfMessagesSent", "statistic": "Maximum"}, "Sum, Average"),
         ({"metric": "NumberOfMessagesSent", "period_s": 90}, "multiple of 60"),
         ({"metric": "NumberOfMessagesSent", "period_s": 30}, "60"),

@@ -1,4 +1,4 @@
-"""`manage.py operate_accounts list | suspend|resume|close|reopen ACCOUNT [--reason TEXT]
+"""`manage.py operate_accounts list | create NAME | suspend|resume|close|reopen ACCOUNT [--reason TEXT]
                                   | configure ACCOUNT [--deletion-protection on|off] [--deletion-grace-days N]`: for
 operators.
 
@@ -14,9 +14,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import Count, QuerySet
 
-from api.accounts.actions import AccountError, set_deletion_rules
+from api.accounts.actions import AccountError, get_or_create_account, set_deletion_rules
 from api.accounts.models import AccessKey, Account
-from api.accounts.selectors import account_named
+from api.accounts.selectors import account_named, found_account
 from api.audit.actions import OPERATOR
 from api.people.actions import account_life
 from api.people.errors import PeopleError
@@ -28,18 +28,34 @@ class Command(BaseCommand):
     help = "List accounts, or move one to another state."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("verb", choices=["list", "suspend", "resume", "close", "reopen", "configure"])
-        parser.add_argument("account", nargs="?", default="", help="name or id")
+        parser.add_argument("verb", choices=["list", "create", "suspend", "resume", "close", "reopen", "configure"])
+        parser.add_argument("account", nargs="?", default="", help="name or id; the name of a new one")
         parser.add_argument("--deletion-protection", choices=["on", "off"])
         parser.add_argument("--deletion-grace-days", type=int)
         parser.add_argument("--reason", default="", help="kept with the account and in the audit trail")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if options["verb"] == "list":
-            answer: Any = _list()
-        else:
-            answer = _configure(options) if options["verb"] == "configure" else _move(options)
+        match options["verb"]:
+            case "list":
+                answer: Any = _list()
+            case "create":
+                answer = _create(options["account"])
+            case "configure":
+                answer = _configure(options)
+            case _:
+                answer = _move(options)
         self.stdout.write(json.dumps(answer, cls=DjangoJSONEncoder))
+
+
+def _create(name: str) -> dict[str, Any]:
+    found = found_account(name)
+    if found is not None:
+        raise CommandError(f"there is an account {name!r} already, with the id {found.id}")
+    try:
+        account = get_or_create_account(OPERATOR, name)
+    except AccountError as error:
+        raise CommandError(str(error)) from None
+    return {"account_id": account.id, "name": account.name}
 
 
 def _list() -> list[dict[str, Any]]:
@@ -66,8 +82,8 @@ def _state_of(account: Account) -> dict[str, str]:
     """An account that was made by the command line has no life until an operator moves it."""
     if not hasattr(account, "life"):
         state = AccountState.ACTIVE if account.active else AccountState.SUSPENDED
-        return {"state": state.value, "reason": ""}
-    return {"state": account.life.state, "reason": account.life.reason}
+        return {"title": account.name, "state": state.value, "reason": ""}
+    return {"title": account.life.title, "state": account.life.state, "reason": account.life.reason}
 
 
 def _move(options: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`manage.py operate_keys list ACCOUNT | revoke KEY | rotate KEY [--grace S]`: keys of any account, for operators.
+"""`manage.py operate_keys list ACCOUNT | disable|enable|revoke KEY | rotate KEY [--grace S]`: keys of any account.
 
 Answers are JSON on stdout. Secrets of a rotated key are shown this once.
 """
@@ -20,23 +20,24 @@ from api.accounts.selectors import account_named
 from api.accounts.serializers import KeySerializer
 from api.audit.actions import OPERATOR
 from api.iam import limits
-from api.iam.actions.keys import rotate_key
+from api.iam.actions.keys import rotate_key, set_key_active
 from api.iam.errors import IamError
 from api.limits import KEYS_PER_ACCOUNT_MAX
 from api.settings.environment import environment
 
 
 class Command(BaseCommand):
-    help = "List the keys of an account, revoke or rotate a key."
+    help = "List the keys of an account; switch off, revoke or rotate a key."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("verb", choices=["list", "revoke", "rotate"])
+        parser.add_argument("verb", choices=["list", "disable", "enable", "revoke", "rotate"])
         parser.add_argument("what", help="name or id of the account; id of the key")
         parser.add_argument("--grace", type=int, default=limits.ROTATION_GRACE_S_DEFAULT, help="seconds")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            answer = {"list": _list, "revoke": _revoke, "rotate": _rotate}[options["verb"]](options)
+            do = {"list": _list, "disable": _switch, "enable": _switch, "revoke": _revoke, "rotate": _rotate}
+            answer = do[options["verb"]](options)
         except (AccountError, IamError) as error:
             raise CommandError(str(error)) from None
         self.stdout.write(json.dumps(answer, cls=DjangoJSONEncoder))
@@ -52,6 +53,12 @@ def _state(key: AccessKey, now: datetime) -> str:
     if key.expires_at is not None and key.expires_at <= now:
         return "expired"
     return "active" if key.active else "inactive"
+
+
+def _switch(options: dict[str, Any]) -> Any:
+    key = _key(options["what"])
+    key = set_key_active(OPERATOR, key.account_id, key.access_key_id, options["verb"] == "enable")
+    return {"access_key_id": key.access_key_id, "state": _state(key, clock.now())}
 
 
 def _revoke(options: dict[str, Any]) -> Any:
