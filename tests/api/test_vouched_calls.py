@@ -46,6 +46,11 @@ def test_trail_has_what_was_before_a_change(caller: Caller) -> None:
     key = f"/v1/keys/{caller.access_key_id}"
     reader = f"/v1/keys/{restricted(caller, ALL).access_key_id}"
     queue = "/v1/queues/orders"
+    tick = {"name": "tick", "cron": "0 6 * * *", "body": "secret"}
+    assert caller.request("POST", f"{queue}/schedules", tick).status_code == 201
+    schedule = f"{queue}/schedules/tick"
+    hook = "/v1/webhooks/ops"
+    assert caller.request("PUT", hook, {"url": "https://one.example/path"}).status_code < 300
     asked: list[tuple[str, str, Any, str, Any]] = [
         ("PUT", "/v1/policies/rights", {"policy": document("sqs:*")}, "policy.update", compact(ALL)),
         ("DELETE", "/v1/policies/rights", None, "policy.delete", compact(document("sqs:*"))),
@@ -56,6 +61,9 @@ def test_trail_has_what_was_before_a_change(caller: Caller) -> None:
         ("PATCH", "/v1/account", {"title": "Shop"}, "account.rename", "tests"),
         ("PATCH", "/v1/account", {"deletion_grace_days": 3}, "account.configure", {"deletion_grace_days": 0}),
         ("PUT", f"{key}/policy", {"policy": ALL}, "key.put_policy", None),
+        ("PATCH", schedule, {"cron": "0 7 * * *"}, "schedule.update", {"cron": "0 6 * * *", "zone": "UTC"}),
+        ("PATCH", schedule, {"body": "other"}, "schedule.update", {}),
+        ("PUT", hook, {"url": "https://two.example/"}, "webhook.put", "https://one.example/..."),
     ]
     for method, target, content, action, before in asked:
         assert caller.request(method, target, content).status_code < 300, target
