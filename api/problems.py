@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import structlog
@@ -32,6 +34,8 @@ _QUEUE_STATUS = {
     "ServiceUnavailable": status.HTTP_503_SERVICE_UNAVAILABLE,
 }
 RETRY_AFTER_S = 5
+# Of what is wrong with one body.
+ERRORS_TOLD_MAX = 100
 
 
 def problem_handler(error: Exception, context: dict[str, Any]) -> Response | None:
@@ -51,7 +55,8 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> Response | Non
     if plain is None:
         return None
     if isinstance(error, ValidationError):
-        answer = problem(400, "invalid-request", "The request does not validate.", _pointers(error.detail, ""))
+        told = list(islice(_pointers(error.detail, ""), ERRORS_TOLD_MAX))
+        answer = problem(400, "invalid-request", "The request does not validate.", told)
     elif isinstance(error, Http404 | NotFound):
         answer = problem(404, "not-found", "There is nothing here.")
     else:
@@ -103,13 +108,16 @@ def _plain_problem(code: int, name: str, detail: str) -> HttpResponse:
     return JsonResponse(problem(code, name, detail).data, status=code, content_type=CONTENT_TYPE)
 
 
-def _pointers(detail: Any, pointer: str) -> list[dict[str, str]]:
+def _pointers(detail: Any, pointer: str) -> Iterator[dict[str, str]]:
     """DRF's nested error lists as JSON pointers into the request body."""
     if isinstance(detail, dict):
-        return [found for key, value in detail.items() for found in _pointers(value, f"{pointer}/{key}")]
-    if isinstance(detail, list):
-        return [found for value in detail for found in _pointers(value, pointer)]
-    return [{"pointer": pointer.removesuffix("/non_field_errors"), "detail": str(detail)}]
+        for key, value in detail.items():
+            yield from _pointers(value, f"{pointer}/{key}")
+    elif isinstance(detail, list):
+        for value in detail:
+            yield from _pointers(value, pointer)
+    else:
+        yield {"pointer": pointer.removesuffix("/non_field_errors"), "detail": str(detail)}
 
 
 def _hyphenated(code: str) -> str:
