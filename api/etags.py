@@ -64,8 +64,10 @@ def tags_asked(request: Request, header: str) -> AskedTags | None:
         return None
     if given.strip(" \t") == "*":
         return AskedTags(True)
-    found = [AskedTag(text, bool(weak)) for weak, text in _ONE_TAG.findall(given)]
-    if len(found) > limits.ETAGS_ASKED_MAX or not _TAGS.fullmatch(given):
+    # The whole first: what is none takes time by the square of its spaces to be looked through for tags.
+    pairs = _ONE_TAG.findall(given) if _TAGS.fullmatch(given) else []
+    found = [AskedTag(text, bool(weak)) for weak, text in pairs]
+    if not 1 <= len(found) <= limits.ETAGS_ASKED_MAX:
         text = f'must be * or up to {limits.ETAGS_ASKED_MAX} ETags in quotes: "..."'
         raise ValidationError({header: text})
     return AskedTags(False, tuple(found))

@@ -10,13 +10,16 @@ from typing import IO, Any
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import JSONParser
 
+from frontend.strict_json import TooManyValues, check_values
+
 _DIGITS_SHOWN_MAX = 20
 _NAME_SHOWN_MAX = 80
 
 
 class StrictJSONParser(JSONParser):
     """JSON in UTF-8 whose objects name each member once, and whose texts are whole characters. NaN and Infinity are no
-    JSON, and numbers that would be read as infinite are refused."""
+    JSON, and numbers that would be read as infinite are refused. So are bodies of more values than a front end takes in
+    one for itself: each that is wrong would be told."""
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
@@ -24,6 +27,7 @@ class StrictJSONParser(JSONParser):
         """Raises ParseError, which is answered as a problem."""
         try:
             text = stream.read()
+            check_values(text)
             # Of bytes, `json` reads other encodings, too, and halves of surrogate pairs.
             found = json.loads(
                 text.decode(), object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=_finite
@@ -32,6 +36,8 @@ class StrictJSONParser(JSONParser):
                 # Half of a surrogate pair can be written as an escape, and in no answer.
                 json.dumps(found, ensure_ascii=False).encode()
             return found
+        except TooManyValues as error:
+            raise ParseError(f"The body is not taken: {error}.") from None
         except UnicodeEncodeError:
             raise ParseError("The body holds half of a surrogate pair.") from None
         except RecursionError:

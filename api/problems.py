@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import structlog
@@ -33,6 +34,8 @@ _QUEUE_STATUS = {
     "ServiceUnavailable": status.HTTP_503_SERVICE_UNAVAILABLE,
 }
 RETRY_AFTER_S = 5
+# Of what is wrong with one body.
+ERRORS_TOLD_MAX = 100
 
 
 # In the place of DRF's texts, by their codes.
@@ -71,7 +74,7 @@ def _problem_of(error: Exception, context: dict[str, Any]) -> Response | None:
     if plain is None:
         return None
     if isinstance(error, ValidationError):
-        errors = _pointers(error.detail, "")
+        errors = list(islice(_pointers(error.detail, ""), ERRORS_TOLD_MAX))
         answer = problem(400, "invalid-request", _first_error(errors), errors)
     elif isinstance(error, Http404 | NotFound):
         answer = problem(404, "not-found", NOTHING_HERE)
@@ -126,24 +129,17 @@ def _plain_problem(code: int, name: str, detail: str) -> HttpResponse:
     return JsonResponse(problem(code, name, detail).data, status=code, content_type=CONTENT_TYPE)
 
 
-def _pointers(detail: Any, pointer: str) -> list[dict[str, str]]:
+def _pointers(detail: Any, pointer: str) -> Iterator[dict[str, str]]:
     """DRF's nested error lists as JSON pointers into the request body."""
     if isinstance(detail, dict):
-        return [found for key, value in detail.items() for found in _pointers(value, f"{pointer}/{key}")]
-    if isinstance(detail, list):
-        return [found for value in detail for found in _pointers(value, pointer)]
-    text = _TEXTS.get(getattr(detail, "code", ""), str(detail))
-    return [{"pointer": pointer.removesuffix("/non_field_errors"), "detail": text}]
-
-
-def _first_error(errors: list[dict[str, str]]) -> str:
-    """For clients that show this text alone."""
-    if not errors:
-        return "The request does not validate."
-    first, others = errors[0], len(errors) - 1
-    told = f"The request does not validate: {first['pointer'] or 'the body'}: {first['detail']}"
-    told = told[:FIRST_ERROR_CHARACTERS_MAX].rstrip(".")
-    return f"{told}." if not others else f"{told}, and {others} more in `errors`."
+        for key, value in detail.items():
+            yield from _pointers(value, f"{pointer}/{key}")
+    elif isinstance(detail, list):
+        for value in detail:
+            yield from _pointers(value, pointer)
+    else:
+        text = _TEXTS.get(getattr(detail, "code", ""), str(detail))
+        yield {"pointer": pointer.removesuffix("/non_field_errors"), "detail": text}
 
 
 def _hyphenated(code: str) -> str:

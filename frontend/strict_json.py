@@ -3,6 +3,8 @@ as are taken: a decoder makes an object of each, whatever comes after it.
 
 Typed decoders keep the last of two members and say nothing. Members are counted instead: outside of strings a colon
 stands behind the name of a member and nowhere else. What is decoded and written again has lost those that came twice.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations

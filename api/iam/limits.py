@@ -20,10 +20,10 @@ TAG_VALUE_CHARACTERS_MAX = 256
 # The old key of a rotation goes on for this long: as asked, or a day.
 ROTATION_GRACE_S_DEFAULT = 24 * 3600
 ROTATION_GRACE_S_MAX = 7 * 24 * 3600
-# A moved dead letter goes back to where it came from: so many queues are asked about.
-MOVE_ORIGINS_MAX = 1_000
 SIMULATED_ACTIONS_MAX = 50
 SIMULATED_RESOURCES_MAX = 20
+# Of one simulation: all callers share the processor.
+SIMULATION_S_MAX = 2.0
 STATEMENTS_SHOWN_MAX = 200
 REVIEWED_AT_A_TIME = 500
 

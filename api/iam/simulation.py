@@ -45,11 +45,14 @@ def simulate_requests(account_id: str, asked: Mapping[str, Any]) -> list[dict[st
     rights = _rights(account_id, asked)
     actions = [_action(at, text) for at, text in enumerate(asked["actions"])]
     results = []
+    ends_s = time.monotonic() + limits.SIMULATION_S_MAX
     for at, arn in enumerate(asked["resources"]):
         if len(arn.split(":")) < ARN_PARTS or not arn.startswith("arn:"):
             raise IamError("invalid-request", f"A resource is an ARN, as {_EXAMPLE_ARN}.", f"/resources/{at}")
         side, tags = _queue_side(account_id, arn, asked["queue_policy"])
         for action in actions:
+            if time.monotonic() > ends_s:
+                raise IamError("over-limit", "This takes too long: ask about fewer actions, resources or policies.")
             request = _request(account_id, rights, action, arn, tags, asked["request_context"])
             found = simulate(request, NO_POLICY if rights is None else rights.policy, side)
             results.append(_result_json(action, arn, found))

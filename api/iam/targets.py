@@ -15,11 +15,10 @@ from typing import Any
 from rest_framework.request import Request
 
 from api.encryption.selectors import named_key
-from api.iam import limits
 from api.iam.authorisation import Targets
 from api.queues import moves
 from api.queues.attributes import parse_arn, redrive_target
-from api.queues.selectors import dead_letter_sources_of, letter_holders_of, queue_of, queue_of_id
+from api.queues.selectors import letter_holders_of, letter_owners_of, queue_of, queue_of_id
 from api.queues.serializers import (
     MoveRequestSerializer,
     QueueRequestSerializer,
@@ -44,10 +43,8 @@ def targets_of(operation: str, account_id: str, request: Request, path: Mapping[
 
 
 def destinations_of(account_id: str, source: str, destination: str | None) -> tuple[str, ...]:
-    """The destination; without one the queues that have the source as their dead-letter queue now."""
-    if destination:
-        return (destination,)
-    return tuple(queue.name for queue in dead_letter_sources_of(account_id, source, "", limits.MOVE_ORIGINS_MAX))
+    """The destination; without one every queue that a message of the source may go back to."""
+    return (destination,) if destination else letter_owners_of(account_id, source)
 
 
 def encryption_key_of(account_id: str, attributes: object) -> str:

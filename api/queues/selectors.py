@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from django.db.models import F, OrderBy, OuterRef, QuerySet, Subquery
+from django.db.models import F, OrderBy, OuterRef, Q, QuerySet, Subquery
 
 from api.queues.models import DataKeyGrant, Queue, QueueCount, QueueStatus
 from api.queues.redrive import LIVE as _LIVE
@@ -173,3 +173,12 @@ def letter_holders_of(queue: Queue) -> tuple[str, ...]:
     copies = DataKeyGrant.objects.filter(owner_uuid=queue.uuid, queue__account_id=queue.account_id)
     held = copies.exclude(queue_id=queue.pk).exclude(queue__state=QueueStatus.DELETING)
     return tuple(held.order_by("queue__name").values_list("queue__name", flat=True).distinct())
+
+
+def letter_owners_of(account_id: str, name: str) -> tuple[str, ...]:
+    """The names of the live queues whose dead letters may lie in this one: those that name it now, those that named it
+    before, and those whose letters come by way of others. It holds copies of the data keys of all of them."""
+    held = DataKeyGrant.objects.filter(queue__account_id=account_id, queue__name=name, queue__state__in=_LIVE)
+    rows = Queue.objects.filter(account_id=account_id, state__in=_LIVE)
+    owners = rows.filter(Q(uuid__in=held.values("owner_uuid")) | Q(pk__in=sources_of(account_id, name).values("pk")))
+    return tuple(owners.order_by("name").values_list("name", flat=True))

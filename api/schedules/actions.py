@@ -96,11 +96,13 @@ def update_schedule(
         raise QueueProblem("PreconditionFailed", "The schedule has changed since it was read.")
     if change.attributes is not None and change.body is None:
         raise _invalid("Attributes are changed together with the body: give both.")
+    was = {"cron": schedule.cron, "zone": schedule.zone, "group": schedule.group}
     details = _change_ticks(schedule, change) | _change_message(schedule, change)
     if details:
         schedule.modified_at = clock.now()
         schedule.save()
-        _note(actor, schedule, "schedule.update", **details)
+        before = {name: value for name, value in was.items() if name in details}
+        _note(actor, schedule, "schedule.update", **details, before=before)
     return schedule
 
 

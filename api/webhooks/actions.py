@@ -57,9 +57,10 @@ def put_webhook(actor: Principal, account_id: str, name: str, url: str) -> PutWe
         secret, webhook = new_webhook_secret(), Webhook(account=account, name=name, created_at=clock.now())
         webhook.secret_sealed = keyring().seal_secret(account_id, deliveries.sealed_secret_as(webhook.pk), secret)
     webhook.url_sealed = keyring().seal_secret(account_id, deliveries.sealed_url_as(webhook.pk), callee.url)
+    was = {} if secret else {"before": webhook.shown_url}
     webhook.shown_url = callee.shown
     webhook.save()
-    record(actor, account_id, "webhook.put", f"webhook:{name}", url=callee.shown)
+    record(actor, account_id, "webhook.put", f"webhook:{name}", url=callee.shown, **was)
     return PutWebhook(webhook, secret)
 
 

@@ -7,6 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from api.accounts.selectors import account_of
+from api.iam.authorisation import Targets
 from api.people.roles import Act
 from api.queues import actions, selectors
 from api.queues import attributes as rules
@@ -22,6 +23,7 @@ from console.pages import account_page, told
 from console.same_as import creating, receiving
 from console.views.queue_forms import queue_or_404, queue_url
 from console.visits import AccountVisit
+from frontend.authz.actions import Demand
 
 SOURCES_SHOWN_MAX = 50
 
@@ -65,13 +67,14 @@ def tags(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     queue = queue_or_404(visit, name)
     refusal = None
     if request.method == "POST":
-        require_change(visit, "sqs:UntagQueue" if "remove" in request.POST else "sqs:TagQueue")
         key = request.POST.get("key", "")
         try:
             if "remove" in request.POST:
+                _require_tagging(visit, "sqs:UntagQueue", Targets(name, tag_keys=(key,)))
                 actions.untag_queue(visit.actor, visit.account_id, name, [key])
             else:
                 change = rules.check_tags({key.strip(): request.POST.get("value", "").strip()})
+                _require_tagging(visit, "sqs:TagQueue", Targets(name, tags=change, tag_keys=tuple(change)))
                 actions.tag_queue(visit.actor, visit.account_id, name, change)
             return told(queue_url(visit, name, "/tags"), "The tags are changed.")
         except QueueProblem as error:
@@ -129,6 +132,12 @@ def tab_of(visit: AccountVisit, queue: Queue, tab: str) -> dict[str, object]:
 def require_change(visit: AccountVisit, action: str) -> None:
     """Raises AccessDenied."""
     visit.require_change(Act.MANAGE_QUEUES, action)
+
+
+def _require_tagging(visit: AccountVisit, action: str, targets: Targets) -> None:
+    """With the tags, which conditions look at. Raises AccessDenied."""
+    visit.require_change(Act.MANAGE_QUEUES)
+    visit.rights.require((Demand(action),), targets)
 
 
 def _sources(visit: AccountVisit, name: str) -> list[Queue]:

@@ -24,7 +24,7 @@ from frontend.authz.compiled_policy import (
     load_policy,
 )
 from frontend.authz.evaluation import Decision, Reason, Simulation, evaluate, simulate
-from frontend.authz.policy_document import PolicyKind
+from frontend.authz.policy_document import PolicyKind, count_floating_patterns, parse_document
 from frontend.authz.policy_error import PolicyError, PolicyProblem
 from frontend.authz.policy_lines import line_of
 from frontend.authz.refusal_text import refusal_text
@@ -48,10 +48,12 @@ __all__ = [
     "Simulation",
     "StatementPlace",
     "compile_policy",
+    "count_floating_patterns",
     "evaluate",
     "join_policies",
     "line_of",
     "load_policy",
+    "parse_document",
     "refusal_text",
     "review",
     "simulate",

@@ -28,7 +28,7 @@ from frontend.authz.policy_document import (
 from frontend.authz.policy_error import PolicyError
 from frontend.authz.policy_principal import Fit, Principals
 from frontend.authz.policy_resource import ResourceCheck, compile_resources, every_resource, variables_of
-from frontend.authz.request_context import Caller
+from frontend.authz.request_context import NO_TAGS, Caller
 from frontend.authz.template import parse_template
 from frontend.authz.wildcard import compile_pattern
 
@@ -260,6 +260,8 @@ def match_actions(text: Text, kind: PolicyKind) -> frozenset[str]:
 
 def _compile_resources(statement: Statement, document: PolicyDocument) -> ResourceCheck:
     fits = compile_resources(statement.resources, document.kind, document.has_variables)
+    if _names_queue_tags(statement.resources, document):
+        fits = _without_queue_tags(fits)
     if not statement.not_resources:
         return fits
     if statement.effect is Effect.ALLOW and document.has_variables:
@@ -286,4 +288,20 @@ def _compile_condition(entry: ConditionEntry, document: PolicyDocument) -> Condi
     if document.kind is PolicyKind.RESOURCE and is_resource_tag(entry.key):
         read = read_nothing
     check = compile_check(entry.use, read, entry.values, document.has_variables)
+    if _names_queue_tags(entry.values, document):
+        check = _without_queue_tags(check)
     return Condition(f"{entry.operator} {entry.key}", check)
+
+
+# --- tags of the queue, which SQS gives to identity policies only ---
+
+
+def _names_queue_tags(texts: Sequence[Text], document: PolicyDocument) -> bool:
+    """Does a queue policy have a variable that would give them?"""
+    if document.kind is not PolicyKind.RESOURCE or not document.has_variables:
+        return False
+    return any(is_resource_tag(name) for _, text in texts for name in text.split(_VARIABLE)[1:])
+
+
+def _without_queue_tags(check: Check) -> Check:
+    return lambda request: check(request._replace(resource_tags=NO_TAGS))

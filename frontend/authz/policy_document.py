@@ -359,10 +359,15 @@ def _check_counts(document: PolicyDocument) -> None:
         raise _too_many(ROOT, "conditions", conditions, "a queue policy")
 
 
-def _check_floating_patterns(document: PolicyDocument) -> None:
+def count_floating_patterns(document: PolicyDocument) -> int:
+    """The patterns that cost a step for every character that they are compared with (policy_limits.py)."""
     texts = [text for one in document.statements for text in one.resources]
     texts += [text for one in document.statements for entry in one.conditions for text in entry.values]
-    count = sum("?" in "".join(text.value.split("*")[1:-1]) for text in texts)
+    return sum("?" in "".join(text.value.split("*")[1:-1]) for text in texts)
+
+
+def _check_floating_patterns(document: PolicyDocument) -> None:
+    count = count_floating_patterns(document)
     if count > limits.FLOATING_PATTERNS_MAX:
         raise _too_many(ROOT, "patterns with a ? between two *", count, "a policy")
 

@@ -21,8 +21,9 @@ QUEUE_POLICY_ACTIONS_PER_STATEMENT_MAX = 7
 IDENTITY_POLICY_CHARACTERS_MAX = 6_144
 IDENTITY_POLICY_STATEMENTS_MAX = 100
 
-# Values and resources with a `?` between two `*`, of a whole document: such a pattern takes a step of the interpreter
-# for every character that it is compared with, 0.3 us each. With the next limit that is 3 ms for the worst of policies.
+# Values and resources with a `?` between two `*`, of a whole document, and of all policies of a key together: such a
+# pattern takes a step of the interpreter for every character that it is compared with, 0.3 us each. With the next limit
+# that is 3 ms for the worst of policies.
 FLOATING_PATTERNS_MAX = 20
 # What is compared of texts that a caller makes up: user agent and referer.
 CALLER_TEXT_CHARACTERS_MAX = 512

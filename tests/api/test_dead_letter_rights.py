@@ -136,3 +136,59 @@ def test_policy_of_the_queue_with_the_dead_letters_keeps_them(caller: Caller) ->
     assert caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"Policy": policy}).status_code == 200
     assert caller.request("DELETE", "/v1/queues/source?shred=true").status_code == 403
     assert caller.request("DELETE", "/v1/queues/source").status_code == 202
+
+
+# --- who takes dead letters back writes into the queues that they came from ---
+
+
+@pytest.mark.parametrize("now", ["another-dead", None])
+def test_move_back_asks_at_queues_that_had_the_source_as_their_dead_letter_queue(
+    caller: Caller, now: str | None
+) -> None:
+    """Their letters lie there still, and go back to them."""
+    for name in ("another-dead", "mine", "payroll"):
+        assert caller.request("POST", "/v1/queues", {"name": name}).status_code == 201
+    for name in ("mine", "payroll"):
+        assert name_dead_letter_queue(caller, name, "orders") == 200
+    assert name_dead_letter_queue(caller, "payroll", now) == 200
+    key = mover(caller, "orders", "mine")
+    assert starts_moving(key) == [403, 403]
+    assert starts_moving(mover(caller, "orders", "mine", "payroll")) == [201, 400], "one is running then"
+
+
+def test_move_back_asks_at_queues_whose_dead_letters_come_by_way_of_others(caller: Caller) -> None:
+    """A letter remembers where it died first."""
+    for name, target in (("dead", "orders"), ("payroll", "dead")):
+        assert caller.request("POST", "/v1/queues", {"name": name}).status_code == 201
+        assert name_dead_letter_queue(caller, name, target) == 200
+    assert starts_moving(mover(caller, "orders", "dead")) == [403, 403]
+    assert starts_moving(mover(caller, "orders", "dead", "payroll")) == [201, 400]
+
+
+def test_queue_that_is_gone_is_not_asked_about(caller: Caller) -> None:
+    """Nothing can go back to it, and another one may have its name."""
+    for name in ("mine", "payroll"):
+        assert caller.request("POST", "/v1/queues", {"name": name}).status_code == 201
+        assert name_dead_letter_queue(caller, name, "orders") == 200
+    assert caller.request("DELETE", "/v1/queues/payroll").status_code == 202
+    assert starts_moving(mover(caller, "orders", "mine")) == [201, 400]
+
+
+def name_dead_letter_queue(caller: Caller, source: str, target: str | None) -> int:
+    settings = {"dead_letter_queue": None if target is None else {"name": target, "max_receives": 1}}
+    status: int = caller.request("PATCH", f"/v1/queues/{source}", settings).status_code
+    return status
+
+
+def mover(caller: Caller, source: str, *destinations: str) -> Caller:
+    """A key that may do everything with the source, and send to these."""
+    arns = [f"arn:aws:sqs:*:{caller.account_id}:{name}" for name in destinations]
+    on_source = {"Effect": "Allow", "Action": "sqs:*", "Resource": f"arn:aws:sqs:*:{caller.account_id}:{source}"}
+    return restricted(caller, [on_source, {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": arns}])
+
+
+def starts_moving(key: Caller) -> list[int]:
+    """What is said on both wires."""
+    arn = f"arn:aws:sqs:us-east-1:{key.account_id}:orders"
+    first = key.request("POST", "/v1/queues/orders/moves", {})
+    return [first.status_code, key.sqs("StartMessageMoveTask", SourceArn=arn).status_code]

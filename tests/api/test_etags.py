@@ -14,12 +14,16 @@ from typing import Any, NamedTuple
 
 import pytest
 from django.db import connection, transaction
+from django.test import RequestFactory
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
 
 from api import clock, limits
 from api.alarms.actions import mute_alarm
 from api.alarms.models import MetricAlarm
 from api.audit.actions import OPERATOR
 from api.encryption.actions import create_encryption_key
+from api.etags import tags_asked
 from api.iam.actions import groups, keys, policies
 from api.iam.models import Policy
 from api.idempotency.models import IdempotentOutcome
@@ -331,3 +335,13 @@ def test_failed_precondition_keeps_no_outcome(caller: Caller) -> None:
     headers = {"If-Match": OTHER, "Idempotency-Key": '"k"'}
     assert code(caller.request("PATCH", "/v1/account", {"deletion_grace_days": 3}, **headers))[0] == 412
     assert not IdempotentOutcome.objects.exists()
+
+
+@pytest.mark.parametrize("given", ["x" + " " * 30_000 + "x", '"a"' + " " * 30_000 + "x", '"a" , ' * 5_000 + " x"])
+def test_long_header_that_is_none_is_refused_in_no_time(given: str) -> None:
+    """All callers share the processor of the control plane."""
+    asked = Request(RequestFactory().get("/", headers={"If-Match": given}))
+    began_s = time.process_time()
+    with pytest.raises(ValidationError):
+        tags_asked(asked, "If-Match")
+    assert time.process_time() - began_s < 0.5

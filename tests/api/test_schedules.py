@@ -295,6 +295,7 @@ def test_schedule_gets_another_expression_zone_message_and_group(owner: Caller) 
     entry = AuditEntry.objects.get(account_id=owner.account_id, action="schedule.update")
     assert entry.subject == "queue:orders" and entry.details == {
         "schedule": "nightly", "cron": "0 9 * * MON", "zone": "Asia/Tokyo", "group": "g", "message": "replaced",
+        "before": {"cron": "30 2 * * *", "zone": "Europe/Paris", "group": ""},
     }  # fmt: skip
 
 

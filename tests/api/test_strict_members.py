@@ -10,7 +10,9 @@ from drf_spectacular.generators import SchemaGenerator
 from rest_framework import serializers
 
 from api.people.strict import StrictSerializer
+from api.problems import ERRORS_TOLD_MAX
 from api.queues.serializers import QueueSettingsSerializer
+from frontend.limits import JSON_VALUES_MAX
 from tests.api.test_iam import caller as caller
 from tests.support.control_plane import Caller
 
@@ -72,3 +74,18 @@ def test_member_of_another_type_is_refused_by_name(
     answer = caller.request(method, path, body)
     assert answer.status_code == 400
     assert [one["pointer"] for one in answer.json()["errors"]] == [member]
+
+
+def test_body_with_much_that_is_wrong_gets_a_short_answer(caller: Caller) -> None:
+    """What is wrong with each of so many members would be many times the body."""
+    asked = {"actions": [1] * 20_000, "resources": ["x"]}
+    for content in (asked, {f"m{number}": 0 for number in range(20_000)}):
+        answer = caller.request("POST", "/v1/policies/simulate", content)
+        assert answer.status_code == 400 and len(answer.json()["errors"]) == ERRORS_TOLD_MAX
+        assert len(answer.content) < 20_000
+
+
+def test_body_of_more_values_than_are_taken_is_refused_unread(caller: Caller) -> None:
+    asked = {"actions": [1] * JSON_VALUES_MAX, "resources": ["x"]}
+    answer = caller.request("POST", "/v1/policies/simulate", asked)
+    assert answer.status_code == 400 and "values" in answer.json()["detail"] and "errors" not in answer.json()

@@ -209,3 +209,28 @@ def test_search_weighs_so_many_queues_and_says_so(guest: Browser, monkeypatch: p
     assert "payroll" in page and "salaries" not in page and "search for a part of the name" in page
     page = guest.get(guest.at("queues?q=sal")).content.decode()
     assert "salaries" in page and "search for a part of the name" not in page
+
+
+def test_conditions_on_tags_hold_for_the_page_of_tags(guest: Browser, ann: Browser) -> None:
+    """Who may be kept from a queue by its tag must not be able to take the tag away."""
+    from api.queues.models import Queue
+
+    row = Queue.objects.filter(account_id=ann.account_id, name="orders")
+    row.update(tags={"team": "green"})
+    give(guest, *ALL)
+    kept = {"ForAnyValue:StringEquals": {"aws:TagKeys": "team"}}
+    give(guest, "sqs:TagQueue", "sqs:UntagQueue", effect="Deny", Condition=kept)
+    page = guest.at("queues/orders/tags")
+    for form in ({"key": "team", "value": "red"}, {"key": " team ", "value": ""}, {"key": "team", "remove": "1"}):
+        assert guest.post(page, form, page).status_code == 403, form
+    assert row.get().tags == {"team": "green"}
+    assert guest.post(page, {"key": "env", "value": "live"}, page).status_code == 302
+    assert guest.post(page, {"key": "env", "remove": "1"}, page).status_code == 302
+
+
+def test_tag_is_set_by_who_may_set_this_one(guest: Browser, ann: Browser) -> None:
+    give(guest, "sqs:GetQueueAttributes", "sqs:SetQueueAttributes", "sqs:ListQueueTags")
+    give(guest, "sqs:TagQueue", Condition={"StringEquals": {"aws:RequestTag/team": "green"}})
+    page = guest.at("queues/orders/tags")
+    assert guest.post(page, {"key": "team", "value": "red"}, page).status_code == 403
+    assert guest.post(page, {"key": "team", "value": "green"}, page).status_code == 302

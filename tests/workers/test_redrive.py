@@ -14,6 +14,7 @@ from api.audit.actions import OPERATOR
 from api.audit.models import AuditEntry
 from api.queues import moving
 from api.queues.models import MessageMoveTask, Queue
+from api.queues.selectors import letter_owners_of
 from api.quotas.actions import stop_sending
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.support.control_plane import new_caller
@@ -340,3 +341,27 @@ def test_tasks_of_another_account_are_not_there(scene: Scene) -> None:
         assert other.request(method, target).status_code == 404
     assert scene.caller.request("GET", path.replace("dead", "orders")).status_code == 404, "not a task of that queue"
     assert shown(scene, task)["status"] == "running"
+
+
+def test_letters_go_back_to_a_queue_that_has_another_dead_letter_queue_by_now(scene: Scene) -> None:
+    """So who starts the task is asked for the right to send to it, too (tests/api/test_dead_letter_rights.py)."""
+    dead_letters(scene, count=1)
+    scene.create("later", RedrivePolicy=scene.redrive("dead"))
+    scene.caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"RedrivePolicy": ""})
+    assert letter_owners_of(scene.caller.account_id, "dead") == ("later", "orders")
+    task = run(scene, start(scene))
+    assert (task.status, task.moved) == ("COMPLETED", 1)
+    assert bodies(scene, "orders") == ["m0"] and bodies(scene, "later") == []
+
+
+def test_letters_that_died_in_a_dead_letter_queue_too_go_back_to_their_first_queue(scene: Scene) -> None:
+    scene.create("last")
+    scene.create("dead", RedrivePolicy=scene.redrive("last"))
+    scene.create("orders", RedrivePolicy=scene.redrive("dead"))
+    scene.send("orders", "m0")
+    for name in ("orders", "dead"):
+        scene.fail(name)
+    assert letter_owners_of(scene.caller.account_id, "last") == ("dead", "orders")
+    task = run(scene, start(scene, "last"))
+    assert (task.status, task.moved) == ("COMPLETED", 1)
+    assert bodies(scene, "orders") == ["m0"] and bodies(scene, "dead") == []

@@ -19,6 +19,8 @@ from api.iam.locks import access_of, announce_key, locked_key
 from api.iam.models import KeyAccess, PolicyAttachment
 from api.quotas.single import copy_key_quotas
 from frontend.authn.principal import Principal
+from frontend.authz import PolicyError, PolicyKind, count_floating_patterns, parse_document
+from frontend.authz.policy_limits import FLOATING_PATTERNS_MAX
 
 
 class KeySpec(NamedTuple):
@@ -167,11 +169,23 @@ def check_tags(tags: Mapping[str, str]) -> None:
 
 
 def check_size(access: KeyAccess) -> None:
-    """Its policies travel with the key's record. Raises IamError."""
-    texts = PolicyAttachment.objects.filter(key=access).values_list("policy__text", flat=True)
-    if len(access.policy) + sum(map(len, texts)) > limits.KEY_POLICIES_CHARACTERS_MAX:
+    """Its policies travel with the key's record, and all are weighed for every request. Raises IamError."""
+    attached = PolicyAttachment.objects.filter(key=access).values_list("policy__text", flat=True)
+    texts = [text for text in (access.policy, *attached) if text]
+    if sum(map(len, texts)) > limits.KEY_POLICIES_CHARACTERS_MAX:
         text = f"All policies of a key have at most {limits.KEY_POLICIES_CHARACTERS_MAX} characters together."
         raise IamError("over-limit", text)
+    if sum(map(_floating_patterns, texts)) > FLOATING_PATTERNS_MAX:
+        text = f"All policies of a key have at most {FLOATING_PATTERNS_MAX} patterns with a ? between two * together."
+        raise IamError("over-limit", text)
+
+
+def _floating_patterns(text: str) -> int:
+    """0 of a stored policy that is not understood: it denies everything, and nothing of it is compared."""
+    try:
+        return count_floating_patterns(parse_document(text, PolicyKind.IDENTITY))
+    except PolicyError:
+        return 0
 
 
 def _copy_access(old: AccessKey, new: AccessKey) -> None:

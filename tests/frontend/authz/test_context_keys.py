@@ -143,3 +143,20 @@ def test_queue_policy_does_not_see_the_tags_of_its_queue() -> None:
         statement(Principal="*"), statement("Deny", Condition={"Null": {"AWS:resourcetag/team": "true"}}, Principal="*")
     )
     assert not allowed(request, queues=denied)
+
+
+def test_queue_policy_sees_the_tags_of_the_queue_in_no_variable_either() -> None:
+    tags = {"resource_tags": {"team": "x"}}
+    name = "${aws:ResourceTag/team, 'none'}"
+    same = {"StringEquals": {"aws:RequestedRegion": "${AWS:resourcetag/team}"}}
+    asking = {**tags, "region": "x"}
+    assert allowed(asked(**asking), identity_policy(statement(Condition=same)))
+    assert not allowed(asked(**asking), queues=queue_policy(statement(Principal="*", Condition=same)))
+    other = {"StringNotEquals": {"aws:RequestedRegion": "${aws:ResourceTag/team}"}}
+    assert allowed(asked(**asking), queues=queue_policy(statement(Principal="*", Condition=other)))
+    default = {"StringEquals": {"aws:RequestedRegion": name}}
+    assert allowed(asked(**tags, region="none"), queues=queue_policy(statement(Principal="*", Condition=default)))
+    arn = QUEUE_ARN.rpartition(":")[0]
+    of_tag = statement(Principal="*", Resource=f"{arn}:${{aws:ResourceTag/team}}")
+    named = {"resource_arn": f"{arn}:x", **tags}
+    assert not allowed(asked(**named), queues=queue_policy(of_tag))
