@@ -142,6 +142,16 @@ def _pointers(detail: Any, pointer: str) -> Iterator[dict[str, str]]:
         yield {"pointer": pointer.removesuffix("/non_field_errors"), "detail": text}
 
 
+def _first_error(errors: list[dict[str, str]]) -> str:
+    """For clients that show this text alone."""
+    if not errors:
+        return "The request does not validate."
+    first, others = errors[0], len(errors) - 1
+    told = f"The request does not validate: {first['pointer'] or 'the body'}: {first['detail']}"
+    told = told[:FIRST_ERROR_CHARACTERS_MAX].rstrip(".")
+    return f"{told}." if not others else f"{told}, and {others} more in `errors`."
+
+
 def _hyphenated(code: str) -> str:
     """QueueNameExists -> queue-name-exists, the same form as the data API's codes."""
     text = code.removesuffix("Exception")
