@@ -119,17 +119,8 @@ class ControlPlane:
         self, action: str, principal: Principal, request_id: str, params: dict[str, object]
     ) -> dict[str, Any]:
         """The result of a management action. Raises RequestError: the control plane's own, or 503."""
-        return await self._ask(f"/internal/sqs/{action}", principal, request_id, _sqs_body(principal, params))
-
-    async def sqs_of_another(
-        self, action: str, asker: Principal, owner_id: str, request_id: str, params: dict[str, object]
-    ) -> dict[str, Any]:
-        """The same about a queue of another account, whose policy opens it to the asker: this process has weighed it,
-        and says so. One of the asker's calls. Raises RequestError."""
-        who = service(_FRONT_END.name, owner_id)
-        return await self._ask(
-            f"/internal/sqs/{action}", who, request_id, _sqs_body(who, params), self._place_of(asker)
-        )
+        body = msgspec.json.encode({"account_id": principal.account_id, "name": principal.name, "params": params})
+        return await self._ask(f"/internal/sqs/{action}", principal, request_id, body)
 
     async def note_action(self, principal: Principal, request_id: str, entry: dict[str, object]) -> None:
         """Writes an action of the message browser to the audit trail. Raises RequestError where that cannot be done."""
@@ -322,10 +313,6 @@ class _Answer:
             self._taken = b""
         await send({"type": "http.response.body", "body": self._taken})
         return self._response.status_code
-
-
-def _sqs_body(principal: Principal, params: dict[str, object]) -> bytes:
-    return msgspec.json.encode({"account_id": principal.account_id, "name": principal.name, "params": params})
 
 
 def _is_passed_on(name: bytes) -> bool:

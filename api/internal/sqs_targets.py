@@ -11,20 +11,15 @@ from api.queues import moves
 from api.queues.attributes import QueueProblem
 from api.queues.models import MessageMoveTask
 from api.settings.environment import environment
-from frontend.authn.principal import Principal, PrincipalKind
+from frontend.authn.principal import Principal
 from frontend.authz.actions import MANAGEMENT_OPERATIONS, SQS_OPERATIONS
 
 # Of a send to a queue that does not exist; no action of SQS.
 _AUTO_CREATE = "AutoCreateQueue"
-# What the policy of a queue can open to callers of other accounts: for those a front end asks in its own name, when it
-# has weighed both sides.
-_SAID_BY_FRONT_ENDS = frozenset(("ListDeadLetterSourceQueues",))
 
 
 def authorise(principal: Principal, action: str, params: Mapping[str, object]) -> None:
     """Raises AccessDenied; QueueProblem for parameters that name nothing."""
-    if principal.kind is PrincipalKind.SERVICE and action in _SAID_BY_FRONT_ENDS:
-        return
     demands = MANAGEMENT_OPERATIONS["queues.create_on_send"] if action == _AUTO_CREATE else SQS_OPERATIONS[action]
     targets = _targets_of(principal.account_id, action, params)
     if targets is not None:

@@ -6,7 +6,7 @@ and the sources of a dead-letter queue are told, and it is purged; all else is i
 
 from __future__ import annotations
 
-from typing import Any
+from msgspec import structs
 
 from frontend.errors import RequestError, invalid, missing
 from frontend.limits import LIST_RESULTS_MAX
@@ -105,8 +105,7 @@ async def list_queues(call: SqsCall, request: requests.ListQueues) -> bytes:
     throttle_account(call.services, call.caller)
     if request.queue_name_prefix is not None:
         params["QueueNamePrefix"] = request.queue_name_prefix
-    result = await ask_control(call, "ListQueues", params)
-    return _urls(call, call.caller.account_id, result, "QueueUrls")
+    return await _list(call, "ListQueues", params, "QueueUrls")
 
 
 async def list_dead_letter_source_queues(call: SqsCall, request: requests.ListDeadLetterSourceQueues) -> bytes:
@@ -114,15 +113,10 @@ async def list_dead_letter_source_queues(call: SqsCall, request: requests.ListDe
     params = _page(request)
     await find_queue(call, "ListDeadLetterSourceQueues", address)
     params["QueueName"] = address.name
-    action, caller, owner_id = "ListDeadLetterSourceQueues", call.caller, address.account_id
-    if owner_id == caller.account_id:
-        result = await ask_control(call, action, params)
-    else:
-        # The caller may, as was found here: the control plane knows the keys of the owner only.
-        control, request_id = call.services.control, call.request.request_id
-        result = await control.sqs_of_another(action, caller, owner_id, request_id, params)
-    # The member is lower case here, and present although nothing is found.
-    return _urls(call, owner_id, result, "queueUrls", present=True)
+    # The caller may: the control plane knows owners only. The member is lower case here, and present although nothing
+    # is found.
+    of_owner = structs.replace(call, caller=call.caller._replace(account_id=address.account_id))
+    return await _list(of_owner, "ListDeadLetterSourceQueues", params, "queueUrls", present=True)
 
 
 async def tag_queue(call: SqsCall, request: requests.TagQueueRequest) -> bytes:
@@ -193,8 +187,9 @@ def _page(request: requests.ListQueues | requests.ListDeadLetterSourceQueues) ->
     return {name: value for name, value in asked.items() if value is not None}
 
 
-def _urls(call: SqsCall, account_id: str, result: dict[str, Any], member: str, present: bool = False) -> bytes:
-    base_url = call.request.base_url
+async def _list(call: SqsCall, action: str, params: dict[str, object], member: str, present: bool = False) -> bytes:
+    result = await ask_control(call, action, params)
+    base_url, account_id = call.request.base_url, call.caller.account_id
     answer: dict[str, object] = {}
     if present or result.get("names"):
         answer[member] = [make_queue_url(base_url, Address(account_id, name)) for name in result["names"]]

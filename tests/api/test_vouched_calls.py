@@ -3,13 +3,10 @@ that ended is refused whatever a front end still believes of it."""
 
 from __future__ import annotations
 
-import json
-import time
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from api import clock
 from api.accounts.actions import set_account_active
@@ -19,9 +16,6 @@ from api.audit.models import AuditEntry
 from api.iam.actions import policies
 from api.queues import actions as queue_actions
 from api.queues import spreading
-from api.secrets import internal_key
-from frontend.authn.principal import service
-from frontend.authn.vouching import vouch
 from tests.api.test_iam import ALL, compact, document, restricted
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
@@ -103,29 +97,3 @@ def test_key_that_a_front_end_still_lets_through_is_refused_once_it_ended(caller
     key.update(active=True)
     assert asked() == [200, 201]
     assert AccessKey.objects.filter(account_id=account, name="more").count() == 2
-
-
-def test_front_end_speaks_for_callers_of_other_accounts_about_what_a_policy_can_open(caller: Caller) -> None:
-    """It has weighed the policies of both sides; the key of such a caller is none of the owner's."""
-    target = {"dead_letter_queue": {"name": "orders", "max_receives": 3}}
-    assert caller.request("POST", "/v1/queues", {"name": "source", **target}).status_code == 201
-    stranger = Caller(caller.account_id, new_caller("stranger").access_key_id)
-    named = {"QueueName": "orders"}
-    assert stranger.sqs("ListDeadLetterSourceQueues", **named).status_code == 403
-    listed = said_by_front_end(caller.account_id, "ListDeadLetterSourceQueues", named)
-    assert (listed.status_code, listed.json()) == (200, {"names": ["source"]})
-    attributes = {"Attributes": {"DelaySeconds": "1"}}
-    for action, more in (
-        ("ListQueues", {}),
-        ("ListQueueTags", {}),
-        ("DeleteQueue", {}),
-        ("SetQueueAttributes", attributes),
-    ):
-        assert said_by_front_end(caller.account_id, action, {**named, **more}).status_code == 403, action
-
-
-def said_by_front_end(account_id: str, action: str, params: dict[str, Any]) -> Any:
-    who, path = service("front-end", account_id), f"/internal/sqs/{action}"
-    body = json.dumps({"account_id": account_id, "name": who.name, "params": params}).encode()
-    headers = dict(vouch(internal_key(), "POST", path.encode(), body, who, int(time.time() * 1000)))
-    return Client().generic("POST", path, body, content_type="application/json", headers=headers)
