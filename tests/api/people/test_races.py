@@ -140,3 +140,40 @@ def test_recovery_code_used_at_once_opens_one_session() -> None:
     calls = [lambda one=one: int(answer_with(*one, codes[0]).status_code) for one in guests]  # type: ignore[misc]
     assert at_once(*calls) == [201] + [400] * (THREADS - 1)
     assert RecoveryCode.objects.count() == len(codes) - 1
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_session_that_ends_while_a_ticket_is_made_leaves_none(
+    monkeypatch: pytest.MonkeyPatch, is_written: bool
+) -> None:
+    from api.people.errors import PeopleError
+    from api.people.models import PersonSession
+    from api.tails.actions import make_ticket
+    from api.tails.models import TailTicket
+
+    ann = enrol("ann@example.com")
+    session, make = PersonSession.objects.get(), TailTicket.objects.create
+    if not is_written:
+        linger(monkeypatch, "api.tails.actions.mint_token")
+
+    def late(**given: object) -> object:
+        found = make(**given)
+        time.sleep(LINGER_S)
+        return found
+
+    def ticket() -> int:
+        try:
+            make_ticket(session, ann.account_id, "orders")
+        except PeopleError as error:
+            return error.status
+        return 200
+
+    def sign_out() -> int:
+        time.sleep(LINGER_S / 3)
+        return int(ann.call("DELETE", "/v1/session").status_code)
+
+    if is_written:
+        monkeypatch.setattr(TailTicket.objects, "create", late)
+    assert at_once(ticket, sign_out) == [200, 204]
+    assert not TailTicket.objects.exists() and not PersonSession.objects.exists()
+    assert ticket() == 401
