@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import threading
 import time
+import uuid
 from collections.abc import Callable
 
 import pytest
@@ -177,3 +178,33 @@ def test_session_that_ends_while_a_ticket_is_made_leaves_none(
     assert at_once(ticket, sign_out) == [200, 204]
     assert not TailTicket.objects.exists() and not PersonSession.objects.exists()
     assert ticket() == 401
+
+
+def test_member_who_goes_while_an_operator_begins_to_act_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from api import clock
+    from api.people.actions.acting import begin_acting
+    from api.people.errors import PeopleError
+    from api.people.models import ActingVisit, Operator, PersonSession
+    from api.people.origin import RequestOrigin
+
+    linger(monkeypatch, "api.people.actions.acting.check_printable")
+    linger(monkeypatch, "api.people.actions.acting.note_visit")
+    ann, bob, eve = (enrol(f"{name}@example.com") for name in ("ann", "bob", "eve"))
+    join(ann, bob, "reader")
+    session = PersonSession.objects.get(person_id=eve.person_id)
+    Operator.objects.create(person_id=eve.person_id, created_at=clock.now())
+
+    def act() -> int:
+        try:
+            begin_acting(RequestOrigin("203.0.113.7"), session, ann.account_id, uuid.UUID(bob.person_id), "ticket 7")
+        except PeopleError as error:
+            return error.status
+        return 200
+
+    def remove() -> int:
+        time.sleep(LINGER_S * 1.2)
+        return int(ann.call("DELETE", f"/v1/accounts/{ann.account_id}/members/{bob.person_id}").status_code)
+
+    assert at_once(act, remove) == [200, 204]
+    assert not ActingVisit.objects.exists()
+    assert AccountMembership.objects.filter(account_id=ann.account_id).count() == 1
