@@ -16,7 +16,8 @@ from api.iam.member_rights import MemberRights
 from api.iam.open_queues import OpenQueues, opens_queues, search_open_queues
 from api.iam.selectors import acts_of
 from api.people.acting_rights import acting_policy
-from api.people.actions.acting import actor_acting, note_request
+from api.people.actions.acting import note_request
+from api.people.actions.visit_ends import actor_acting
 from api.people.models import AccountMembership, AccountState, ActingVisit, Person, PersonSession
 from api.people.origin import RequestOrigin
 from api.people.roles import Act, MemberRole, act_to_give
@@ -168,8 +169,15 @@ class AccountVisit(Visit):
 
     def note_refusal(self, action: str, arn: str) -> None:
         """In the audit trail, as of calls that are refused elsewhere."""
-        who, source = self.actor.name, self.origin.source
-        note_refusals([Refusal(self.account_id, who, action, arn, source, request_id=self.origin.request_id)])
+        who, origin = self.actor, self.origin
+        note_refusals(
+            [
+                Refusal(
+                    self.account_id, who.name, action, arn, origin.source,
+                    request_id=origin.request_id, acting_as=who.acting_as,
+                )
+            ]
+        )  # fmt: skip
 
     def may_give(self, role: str) -> bool:
         """May this member give, change or take away the role?"""

@@ -3,7 +3,7 @@
 The first of a kind (account, caller, action, resource) is an entry at once. Those that follow within REFUSAL_WINDOW_S
 are counted, and become one entry when the time is over. So a flood makes two entries an hour of a kind, and there are
 at most REFUSALS_PER_ACTOR_MAX kinds of a caller and REFUSALS_PER_ACCOUNT_MAX of an account at a time: what goes beyond
-is counted together, under "*".
+is counted together, under "*". What is refused to an operator who acts as a member is an entry each, with both names.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class Refusal(NamedTuple):
     source: str = ""
     calls: int = 1
     request_id: str = ""
+    # The member as whom an operator asked.
+    acting_as: str = ""
 
 
 def note_refusals(refusals: Iterable[Refusal]) -> None:
@@ -53,6 +55,10 @@ def _note(refusal: Refusal) -> None:
     # As the caller wrote them: a name may be long, or hold what no row can.
     kind = (refusal.actor, refusal.action, refusal.resource.replace("\0", "")[:REFUSED_RESOURCE_CHARS_MAX])
     refusal = refusal._replace(source=refusal.source[:SOURCE_CHARS_MAX])
+    if refusal.acting_as:
+        told = {"source": refusal.source, "acting_as": refusal.acting_as}
+        _write(refusal.account_id, kind, refusal.request_id, count=refusal.calls, **told)
+        return
     tally = _locked(refusal.account_id, kind)
     now = clock.now()
     if tally is None:

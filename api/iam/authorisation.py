@@ -44,7 +44,8 @@ class Targets(NamedTuple):
     """What an operation is about: names of queues of the account, the name or id of something else, tags that it sets
     (`tags` and their keys) or takes away (keys alone), the id of the encryption key and the name of the dead-letter
     queue that it gives the queue, the queues that hold dead letters which it makes unreadable. `queue_id` is given for
-    a deleted queue: another one may have its name, with tags and a policy of its own."""
+    a deleted queue: another one may have its name, with tags and a policy of its own. `owner_id` is the account of the
+    queues where it is not the caller's."""
 
     queue: str = ""
     destinations: tuple[str, ...] = ()
@@ -55,6 +56,7 @@ class Targets(NamedTuple):
     dead_letter_queue: str = ""
     letter_holders: tuple[str, ...] = ()
     queue_id: uuid.UUID | None = None
+    owner_id: str = ""
 
 
 def require(principal: Principal, demands: Sequence[Demand], targets: Targets) -> None:
@@ -115,14 +117,15 @@ def _refused(
 ) -> Iterator[_Refused]:
     """What is not allowed, in the order in which it is asked for. `known` queues are not read again."""
     sides: _Sides = {} if known is None else known
+    owner_id = targets.owner_id or who.account_id
     for demand in demands:
         if is_made(demand, targets):
             for name in names_of(demand, targets):
                 side = _NO_QUEUE
                 if demand.target in OF_QUEUES:
                     which = (name, targets.queue_id if demand.target is Target.QUEUE else None)
-                    side = sides[which] = sides.get(which) or _queue_side(who.account_id, *which)
-                if who.rights is not None or side.policy is not NO_POLICY:
+                    side = sides[which] = sides.get(which) or _queue_side(owner_id, *which)
+                if who.rights is not None or side.policy is not NO_POLICY or owner_id != who.account_id:
                     refused = _weigh(who, demand, name, side, targets)
                     if refused is not None:
                         yield refused
@@ -147,7 +150,7 @@ def _with_rights(principal: Principal) -> Principal | None:
 
 def _weigh(who: Principal, demand: Demand, name: str, side: _QueueSide, targets: Targets) -> _Refused | None:
     region, now_ms = environment().region, time.time_ns() // 1_000_000
-    arn = resource_arn(demand.target, region, who.account_id, name)
+    arn = resource_arn(demand.target, region, targets.owner_id or who.account_id, name)
     request = who.asks(demand.action, arn, now_ms, region, side.tags, targets.tags, targets.tag_keys)
     decision = decide(request, demand, who.policy, side.policy)
     if decision.allowed:

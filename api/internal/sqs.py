@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from api import limits
 from api.iam.errors import AccessDenied
 from api.internal.authentication import principal_of
-from api.internal.sqs_targets import authorise, queue_name_of
+from api.internal.sqs_targets import authorise, queue_name_of, queue_owner_of
 from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
 from api.pages import PagedList
 from api.queues import actions, moves, selectors
@@ -124,7 +124,7 @@ async def _untag_queue(principal: Principal, params: dict[str, object]) -> dict[
 
 
 async def _list_queue_tags(principal: Principal, params: dict[str, object]) -> dict[str, object]:
-    return {"Tags": (await _live_queue(principal, params)).tags}
+    return {"Tags": (await _live_queue(principal.account_id, params)).tags}
 
 
 async def _add_permission(principal: Principal, params: dict[str, object]) -> dict[str, object]:
@@ -142,11 +142,12 @@ async def _remove_permission(principal: Principal, params: dict[str, object]) ->
 
 
 async def _list_dead_letter_source_queues(principal: Principal, params: dict[str, object]) -> dict[str, object]:
-    queue = await _live_queue(principal, params)
+    owner_id = queue_owner_of(principal.account_id, params)
+    queue = await _live_queue(owner_id, params)
     return await _page(
-        PagedList(principal.account_id, "ListDeadLetterSourceQueues", (str(queue.uuid),)),
+        PagedList(owner_id, "ListDeadLetterSourceQueues", (str(queue.uuid),)),
         params,
-        lambda after, limit: selectors.dead_letter_sources_of(principal.account_id, queue.name, after, limit),
+        lambda after, limit: selectors.dead_letter_sources_of(owner_id, queue.name, after, limit),
     )
 
 
@@ -230,9 +231,9 @@ def _move_json(task: MessageMoveTask) -> dict[str, object]:
     return answer
 
 
-async def _live_queue(principal: Principal, params: dict[str, object]) -> Queue:
-    name = queue_name_of(principal.account_id, params)
-    queue = await sync_to_async(selectors.queue_of)(principal.account_id, name)
+async def _live_queue(owner_id: str, params: dict[str, object]) -> Queue:
+    name = queue_name_of(owner_id, params)
+    queue = await sync_to_async(selectors.queue_of)(owner_id, name)
     if queue is None:
         raise QueueProblem("QueueDoesNotExist", "The specified queue does not exist.")
     return queue

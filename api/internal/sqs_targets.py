@@ -40,6 +40,13 @@ def queue_name_of(account_id: str, params: Mapping[str, object]) -> str:
     return name
 
 
+def queue_owner_of(account_id: str, params: Mapping[str, object]) -> str:
+    """The account of the queue of an action that the policy of a queue can open to other accounts; a front end names
+    it. Else the caller's."""
+    owner_id = params.get("QueueOwner")
+    return owner_id if isinstance(owner_id, str) and owner_id else account_id
+
+
 def _targets_of(account_id: str, action: str, params: Mapping[str, object]) -> Targets | None:
     """None: there is no such queue or task of the account, which is for the action to say."""
     if action == "ListQueues":
@@ -53,6 +60,8 @@ def _targets_of(account_id: str, action: str, params: Mapping[str, object]) -> T
     if action in ("StartMessageMoveTask", "ListMessageMoveTasks"):
         return _of_move(account_id, params.get("SourceArn"), params.get("DestinationArn"))
     name = queue_name_of(account_id, params)
+    if action == "ListDeadLetterSourceQueues":
+        return Targets(name, owner_id=queue_owner_of(account_id, params))
     if action == "SetQueueAttributes":
         return with_attributes(Targets(name), account_id, params.get("Attributes"))
     if action == "TagQueue":

@@ -13,6 +13,7 @@ from django.db import transaction
 
 from api import clock
 from api.audit.actions import record
+from api.people.actions.sessions import lock_session
 from api.people.models import PersonSession
 from api.people.tokens import TokenKind, hash_token, mint_token, same_hash
 from api.tails.models import TailTicket
@@ -35,8 +36,10 @@ class TailStart(NamedTuple):
 
 @transaction.atomic
 def make_ticket(session: PersonSession, account_id: str, queue: str) -> str:
-    """For a session that may read messages of the queue: the page has looked."""
+    """For a session that may read messages of the queue: the page has looked. Raises PeopleError: the session has ended
+    since."""
     now = clock.now()
+    lock_session(session)
     theirs = TailTicket.objects.filter(session=session)
     theirs.filter(expires_at__lte=now).delete()
     kept = theirs.order_by("-created_at", "-id").values_list("id", flat=True)[: TICKETS_PER_SESSION_MAX - 1]

@@ -6,7 +6,7 @@ and the sources of a dead-letter queue are told, and it is purged; all else is i
 
 from __future__ import annotations
 
-from msgspec import structs
+from typing import Any
 
 from frontend.errors import RequestError, invalid, missing
 from frontend.limits import LIST_RESULTS_MAX
@@ -105,18 +105,17 @@ async def list_queues(call: SqsCall, request: requests.ListQueues) -> bytes:
     throttle_account(call.services, call.caller)
     if request.queue_name_prefix is not None:
         params["QueueNamePrefix"] = request.queue_name_prefix
-    return await _list(call, "ListQueues", params, "QueueUrls")
+    return _listed(call, call.caller.account_id, await ask_control(call, "ListQueues", params), "QueueUrls")
 
 
 async def list_dead_letter_source_queues(call: SqsCall, request: requests.ListDeadLetterSourceQueues) -> bytes:
     address = read_queue_url(request.queue_url, call.caller.account_id)
     params = _page(request)
     await find_queue(call, "ListDeadLetterSourceQueues", address)
-    params["QueueName"] = address.name
-    # The caller may: the control plane knows owners only. The member is lower case here, and present although nothing
-    # is found.
-    of_owner = structs.replace(call, caller=call.caller._replace(account_id=address.account_id))
-    return await _list(of_owner, "ListDeadLetterSourceQueues", params, "queueUrls", present=True)
+    params["QueueName"], params["QueueOwner"] = address.name, address.account_id
+    # The member is lower case here, and present although nothing is found.
+    result = await ask_control(call, "ListDeadLetterSourceQueues", params)
+    return _listed(call, address.account_id, result, "queueUrls", present=True)
 
 
 async def tag_queue(call: SqsCall, request: requests.TagQueueRequest) -> bytes:
@@ -187,12 +186,12 @@ def _page(request: requests.ListQueues | requests.ListDeadLetterSourceQueues) ->
     return {name: value for name, value in asked.items() if value is not None}
 
 
-async def _list(call: SqsCall, action: str, params: dict[str, object], member: str, present: bool = False) -> bytes:
-    result = await ask_control(call, action, params)
-    base_url, account_id = call.request.base_url, call.caller.account_id
+def _listed(call: SqsCall, owner_id: str, result: dict[str, Any], member: str, present: bool = False) -> bytes:
+    """A page of queues of one account."""
     answer: dict[str, object] = {}
     if present or result.get("names"):
-        answer[member] = [make_queue_url(base_url, Address(account_id, name)) for name in result["names"]]
+        addresses = [Address(owner_id, name) for name in result["names"]]
+        answer[member] = [make_queue_url(call.request.base_url, address) for address in addresses]
     if result.get("NextToken"):
         answer["NextToken"] = result["NextToken"]
     return encode(answer)

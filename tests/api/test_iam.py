@@ -275,6 +275,12 @@ def test_rotation_gives_a_key_that_expires_no_longer_span(caller: Caller) -> Non
     assert made.expires_at == ends, "the grace period makes it no longer"
 
 
+def test_key_that_ends_with_the_last_year_is_rotated(caller: Caller) -> None:
+    last = {"name": "never", "expires_at": "9999-12-31T23:59:59.999999Z"}
+    key_id = caller.request("POST", "/v1/keys", last).json()["access_key_id"]
+    assert caller.request("POST", f"/v1/keys/{key_id}/rotation", {}).json()["expires_at"].startswith("9999-12-31T23:59")
+
+
 def test_key_that_is_rotated_again_within_its_grace_passes_its_own_span_on(caller: Caller) -> None:
     lasting = keys.make_key(OPERATOR, caller.account_id, keys.KeySpec("lasting")).key
     ends = timezone.now() + timedelta(days=30)

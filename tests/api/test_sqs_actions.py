@@ -182,6 +182,33 @@ def test_answer_has_a_thousand_names_at_most(caller: Caller, storage: ScriptedSt
         copy_queue("s0000", [f"s{count:04}"])
 
 
+def test_sources_are_told_to_another_account_where_the_policy_of_the_queue_says_so(
+    caller: Caller, storage: ScriptedStorage
+) -> None:
+    other = new_caller("neighbour")
+    arn = f"arn:aws:sqs:us-east-1:{caller.account_id}:dead"
+    redrive = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 3})
+    caller.sqs("CreateQueue", QueueName="dead")
+    caller.sqs("CreateQueue", QueueName="source", Attributes={"RedrivePolicy": redrive})
+    asked = {"QueueName": "dead", "QueueOwner": caller.account_id}
+    for who in (other, Caller(other.account_id, caller.access_key_id)):
+        assert error(who.sqs("ListDeadLetterSourceQueues", **asked)) == (403, "AccessDeniedException")
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"AWS": f"arn:aws:iam::{other.account_id}:root"},
+        "Action": "sqs:*",
+        "Resource": arn,
+    }
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    caller.sqs("SetQueueAttributes", QueueName="dead", Attributes={"Policy": policy})
+    assert other.sqs("ListDeadLetterSourceQueues", **asked).json() == {"names": ["source"]}
+    of_its_own = other.sqs("ListDeadLetterSourceQueues", QueueName="dead")
+    assert error(of_its_own) == (400, "QueueDoesNotExist")
+    for action in ("ListQueueTags", "DeleteQueue"):  # no other action looks at it
+        assert error(other.sqs(action, **asked)) == (400, "QueueDoesNotExist")
+    assert caller.sqs("ListDeadLetterSourceQueues", QueueName="dead").json() == {"names": ["source"]}
+
+
 def test_storage_down_makes_create_queue_retriable(
     caller: Caller, storage: ScriptedStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

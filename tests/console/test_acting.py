@@ -169,6 +169,44 @@ def test_act_ends_by_time_with_the_session_and_with_the_office(ann: Browser, ope
     assert not ActingVisit.objects.exists()
 
 
+@pytest.mark.parametrize("way", ["sign-out", "me/sessions/end-others", "sign-in"])
+def test_trail_tells_the_end_of_a_visit_whose_session_ends(ann: Browser, operator: Browser, way: str) -> None:
+    from api.people.actions.console_links import make_operator_link
+    from api.people.models import ActingVisit
+
+    act_as(operator, ann)
+    member = f"person:{person_id(ann)}"
+    if way == "me/sessions/end-others":
+        other = Browser()
+        other.open_link(make_operator_link())
+        other.post(f"/console/{way}", {}, "/console/me")
+    elif way == "sign-in":
+        operator.open_link(make_operator_link())
+    else:
+        operator.post(f"/console/{way}", {}, ann.at("queues"))
+    (entry,) = trail(ann.account_id, "acting.end")
+    assert entry.details["acting_as"] == member and not ActingVisit.objects.exists()
+
+
+def test_visit_that_is_over_ends_once(ann: Browser, operator: Browser) -> None:
+    from api import clock
+    from api.people.models import ActingVisit
+
+    act_as(operator, ann)
+    ActingVisit.objects.update(ends_at=clock.now() - timedelta(seconds=1))
+    operator.post("/console/sign-out", {}, "/console/me")
+    assert not trail(ann.account_id, "acting.end"), "its beginning has told when"
+
+
+def test_what_is_refused_to_who_acts_has_both_names(ann: Browser, operator: Browser) -> None:
+    act_as(operator, ann)
+    for _ in range(2):
+        assert operator.get(ann.at("new-policy")).status_code == 403
+    found = trail(ann.account_id, "refused.penstock:CreatePolicy")
+    assert [entry.details["acting_as"] for entry in found] == [f"person:{person_id(ann)}"] * 2
+    assert all(entry.details["source"] == operator.source for entry in found)
+
+
 def test_operator_acts_in_that_account_alone(ann: Browser, operator: Browser) -> None:
     from tests.console.browsing import person
 

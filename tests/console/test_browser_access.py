@@ -121,6 +121,27 @@ def test_key_is_rotated_and_what_it_was_is_in_the_audit_log(served: ServedPages,
     assert page.locator("tbody tr").count() == 1
 
 
+# Clicks twice; how often the form would go off. Nothing is sent.
+_CLICKED_TWICE = """
+() => {
+    let sent = 0;
+    addEventListener("submit", (event) => { if (!event.defaultPrevented) { sent += 1; event.preventDefault(); } });
+    const button = document.querySelector("form[action$=new] button");
+    button.click();
+    button.click();
+    return sent;
+}
+"""
+
+
+@flow(DESKTOP_LIGHT)
+def test_form_goes_off_once_however_often_it_is_clicked(served: ServedPages, owner: Window) -> None:
+    page = owner.page
+    page.goto(served.of_account("keys"))
+    page.get_by_label("Name", exact=True).fill("hasty")
+    assert page.evaluate(_CLICKED_TWICE) == 1
+
+
 @flow(DESKTOP_LIGHT)
 def test_encryption_key_is_created_rotated_disabled_and_its_deletion_cancelled(
     served: ServedPages, owner: Window

@@ -213,8 +213,15 @@ def test_plan_is_given_and_credit_granted(operator: Browser, billed: str) -> Non
     row = AccountPlan.objects.get(account_id=billed, plan_id="standard")
     assert row.taxes == [{"name": "VAT", "rate_ppm": 190_000}, {"name": "City", "rate_ppm": 5}]
     taxes = [{"taxes": one} for one in ("VAT", "VAT=x", "VAT=190000", "VAT=19.00001")]
-    for wrong in (*taxes, {"since": "soon"}, {"since": "2000-01-01"}, {"code": "none"}):
+    for wrong in (*taxes, {"since": "soon"}, {"since": "2000-01-01"}, {"code": "none"}, {"code": "a\0b"}):
         assert operator.post(path, assign | wrong).status_code == 400, wrong
+    never = [{"since": f"{at}:00"} for at in ("0001-01-01T00:00", "9999-12-31T23:59:59-14", "0001-01-01T00:00+14")]
+    for wrong in (*never, {"taxes": "V\0T=19"}):
+        assert operator.post(path, assign | wrong).status_code == 400, wrong
+    poison = {"what": "credit", "name": "Never", "currency": "USD", "amount_minor": "500"}
+    for ends in ("9999-12-31T23:59:59-14:00", "0001-01-01T00:00+14:00"):
+        assert operator.post(path, poison | {"ends": ends}).status_code == 400, ends
+    assert operator.get(path).status_code == 200
     credit = {"what": "credit", "name": "Sorry", "currency": "USD", "amount_minor": "500"}
     assert operator.post(path, credit | {"amount_minor": "5.0"}).status_code == 400
     assert operator.post(path, credit).status_code == 302

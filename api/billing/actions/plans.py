@@ -32,6 +32,8 @@ from frontend.authn.principal import Principal
 
 # From then on a plan's first version holds: before any account.
 BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
+# What is reckoned from a time that somebody names must be a time, too, in every time zone.
+_END = datetime(9000, 1, 1, tzinfo=UTC)
 _CODE = re.compile(rf"[a-z0-9][a-z0-9-]{{0,{limits.PLAN_CODE_CHARACTERS_MAX - 1}}}", re.ASCII)
 _NO_ACCOUNT = ""
 
@@ -89,10 +91,11 @@ def assign_plan(
     """From a whole hour on that is still to come, or, for an account without an issued invoice, from any one. Another
     currency begins with a month. Raises BillingError."""
     account = locked_account(account_id, not_found)
-    if not PricePlanVersion.objects.filter(plan_id=code).exists():
+    if _CODE.fullmatch(code) is None or not PricePlanVersion.objects.filter(plan_id=code).exists():
         raise invalid(f"there is no plan {code!r}")
     now = clock.now()
     is_billed = Invoice.objects.filter(account=account, state=InvoiceState.ISSUED).exists()
+    _check_time(effective_from)
     since = _coming_hour(effective_from, now) if is_billed else floor_hour(effective_from or account.created_at)
     currency = _of(code)
     if _cuts_month(account, since) and _currency_at(account_id, since) != currency:
@@ -118,6 +121,7 @@ def grant_credit(
         raise invalid("a credit has a currency and a positive amount in minor units")
     if not 1 <= len(name) <= limits.CREDIT_NAME_CHARACTERS_MAX or not name.isprintable():
         raise invalid("a credit has a printable name")
+    _check_time(ends_at)
     made = BillingCredit.objects.create(
         account_id=account_id, name=name, currency=currency, amount_minor=amount_minor, granted_at=clock.now(),
         ends_at=ends_at,
@@ -126,7 +130,14 @@ def grant_credit(
     return made
 
 
+def _check_time(at: datetime | None) -> None:
+    """Raises BillingError."""
+    if at is not None and not BEGINNING <= at < _END:
+        raise invalid("a time lies in the years 2000 to 8999")
+
+
 def _coming_hour(at: datetime | None, now: datetime) -> datetime:
+    _check_time(at)
     if at is None or floor_hour(at) <= now:
         raise invalid("name the hour from which it holds; it must be still to come")
     return floor_hour(at)

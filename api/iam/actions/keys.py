@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from django.db import transaction
@@ -142,7 +142,7 @@ def rotate_key(actor: Principal, account_id: str, access_key_id: str, grace_s: i
     if not old.active or (old.expires_at is not None and old.expires_at <= now):
         raise IamError("invalid-request", "The key is not valid any more: create another one.")
     planned = old.planned_expires_at if old.rotated else old.expires_at
-    expires_at = None if planned is None else now + (planned - old.created_at)
+    expires_at = None if planned is None else _as_far_on(now, planned - old.created_at)
     new = create_key(actor, account_id, old.name, expires_at)
     _copy_access(old, new.key)
     copy_key_quotas(old, new.key)
@@ -153,6 +153,14 @@ def rotate_key(actor: Principal, account_id: str, access_key_id: str, grace_s: i
     _note(actor, old, "key.rotate", new_key=new.key.access_key_id, expires_at=old.expires_at.isoformat())
     announce_key(old)
     return new
+
+
+def _as_far_on(now: datetime, span: timedelta) -> datetime:
+    """The last time that there is where the span leads behind it: "never" is often written as the year 9999."""
+    try:
+        return now + span
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
 
 
 def check_tags(tags: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
 """An operator acts as a member of an account: for a while, for a reason, in one session.
 
 The trail of the account tells the beginning, with the time at which the visit is over at the latest, and the end where
-the operator ends it before. Every entry between them has both names.
+the operator ends it before, or the session ends (`visit_ends.py`). Every entry between them has both names.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from datetime import timedelta
 from django.db import transaction
 
 from api import clock
-from api.audit.actions import record
+from api.accounts.models import Account
 from api.people import limits
 from api.people.actions.enrolment import check_printable
 from api.people.actions.sessions import require_recent
+from api.people.actions.visit_ends import end_visits, note_visit
 from api.people.errors import PeopleError, not_found
 from api.people.models import AccountMembership, ActingVisit, PersonSession
 from api.people.origin import RequestOrigin
 from api.people.selectors import is_operator, membership_of
-from frontend.authn.principal import Principal
 
 
 @transaction.atomic
@@ -37,6 +37,8 @@ def begin_acting(
     check_printable(reason, "reason", limits.ACTING_REASON_CHARACTERS_MAX)
     if membership_of(session.person, account_id) is not None:
         raise PeopleError("already-member", "You are a member of this account: use your own role in it.")
+    # First, as who removes a member does: a visit to a member who goes in this moment is not left over.
+    Account.objects.select_for_update().filter(pk=account_id).first()
     members = AccountMembership.objects.select_related("person", "account__life")
     member = members.filter(account_id=account_id, person_id=person_id).first()
     if member is None:
@@ -44,7 +46,7 @@ def begin_acting(
     # Two visits that begin at once are one after the other. The session may have ended in between.
     if PersonSession.objects.select_for_update().filter(pk=session.pk).first() is None:
         raise not_found()
-    _end(origin, session)
+    end_acting(origin, session)
     visit = ActingVisit.objects.create(
         session=session,
         member=member,
@@ -52,37 +54,17 @@ def begin_acting(
         begun_at=now,
         ends_at=now + timedelta(seconds=limits.ACTING_S_MAX),
     )
-    _note(origin, visit, "acting.begin", reason=reason, ends_at=str(visit.ends_at))
+    note_visit(origin, visit, "acting.begin", reason=reason, ends_at=str(visit.ends_at))
     return visit
 
 
 @transaction.atomic
 def end_acting(origin: RequestOrigin, session: PersonSession) -> bool:
     """False where none had begun."""
-    return _end(origin, session)
+    return bool(end_visits(origin, PersonSession.objects.filter(pk=session.pk)))
 
 
 @transaction.atomic
 def note_request(origin: RequestOrigin, visit: ActingVisit, operation: str, queue: str) -> None:
     """What the operator asks a front end for, before it is asked: messages are read and changed there."""
-    _note(origin, visit, "acting.request", queue=queue, operation=operation)
-
-
-def actor_acting(origin: RequestOrigin, visit: ActingVisit) -> Principal:
-    """Both names."""
-    return origin.member(visit.member.account_id, visit.session.person_id, visit.member.person_id)
-
-
-def _end(origin: RequestOrigin, session: PersonSession) -> bool:
-    found = ActingVisit.objects.select_for_update(of=("self",)).select_related("member", "session")
-    visit = found.filter(session=session).first()
-    if visit is None:
-        return False
-    _note(origin, visit, "acting.end")
-    visit.delete()
-    return True
-
-
-def _note(origin: RequestOrigin, visit: ActingVisit, action: str, **details: object) -> None:
-    account_id, person_id = visit.member.account_id, visit.member.person_id
-    record(actor_acting(origin, visit), account_id, action, f"person:{person_id}", **details)
+    note_visit(origin, visit, "acting.request", queue=queue, operation=operation)

@@ -6,7 +6,7 @@ from django.db import transaction
 
 from api import clock
 from api.people import errands, mails, passwords, rates
-from api.people.actions.sessions import lock_session, require_recent
+from api.people.actions.sessions import end_sessions, lock_session, require_recent
 from api.people.actions.tokens import find_token, make_token, use_up
 from api.people.email import normal_email
 from api.people.errors import PeopleError, invalid_token
@@ -64,7 +64,7 @@ def _set_password(origin: RequestOrigin, person: Person, encoded: str, kept: Per
     person.save(update_fields=["password", "password_changed_at"])
     PersonToken.objects.filter(person=person).delete()
     rows = PersonSession.objects.filter(person=person)
-    ended = (rows.exclude(pk=kept.pk) if kept else rows).delete()[0]
+    ended = end_sessions(origin, rows.exclude(pk=kept.pk) if kept else rows)
     origin.note(person, "", action, f"person:{person.pk}", sessions_ended=ended)
     email = person.email
     transaction.on_commit(lambda: errands.leave(lambda: mails.send_notice(email, _CHANGED)), robust=True)

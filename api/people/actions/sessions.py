@@ -11,11 +11,13 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from api import clock
 from api.people import limits, passwords, rates
 from api.people.actions.factors import use_code
 from api.people.actions.tokens import find_token, make_token, note_wrong_attempt, use_up
+from api.people.actions.visit_ends import end_visits
 from api.people.email import normal_email
 from api.people.errors import PeopleError, invalid_token, not_signed_in
 from api.people.models import Person, PersonSession
@@ -110,7 +112,7 @@ def note_session_seen(session: PersonSession, now: datetime) -> None:
 @transaction.atomic
 def end_session(origin: RequestOrigin, person: Person, session_id: uuid.UUID) -> bool:
     """False where the person has no such session."""
-    if not PersonSession.objects.filter(person=person, pk=session_id).delete()[0]:
+    if not end_sessions(origin, PersonSession.objects.filter(person=person, pk=session_id)):
         return False
     origin.note(person, "", "session.end", f"session:{session_id}")
     return True
@@ -120,7 +122,7 @@ def end_session(origin: RequestOrigin, person: Person, session_id: uuid.UUID) ->
 def end_all_sessions(origin: RequestOrigin, person: Person, but: PersonSession | None = None) -> int:
     """How many there were."""
     rows = PersonSession.objects.filter(person=person)
-    ended = (rows.exclude(pk=but.pk) if but else rows).delete()[0]
+    ended = end_sessions(origin, rows.exclude(pk=but.pk) if but else rows)
     origin.note(person, "", "session.end_all", f"person:{person.pk}", ended=ended)
     return ended
 
@@ -143,7 +145,7 @@ def begin_session(origin: RequestOrigin, person: Person, now: datetime, method: 
     """With the person locked."""
     theirs = PersonSession.objects.filter(person=person)
     kept = theirs.order_by("-last_seen_at", "-id").values_list("pk", flat=True)[: limits.SESSIONS_PER_PERSON_MAX - 1]
-    theirs.exclude(pk__in=list(kept)).delete()
+    end_sessions(origin, theirs.exclude(pk__in=list(kept)))
     token = mint_token(TokenKind.SESSION)
     session = PersonSession.objects.create(
         person=person, token_hash=hash_token(TokenKind.SESSION, token), source=origin.source,
@@ -151,6 +153,16 @@ def begin_session(origin: RequestOrigin, person: Person, now: datetime, method: 
     )  # fmt: skip
     origin.note(person, "", "session.begin", f"session:{session.pk}", method=method)
     return NewSession(session, token)
+
+
+def end_sessions(origin: RequestOrigin, sessions: QuerySet[PersonSession]) -> int:
+    """In the caller's transaction, with what was made in them: visits, tickets. How many sessions there were. The rows
+    are locked first, as who makes such a thing locks them: no row is left without its session."""
+    ids = list(sessions.select_for_update().order_by("pk").values_list("pk", flat=True))
+    locked = PersonSession.objects.filter(pk__in=ids)
+    end_visits(origin, locked)
+    locked.delete()
+    return len(ids)
 
 
 def _refused() -> PeopleError:

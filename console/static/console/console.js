@@ -121,10 +121,20 @@
     for (const open of all("details.more[open], details.switch[open]")) if (!open.contains(event.target)) open.open = false;
     if (event.target.nodeName === "DIALOG") event.target.close();
   });
+  // A form that changes something is sent once: who clicks again before the answer makes no second key, message or credit.
+  const SENT_MS = 5000;
+  let sent = new WeakMap();
+  const changes = (element) => element.nodeName === "FORM" && element.getAttribute("method")?.toLowerCase() === "post";
+  const note = (form) => { if (changes(form)) sent.set(form, performance.now()); };
   document.addEventListener("submit", (event) => {
+    const isSent = performance.now() - (sent.get(event.target) ?? -Infinity) < SENT_MS;
     const question = event.target.dataset.confirm || event.submitter?.dataset.ask;
-    if (question && !confirm(question)) { event.preventDefault(); event.stopImmediatePropagation(); }
+    if (isSent || (question && !confirm(question))) { event.preventDefault(); event.stopImmediatePropagation(); }
   }, true);
+  addEventListener("submit", (event) => { if (!event.defaultPrevented) note(event.target); });
+  document.addEventListener("htmx:beforeSend", (event) => note(event.detail.elt));
+  document.addEventListener("htmx:afterRequest", (event) => sent.delete(event.detail.elt));
+  addEventListener("pageshow", () => { sent = new WeakMap(); });
   document.addEventListener("input", (event) => {
     if (event.target.matches("[data-seconds]")) one("output", event.target.parentElement).textContent = span(event.target.value);
   });

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import threading
 import time
+import uuid
 from collections.abc import Callable
 
 import pytest
@@ -140,3 +141,70 @@ def test_recovery_code_used_at_once_opens_one_session() -> None:
     calls = [lambda one=one: int(answer_with(*one, codes[0]).status_code) for one in guests]  # type: ignore[misc]
     assert at_once(*calls) == [201] + [400] * (THREADS - 1)
     assert RecoveryCode.objects.count() == len(codes) - 1
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_session_that_ends_while_a_ticket_is_made_leaves_none(
+    monkeypatch: pytest.MonkeyPatch, is_written: bool
+) -> None:
+    from api.people.errors import PeopleError
+    from api.people.models import PersonSession
+    from api.tails.actions import make_ticket
+    from api.tails.models import TailTicket
+
+    ann = enrol("ann@example.com")
+    session, make = PersonSession.objects.get(), TailTicket.objects.create
+    if not is_written:
+        linger(monkeypatch, "api.tails.actions.mint_token")
+
+    def late(**given: object) -> object:
+        found = make(**given)
+        time.sleep(LINGER_S)
+        return found
+
+    def ticket() -> int:
+        try:
+            make_ticket(session, ann.account_id, "orders")
+        except PeopleError as error:
+            return error.status
+        return 200
+
+    def sign_out() -> int:
+        time.sleep(LINGER_S / 3)
+        return int(ann.call("DELETE", "/v1/session").status_code)
+
+    if is_written:
+        monkeypatch.setattr(TailTicket.objects, "create", late)
+    assert at_once(ticket, sign_out) == [200, 204]
+    assert not TailTicket.objects.exists() and not PersonSession.objects.exists()
+    assert ticket() == 401
+
+
+def test_member_who_goes_while_an_operator_begins_to_act_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from api import clock
+    from api.people.actions.acting import begin_acting
+    from api.people.errors import PeopleError
+    from api.people.models import ActingVisit, Operator, PersonSession
+    from api.people.origin import RequestOrigin
+
+    linger(monkeypatch, "api.people.actions.acting.check_printable")
+    linger(monkeypatch, "api.people.actions.acting.note_visit")
+    ann, bob, eve = (enrol(f"{name}@example.com") for name in ("ann", "bob", "eve"))
+    join(ann, bob, "reader")
+    session = PersonSession.objects.get(person_id=eve.person_id)
+    Operator.objects.create(person_id=eve.person_id, created_at=clock.now())
+
+    def act() -> int:
+        try:
+            begin_acting(RequestOrigin("203.0.113.7"), session, ann.account_id, uuid.UUID(bob.person_id), "ticket 7")
+        except PeopleError as error:
+            return error.status
+        return 200
+
+    def remove() -> int:
+        time.sleep(LINGER_S * 1.2)
+        return int(ann.call("DELETE", f"/v1/accounts/{ann.account_id}/members/{bob.person_id}").status_code)
+
+    assert at_once(act, remove) == [200, 204]
+    assert not ActingVisit.objects.exists()
+    assert AccountMembership.objects.filter(account_id=ann.account_id).count() == 1

@@ -76,7 +76,7 @@ class ControlPlaneInMemory:
         return self._page([name for name in self._names(account_id) if name.startswith(prefix)], params)
 
     def _ListDeadLetterSourceQueues(self, account_id: str, params: dict[str, Any]) -> dict[str, Any]:
-        return self._page(self._sources(account_id, params["QueueName"]), params)
+        return self._page(self._sources(params["QueueOwner"], params["QueueName"]), params)
 
     def _TagQueue(self, account_id: str, params: dict[str, Any]) -> dict[str, Any]:
         queue = (account_id, params["QueueName"])
