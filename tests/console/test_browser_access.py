@@ -134,7 +134,7 @@ _CLICKED_TWICE = """
 """
 
 
-@flow(DESKTOP_LIGHT)
+@flow(DESKTOP_DARK)
 def test_form_goes_off_once_however_often_it_is_clicked(served: ServedPages, owner: Window) -> None:
     page = owner.page
     page.goto(served.of_account("keys"))
