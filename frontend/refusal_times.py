@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 from frontend.limits import REFUSAL_STEP_S
 
+# What timers of the loop are rounded to.
+TIMER_STEP_S = 0.001
+
 
 def refusal_time_s(began_s: float, now_s: float) -> float:
     """After so many whole steps as the work took, one at least."""
@@ -19,9 +22,11 @@ async def wait_to_refuse(began_s: float, steady_s: Callable[[], float]) -> None:
     """Until a refusal of what began then may be told.
 
     In two parts, the first of a random length. Timers of the loop ring whole milliseconds after they were set: who
-    waits from the beginning would wake up at another part of a millisecond than who looked something up before.
+    waits from the beginning would wake up at another part of a millisecond than who looked something up before. They
+    ring at whole milliseconds of the loop's clock, too: up to one more, drawn at random, has the end depend on the part
+    of a millisecond at which the request came on average not at all.
     """
     now_s = steady_s()
     end_s = refusal_time_s(began_s, now_s)
     await asyncio.sleep(random.uniform(0, (end_s - now_s) / 2))
-    await asyncio.sleep(end_s - steady_s())
+    await asyncio.sleep(end_s - steady_s() + random.uniform(0, TIMER_STEP_S))
