@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable
@@ -60,7 +61,12 @@ def _add_process(_: object, __: str, event: structlog.typing.EventDict) -> struc
 
 
 async def serve_operators_port(host: str, port: int, healthy: HealthCheck) -> asyncio.Server:
-    """Listens until the returned server is closed. One request per connection: scrapers are few."""
+    """Listens until the returned server is closed."""
+    return await asyncio.start_server(answering(healthy), host, port, limit=REQUEST_HEAD_BYTES_MAX)
+
+
+def answering(healthy: HealthCheck) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    """What serves a connection: one request each, for scrapers are few."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -70,14 +76,16 @@ async def serve_operators_port(host: str, port: int, healthy: HealthCheck) -> as
                 await writer.drain()
         writer.close()
 
-    return await asyncio.start_server(answer, host, port, limit=REQUEST_HEAD_BYTES_MAX)
+    return answer
 
 
 def serve_operators_port_in_thread(host: str, port: int, healthy: HealthCheck) -> None:
-    """For processes whose main thread has no event loop."""
+    """For processes whose main thread has no event loop. Raises OSError where nothing can listen there: in the thread
+    it would end the thread alone, and leave a process that works and never counts as ready."""
+    listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
 
     async def run() -> None:
-        server = await serve_operators_port(host, port, healthy)
+        server = await asyncio.start_server(answering(healthy), sock=listening, limit=REQUEST_HEAD_BYTES_MAX)
         await server.serve_forever()
 
     threading.Thread(target=lambda: asyncio.run(run()), name="operators-port", daemon=True).start()

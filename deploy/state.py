@@ -12,6 +12,7 @@ from random import SystemRandom
 
 from deploy import limits
 from deploy.errors import EXIT_USAGE, CommandError
+from deploy.port_claims import claim
 
 LOOPBACK = "127.0.0.1"
 # Of the front ends' port for the installation's own processes.
@@ -94,23 +95,24 @@ def node_port_names(node_id: int) -> list[str]:
 
 
 def settle_ports(state: State) -> None:
-    """Choose a free port for every name that has none, or whose port somebody else took meanwhile."""
+    """Choose a free port for every name that has none, or whose port another process took since."""
     wanted = internal_roles(state)
     for name in [name for name in state.ports if name.startswith("frontend-") and name not in wanted]:
         del state.ports[name]
     taken = {state.port, state.redirect_port, *state.ports.values()}
     for name in wanted:
-        if name in state.ports and is_free(LOOPBACK, state.ports[name]):
+        if name in state.ports and is_free(LOOPBACK, state.ports[name]) and claim(state.ports[name]):
             continue
         state.ports[name] = choose_port(taken)
         taken.add(state.ports[name])
 
 
 def choose_port(taken: set[int]) -> int:
+    """A free one that no other process has chosen, claimed until this process ends. Raises CommandError."""
     generator = SystemRandom()
     for _ in range(limits.PORT_ATTEMPTS_MAX):
         port = generator.randint(limits.INTERNAL_PORT_MIN, limits.INTERNAL_PORT_MAX)
-        if port not in taken and is_free(LOOPBACK, port):
+        if port not in taken and is_free(LOOPBACK, port) and claim(port):
             return port
     raise CommandError(
         f"no free port was found between {limits.INTERNAL_PORT_MIN} and {limits.INTERNAL_PORT_MAX}; "

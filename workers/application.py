@@ -199,7 +199,10 @@ def _serve_operators_port(listen: str) -> None:
 
     if listen:
         host, _, port = listen.rpartition(":")
-        serve_operators_port_in_thread(host.strip("[]"), int(port), always_healthy)
+        try:
+            serve_operators_port_in_thread(host.strip("[]"), int(port), always_healthy)
+        except OSError as error:  # a signal's receiver that fails is only logged by Celery; this ends the process
+            raise SystemExit(f"nothing can listen on {listen}, the operators' port of this process: {error}") from None
 
 
 @worker_shutdown.connect

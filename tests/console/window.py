@@ -56,6 +56,9 @@ class Window:
     def _open(self) -> None:
         self.page = self.context.new_page()
         self.page.set_default_timeout(WAIT_MS)
+        # What comes after a click is for the page that it leads to, not for the one that still stands there: an action
+        # waits while htmx has a request under way.
+        self.page.add_locator_handler(self.page.locator("html.working"), lambda: None)
         self.page.on("pageerror", lambda error: self.wrong.append(f"script: {error}"))
         self.page.on("console", lambda line: self.wrong.append(line.text) if _is_wrong(line) else None)
         self.page.on("request", self._look)

@@ -1,0 +1,79 @@
+"""Ports that were chosen and are not listened on yet: two installations that start together choose different ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from deploy import limits, port_claims
+from deploy.errors import CommandError
+from deploy.installation import ROOT
+from deploy.port_claims import claim
+from deploy.state import LOOPBACK, State, choose_port, is_free, settle_ports
+
+PORTS = 4
+_CLAIMING = """
+import sys
+from deploy.port_claims import claim
+print(all(claim(int(port)) for port in sys.argv[1:]), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def claimed_elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """All ports that may be chosen but one, claimed by another process; the free one comes last and is not claimed."""
+    first = next(
+        start
+        for start in range(limits.INTERNAL_PORT_MIN, limits.INTERNAL_PORT_MAX, PORTS)
+        if all(is_free(LOOPBACK, port) and claim(port) for port in range(start, start + PORTS))
+    )
+    ports = list(range(first, first + PORTS))
+    for port in ports:
+        port_claims._held.pop(port).close()
+    monkeypatch.setattr(limits, "INTERNAL_PORT_MIN", ports[0])
+    monkeypatch.setattr(limits, "INTERNAL_PORT_MAX", ports[-1])
+    command = [sys.executable, "-c", _CLAIMING, *map(str, ports[:-1])]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
+        yield ports
+        other.communicate()
+
+
+def test_port_that_another_installation_has_chosen_is_not_chosen(claimed_elsewhere: list[int]) -> None:
+    assert choose_port(set()) == claimed_elsewhere[-1]
+    with pytest.raises(CommandError, match="no free port was found"):
+        choose_port({claimed_elsewhere[-1]})
+
+
+def test_port_of_an_earlier_start_is_given_up_while_another_installation_has_chosen_it(
+    claimed_elsewhere: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deploy.state.internal_roles", lambda state: ["valkey"])
+    state = State("pk-test", LOOPBACK, 9324, 1, ports={"valkey": claimed_elsewhere[0]})
+    settle_ports(state)
+    assert state.ports == {"valkey": claimed_elsewhere[-1]}
+    settle_ports(state)  # its own claim is no hindrance
+    assert state.ports == {"valkey": claimed_elsewhere[-1]}
+
+
+def test_claims_end_with_their_process(claimed_elsewhere: list[int]) -> None:
+    assert not claim(claimed_elsewhere[0])
+    assert another_can_claim(claimed_elsewhere[-1])
+    assert claim(claimed_elsewhere[-1])
+
+
+def test_claims_are_given_up_for_the_process_that_listens_instead() -> None:
+    port = choose_port(set())
+    assert not another_can_claim(port)
+    port_claims.release_all()
+    assert another_can_claim(port)
+
+
+def another_can_claim(port: int) -> bool:
+    command = [sys.executable, "-c", _CLAIMING, str(port)]
+    return subprocess.run(command, cwd=ROOT, input="", capture_output=True, text=True, check=True).stdout == "True\n"
