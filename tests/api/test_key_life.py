@@ -7,9 +7,9 @@ from django.core.management import CommandError, call_command
 
 from api.accounts.models import AccessKey
 from api.audit.models import AuditEntry
-from tests.api.test_iam import caller as caller
-from tests.api.test_iam import document, record_of, restricted, run
 from tests.support.control_plane import Caller
+from tests.support.iam import caller as caller
+from tests.support.iam import document, record_of, restricted, run
 
 
 def test_key_is_switched_off_and_on_again_with_what_it_may_do(caller: Caller) -> None:

@@ -14,8 +14,8 @@ from api.people.strict import StrictSerializer
 from api.problems import ERRORS_TOLD_MAX
 from api.queues.serializers import QueueSettingsSerializer
 from frontend.limits import JSON_VALUES_MAX
-from tests.api.test_iam import caller as caller
 from tests.support.control_plane import Caller
+from tests.support.iam import caller as caller
 
 # What a number cannot match is left as DRF has it.
 LOOSE = (

@@ -14,9 +14,9 @@ from api import limits
 from api.operation_view import OperationView
 from api.query_parameters import takes_no_body
 from api.unknown_members import meant_member, unknown_members
-from tests.api.test_iam import caller as caller
 from tests.api.test_isolation_matrix import routes
 from tests.support.control_plane import Caller
+from tests.support.iam import caller as caller
 
 OPENAPI = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())
 
