@@ -34,7 +34,13 @@ def test_id_of_no_account_becomes_no_name(caller: Caller) -> None:
 
 
 def test_refused_key_leaves_no_account(transactional_db: None) -> None:
-    for wrong in ("--scope=write", "--key-name=", "--expires=soon", "--expires=2020-01-01"):
+    for wrong in (
+        "--scope=write",
+        "--key-name=",
+        "--expires=soon",
+        "--expires=2020-01-01",
+        "--expires=9999-12-31T23:59-14:00",
+    ):
         with pytest.raises(CommandError):
             call_command("create_key", "--account=fresh", wrong)
     assert not Account.objects.exists()
