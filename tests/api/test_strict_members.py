@@ -9,9 +9,8 @@ import pytest
 from drf_spectacular.generators import SchemaGenerator
 from rest_framework import serializers
 
-from api.limits import UNKNOWN_MEMBERS_TOLD_MAX
+from api.limits import ERRORS_TOLD_MAX, UNKNOWN_MEMBERS_TOLD_MAX
 from api.people.strict import StrictSerializer
-from api.problems import ERRORS_TOLD_MAX
 from api.queues.serializers import QueueSettingsSerializer
 from frontend.limits import JSON_VALUES_MAX
 from tests.support.control_plane import Caller
