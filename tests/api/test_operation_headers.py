@@ -109,7 +109,7 @@ def test_openapi_says_of_etags_what_views_do() -> None:
 
 
 def test_every_delete_says_its_status() -> None:
-    """Where a handler says none, OpenAPI has 204 without a body, whatever is answered."""
+    """Where a handler says none, OpenAPI has 204 without a body, also where a body is answered."""
     for path, view in routes():
         if hasattr(view, "delete"):
             one = view()

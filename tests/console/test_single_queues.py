@@ -228,7 +228,7 @@ def test_conditions_on_tags_hold_for_the_page_of_tags(guest: Browser, ann: Brows
     assert guest.post(page, {"key": "env", "remove": "1"}, page).status_code == 302
 
 
-def test_tag_is_set_by_who_may_set_this_one(guest: Browser, ann: Browser) -> None:
+def test_tag_is_set_where_a_policy_allows_this_one(guest: Browser, ann: Browser) -> None:
     give(guest, "sqs:GetQueueAttributes", "sqs:SetQueueAttributes", "sqs:ListQueueTags")
     give(guest, "sqs:TagQueue", Condition={"StringEquals": {"aws:RequestTag/team": "green"}})
     page = guest.at("queues/orders/tags")

@@ -57,7 +57,7 @@ def test_port_of_an_earlier_start_is_given_up_while_another_installation_has_cho
     state = State("pk-test", LOOPBACK, 9324, 1, ports={"valkey": claimed_elsewhere[0]})
     settle_ports(state)
     assert state.ports == {"valkey": claimed_elsewhere[-1]}
-    settle_ports(state)  # its own claim is no hindrance
+    settle_ports(state)  # its own claim does not count
     assert state.ports == {"valkey": claimed_elsewhere[-1]}
 
 

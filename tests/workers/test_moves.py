@@ -1,4 +1,4 @@
-"""Move tasks: dead letters go back to where they belong, whatever dies or is asked for at that time."""
+"""Move tasks: dead letters go back to where they came from, also where a worker is killed or a queue is gone."""
 
 from __future__ import annotations
 
