@@ -85,6 +85,9 @@ def test_each_change_of_what_a_key_may_do_is_announced(caller: Caller) -> None:
         ("DELETE", path + "/policies/all", None),
         ("DELETE", path + "/policy", None),
         ("PATCH", path, {"restricted": False}),
+        ("PATCH", path, {"active": False}),
+        ("PATCH", path, {"active": True}),
+        ("PATCH", path, {"name": "other"}),
         ("POST", path + "/rotation", {}),
     ):
         before = AccessKey.objects.get(pk=key.access_key_id).version
