@@ -38,7 +38,9 @@ _MEMBERS = {
 }
 # What SQS says of credentials does not tell how they are given here. By its words, not by its codes: sockets refuse
 # with the same codes, and say what they take.
-_NOT_VALID = "The access key is not valid: it does not exist, has ended or was revoked, or its account is not active."
+_NOT_VALID = (
+    "The access key is not valid: it does not exist, has ended, was revoked or is off, or its account is not active."
+)
 _CREDENTIALS = {
     NOT_SIGNED: (
         "The request names no access key: give its bearer token (Authorization: Bearer pstk_...), or sign with "
