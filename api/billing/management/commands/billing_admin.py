@@ -10,7 +10,7 @@ pay --account NAME --period 2026-11 --amount-minor N --received 2026-12-03 --ref
 from __future__ import annotations
 
 import json
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from api.billing.errors import BillingError
 from api.billing.models import Invoice
 from api.billing.pricing.money import parse_percent
 from api.billing.pricing.periods import parse_period
+from api.written_times import parse_time
 
 
 class Command(BaseCommand):
@@ -44,7 +45,7 @@ class Command(BaseCommand):
         for name in ("--account", "--name", "--currency"):
             credit.add_argument(name, required=True)
         credit.add_argument("--amount-minor", type=int, required=True)
-        credit.add_argument("--ends", type=_time)
+        credit.add_argument("--ends", type=parse_time)
         correct = verbs.add_parser("correct")
         for name in ("--account", "--period", "--reason"):
             correct.add_argument(name, required=True)
@@ -54,7 +55,7 @@ class Command(BaseCommand):
         pay.add_argument("--amount-minor", type=int, required=True)
         pay.add_argument("--received", type=date.fromisoformat, required=True, metavar="DAY")
         for verb in (plan, assign):
-            verb.add_argument("--from", dest="since", type=_time)
+            verb.add_argument("--from", dest="since", type=parse_time)
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -114,8 +115,3 @@ def _invoice(options: dict[str, Any]) -> Invoice:
     if invoice is None:
         raise CommandError("there is no invoice of this month")
     return invoice
-
-
-def _time(text: str) -> datetime:
-    at = datetime.fromisoformat(text)
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -32,6 +31,7 @@ from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.money import format_minor
 from api.billing.pricing.periods import BillingPeriod, Interval, parse_period, period_of
 from api.billing.provisional import answer_now, meter_reading, provisional_quantities_of
+from api.written_times import parse_time
 
 
 class Command(BaseCommand):
@@ -50,7 +50,7 @@ class Command(BaseCommand):
             return
         try:
             period = parse_period(options["period"])
-            asked = datetime.fromisoformat(options["asked"]) if options["asked"] else clock.now()
+            asked = parse_time(options["asked"]) if options["asked"] else clock.now()
         except ValueError as error:
             raise CommandError(str(error)) from None
         # Before the figures: they may hold more than this says, never less.

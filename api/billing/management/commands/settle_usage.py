@@ -11,7 +11,6 @@ import json
 import sys
 import uuid
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -19,6 +18,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import Interval
 from api.billing.settling import SettlingError, UsageRow, settle
+from api.written_times import parse_time
 
 _KEY = ("account_id", "hour", "queue_uuid", "partition_id", "origin")
 
@@ -29,8 +29,8 @@ class Command(BaseCommand):
     stealth_options = ("rows",)
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--from", dest="start", required=True, type=_hour)
-        parser.add_argument("--to", dest="end", required=True, type=_hour)
+        parser.add_argument("--from", dest="start", required=True, type=parse_time)
+        parser.add_argument("--to", dest="end", required=True, type=parse_time)
         parser.add_argument("--run", type=uuid.UUID, default=None, help="id of the run; a new one if not given")
         parser.add_argument("--recount", action="store_true", help="the rows are all there is for these hours")
 
@@ -57,13 +57,8 @@ def read_rows(lines: Iterable[str]) -> Iterator[UsageRow]:
             if len(row) != len(names):
                 raise ValueError("it has more cells than the header")
             yield UsageRow(
-                row["account_id"], _hour(row["hour"]), uuid.UUID(row["queue_uuid"]), int(row["partition_id"]),
+                row["account_id"], parse_time(row["hour"]), uuid.UUID(row["queue_uuid"]), int(row["partition_id"]),
                 row["origin"], **{name: int(row[name]) for name in counters},
             )  # fmt: skip
     except (csv.Error, ValueError, TypeError, AttributeError) as error:
         raise SettlingError(f"line {table.line_num} is no row of usage: {error}") from None
-
-
-def _hour(text: str) -> datetime:
-    at = datetime.fromisoformat(text)
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
