@@ -1,5 +1,5 @@
 """`manage.py billing_report usage|invoice|quarantine --period 2026-11 [--account NAME] [--now]`: one JSON object;
-`manage.py billing_report months`: the months that are open.
+`manage.py billing_report months`: the months that are open. With `--file pdf` or `csv` an invoice's document is in it.
 
 What `./penstock report` shows. The quantities are the settled ones; `settled_up_to` says up to which hour. With `--now`
 the hours that are not settled are there too, as `provisional`: as far as the live meter has read them, with the lines
@@ -8,8 +8,9 @@ that the invoice would have. Of usage the sums of both are there as `together`.
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -19,11 +20,14 @@ from django.db import connection, transaction
 
 from api import clock
 from api.accounts.models import Account
+from api.accounts.selectors import account_named
 from api.billing import selectors
 from api.billing.account_month import recomputed
 from api.billing.actions.invoices import difference_of, draft_invoice, invoice_lines
 from api.billing.actions.plans import ensure_standard_plan
 from api.billing.documents.content import invoice_content, line_content
+from api.billing.documents.invoice_csv import invoice_csv
+from api.billing.documents.invoice_pdf import invoice_pdf
 from api.billing.meter import cost_meter
 from api.billing.models import InvoiceState
 from api.billing.open_months import months_with_reasons
@@ -34,14 +38,21 @@ from api.billing.pricing.periods import BillingPeriod, Interval, parse_period, p
 from api.billing.provisional import answer_now, meter_reading, provisional_quantities_of
 
 
+_FILES: dict[str, Callable[[dict[str, Any]], bytes]] = {
+    "csv": lambda content: invoice_csv(content).encode(),
+    "pdf": invoice_pdf,
+}
+
+
 class Command(BaseCommand):
     help = "Settled usage or the invoice of an account and month, what is not billed, which months are open."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("what", choices=["usage", "invoice", "quarantine", "months"])
-        parser.add_argument("--account", default="", help="name of the account")
+        parser.add_argument("--account", default="", help="name or id of the account; quarantine: of all without it")
         parser.add_argument("--period", default="", help="a month like 2026-11; all but `months` need it")
         parser.add_argument("--now", action="store_true", help="also what is not settled, as far as it was read")
+        parser.add_argument("--file", choices=sorted(_FILES), help="the invoice as a document, in base64")
         parser.add_argument("--asked", metavar="TIME", help="what was acknowledged before is wanted (default: now)")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -56,13 +67,13 @@ class Command(BaseCommand):
         # Before the figures: they may hold more than this says, never less.
         settled, reading = selectors.settled_up_to(), meter_reading()
         if options["what"] == "quarantine":
-            report = quarantine_report(period)
+            report = quarantine_report(period, account_named(options["account"]).pk if options["account"] else None)
         else:
-            account = Account.objects.filter(name=options["account"]).first()
-            if account is None:
-                raise CommandError(f"there is no account {options['account']!r}; see ./penstock accounts list")
+            account = account_named(options["account"])
             ensure_standard_plan()
             report = self.report_of(account, period, options["what"], options["now"])
+            if options["file"] and report.get("invoice"):
+                report["file"] = base64.b64encode(_FILES[options["file"]](report["invoice"])).decode()
         report["settled_up_to"] = _text(settled)
         if options["now"]:
             answer = answer_now(Interval(*period), settled, reading, asked)
@@ -184,8 +195,8 @@ def provisional_report(account: Account, period: BillingPeriod) -> dict[str, Any
     }
 
 
-def quarantine_report(period: BillingPeriod) -> dict[str, Any]:
-    """Of all accounts, and of none that is known."""
+def quarantine_report(period: BillingPeriod, account_id: str | None) -> dict[str, Any]:
+    """Of one account; without it of all accounts, and of none that is known."""
     interval = Interval(*period)
     records = [
         {
@@ -196,9 +207,9 @@ def quarantine_report(period: BillingPeriod) -> dict[str, Any]:
             "record": one.record,
             "seen_at": _text(one.seen_at),
         }
-        for one in selectors.quarantined(interval)
+        for one in selectors.quarantined(interval, account_id)
     ]
-    counts = [count._asdict() for count in selectors.quarantine_of(None, interval)]
+    counts = [count._asdict() for count in selectors.quarantine_of(account_id, interval)]
     return {"period": period.name, "counts": counts, "records": records}
 
 
