@@ -273,6 +273,10 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         if verb != "quarantine":
             now = "settle the hours that are over first, and show what is not settled as provisional"
             command.add_argument("--now", action="store_true", help=now)
+        if verb == "usage":
+            by = "in parts, with what each costs; settled or not. Of keys the requests alone are counted"
+            command.add_argument("--by", choices=["day", "origin", "tag", "key"], help=by)
+            command.add_argument("--tag", metavar="KEY", help="the key of the tag, for --by tag")
         form = command.add_mutually_exclusive_group()
         form.add_argument("--json", action="store_true", help="all kinds, and more than the table has")
         if verb == "invoice":

@@ -29,6 +29,7 @@ _SHOWN = (
 # Requests that are of no queue (docs/billing.md) stand under this id.
 _NO_QUEUE = str(UUID(int=0))
 OF_NO_QUEUE = "requests of no queue"
+WITHOUT_TAG = "without the tag"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -45,6 +46,8 @@ def run(options: argparse.Namespace) -> int:
     if getattr(options, "now", False):
         reached = usage_now.bring_up_to_now(installation, state)
         arguments += ["--now", f"--asked={reached['asked']}"]
+    if getattr(options, "by", None):
+        arguments += [f"--by={options.by}", *([f"--tag={options.tag}"] if options.tag else [])]
     document = next((kind for kind in ("pdf", "csv") if getattr(options, kind, None)), None)
     if document:
         arguments.append(f"--file={document}")
@@ -55,7 +58,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         output.data_json(report)
         return 0
-    {"usage": show_usage, "invoice": show_invoice, "quarantine": show_quarantine}[options.verb](report)
+    show = show_parts if "parts" in report else show_usage
+    {"usage": show, "invoice": show_invoice, "quarantine": show_quarantine}[options.verb](report)
     show_settled(report)
     return 0
 
@@ -116,6 +120,22 @@ def show_usage(report: dict[str, Any]) -> None:
         sums = (report["totals"][kind] + provisional["totals"][kind] for _, kind in _SHOWN)
         rows.append(["all, with provisional", *(f"{quantity:,}" for quantity in sums)])
     output.table(["queue", *(heading for heading, _ in _SHOWN)], rows)
+
+
+def show_parts(report: dict[str, Any]) -> None:
+    """The same whether `--now` was given: what is settled and what was read since, together."""
+    parts = report["parts"]
+    output.say("what is not settled yet is in it, as far as the live meter has read it")
+    if parts and "name" in parts[0]:
+        rows = [[one["part"], one["name"], f"{one['requests']:,}", f"{one['empty_receives']:,}"] for one in parts]
+        output.table(["access key id", "name", "requests", "empty receives"], rows)
+        return
+    currency = next((one["currency"] for one in parts), "cost")
+    rows = [
+        [one["part"] or WITHOUT_TAG, *(f"{one['quantities'][kind]:,}" for _, kind in _SHOWN), one["amount"]]
+        for one in parts
+    ]
+    output.table(["part", *(heading for heading, _ in _SHOWN), currency], rows, "nothing was used")
 
 
 def name_of(queue: dict[str, Any]) -> str:

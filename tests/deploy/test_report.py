@@ -131,3 +131,30 @@ def test_invoice_is_written_into_a_file(
     found["invoice"] = None
     assert main([*line, str(tmp_path / "b.pdf")]) == EXIT_FAILED
     assert "was not open" in capsys.readouterr().err and not (tmp_path / "b.pdf").exists()
+
+
+def test_parts_of_usage_are_a_table_with_what_they_cost(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    quantities: dict[str, int] = defaultdict(int, messages_sent=1234)
+    rows = [{"part": part, "quantities": quantities, "currency": "USD", "amount": "0.5"} for part in ("a", "")]
+    parts: list[dict[str, Any]] = rows
+    asked: list[list[str]] = []
+
+    def answer(installation: object, state: object, arguments: list[str], deadline_s: float) -> dict[str, Any]:
+        asked.append(arguments)
+        return {"parts": parts, "settled_up_to": "2026-11-05T00:00:00Z"}
+
+    monkeypatch.setattr(report.management, "run_manage_json", answer)
+    monkeypatch.setattr(report.Installation, "load_state", lambda self: None)
+    line = ["report", "usage", "--account", "a", "--period", "2026-11", "--data-dir", str(tmp_path), "--by"]
+    assert main([*line, "tag", "--tag", "team"]) == 0
+    assert asked[-1][-2:] == ["--by=tag", "--tag=team"]
+    printed = capsys.readouterr()
+    assert [line.split("  ")[0] for line in printed.out.splitlines()] == ["part", "a", "without the tag"]
+    assert printed.out.splitlines()[1].split() == ["a", "1,234", "0", "0", "0", "0", "0.5"]
+    assert "not settled yet is in it" in printed.err
+    parts = [{"part": "AKPS1", "name": "admin", "requests": 1234, "empty_receives": 1}]
+    assert main([*line, "key"]) == 0
+    assert asked[-1][-1] == "--by=key"
+    assert capsys.readouterr().out.splitlines()[1].split() == ["AKPS1", "admin", "1,234", "1"]

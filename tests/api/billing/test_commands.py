@@ -14,15 +14,17 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from api import clock
+from api.accounts.models import AccessKey
 from api.audit.actions import OPERATOR
 from api.billing.actions.differences import look_at_late_usage
 from api.billing.actions.invoices import BILLING, correct_invoice, draft_invoice, issue_invoice
 from api.billing.actions.plans import grant_credit
 from api.billing.management.commands import billing_report
 from api.billing.management.commands.billing_report import usage_report
-from api.billing.models import AccountPlan, BillingCredit, HourlyUsage, Invoice, MeterReading
+from api.billing.models import AccountPlan, BillingCredit, HourlyUsage, Invoice, KeyUsage, MeterReading
 from api.billing.pricing.meters import UsageMeter
 from api.billing.provisional import ProvisionalRow, answer_now, drop_settled, merge_provisional, note_reading
+from api.queues.models import Queue
 from tests.api.billing.test_invoices import document, plan
 from tests.api.billing.usage import (
     MONTH_HOURS,
@@ -262,6 +264,37 @@ def test_report_has_the_invoice_as_a_file(account: str) -> None:
     assert b"Sent, in units of 64 KiB" in base64.b64decode(found["file"])
     assert base64.b64decode(report("invoice", "--account", "tests", "--file", "pdf")["file"]).startswith(b"%PDF")
     assert "file" not in report("invoice", "--account", "tests")
+
+
+def test_usage_in_parts_has_what_each_costs_settled_or_not(account: str) -> None:
+    plan(account)
+    orders, mails = make_queue(account, "orders"), make_queue(account, "mails")
+    Queue.objects.filter(uuid=orders).update(tags={"team": "shop"})
+    settle_rows([row(account, queue_uuid=orders, sent_units=1_100)], 0, 9)
+    counters = [100 if meter is UsageMeter.SENT_UNITS else 0 for meter in UsageMeter]
+    merge_provisional("one/3", 1, [ProvisionalRow(month_hour(10), account, mails, "one/12", "client", counters)])
+
+    def parts(*arguments: str) -> dict[str, tuple[int, str]]:
+        found = report("usage", "--account", "tests", *arguments)["parts"]
+        return {one["part"]: (one["quantities"]["sent_units"], one["amount"]) for one in found}
+
+    assert parts("--by", "origin") == {"client": (1_200, "1.10")}
+    assert sum(units for units, _ in parts("--by", "tag", "--tag", "team").values()) == 1_200
+    assert list(parts("--by", "day")) == [f"{month_hour(0):%Y-%m-%d}"]
+    with pytest.raises(CommandError, match="--tag KEY"):
+        report("usage", "--account", "tests", "--by", "tag")
+
+
+def test_requests_by_key_have_the_names_of_the_keys(account: str) -> None:
+    key = AccessKey.objects.filter(account_id=account).first()
+    assert key is not None
+    KeyUsage.objects.create(
+        account_id=account, day=month_hour(0), access_key_id=key.access_key_id, requests=5, empty_receives=1
+    )
+    (found,) = report("usage", "--account", "tests", "--by", "key")["parts"]
+    assert (found["part"], found["name"], found["requests"], found["empty_receives"]) == (
+        key.access_key_id, key.name, 5, 1,
+    )  # fmt: skip
 
 
 def test_quarantine_of_one_account_has_no_other_ones_records(account: str) -> None:

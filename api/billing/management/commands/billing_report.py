@@ -1,5 +1,6 @@
 """`manage.py billing_report usage|invoice|quarantine --period 2026-11 [--account NAME] [--now]`: one JSON object;
-`manage.py billing_report months`: the months that are open. With `--file pdf` or `csv` an invoice's document is in it.
+`manage.py billing_report months`: the months that are open. With `--file pdf` or `csv` an invoice's document is in it,
+with `--by tag` and others the parts of usage, settled and not, as the console's page of usage has them.
 
 What `./penstock report` shows. The quantities are the settled ones; `settled_up_to` says up to which hour. With `--now`
 the hours that are not settled are there too, as `provisional`: as far as the live meter has read them, with the lines
@@ -19,10 +20,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection, transaction
 
 from api import clock
-from api.accounts.models import Account
+from api.accounts.models import AccessKey, Account
 from api.accounts.selectors import account_named
 from api.billing import selectors
-from api.billing.account_month import recomputed
+from api.billing.account_month import month_of, recomputed
 from api.billing.actions.invoices import difference_of, draft_invoice, invoice_lines
 from api.billing.actions.plans import ensure_standard_plan
 from api.billing.documents.content import invoice_content, line_content
@@ -33,11 +34,14 @@ from api.billing.models import InvoiceState
 from api.billing.open_months import months_with_reasons
 from api.billing.operator_selectors import invoice_differences
 from api.billing.pricing.meters import UsageMeter
-from api.billing.pricing.money import format_minor
+from api.billing.pricing.money import format_minor, format_nanos
 from api.billing.pricing.periods import BillingPeriod, Interval, parse_period, period_of
 from api.billing.provisional import answer_now, meter_reading, provisional_quantities_of
+from api.billing.usage_reports import UsageAsked, UsageCut, queues_for, requests_by_key, usage_parts
 
 
+BY_KEY = "key"
+_CUTS = (UsageCut.DAY.value, UsageCut.ORIGIN.value, UsageCut.TAG.value)
 _FILES: dict[str, Callable[[dict[str, Any]], bytes]] = {
     "csv": lambda content: invoice_csv(content).encode(),
     "pdf": invoice_pdf,
@@ -52,6 +56,8 @@ class Command(BaseCommand):
         parser.add_argument("--account", default="", help="name or id of the account; quarantine: of all without it")
         parser.add_argument("--period", default="", help="a month like 2026-11; all but `months` need it")
         parser.add_argument("--now", action="store_true", help="also what is not settled, as far as it was read")
+        parser.add_argument("--by", choices=[*_CUTS, BY_KEY], help="usage in parts, with what each costs")
+        parser.add_argument("--tag", default="", metavar="KEY", help="the key of the tag for `--by tag`")
         parser.add_argument("--file", choices=sorted(_FILES), help="the invoice as a document, in base64")
         parser.add_argument("--asked", metavar="TIME", help="what was acknowledged before is wanted (default: now)")
 
@@ -71,7 +77,11 @@ class Command(BaseCommand):
         else:
             account = account_named(options["account"])
             ensure_standard_plan()
+            if options["by"] == UsageCut.TAG and not options["tag"]:
+                raise CommandError("name the key of the tag: --tag KEY")
             report = self.report_of(account, period, options["what"], options["now"])
+            if options["by"] and options["what"] == "usage":
+                report["parts"] = parts_report(account, period, options["by"], options["tag"])
             if options["file"] and report.get("invoice"):
                 report["file"] = base64.b64encode(_FILES[options["file"]](report["invoice"])).decode()
         report["settled_up_to"] = _text(settled)
@@ -144,6 +154,30 @@ def usage_report(account: Account, period: BillingPeriod) -> dict[str, Any]:
         "totals": totals,
         "quarantined": [count._asdict() for count in selectors.quarantine_of(account.pk, interval)],
     }
+
+
+def parts_report(account: Account, period: BillingPeriod, by: str, tag: str) -> list[dict[str, Any]]:
+    """Settled usage and what the live meter has read of the rest. Keys have requests alone: nothing else counts them."""
+    if by == BY_KEY:
+        keys = requests_by_key(account.pk, Interval(*period))
+        rows = AccessKey.objects.filter(account=account, access_key_id__in=[one.access_key_id for one in keys])
+        names = dict(rows.values_list("access_key_id", "name"))
+        return [{"part": one.access_key_id, "name": names.get(one.access_key_id, ""), **one._asdict()} for one in keys]
+    asked = UsageAsked(UsageCut(by), tag=tag)
+    with one_moment():
+        month = month_of(account, period, is_provisional=True, queues=queues_for(asked))
+        parts = [] if month is None else usage_parts(month, asked)
+    return [
+        {
+            "part": f"{part.key:%Y-%m-%d}" if isinstance(part.key, datetime) else str(part.key),
+            "quantities": {meter: part.quantity(meter) for meter in UsageMeter},
+            "provisional": dict(part.provisional),
+            "currency": month.priced.currency if month else "",
+            "amount_nanos": part.amount_nanos,
+            "amount": format_nanos(part.amount_nanos),
+        }
+        for part in sorted(parts, key=lambda one: (0 if by == UsageCut.DAY else -one.amount_nanos, str(one.key)))
+    ]
 
 
 def invoice_report(account: Account, period: BillingPeriod) -> dict[str, Any]:
