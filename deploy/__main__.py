@@ -321,6 +321,13 @@ def add_billing(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     correct.add_argument("--reason", required=True, metavar="TEXT", help="is printed on the note")
     pay.add_argument("--received", required=True, metavar="DAY", help="like 2026-12-03")
     pay.add_argument("--reference", required=True, metavar="TEXT", help="of the transfer; once for an invoice")
+    settle = add_command(
+        verbs, "settle", "billing", "settle hours with usage that another program counted, CSV on stdin"
+    )
+    settle.add_argument("--from", dest="since", required=True, metavar="HOUR", help="the first hour, in UTC")
+    settle.add_argument("--to", required=True, metavar="HOUR", help="the end of the last one")
+    recount = "the rows are all there is for these hours: others that they have are removed"
+    settle.add_argument("--recount", action="store_true", help=recount)
     back = f"{minor} (default: all that is due; what went back is negative)"
     pay.add_argument("--amount-minor", type=int, metavar="N", help=back)
 

@@ -1,4 +1,5 @@
-"""`billing plans|terms|plan|assign|credit|correct|pay`: prices, who has which, credits, notes, payments."""
+"""`billing plans|terms|plan|assign|credit|correct|pay|settle`: prices, who has which, credits, notes, payments, and
+usage that another program counted."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any
 from deploy import limits, management, output
 from deploy.errors import CommandError
 from deploy.installation import Installation
+from deploy.state import State
 
 PLAN_COLUMNS = ["CODE", "NAME", "CURRENCY", "VERSIONS", "LATEST FROM", "ACCOUNTS GIVEN IT"]
 ACCOUNT_COLUMNS = ["PLAN", "FROM", "TAXES"]
@@ -22,6 +24,8 @@ NAMES = {"since": "from", "amount_minor": "amount-minor"}
 def run(options: argparse.Namespace) -> int:
     installation = Installation(options.data_dir)
     state = installation.load_state()
+    if options.verb == "settle":
+        return settle(installation, state, options)
     arguments = ["billing_admin", options.verb, *arguments_of(options)]
     said = management.run_manage(installation, state, arguments, limits.REPORT_DEADLINE_S).strip()
     if options.verb == "terms":
@@ -30,6 +34,17 @@ def run(options: argparse.Namespace) -> int:
         show_plans(options, json.loads(said))
     else:
         output.data(said)
+    return 0
+
+
+def settle(installation: Installation, state: State, options: argparse.Namespace) -> int:
+    """The rows go from our standard input to the management command's, which is the same."""
+    arguments = ["settle_usage", f"--from={options.since}", f"--to={options.to}"]
+    arguments += ["--recount"] if options.recount else []
+    said = management.run_manage_json(installation, state, arguments, limits.REPORT_DEADLINE_S)
+    output.data(", ".join(f"{name} {said[name]}" for name in ("merged", "removed", "quarantined")))
+    if said["quarantined"]:
+        output.say("what is not billed, and why: ./penstock report quarantine --period YYYY-MM")
     return 0
 
 

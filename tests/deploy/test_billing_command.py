@@ -97,3 +97,17 @@ def test_amount_is_a_whole_number(asked: list[list[str]], capsys: pytest.Capture
     with pytest.raises(SystemExit) as ended:
         main([*line, "50.00"])
     assert ended.value.code == EXIT_USAGE and len(asked) == 1
+
+
+def test_usage_of_a_file_is_settled_and_what_is_not_billed_is_told(
+    asked: list[list[str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = {"run": "r", "merged": 2, "removed": 0, "quarantined": 1}
+    monkeypatch.setitem(ANSWERS, "--from=2026-11-01T00", json.dumps(answer))
+    line = ["billing", "settle", "--from", "2026-11-01T00", "--to", "2026-11-01T01"]
+    assert main([*line, "--recount"]) == 0
+    assert asked == [["settle_usage", "--from=2026-11-01T00", "--to=2026-11-01T01", "--recount"]]
+    printed = capsys.readouterr()
+    assert printed.out == "merged 2, removed 0, quarantined 1\n" and "./penstock report quarantine" in printed.err
+    monkeypatch.setitem(ANSWERS, "--from=2026-11-01T00", json.dumps({**answer, "quarantined": 0}))
+    assert main(line) == 0 and "quarantine " not in capsys.readouterr().err

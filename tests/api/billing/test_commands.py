@@ -21,7 +21,16 @@ from api.billing.actions.invoices import BILLING, correct_invoice, draft_invoice
 from api.billing.actions.plans import grant_credit
 from api.billing.management.commands import billing_report
 from api.billing.management.commands.billing_report import usage_report
-from api.billing.models import AccountPlan, BillingCredit, HourlyUsage, Invoice, KeyUsage, MeterReading
+from api.billing.models import (
+    AccountPlan,
+    BillingCredit,
+    HourlyUsage,
+    Invoice,
+    KeyUsage,
+    MeterReading,
+    UsageRun,
+    UsageRunState,
+)
 from api.billing.pricing.meters import UsageMeter
 from api.billing.provisional import ProvisionalRow, answer_now, drop_settled, merge_provisional, note_reading
 from api.queues.models import Queue
@@ -343,6 +352,8 @@ def test_file_with_a_row_of_an_hour_that_is_not_settled_settles_nothing(account:
     with pytest.raises(CommandError, match="which is not from"):
         settle_file("\n".join([HEADER, *rows]))
     assert HourlyUsage.objects.count() == 0
+    run = UsageRun.objects.get()
+    assert (run.state, "which is not from" in run.note, run.ended_at is None) == (UsageRunState.FAILED, True, False)
     with pytest.raises(CommandError, match="an hour is written like"):
         call_command("settle_usage", "--from", "yesterday", "--to", "today", rows=io.StringIO(HEADER))
 
