@@ -358,6 +358,14 @@ def test_job_that_fails_is_told_with_its_last_words(monkeypatch: pytest.MonkeyPa
         run_job("settle", [], lambda: True, 60)
 
 
+def test_last_words_of_a_job_are_no_frames_of_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = r"'\n\tat org.apache.spark.rpc.Some$.call(Some.scala:1)' * 200 + '\n\t... 4 more\n'"
+    stand_in(monkeypatch, f"import sys; sys.exit('Failed to connect to master 10.0.0.1:7077' + {frames})")
+    with pytest.raises(JobFailed) as failed:
+        run_job("settle", [], lambda: True, 60)
+    assert str(failed.value) == "settle ended with 1: Failed to connect to master 10.0.0.1:7077"
+
+
 def test_job_is_stopped_when_its_claim_is_lost(monkeypatch: pytest.MonkeyPatch, quick: None, tmp_path: Path) -> None:
     """With all that it started: a JVM would otherwise go on."""
     child = "import time; time.sleep(60)"
