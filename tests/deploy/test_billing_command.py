@@ -16,7 +16,8 @@ PLANS = [
     {
         "code": "house", "name": "House", "currency": "USD", "accounts": 2,
         "versions": [
-            {"number": 1, "effective_from": "2000-01-01T00:00:00Z"}, {"number": 2, "effective_from": "2026-12-01T00:00:00Z"},
+            {"number": 1, "effective_from": "2000-01-01T00:00:00Z"},
+            {"number": 2, "effective_from": "2026-12-01T00:00:00Z"},
         ],
     },
     {

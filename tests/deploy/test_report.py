@@ -20,7 +20,8 @@ def test_usage_is_a_table_and_what_is_missing_is_said(capsys: pytest.CaptureFixt
     now = {"complete": False, "missing_from": "2026-11-01T05:00:00Z", "reason": "windows are open"}
     found: dict[str, Any] = {
         "queues": [queue], "totals": quantities, "settled_up_to": "2026-11-01T05:00:00Z", "now": now,
-        "quarantined": [{"reason": "negative_counter", "records": 2}], "period": "2026-11", "account_id": "000000000001",
+        "quarantined": [{"reason": "negative_counter", "records": 2}],
+        "period": "2026-11", "account_id": "000000000001",
     }  # fmt: skip
     report.show_usage(found)
     report.show_settled(found)

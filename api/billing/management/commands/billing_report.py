@@ -39,7 +39,6 @@ from api.billing.pricing.periods import BillingPeriod, Interval, parse_period, p
 from api.billing.provisional import answer_now, meter_reading, provisional_quantities_of
 from api.billing.usage_reports import UsageAsked, UsageCut, queues_for, requests_by_key, usage_parts
 
-
 BY_KEY = "key"
 _CUTS = (UsageCut.DAY.value, UsageCut.ORIGIN.value, UsageCut.TAG.value)
 _FILES: dict[str, Callable[[dict[str, Any]], bytes]] = {
@@ -157,7 +156,7 @@ def usage_report(account: Account, period: BillingPeriod) -> dict[str, Any]:
 
 
 def parts_report(account: Account, period: BillingPeriod, by: str, tag: str) -> list[dict[str, Any]]:
-    """Settled usage and what the live meter has read of the rest. Keys have requests alone: nothing else counts them."""
+    """Settled usage and what the live meter has read of the rest. Of keys requests alone are counted."""
     if by == BY_KEY:
         keys = requests_by_key(account.pk, Interval(*period))
         rows = AccessKey.objects.filter(account=account, access_key_id__in=[one.access_key_id for one in keys])
