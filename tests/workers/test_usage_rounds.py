@@ -359,11 +359,15 @@ def test_job_that_fails_is_told_with_its_last_words(monkeypatch: pytest.MonkeyPa
 
 
 def test_last_words_of_a_job_are_no_frames_of_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    frames = r"'\n\tat org.apache.spark.rpc.Some$.call(Some.scala:1)' * 200 + '\n\t... 4 more\n'"
-    stand_in(monkeypatch, f"import sys; sys.exit('Failed to connect to master 10.0.0.1:7077' + {frames})")
+    frames = "\n\tat org.apache.spark.rpc.Some$.call(Some.scala:1)\npy4j.Gateway.invoke(Gateway.java:2)" * 200
+    said = f"Failed to connect to master 10.0.0.1:7077{frames}\n\t... 4 more"
+    program = f"import sys; sys.exit({said!r})"
+    stand_in(monkeypatch, program)
     with pytest.raises(JobFailed) as failed:
         run_job("settle", [], lambda: True, 60)
-    assert str(failed.value) == "settle ended with 1: Failed to connect to master 10.0.0.1:7077"
+    hint, last = str(failed.value).split("\n")
+    assert hint == "settle ended with 1: the cluster's master 10.0.0.1:7077 does not answer (SPARK_MASTER)"
+    assert last == "Failed to connect to master 10.0.0.1:7077"
 
 
 def test_job_is_stopped_when_its_claim_is_lost(monkeypatch: pytest.MonkeyPatch, quick: None, tmp_path: Path) -> None:

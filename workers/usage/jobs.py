@@ -28,7 +28,8 @@ _log = structlog.get_logger(__name__)
 _ROOT = Path(__file__).resolve().parent.parent.parent
 # Of the environment: what a Python and a Java need, Spark's own settings, and how much a job logs.
 _PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "JAVA_HOME", "PENSTOCK_LOG_LEVEL")
-_FRAME = re.compile(r"\s+(at \S|\.\.\. \d+ more)")
+_FRAME = re.compile(r"\s+(at \S|\.\.\. \d+ more)|[\w.$/<>]+\((\w+\.(java|scala):\d+|Native Method)\)$")
+_NO_MASTER = re.compile(r"Failed to connect to master (\S+)")
 _PASSED_PREFIXES = ("SPARK_", "PYSPARK_", "PENSTOCK_SPARK_")
 
 
@@ -106,4 +107,6 @@ def _last_words(err: Any) -> str:
     err.seek(max(0, size - limits.USAGE_LAST_WORDS_READ_BYTES))
     lines = err.read().decode(errors="replace").splitlines()
     said = "\n".join(line for line in lines if line.strip() and not _FRAME.match(line))
-    return said[-limits.USAGE_LAST_WORDS_CHARACTERS :].strip()
+    found = _NO_MASTER.search(said)
+    hint = f"the cluster's master {found[1]} does not answer (SPARK_MASTER)\n" if found else ""
+    return hint + said[-limits.USAGE_LAST_WORDS_CHARACTERS :].strip()
