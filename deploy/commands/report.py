@@ -99,7 +99,7 @@ def show_why_nothing_settles() -> None:
     except CommandError as error:
         missing = [str(error)]
     if missing:
-        output.say(f"usage is not settled: {'; '.join(missing)}")
+        output.say(f"usage is not settled, and no invoice issued: {'; '.join(missing)}")
 
 
 def show_months(report: dict[str, Any]) -> None:

@@ -104,7 +104,7 @@ def test_open_months_are_a_table_with_the_reasons(
     assert "PS-1, a, 2026-04: usage that came later makes a difference of USD -1.00" in printed.err
     assert "./penstock billing correct --account a --period 2026-04" in printed.err
     assert "nothing is settled yet" in printed.err
-    assert "usage is not settled: Java 17 or newer is missing" in printed.err
+    assert "usage is not settled, and no invoice issued: Java 17 or newer is missing" in printed.err
     reasons.pop()
     assert main(["report", "months", "--data-dir", str(tmp_path)]) == 0
     assert "Java" not in capsys.readouterr().err, "no month waits for usage"

@@ -270,6 +270,18 @@ def test_late_record_settles_its_hours_again(spark: Spark) -> None:
     assert settled_up_to() == datetime.fromtimestamp(hour(6) / 1000, UTC)
 
 
+def test_lake_without_its_note_is_counted_again(spark: Spark) -> None:
+    """What docs/billing_steps.md says to operators who want a month counted again."""
+    spark.arrive("a", {0: 5, 1: 6})
+    run_round(spark, hour(2) + CLOSE_GRACE_MS)
+    HourlyUsage.objects.filter(messages_sent=5).update(messages_sent=50)
+    run_round(spark, hour(3) + CLOSE_GRACE_MS)
+    assert settled_figures() == {0: 50, 1: 6}
+    (spark.lake.root / "settled.json").unlink()
+    run_round(spark, hour(4) + CLOSE_GRACE_MS)
+    assert settled_figures() == {0: 5, 1: 6} and settled_up_to() == datetime.fromtimestamp(hour(4) / 1000, UTC)
+
+
 def test_hour_that_is_open_is_left_for_later(spark: Spark) -> None:
     spark.arrive("a", {0: 5, 1: 6})
     run_round(spark, hour(2) + CLOSE_GRACE_MS - 1)
