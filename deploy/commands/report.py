@@ -126,9 +126,10 @@ def show_parts(report: dict[str, Any]) -> None:
     """The same whether `--now` was given: what is settled and what was read since, together."""
     parts = report["parts"]
     output.say("what is not settled yet is in it, as far as the live meter has read it")
-    if parts and "name" in parts[0]:
+    if report["by"] == "key":
         rows = [[one["part"], one["name"], f"{one['requests']:,}", f"{one['empty_receives']:,}"] for one in parts]
-        output.table(["access key id", "name", "requests", "empty receives"], rows)
+        none = "no request was counted; front ends tell of theirs every half minute"
+        output.table(["access key id", "name", "requests", "empty receives"], rows, none)
         return
     currency = next((one["currency"] for one in parts), "cost")
     rows = [

@@ -144,7 +144,8 @@ def test_parts_of_usage_are_a_table_with_what_they_cost(
 
     def answer(installation: object, state: object, arguments: list[str], deadline_s: float) -> dict[str, Any]:
         asked.append(arguments)
-        return {"parts": parts, "settled_up_to": "2026-11-05T00:00:00Z"}
+        by = next(one for one in arguments if one.startswith("--by="))
+        return {"by": by.removeprefix("--by="), "parts": parts, "settled_up_to": "2026-11-05T00:00:00Z"}
 
     monkeypatch.setattr(report.management, "run_manage_json", answer)
     monkeypatch.setattr(report.Installation, "load_state", lambda self: None)
@@ -159,3 +160,8 @@ def test_parts_of_usage_are_a_table_with_what_they_cost(
     assert main([*line, "key"]) == 0
     assert asked[-1][-1] == "--by=key"
     assert capsys.readouterr().out.splitlines()[1].split() == ["AKPS1", "admin", "1,234", "1"]
+    parts = []
+    assert main([*line, "key"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.split() == ["access", "key", "id", "name", "requests", "empty", "receives"]
+    assert "no request was counted" in printed.err

@@ -80,6 +80,7 @@ class Command(BaseCommand):
                 raise CommandError("name the key of the tag: --tag KEY")
             report = self.report_of(account, period, options["what"], options["now"])
             if options["by"] and options["what"] == "usage":
+                report["by"] = options["by"]
                 report["parts"] = parts_report(account, period, options["by"], options["tag"])
             if options["file"] and report.get("invoice"):
                 report["file"] = base64.b64encode(_FILES[options["file"]](report["invoice"])).decode()
