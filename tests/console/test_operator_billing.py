@@ -260,6 +260,15 @@ def test_plan_of_a_code_that_is_taken_is_not_changed_by_the_form_of_a_new_one(op
     assert set(PricePlan.objects.values_list("code", flat=True)) == {"standard", "test", "house"}
 
 
+def test_who_came_by_a_link_is_told_the_command_of_another_one(operator: Browser) -> None:
+    from api.people.actions.console_links import make_owner_link
+
+    assert "./penstock console-link --operator<" in text_of(operator, "/console/again")
+    visitor, link = Browser(), make_owner_link("linked")
+    visitor.open_link(link.token, link.account_id)
+    assert f"./penstock console-link --account {link.account_id}<" in text_of(visitor, "/console/again")
+
+
 def test_change_of_prices_wants_a_recent_sign_in(operator: Browser, billed: str) -> None:
     from api import clock
     from api.billing.models import BillingCredit, PricePlan
