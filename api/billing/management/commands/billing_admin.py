@@ -27,7 +27,7 @@ from api.billing.actions.payments import record_payment
 from api.billing.actions.plans import add_plan_version, assign_plan, ensure_standard_plan, grant_credit
 from api.billing.errors import BillingError
 from api.billing.models import Invoice, InvoiceState
-from api.billing.plan_reads import plans_of
+from api.billing.plan_reads import plans_of, why_unused
 from api.billing.pricing.money import format_minor, format_percent, parse_percent
 from api.billing.pricing.periods import parse_period
 
@@ -141,10 +141,8 @@ def _credit(options: dict[str, Any]) -> str:
         OPERATOR, account_id, options["name"], currency, options["amount_minor"], _time(options["ends"])
     )
     said = f"credit {made.pk}: {currency} {format_minor(made.amount_minor, currency)}"
-    billed_in = {version.terms["currency"] for one in plans_of(account_id) for version in one["versions"]}
-    if currency not in billed_in:
-        said += f". No plan of the account is in {currency}, but in {', '.join(sorted(billed_in))}: no invoice uses it"
-    return said
+    why = why_unused(account_id, currency)
+    return f"{said}. {why}" if why else said
 
 
 def _correct(options: dict[str, Any]) -> str:
