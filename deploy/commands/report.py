@@ -30,6 +30,8 @@ _SHOWN = (
 _NO_QUEUE = str(UUID(int=0))
 OF_NO_QUEUE = "requests of no queue"
 WITHOUT_TAG = "without the tag"
+# Invoices that failed, the latest first; the JSON has all.
+FAILED_SHOWN = 20
 
 
 def run(options: argparse.Namespace) -> int:
@@ -88,12 +90,15 @@ def run_months(options: argparse.Namespace) -> int:
     show_months(report)
     show_settled(report)
     if any("usage" in reason for one in report["months"] for reason in one["reasons"]):
-        show_why_nothing_settles()
+        show_why_nothing_settles(report["not_settled"])
     return 0
 
 
-def show_why_nothing_settles() -> None:
-    """A month that waits for usage waits for ever where Spark cannot run."""
+def show_why_nothing_settles(last_round: str) -> None:
+    """A month that waits for usage waits for ever where Spark cannot run. `last_round`: why that settled nothing."""
+    if last_round:
+        output.say(f"usage is not settled, and no invoice issued: {last_round}")
+        return
     try:
         missing = look_for_spark().missing
     except CommandError as error:
@@ -108,6 +113,8 @@ def show_months(report: dict[str, Any]) -> None:
         says = f"usage that came later makes a difference of {one['currency']} {one['total']}, which a note corrects"
         corrects = f"./penstock billing correct --account {one['account']} --period {one['period']} --reason TEXT"
         output.say(f"{one['invoice']}, {one['account']}, {one['period']}: {says}: {corrects}")
+    for one in report["failed"][:FAILED_SHOWN]:
+        output.say(f"{one['account_id']}, {one['period'] or '-'}: the invoice failed at {one['at']}: {one['error']}")
 
 
 def show_usage(report: dict[str, Any]) -> None:

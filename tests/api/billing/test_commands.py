@@ -33,6 +33,7 @@ from api.billing.models import (
 )
 from api.billing.pricing.meters import UsageMeter
 from api.billing.provisional import ProvisionalRow, answer_now, drop_settled, merge_provisional, note_reading
+from api.billing.work_notes import FailureSubject, Work, note_failure, note_round
 from api.queues.models import Queue
 from tests.api.billing.test_invoices import document, plan
 from tests.api.billing.usage import (
@@ -367,6 +368,19 @@ def test_report_of_months_names_those_that_are_open(account: str) -> None:
     assert (found[PERIOD.name]["to_issue"], found[PERIOD.name]["failing"]) == (1, 0)
     assert found[PERIOD.name]["reasons"] == ["1 to be issued by the next rounds"]
     assert answer["settled_up_to"] is not None and answer["differences"] == []
+    assert (answer["failed"], answer["not_settled"]) == ([], "")
+
+
+def test_report_of_months_has_why_invoices_failed_and_usage_was_not_settled(account: str) -> None:
+    note_failure(Work.INVOICES, FailureSubject("x", account, PERIOD.start), "the moon is full")
+    note_failure(Work.MAILS, FailureSubject("y", account), "no mail server")
+    note_round(Work.USAGE, 5, 0, "Java is missing")
+    out = io.StringIO()
+    call_command("billing_report", "months", stdout=out)
+    answer = json.loads(out.getvalue())
+    (one,) = answer["failed"]
+    assert (one["account_id"], one["period"], one["error"]) == (account, PERIOD.name, "the moon is full")
+    assert answer["not_settled"] == "Java is missing"
 
 
 def test_report_of_months_names_invoices_that_later_usage_disagrees_with(account: str) -> None:

@@ -38,6 +38,7 @@ from api.billing.pricing.money import format_minor, format_nanos
 from api.billing.pricing.periods import BillingPeriod, Interval, parse_period, period_of
 from api.billing.provisional import answer_now, meter_reading, provisional_quantities_of
 from api.billing.usage_reports import UsageAsked, UsageCut, queues_for, requests_by_key, usage_parts
+from api.billing.work_notes import Work, work_failures, work_rounds
 
 BY_KEY = "key"
 _CUTS = (UsageCut.DAY.value, UsageCut.ORIGIN.value, UsageCut.TAG.value)
@@ -274,11 +275,27 @@ def months_report() -> dict[str, Any]:
         }
         for one in invoice_differences()
     ]
-    return {"months": months, "differences": differences, "settled_up_to": _text(settled)}
+    failed = [
+        {"account_id": one.account_id, "period": _month(one.period_start), "error": one.error, "at": _text(one.last_at)}
+        for one in work_failures()
+        if one.work == Work.INVOICES
+    ]
+    not_settled = next((one.trouble for one in work_rounds() if one.work == Work.USAGE), "")
+    return {
+        "months": months,
+        "differences": differences,
+        "failed": failed,
+        "not_settled": not_settled,
+        "settled_up_to": _text(settled),
+    }
 
 
 def _head(account: Account, period: BillingPeriod) -> dict[str, Any]:
     return {"account_id": account.pk, "account": account.name, "period": period.name}
+
+
+def _month(start: datetime | None) -> str | None:
+    return None if start is None else period_of(start).name
 
 
 def _text(at: Any) -> str | None:
