@@ -195,7 +195,7 @@ def _previews(given: dict[str, str]) -> list[MonthPreview]:
 
 
 def _assign(request: HttpRequest, visit: Visit, account_id: str) -> str:
-    taxes = []
+    taxes: list[dict[str, Any]] = []
     for line in request.POST.get("taxes", "").splitlines():
         name, _, rate = line.strip().rpartition("=")
         if line.strip():
