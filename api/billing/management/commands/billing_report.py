@@ -230,7 +230,7 @@ def provisional_report(account: Account, period: BillingPeriod) -> dict[str, Any
     }
 
 
-def quarantine_report(period: BillingPeriod, account_id: str | None) -> dict[str, Any]:
+def quarantine_report(period: BillingPeriod, account_id: str | None = None) -> dict[str, Any]:
     """Of one account; without it of all accounts, and of none that is known."""
     interval = Interval(*period)
     records = [
