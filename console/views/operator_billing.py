@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -24,6 +24,7 @@ from api.billing.pricing.periods import BillingPeriod, Interval
 from api.billing.pricing.terms import STANDARD_TERMS, terms_document
 from api.billing.provisional import meter_reading
 from api.people.operator_selectors import account_row
+from api.written_times import parse_time
 from console.error_notices import notice_of
 from console.months import before_asked, month_asked, months_since
 from console.pages import operator_page, require_recent_sign_in, told
@@ -273,10 +274,9 @@ def _document(text: str) -> Any:
 
 def _hour(text: str) -> datetime:
     try:
-        at = datetime.fromisoformat(text)
+        return parse_time(text)
     except ValueError:
         raise invalid("a time is written like 2026-12-01T00:00, in UTC") from None
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
 
 
 def _whole(text: str, says: str) -> int:

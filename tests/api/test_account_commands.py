@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -14,14 +12,9 @@ from api.accounts.models import AccessKey, Account
 from api.audit.actions import OPERATOR
 from api.people.actions.account_life import rename_account
 from api.people.actions.console_links import make_owner_link
-from tests.api.test_iam import caller as caller
 from tests.support.control_plane import Caller
-
-
-def run(*arguments: str) -> Any:
-    out = io.StringIO()
-    call_command(*arguments, stdout=out)
-    return json.loads(out.getvalue())
+from tests.support.iam import caller as caller
+from tests.support.iam import run
 
 
 def test_key_is_made_for_the_account_whose_id_is_given(caller: Caller) -> None:
@@ -41,7 +34,13 @@ def test_id_of_no_account_becomes_no_name(caller: Caller) -> None:
 
 
 def test_refused_key_leaves_no_account(transactional_db: None) -> None:
-    for wrong in ("--scope=write", "--key-name=", "--expires=soon", "--expires=2020-01-01"):
+    for wrong in (
+        "--scope=write",
+        "--key-name=",
+        "--expires=soon",
+        "--expires=2020-01-01",
+        "--expires=9999-12-31T23:59-14:00",
+    ):
         with pytest.raises(CommandError):
             call_command("create_key", "--account=fresh", wrong)
     assert not Account.objects.exists()

@@ -32,7 +32,7 @@ from frontend.authn.principal import Principal
 
 # From then on a plan's first version holds: before any account.
 BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
-# What is reckoned from a time that somebody names must be a time, too, in every time zone.
+# Hours and months are computed from a time that a caller gives: they must be times, too, in every time zone.
 _END = datetime(9000, 1, 1, tzinfo=UTC)
 _CODE = re.compile(rf"[a-z0-9][a-z0-9-]{{0,{limits.PLAN_CODE_CHARACTERS_MAX - 1}}}", re.ASCII)
 _NO_ACCOUNT = ""
@@ -71,6 +71,7 @@ def add_plan_version(
     if last is None:
         effective_from = BEGINNING
     else:
+        _check_time(effective_from)
         effective_from = _coming_hour(effective_from, now)
         if effective_from <= last.effective_from:
             raise invalid(f"version {last.number} begins then or later")
@@ -137,7 +138,6 @@ def _check_time(at: datetime | None) -> None:
 
 
 def _coming_hour(at: datetime | None, now: datetime) -> datetime:
-    _check_time(at)
     if at is None or floor_hour(at) <= now:
         raise invalid("name the hour from which it holds; it must be still to come")
     return floor_hour(at)

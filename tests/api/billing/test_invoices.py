@@ -268,6 +268,8 @@ def test_later_version_begins_in_the_future_and_keeps_the_currency() -> None:
     for wrong in (None, MONTH, within_this_hour):
         with pytest.raises(BillingError, match="still to come"):
             add_plan_version(OPERATOR, "test", "Test", document(), wrong)
+    with pytest.raises(BillingError, match="2000 to 8999"):
+        add_plan_version(OPERATOR, "test", "Test", document(), datetime(9_999, 12, 31, tzinfo=MONTH.tzinfo))
     with pytest.raises(BillingError, match="another plan"):
         add_plan_version(OPERATOR, "test", "Test", document(currency="EUR"), coming)
     assert add_plan_version(OPERATOR, "test", "Test", document(), coming).number == 2

@@ -30,6 +30,7 @@ from api.billing.models import Invoice, InvoiceState
 from api.billing.plan_reads import plans_of, why_unused
 from api.billing.pricing.money import format_minor, format_percent, parse_percent
 from api.billing.pricing.periods import parse_period
+from api.written_times import WRITTEN_TIME, parse_time
 
 
 class Command(BaseCommand):
@@ -204,10 +205,9 @@ def _time(text: str) -> datetime | None:
     if not text:
         return None
     try:
-        at = datetime.fromisoformat(text)
+        return parse_time(text)
     except ValueError:
-        raise CommandError(f"a time is written like 2026-12-01T00:00, in UTC, and not {text!r}") from None
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
+        raise CommandError(f"{text!r} is not {WRITTEN_TIME}") from None
 
 
 def _day(text: str) -> date:

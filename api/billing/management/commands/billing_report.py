@@ -39,6 +39,7 @@ from api.billing.pricing.periods import BillingPeriod, Interval, parse_period, p
 from api.billing.provisional import answer_now, meter_reading, provisional_quantities_of
 from api.billing.usage_reports import UsageAsked, UsageCut, queues_for, requests_by_key, usage_parts
 from api.billing.work_notes import Work, work_failures, work_rounds
+from api.written_times import parse_time
 
 BY_KEY = "key"
 _CUTS = (UsageCut.DAY.value, UsageCut.ORIGIN.value, UsageCut.TAG.value)
@@ -67,7 +68,7 @@ class Command(BaseCommand):
             return
         try:
             period = parse_period(options["period"])
-            asked = datetime.fromisoformat(options["asked"]) if options["asked"] else clock.now()
+            asked = parse_time(options["asked"]) if options["asked"] else clock.now()
         except ValueError as error:
             raise CommandError(str(error)) from None
         # Before the figures: they may hold more than this says, never less.

@@ -12,7 +12,6 @@ import json
 import sys
 import uuid
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -20,6 +19,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import Interval
 from api.billing.settling import SettlingError, UsageRow, settle
+from api.written_times import WRITTEN_TIME, parse_time
 
 _KEY = ("account_id", "hour", "queue_uuid", "partition_id", "origin")
 
@@ -38,9 +38,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         run = options["run"] or uuid.uuid4()
         try:
-            hours = Interval(_hour(options["start"]), _hour(options["end"]))
+            hours = Interval(parse_time(options["start"]), parse_time(options["end"]))
         except ValueError:
-            raise CommandError("an hour is written like 2026-11-01T00:00Z") from None
+            raise CommandError(f"--from and --to are each {WRITTEN_TIME}") from None
         try:
             rows = _within(hours, read_rows(options.get("rows") or sys.stdin))
             done = settle(run, hours, rows, options["recount"])
@@ -62,7 +62,7 @@ def read_rows(lines: Iterable[str]) -> Iterator[UsageRow]:
             if len(row) != len(names):
                 raise ValueError("it has more cells than the header")
             yield UsageRow(
-                row["account_id"], _hour(row["hour"]), uuid.UUID(row["queue_uuid"]), int(row["partition_id"]),
+                row["account_id"], parse_time(row["hour"]), uuid.UUID(row["queue_uuid"]), int(row["partition_id"]),
                 row["origin"], **{name: int(row[name]) for name in counters},
             )  # fmt: skip
     except (csv.Error, ValueError, TypeError, AttributeError) as error:
@@ -76,8 +76,3 @@ def _within(hours: Interval, rows: Iterable[UsageRow]) -> Iterator[UsageRow]:
         if not hours.start <= row.hour < hours.end:
             raise SettlingError(f"a row is of {row.hour}, which is not from {hours.start} up to {hours.end}")
         yield row
-
-
-def _hour(text: str) -> datetime:
-    at = datetime.fromisoformat(text)
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
