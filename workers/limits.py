@@ -72,7 +72,9 @@ USAGE_CLAIM_WAIT_S = 2.0
 USAGE_JOB_S_MAX = 6 * 3600.0
 USAGE_JOB_STOP_S_MAX = 10.0
 USAGE_JOB_NICE = 10
-USAGE_LAST_WORDS_BYTES = 4_096
+USAGE_LAST_WORDS_CHARACTERS = 4_096
+# Frames of Java are left out of them.
+USAGE_LAST_WORDS_READ_BYTES = 65_536
 # Between two looks for hours that are due; Spark starts only where there are some.
 USAGE_INTERVAL_S = 300
 # Hours in which nothing was used are settled together, a quarter of a day at a time.

@@ -15,6 +15,7 @@ from api.billing import limits
 from api.billing.models import (
     AccountPlan,
     BillingCredit,
+    BudgetEffect,
     BudgetEvent,
     CreditNote,
     DailyUsage,
@@ -34,6 +35,7 @@ from api.billing.pricing.periods import BillingPeriod, Interval, whole_days
 from api.billing.pricing.priced_month import ALL_QUEUES, OTHER_QUEUES, CreditLeft, QueueQuantities
 from api.people.models import AccountState
 from api.queues.models import Queue
+from api.quotas.selectors import holder_of
 
 _SETTLED_UP_TO = """
 SELECT max_done FROM (
@@ -171,9 +173,11 @@ def quarantine_of(account_id: str | None, interval: Interval) -> list[Quarantine
     return [QuarantineCount(row["reason"], row["records"]) for row in counts]
 
 
-def quarantined(interval: Interval) -> list[QuarantinedUsage]:
-    """Of all accounts, the latest first; with what is of no hour, and what lies ahead. For operators."""
+def quarantined(interval: Interval, account_id: str | None = None) -> list[QuarantinedUsage]:
+    """Of all accounts or of one, the latest first; with what is of no hour, and what lies ahead. For operators."""
     rows = QuarantinedUsage.objects.filter(resolved_at=None)
+    if account_id is not None:
+        rows = rows.filter(account_id=account_id)
     rows = rows.filter(Q(hour=None) | Q(hour__gte=interval.start, hour__lt=interval.end) | Q(reason="hour_in_future"))
     return list(rows.order_by("-seen_at", "id")[: limits.QUARANTINE_LISTED_MAX])
 
@@ -281,8 +285,12 @@ def budgets_of(account_id: str) -> list[SpendingBudget]:
 
 
 def effects_in_force(account_id: str) -> list[SpendingEffect]:
-    """What budgets that are used up do now: that of the account first."""
+    """What budgets that are used up do now: that of the account first. An operator who lets the account send again has
+    lifted the stop of its budget."""
     rows = SpendingEffect.objects.filter(account_id=account_id).select_related("budget")
+    holder = holder_of(account_id)
+    if holder is None or not holder.sending_stopped:
+        rows = rows.exclude(queue_uuid=None, effect=BudgetEffect.STOP)
     return list(rows.order_by(F("queue_uuid").asc(nulls_first=True)))
 
 

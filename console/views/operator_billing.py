@@ -17,9 +17,9 @@ from api.billing.actions.invoices import correct_invoice
 from api.billing.actions.payments import record_payment
 from api.billing.actions.plans import add_plan_version, assign_plan, ensure_standard_plan, grant_credit
 from api.billing.errors import BillingError, invalid, not_found
-from api.billing.plan_reads import plans_of
+from api.billing.plan_reads import plans_of, why_unused
 from api.billing.preview import MonthPreview, preview_month, terms_given
-from api.billing.pricing.money import format_minor, parse_minor, parse_percent
+from api.billing.pricing.money import format_minor, format_percent, parse_minor, parse_percent
 from api.billing.pricing.periods import BillingPeriod, Interval
 from api.billing.pricing.terms import STANDARD_TERMS, terms_document
 from api.billing.provisional import meter_reading
@@ -196,14 +196,15 @@ def _previews(given: dict[str, str]) -> list[MonthPreview]:
 
 
 def _assign(request: HttpRequest, visit: Visit, account_id: str) -> str:
-    taxes = []
+    taxes: list[dict[str, Any]] = []
     for line in request.POST.get("taxes", "").splitlines():
         name, _, rate = line.strip().rpartition("=")
         if line.strip():
             taxes.append({"name": name.strip(), "rate_ppm": _rate_ppm(rate)})
     since = request.POST.get("since", "").strip()
     made = assign_plan(visit.actor, account_id, request.POST.get("code", ""), _hour(since) if since else None, taxes)
-    return f"The account has the plan {made.plan_id} from {made.effective_from:%Y-%m-%d %H:%M} UTC on."
+    rates = ", ".join(f"{tax['name']} {format_percent(tax['rate_ppm'])} %" for tax in taxes) or "without a tax"
+    return f"The account has the plan {made.plan_id} from {made.effective_from:%Y-%m-%d %H:%M} UTC on, {rates}."
 
 
 def _rate_ppm(text: str) -> int:
@@ -218,7 +219,7 @@ def _credit(request: HttpRequest, visit: Visit, account_id: str) -> str:
     ends = request.POST.get("ends", "").strip()
     name, currency = request.POST.get("name", "").strip(), request.POST.get("currency", "").strip()
     grant_credit(visit.actor, account_id, name, currency, amount, _hour(ends) if ends else None)
-    return f"The credit {name} is granted."
+    return f"The credit {name} is granted. {why_unused(account_id, currency)}".strip()
 
 
 def _correct(request: HttpRequest, visit: Visit, account_id: str) -> str:

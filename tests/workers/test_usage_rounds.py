@@ -270,6 +270,18 @@ def test_late_record_settles_its_hours_again(spark: Spark) -> None:
     assert settled_up_to() == datetime.fromtimestamp(hour(6) / 1000, UTC)
 
 
+def test_lake_without_its_note_is_counted_again(spark: Spark) -> None:
+    """What docs/billing_steps.md says to operators who want a month counted again."""
+    spark.arrive("a", {0: 5, 1: 6})
+    run_round(spark, hour(2) + CLOSE_GRACE_MS)
+    HourlyUsage.objects.filter(messages_sent=5).update(messages_sent=50)
+    run_round(spark, hour(3) + CLOSE_GRACE_MS)
+    assert settled_figures() == {0: 50, 1: 6}
+    (spark.lake.root / "settled.json").unlink()
+    run_round(spark, hour(4) + CLOSE_GRACE_MS)
+    assert settled_figures() == {0: 5, 1: 6} and settled_up_to() == datetime.fromtimestamp(hour(4) / 1000, UTC)
+
+
 def test_hour_that_is_open_is_left_for_later(spark: Spark) -> None:
     spark.arrive("a", {0: 5, 1: 6})
     run_round(spark, hour(2) + CLOSE_GRACE_MS - 1)
@@ -356,6 +368,18 @@ def test_job_that_fails_is_told_with_its_last_words(monkeypatch: pytest.MonkeyPa
     stand_in(monkeypatch, "import sys; sys.exit('no space left')")
     with pytest.raises(JobFailed, match="no space left"):
         run_job("settle", [], lambda: True, 60)
+
+
+def test_last_words_of_a_job_are_no_frames_of_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = "\n\tat org.apache.spark.rpc.Some$.call(Some.scala:1)\npy4j.Gateway.invoke(Gateway.java:2)" * 200
+    said = f"Failed to connect to master 10.0.0.1:7077{frames}\n\t... 4 more"
+    program = f"import sys; sys.exit({said!r})"
+    stand_in(monkeypatch, program)
+    with pytest.raises(JobFailed) as failed:
+        run_job("settle", [], lambda: True, 60)
+    hint, last = str(failed.value).split("\n")
+    assert hint == "settle ended with 1: the cluster's master 10.0.0.1:7077 does not answer (SPARK_MASTER)"
+    assert last == "Failed to connect to master 10.0.0.1:7077"
 
 
 def test_job_is_stopped_when_its_claim_is_lost(monkeypatch: pytest.MonkeyPatch, quick: None, tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ from api.billing.limits import BILLING_INTERVAL_S
 from api.billing.models import BudgetEvent, HourlyUsage, SpendingBudget, SpendingEffect
 from api.billing.pricing.budget_levels import levels_reached
 from api.billing.pricing.periods import BillingPeriod
+from api.billing.selectors import effects_in_force
 from api.billing.settling import UsageRow
 from api.billing.work_notes import FailureSubject, Work
 from api.models import FeedChange
 from api.queues.models import Queue
-from api.quotas.actions import stop_sending
+from api.quotas.actions import resume_sending, stop_sending
 from api.quotas.selectors import holder_of
 from api.settings.environment import BILLING_INTERVAL, billing_interval_s
 from api.settings.server_urls import SettingsError
@@ -160,6 +161,19 @@ def test_stop_of_an_operator_outlasts_that_of_a_budget(account: str) -> None:
     assert SpendingEffect.objects.exists() and stop_reason(account) == "abuse"
     delete_budget(OPERATOR, account, "cap")
     assert stop_reason(account) == "abuse"
+
+
+def test_stop_that_an_operator_lifts_is_shown_as_in_force_no_more(account: str) -> None:
+    plan(account)
+    put_budget(OPERATOR, account, "cap", spec(effect="stop"))
+    spend(account, 1000)
+    judge_budgets(account)
+    assert [one.budget.name for one in effects_in_force(account)] == ["cap"]
+    resume_sending(OPERATOR, account)
+    judge_budgets(account)
+    assert stop_reason(account) == "" and effects_in_force(account) == []
+    put_budget(OPERATOR, account, "cap", spec(effect="throttle"))
+    assert [one.effect for one in effects_in_force(account)] == ["throttle"]
 
 
 def test_budget_that_is_used_up_in_the_next_month_too_keeps_its_stop(account: str) -> None:
