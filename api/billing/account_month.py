@@ -93,6 +93,8 @@ def terms_of(account_id: str, interval: Interval) -> Terms:
         until = held[place + 1][0] if place + 1 < len(held) else interval.end
         if since >= interval.end:
             break
+        if until <= since:
+            continue  # an account's own plan from BEGINNING on: the standard plan never held
         of_plan = [version for version in versions if version.plan_id == code]
         in_force = [version for version in of_plan if version.effective_from <= since]
         changes.append(PlanChange(since, in_force[-1].pk))
