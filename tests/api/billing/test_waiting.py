@@ -1,0 +1,124 @@
+"""No account's billing waits for another one's, and two pieces of work of one account wait for each other in one order."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import Any
+
+import pytest
+from django.core import mail
+from django.core.mail import EmailMessage
+from django.db import connection
+
+from api.audit.actions import OPERATOR
+from api.billing import due, limits
+from api.billing.actions import invoices
+from api.billing.actions.budgets import BudgetSpec, put_budget
+from api.billing.actions.invoices import draft_invoice
+from api.billing.actions.plans import assign_plan
+from api.billing.models import SpendingBudget
+from api.billing.plan_reads import plans_of
+from tests.api.billing.test_budgets import spec, spend
+from tests.api.billing.test_invoices import plan
+from tests.api.billing.usage import NOW, open_since
+from tests.support.control_plane import new_caller
+from workers.billing import rounds
+from workers.usage import meter_round
+
+
+def opened(name: str) -> str:
+    account_id = new_caller(name).account_id
+    open_since(account_id)
+    return account_id
+
+
+@pytest.mark.django_db(transaction=True)
+def test_draft_of_a_large_account_keeps_no_other_account_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All drafts begin with the standard plan, and so do the pages of all accounts: where it is there, none locks it.
+    A draft that held it while another piece of work held the account was a deadlock, too."""
+    large, other = opened("large"), opened("other")
+    plan(large)
+    spend(large, 100)
+    real, is_reading, may_go_on = invoices.month_of, Event(), Event()
+
+    def slow(*given: Any) -> Any:
+        is_reading.set()
+        may_go_on.wait(30)
+        return real(*given)
+
+    monkeypatch.setattr(invoices, "month_of", slow)
+
+    def draft() -> None:
+        try:
+            draft_invoice(large, NOW)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as threads:
+        done = threads.submit(draft)
+        assert is_reading.wait(30)
+        with connection.cursor() as cursor:
+            cursor.execute("SET statement_timeout = '2s'")
+        try:
+            assert [one["plan"] for one in plans_of(other)] == ["standard"]
+        finally:
+            may_go_on.set()
+            done.result(30)
+            with connection.cursor() as cursor:
+                cursor.execute("RESET statement_timeout")
+
+
+@pytest.fixture
+def noisy_and_quiet(db: None, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """The noisy one has more mails waiting than a round takes, all before the quiet one's."""
+    monkeypatch.setattr(limits, "BUDGET_MAILS_AT_ONCE_MAX", 3)
+    noisy, quiet = opened("noisy"), opened("quiet")
+    plan(noisy)
+    assign_plan(OPERATOR, quiet, "test", None, ())
+    put_budget(OPERATOR, noisy, "b", BudgetSpec(10, [10, 20, 30, 40, 50], "alert", ["x@refused.example"]))
+    spend(noisy, 100)
+    put_budget(OPERATOR, quiet, "b", BudgetSpec(10, [50, 100], "alert", ["y@quiet.example"]))
+    spend(quiet, 100)
+    return noisy, quiet
+
+
+def test_accounts_have_their_mails_by_turns(noisy_and_quiet: tuple[str, str]) -> None:
+    noisy, quiet = noisy_and_quiet
+    assert [(event.account_id, event.percent) for event in due.unmailed_events()] == [
+        (noisy, 10), (quiet, 50), (noisy, 20),
+    ]  # fmt: skip
+
+
+def test_mails_that_no_server_takes_keep_no_other_waiting(
+    noisy_and_quiet: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = EmailMessage.send
+
+    def send(message: EmailMessage, fail_silently: bool = False) -> int:
+        if "x@refused.example" in message.to:
+            raise OSError("550 no such user")
+        return real(message, fail_silently)
+
+    monkeypatch.setattr(EmailMessage, "send", send)
+    assert rounds.watch_budgets() == 1 and rounds.watch_budgets() == 1
+    assert [message.to for message in mail.outbox] == [["y@quiet.example"]] * 2
+    assert all(event.account_id == noisy_and_quiet[0] for event in due.unmailed_events())
+
+
+@pytest.mark.django_db
+def test_account_whose_month_cannot_be_priced_keeps_no_other_budget_from_being_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    accounts = {opened("one"), opened("two")}
+    for account_id in accounts:
+        put_budget(OPERATOR, account_id, "b", spec())
+    assert SpendingBudget.objects.count() == 2
+    judged: set[str] = set()
+
+    def fail(account_id: str) -> int:
+        judged.add(account_id)
+        raise AssertionError("a month has one currency")
+
+    monkeypatch.setattr(meter_round, "judge_budgets", fail)
+    assert meter_round.judge_spending(accounts, lambda: False) == 0 and judged == accounts
