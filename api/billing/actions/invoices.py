@@ -24,7 +24,7 @@ from api.billing import limits
 from api.billing.account_month import AccountMonth, month_of
 from api.billing.actions.budgets import judge
 from api.billing.actions.plans import ensure_standard_plan
-from api.billing.errors import BillingError, not_found
+from api.billing.errors import BillingError, invalid, not_found
 from api.billing.models import (
     BillingCredit,
     CreditNote,
@@ -91,6 +91,10 @@ def issue_invoice(actor: Principal, account_id: str, period: BillingPeriod) -> I
 def correct_invoice(actor: Principal, account_id: str, invoice_id: UUID, reason: str) -> CreditNote | None:
     """A note of the difference between what was billed and what the settled usage says now; None without one. Raises
     BillingError."""
+    if not 1 <= len(reason) <= limits.INVOICE_TEXT_CHARACTERS_MAX or not reason.isprintable():
+        raise invalid(
+            f"give a reason in up to {limits.INVOICE_TEXT_CHARACTERS_MAX} printable characters: it is printed on the note"
+        )
     account = locked_account(account_id, not_found)
     invoice = Invoice.objects.select_for_update().filter(account=account, pk=invoice_id).first()
     if invoice is None or invoice.state != InvoiceState.ISSUED:

@@ -395,6 +395,13 @@ def test_draft_is_not_corrected_and_neither_is_an_invoice_of_others(account: str
         correct_invoice(OPERATOR, new_caller("another").account_id, invoice.pk, "x")
 
 
+@pytest.mark.parametrize("reason", ["", "x" * 201, "two\nlines"])
+def test_reason_that_no_note_can_have_is_refused(account: str, reason: str) -> None:
+    settle_month(units(account, 1))
+    with pytest.raises(BillingError, match="200 printable"):
+        correct_invoice(OPERATOR, account, issued(account).pk, reason)
+
+
 # --- closing an account ---
 
 

@@ -14,7 +14,7 @@ from api.audit.actions import OPERATOR
 from api.billing.actions.budgets import judge_budgets
 from api.billing.actions.invoices import BILLING, correct_invoice, draft_invoice, issue_invoice
 from api.billing.actions.plans import grant_credit
-from api.billing.documents.invoice_pdf import invoice_pages, invoice_pdf, queue_sums
+from api.billing.documents.invoice_pdf import invoice_pages, invoice_pdf, page_content, queue_sums
 from api.billing.models import Invoice
 from api.billing.settling import OF_FRONT_ENDS
 from api.spreadsheets import plain
@@ -188,6 +188,13 @@ def test_pdf_of_many_queues_is_cut_and_says_so() -> None:
     sums = queue_sums(lines, "USD")
     assert (len(sums["shown"]), sums["others"], sums["others_amount"]) == (200, 200, "0.00")
     assert sum(float(one["amount"]) for one in sums["shown"]) == pytest.approx(1.0)
+
+
+def test_page_is_given_the_sums_of_queues_and_not_their_lines(caller: Caller, invoice: Invoice) -> None:
+    """An account with 200,000 queues has half a million lines."""
+    content = caller.request("GET", f"/v1/billing/invoices/{invoice.pk}").json()
+    given = page_content(content)
+    assert content["queues"] and "queues" not in given and given["queue_sums"]["shown"]
 
 
 @pytest.mark.parametrize("ending", ["", ".csv", ".pdf"])
