@@ -92,9 +92,8 @@ def correct_invoice(actor: Principal, account_id: str, invoice_id: UUID, reason:
     """A note of the difference between what was billed and what the settled usage says now; None without one. Raises
     BillingError."""
     if not 1 <= len(reason) <= limits.INVOICE_TEXT_CHARACTERS_MAX or not reason.isprintable():
-        raise invalid(
-            f"give a reason in up to {limits.INVOICE_TEXT_CHARACTERS_MAX} printable characters: it is printed on the note"
-        )
+        most = limits.INVOICE_TEXT_CHARACTERS_MAX
+        raise invalid(f"give a reason in up to {most} printable characters: it is printed on the note")
     account = locked_account(account_id, not_found)
     invoice = Invoice.objects.select_for_update().filter(account=account, pk=invoice_id).first()
     if invoice is None or invoice.state != InvoiceState.ISSUED:

@@ -1,4 +1,4 @@
-"""Which plan an account has, where the standard plan is an operator's own or the account's begins before any account."""
+"""Which plan an account has where the standard plan is an operator's own, or the account's holds from ever on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No account's billing waits for another one's, and two pieces of work of one account wait for each other in one order."""
+"""No account's billing waits for another one's."""
 
 from __future__ import annotations
 
