@@ -32,7 +32,7 @@ from api.billing.models import (
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import BillingPeriod, Interval, floor_hour, whole_days
 from api.billing.pricing.priced_month import ALL_QUEUES, OTHER_QUEUES, CreditLeft, QueueQuantities
-from api.people.models import AccountState
+from api.people.models import AccountLife, AccountState
 from api.queues.models import Queue
 
 # The ends of the first two stretches of hours that are done, from an hour on.
@@ -277,6 +277,12 @@ def closed_at(account_id: str) -> datetime | None:
     """When the account was closed for good."""
     life = Account.objects.filter(pk=account_id, life__state=AccountState.CLOSED).values_list("life__state_since")
     return life[0][0] if life else None
+
+
+def title_of(account: Account) -> str:
+    """What people call it: accounts that were made by the command line have their name alone."""
+    found = AccountLife.objects.filter(account=account).values_list("title", flat=True).first()
+    return found or account.name
 
 
 # --- budgets ---

@@ -159,6 +159,7 @@ class InvoiceDocumentSerializer(serializers.Serializer):
     kind = serializers.CharField()
     account_id = serializers.CharField()
     account_name = serializers.CharField()
+    account_title = serializers.CharField(help_text="What people called the account when the invoice was made.")
     period = serializers.CharField()
     open_from = serializers.CharField()
     open_to = serializers.CharField()

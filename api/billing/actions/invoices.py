@@ -40,7 +40,7 @@ from api.billing.models import (
 from api.billing.pricing.periods import BillingPeriod, period_of
 from api.billing.pricing.priced_month import CreditLeft, LineKind, PricedMonth, QueueShare
 from api.billing.quarantine import NO_PRICE, Quarantined, replace_unpriced
-from api.billing.selectors import merges_so_far, queues_named, settled_up_to
+from api.billing.selectors import merges_so_far, queues_named, settled_up_to, title_of
 from api.billing.tagged_usage import in_batches, tag_history
 from frontend.authn.principal import Principal, service
 
@@ -170,6 +170,7 @@ def _write_draft(account: Account, period: BillingPeriod) -> Invoice | None:
     invoice.currency, invoice.charges_minor, invoice.credits_minor = (
         priced.currency, priced.charges_minor, priced.credits_minor,
     )  # fmt: skip
+    invoice.account_title = title_of(account)
     invoice.tax_minor, invoice.total_minor = priced.tax_minor, priced.total_minor
     invoice.settled_up_to, invoice.merges, invoice.made_at = settled, merges, now
     invoice.save()
