@@ -55,6 +55,11 @@ class Terms(NamedTuple):
     taxes: list[TaxRate]
 
 
+def open_within(account: Account, period: BillingPeriod) -> Interval:
+    """The part of the period in which it was open; without hours: none."""
+    return open_interval(period, account.created_at, closed_at(account.pk))
+
+
 def month_of(
     account: Account,
     period: BillingPeriod,

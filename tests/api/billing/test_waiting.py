@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import Event
 from typing import Any
 
@@ -17,7 +19,7 @@ from api.billing.actions import invoices
 from api.billing.actions.budgets import BudgetSpec, put_budget
 from api.billing.actions.invoices import draft_invoice
 from api.billing.actions.plans import assign_plan
-from api.billing.models import SpendingBudget
+from api.billing.models import Invoice, SpendingBudget
 from api.billing.plan_reads import plans_of
 from tests.api.billing.test_budgets import spec, spend
 from tests.api.billing.test_invoices import plan
@@ -33,13 +35,9 @@ def opened(name: str) -> str:
     return account_id
 
 
-@pytest.mark.django_db(transaction=True)
-def test_draft_of_a_large_account_keeps_no_other_account_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All drafts begin with the standard plan, and so do the pages of all accounts: where it is there, none locks it.
-    A draft that held it while another piece of work held the account was a deadlock, too."""
-    large, other = opened("large"), opened("other")
-    plan(large)
-    spend(large, 100)
+@contextmanager
+def draft_under_way(account_id: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Of this month, while its usage is read; whoever waits here for a lock fails."""
     real, is_reading, may_go_on = invoices.month_of, Event(), Event()
 
     def slow(*given: Any) -> Any:
@@ -51,22 +49,45 @@ def test_draft_of_a_large_account_keeps_no_other_account_waiting(monkeypatch: py
 
     def draft() -> None:
         try:
-            draft_invoice(large, NOW)
+            draft_invoice(account_id, NOW)
         finally:
             connection.close()
 
-    with ThreadPoolExecutor(1) as threads:
+    with ThreadPoolExecutor(1) as threads, connection.cursor() as cursor:
         done = threads.submit(draft)
         assert is_reading.wait(30)
-        with connection.cursor() as cursor:
-            cursor.execute("SET statement_timeout = '2s'")
+        cursor.execute("SET statement_timeout = '2s'")
         try:
-            assert [one["plan"] for one in plans_of(other)] == ["standard"]
+            yield
         finally:
             may_go_on.set()
             done.result(30)
-            with connection.cursor() as cursor:
-                cursor.execute("RESET statement_timeout")
+            cursor.execute("RESET statement_timeout")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_draft_of_a_large_account_keeps_no_other_account_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All drafts begin with the standard plan, and so do the pages of all accounts: where it is there, none locks it.
+    A draft that held it while another piece of work held the account was a deadlock, too."""
+    large, other = opened("large"), opened("other")
+    plan(large)
+    spend(large, 100)
+    with draft_under_way(large, monkeypatch):
+        assert [one["plan"] for one in plans_of(other)] == ["standard"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_draft_keeps_no_change_of_its_account_waiting(monkeypatch: pytest.MonkeyPatch, is_first: bool) -> None:
+    """Who creates a queue locks the account; a draft of 20,000 queues takes seconds, each hour."""
+    large = opened("large")
+    plan(large)
+    spend(large, 100)
+    if is_first:
+        Invoice.objects.all().delete()
+    with draft_under_way(large, monkeypatch):
+        put_budget(OPERATOR, large, "b", spec())
+    assert Invoice.objects.get().charges_minor == 100
 
 
 @pytest.fixture
