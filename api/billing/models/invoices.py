@@ -71,7 +71,7 @@ class Invoice(models.Model):
         return f"{self.account_id} {self.period_start:%Y-%m} {self.state}"
 
     @property
-    def title(self) -> str:
+    def account_shown(self) -> str:
         """Whose it is, as people read it. The name of an account of people is a random one."""
         return self.account_title or self.account.name
 
