@@ -102,8 +102,10 @@ def test_report_of_now_judges_the_budgets_of_what_it_has_read(monkeypatch: pytes
     monkeypatch.setattr("workers.storage.storage", lambda: None)
     monkeypatch.setattr(meter_round, "look", lambda *given: MeterLook("", {ACCOUNT}, datetime.now(UTC)))
     monkeypatch.setattr(meter_round, "judge_spending", lambda accounts, is_late: judged.append(accounts))
-    monkeypatch.setattr(running, "run_round", lambda *given: RoundDone(0, ""))
+    asked: list[Any] = []
+    monkeypatch.setattr(running, "run_round", lambda *_, **given: asked.append(given) or RoundDone(0, ""))
     assert bring_up_to_now(0.0)["missing"] == "" and judged == [{ACCOUNT}]
+    assert asked == [{"is_asked": True}], "what came late is settled, too"
 
 
 class Log:
