@@ -302,7 +302,7 @@ def test_work_that_failed_is_shown_until_it_is_done(
     from tests.api.billing.usage import row, settle_rows
     from workers.billing import rounds
 
-    def fail(*given: Any) -> None:
+    def fail(*given: Any, **__: Any) -> None:
         raise BillingError("over-limit", "the moon is full")
 
     settle_rows([row(billed, 2, sent_units=1)], 2, 1)

@@ -48,9 +48,10 @@ from frontend.authn.principal import Principal, service
 BILLING = service("billing")
 
 
-def draft_invoice(account_id: str, period: BillingPeriod) -> Invoice | None:
+def draft_invoice(account_id: str, period: BillingPeriod, waits: bool = True) -> Invoice | None:
     """The month as it stands; the current month's is compared with the budgets. An issued invoice is left as it is.
-    None where the account was not open, and of a month that has not begun.
+    None where the account was not open, and of a month that has not begun. `waits` false: one that is being made, or
+    issued, is left to whoever does that.
 
     The invoice's row is locked, and the account's is not: that of many queues takes a minute, every hour, and whoever
     creates a queue would wait for it."""
@@ -60,7 +61,7 @@ def draft_invoice(account_id: str, period: BillingPeriod) -> Invoice | None:
     account = account_of(account_id)
     if account is None:
         raise not_found()
-    invoice = _write_draft(account, period)
+    invoice = _write_draft(account, period, waits)
     if period == period_of(clock.now()):
         judge_budgets(account_id)
     return invoice
@@ -159,12 +160,12 @@ def difference_of(invoice: Invoice) -> BilledDifference:
     return BilledDifference(charges, tax, total, credits, month)
 
 
-def _write_draft(account: Account, period: BillingPeriod) -> Invoice | None:
+def _write_draft(account: Account, period: BillingPeriod, waits: bool = True) -> Invoice | None:
     interval = open_within(account, period)
     if not interval.hours:
         return None
     _begin_draft(account, period, interval)
-    return _write_begun(account, period)
+    return _write_begun(account, period, waits)
 
 
 def _begin_draft(account: Account, period: BillingPeriod, interval: Interval) -> None:
@@ -181,8 +182,11 @@ def _begin_draft(account: Account, period: BillingPeriod, interval: Interval) ->
 
 
 @transaction.atomic
-def _write_begun(account: Account, period: BillingPeriod) -> Invoice | None:
-    invoice = Invoice.objects.select_for_update().get(account=account, period_start=period.start)
+def _write_begun(account: Account, period: BillingPeriod, waits: bool) -> Invoice | None:
+    rows = Invoice.objects.filter(account=account, period_start=period.start)
+    invoice = rows.select_for_update(skip_locked=not waits).first()
+    if invoice is None:
+        return rows.first()
     if invoice.state == InvoiceState.ISSUED:
         return invoice
     # What is settled is read first: the lines may hold more than they say, never less.

@@ -21,9 +21,10 @@ from api.billing.actions.invoices import draft_invoice
 from api.billing.actions.plans import assign_plan
 from api.billing.models import Invoice, SpendingBudget
 from api.billing.plan_reads import plans_of
+from api.billing.settling import UsageRow
 from tests.api.billing.test_budgets import spec, spend
 from tests.api.billing.test_invoices import plan
-from tests.api.billing.usage import NOW, open_since
+from tests.api.billing.usage import NOW, QUEUE, open_since, settle_rows
 from tests.support.control_plane import new_caller
 from workers.billing import rounds
 from workers.usage import meter_round
@@ -88,6 +89,22 @@ def test_draft_keeps_no_change_of_its_account_waiting(monkeypatch: pytest.Monkey
     with draft_under_way(large, monkeypatch):
         put_budget(OPERATOR, large, "b", spec())
     assert Invoice.objects.get().charges_minor == 100
+
+
+@pytest.mark.django_db(transaction=True)
+def test_draft_that_is_under_way_holds_no_second_thread_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker gives a round that takes long to another worker; each tick is another round."""
+    large, other = opened("large"), opened("other")
+    plan(large)
+    spend(large, 100)
+    settle_rows([UsageRow(one, NOW.start, QUEUE, 12, "client", sent_units=600) for one in (large, other)])
+    with draft_under_way(large, monkeypatch):
+        monkeypatch.undo()
+        assert rounds.refresh_drafts() > 0
+        assert set(Invoice.objects.filter(period_start=NOW.start).values_list("account_id", "charges_minor")) == {
+            (large, 100), (other, 0),
+        }  # fmt: skip
+    assert Invoice.objects.get(account_id=large, period_start=NOW.start).charges_minor == 50
 
 
 @pytest.fixture
