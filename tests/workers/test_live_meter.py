@@ -41,8 +41,9 @@ def window(
     stored: int = 0,
     account: str = ACCOUNT,
     cluster: str = "one",
+    level: int = 0,
 ) -> bytes:
-    row = [cluster, 7, account, QUEUE, hour_ms, hour_ms + until_ms, False, stored, 0]
+    row = [cluster, 7, account, QUEUE, hour_ms, hour_ms + until_ms, False, stored, level]
     return bytes((VERSION, KIND_WINDOW)) + msgspec.msgpack.encode(
         [*row, [[origin, sent, 0, 0, 0, 0, 0, sent * 10, 0, sent, 0]]]
     )
@@ -71,7 +72,8 @@ def test_what_is_stored_counts_once_however_many_origins_there_are() -> None:
     "value",
     [b"", b"\x09\x01\x90", window(-1), window(3, hour_ms=HOUR + 1), window(3, hour_ms=HOUR + 48 * HOUR_MS),
      window(1 << 50), window(3, origin=9), window(3, account="1" * 13), window(3, account="a\0"),
-     window(3, cluster="\0")],
+     window(3, cluster="\0"), window(3, until_ms=HOUR_MS + 1), window(3, until_ms=-1), window(3, stored=(1 << 63) - 1),
+     window(3, level=1 << 41), window(3, level=-1)],
 )  # fmt: skip
 def test_record_that_is_not_sound_adds_nothing(value: bytes) -> None:
     assert sum(figures([value, window(1)]).values()) == 1
