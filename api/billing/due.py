@@ -149,6 +149,11 @@ def older_open_periods(now: datetime) -> list[BillingPeriod]:
     return found
 
 
+def is_billed(account_id: str, period: BillingPeriod) -> bool:
+    """Will the account have an invoice of this month, as things stand?"""
+    return _billed_in(period).filter(pk=account_id).exists()
+
+
 def _billed_in(period: BillingPeriod) -> QuerySet[Account]:
     """Accounts that were open in the month, and used something, or have a plan of their own, or owe what the standard
     plan takes of those that use nothing."""
