@@ -274,6 +274,7 @@ class BudgetEventSerializer(serializers.Serializer):
     over_minor = serializers.IntegerField()
     currency = serializers.CharField()
     at = serializers.DateTimeField()
+    not_mailed = serializers.CharField(help_text="Why no mail was sent. Empty: it was, or there is no address.")
 
 
 class BudgetEventsSerializer(serializers.Serializer):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
+from smtplib import SMTPRecipientsRefused
 from threading import Event
 from typing import Any
 
@@ -13,13 +15,14 @@ from django.core import mail
 from django.core.mail import EmailMessage
 from django.db import connection
 
+from api import clock
 from api.audit.actions import OPERATOR
 from api.billing import due, limits
 from api.billing.actions import invoices
 from api.billing.actions.budgets import BudgetSpec, put_budget
 from api.billing.actions.invoices import draft_invoice
 from api.billing.actions.plans import assign_plan
-from api.billing.models import Invoice, SpendingBudget, WorkFailure
+from api.billing.models import BudgetEvent, Invoice, SpendingBudget, WorkFailure
 from api.billing.plan_reads import plans_of
 from api.billing.settling import UsageRow
 from tests.api.billing.test_budgets import spec, spend
@@ -142,6 +145,39 @@ def test_mails_that_no_server_takes_keep_no_other_waiting(
     assert rounds.watch_budgets() == 1 and rounds.watch_budgets() == 1
     assert [message.to for message in mail.outbox] == [["y@quiet.example"]] * 2
     assert all(event.account_id == noisy_and_quiet[0] for event in due.unmailed_events())
+
+
+def test_budgets_of_an_account_write_so_many_mails_an_hour(noisy_and_quiet: tuple[str, str]) -> None:
+    """Each change of one that is used up begins its alerts again, to addresses that nobody has confirmed."""
+    noisy, _ = noisy_and_quiet
+    for number in range(8):
+        put_budget(
+            OPERATOR, noisy, "b", BudgetSpec(number, [10, 50], "alert", [f"{n}@victim.example" for n in range(10)])
+        )
+    events = BudgetEvent.objects.filter(account_id=noisy).order_by("pk")
+    found = [(event.not_mailed, event.mailed_at is None) for event in events]
+    # Five of before, to one address each; then eleven to ten each.
+    assert found == [("", True)] * 16 + [("too many mails", False)] * 5
+    BudgetEvent.objects.update(at=clock.now() - timedelta(hours=1))
+    put_budget(OPERATOR, noisy, "b", BudgetSpec(1, [10], "alert", ["a@b.example"]))
+    assert BudgetEvent.objects.latest("pk").not_mailed == ""
+
+
+def test_mail_that_the_server_refuses_for_good_is_given_up(
+    noisy_and_quiet: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = {"x@refused.example": (550, b"no such user"), "y@quiet.example": (450, b"later")}
+
+    def refuse(message: EmailMessage, fail_silently: bool = False) -> int:
+        raise SMTPRecipientsRefused({address: answers[address] for address in message.to})
+
+    monkeypatch.setattr(EmailMessage, "send", refuse)
+    for _ in range(3):
+        rounds.watch_budgets()
+    noisy, quiet = noisy_and_quiet
+    assert [event.account_id for event in due.unmailed_events()] == [quiet, quiet]
+    refused = BudgetEvent.objects.filter(account_id=noisy).values_list("not_mailed", flat=True)
+    assert set(refused) == {"refused by the mail server"}
 
 
 @pytest.mark.django_db
