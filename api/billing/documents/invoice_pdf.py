@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -46,7 +47,7 @@ def page_content(content: dict[str, Any]) -> dict[str, Any]:
     return {**shown, "queue_sums": queue_sums(content["queues"], content["currency"])}
 
 
-def queue_sums(lines: list[dict[str, Any]], currency: str) -> dict[str, Any]:
+def queue_sums(lines: Iterable[dict[str, Any]], currency: str) -> dict[str, Any]:
     """What each queue costs over all meters, the dearest first; the rest of a long list as one sum. In minor units,
     which sum to the usage lines."""
     sums: dict[tuple[str, str], int] = defaultdict(int)

@@ -7,6 +7,7 @@ import io
 import json
 import struct
 import uuid
+import weakref
 import zlib
 from typing import Any
 
@@ -16,8 +17,9 @@ from api.audit.actions import OPERATOR
 from api.billing.actions.budgets import judge_budgets
 from api.billing.actions.invoices import BILLING, correct_invoice, draft_invoice, issue_invoice
 from api.billing.actions.plans import grant_credit
+from api.billing.documents import content as documents
 from api.billing.documents.invoice_pdf import invoice_pages, invoice_pdf, page_content, queue_sums
-from api.billing.models import Invoice
+from api.billing.models import Invoice, InvoiceQueueLine
 from api.billing.settling import OF_FRONT_ENDS
 from api.people.models import AccountLife
 from api.spreadsheets import plain
@@ -249,6 +251,26 @@ def test_page_is_given_the_sums_of_queues_and_not_their_lines(caller: Caller, in
     content = caller.request("GET", f"/v1/billing/invoices/{invoice.pk}").json()
     given = page_content(content)
     assert content["queues"] and "queues" not in given and given["queue_sums"]["shown"]
+
+
+def test_documents_hold_a_few_lines_of_queues_at_a_time(
+    caller: Caller, invoice: Invoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 200,000 queues all of them, as JSON has them, take two gigabytes of the process that all accounts share."""
+    monkeypatch.setattr(documents, "LINES_AT_ONCE", 1)
+    held, most = weakref.WeakSet[InvoiceQueueLine](), 0
+    real = documents._queue_line
+
+    def line(row: InvoiceQueueLine) -> dict[str, Any]:
+        nonlocal most
+        held.add(row)
+        most = max(most, len(held))
+        return real(row)
+
+    monkeypatch.setattr(documents, "_queue_line", line)
+    for ending in ("csv", "pdf"):
+        assert caller.request("GET", f"/v1/billing/invoices/{invoice.pk}.{ending}").status_code == 200
+    assert 0 < most <= 2 < invoice.queue_lines.count()
 
 
 @pytest.mark.parametrize("ending", ["", ".csv", ".pdf"])
