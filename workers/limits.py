@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from api.limits import (
     CRON_AHEAD_MS,
     CRON_CLAIM_LEASE_MS,
@@ -23,6 +25,13 @@ SCHEDULE_LOCK_RETRY_S = 5
 # The advisory lock that makes one schedule of many: any number will do, as long as it is the only one.
 SCHEDULE_LOCK_KEY = 0x70656E73
 STORAGE_STOP_S_MAX = 5
+# A lock falls with its session. Where its host or the network went without a word, the server finds out after some 40 s
+# by keep-alives of its own (by default after two hours, in which there is no schedule and nothing is settled); the
+# holder after some 10 s, so that it has stopped before another one begins.
+LOCK_SESSION_KEEPALIVES: dict[str, Any] = {
+    "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000,
+}  # fmt: skip
+LOCK_SERVER_KEEPALIVES = {"tcp_keepalives_idle": 20, "tcp_keepalives_interval": 5, "tcp_keepalives_count": 4}
 
 assert BROKER_VISIBILITY_S * 1000 > LIFECYCLE_STEP_MS_MAX, "a hint under work must not be given twice"
 

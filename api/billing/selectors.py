@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -31,18 +31,20 @@ from api.billing.models import (
     SpendingEffect,
 )
 from api.billing.pricing.meters import UsageMeter
-from api.billing.pricing.periods import BillingPeriod, Interval, whole_days
+from api.billing.pricing.periods import BillingPeriod, Interval, floor_hour, whole_days
 from api.billing.pricing.priced_month import ALL_QUEUES, OTHER_QUEUES, CreditLeft, QueueQuantities
-from api.people.models import AccountState
+from api.people.models import AccountLife, AccountState
 from api.queues.models import Queue
 from api.quotas.selectors import holder_of
 
-_SETTLED_UP_TO = """
+# The ends of the first two stretches of hours that are done, from an hour on.
+_STRETCHES = """
 SELECT max_done FROM (
     SELECT hour + interval '1 hour' AS max_done, lead(hour) OVER (ORDER BY hour) AS following
-      FROM fill_ledger WHERE times_done > 0) f
- WHERE following IS DISTINCT FROM max_done ORDER BY max_done LIMIT 1
+      FROM fill_ledger WHERE times_done > 0 AND hour >= %s) f
+ WHERE following IS DISTINCT FROM max_done ORDER BY max_done LIMIT 2
 """
+_EVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
 _TAG_KEYS = """
@@ -52,11 +54,19 @@ SELECT DISTINCT jsonb_object_keys(l.tags) FROM invoice_queue_line l JOIN invoice
 
 
 def settled_up_to() -> datetime | None:
-    """The end of the hours that are done, from the first one on without a gap. None: nothing is settled."""
+    """The end of the hours that are done, from the first one on without a gap. None: nothing is settled. A gap before
+    the first account was opened is none: nobody ever settles those hours."""
+    ends = _stretches(_EVER)
+    opened = first_account_opened() if len(ends) > 1 else None
+    if opened is not None:
+        ends = _stretches(floor_hour(opened)) or ends
+    return ends[0] if ends else None
+
+
+def _stretches(since: datetime) -> list[datetime]:
     with connection.cursor() as cursor:
-        cursor.execute(_SETTLED_UP_TO)
-        row = cursor.fetchone()
-    return None if row is None else row[0]
+        cursor.execute(_STRETCHES, (since,))
+        return [end for (end,) in cursor.fetchall()]
 
 
 def merges_so_far() -> int:
@@ -271,6 +281,12 @@ def closed_at(account_id: str) -> datetime | None:
     """When the account was closed for good."""
     life = Account.objects.filter(pk=account_id, life__state=AccountState.CLOSED).values_list("life__state_since")
     return life[0][0] if life else None
+
+
+def title_of(account: Account) -> str:
+    """What people call it: accounts that were made by the command line have their name alone."""
+    found = AccountLife.objects.filter(account=account).values_list("title", flat=True).first()
+    return found or account.name
 
 
 # --- budgets ---

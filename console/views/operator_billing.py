@@ -224,8 +224,6 @@ def _credit(request: HttpRequest, visit: Visit, account_id: str) -> str:
 
 def _correct(request: HttpRequest, visit: Visit, account_id: str) -> str:
     reason = request.POST.get("reason", "").strip()
-    if not reason or not reason.isprintable() or len(reason) > 200:
-        raise invalid("give a reason in up to 200 printable characters: it is printed on the note")
     note = correct_invoice(visit.actor, account_id, _invoice_id(request), reason)
     if note is None:
         return "There is nothing to correct: the usage says what was billed."
@@ -237,6 +235,9 @@ def _pay(request: HttpRequest, visit: Visit, account_id: str) -> str:
     if found is None:
         raise not_found()
     text = request.POST.get("amount", "").replace("\0", "").strip()
+    if not text and found.due_minor <= 0:
+        # A credit note may have left less than nothing: what goes back is written with its minus.
+        raise BillingError("over-limit", f"Nothing of {found.number or 'a draft'} is due.")
     is_back = text.startswith("-")
     try:
         amount = parse_minor(text.removeprefix("-"), found.currency) if text else found.due_minor

@@ -198,6 +198,23 @@ def test_payment_is_recorded_and_seen_by_the_customer(operator: Browser, ann: Br
     assert b"has 2.00 USD due" in follow(operator, path, form | {"amount": "-2.00", "reference": "back"})
 
 
+def test_empty_amount_gives_nothing_back(operator: Browser, billed: str) -> None:
+    """It is all that is due: of an invoice that a credit note left less than nothing of, that is nothing."""
+    from api.billing.models import CreditNote, Invoice, InvoicePayment
+
+    path, found = f"{BASE}/accounts/{billed}", Invoice.objects.get(account_id=billed, state="issued")
+    today = datetime.now(UTC).date().isoformat()
+    form = {"what": "pay", "invoice": str(found.pk), "amount": "", "received": today, "reference": "1"}
+    assert operator.post(path, form).status_code == 302
+    amounts = {"charges_minor": 50, "credits_minor": 0, "tax_minor": 0, "total_minor": 50}
+    CreditNote.objects.create(
+        invoice=found, number="PN-1", kind="credit", reason="x", issued_at=found.issued_at, **amounts
+    )  # fmt: skip
+    again = operator.post(path, form | {"reference": "2"})
+    assert (again.status_code, InvoicePayment.objects.count()) == (409, 1) and b"Nothing of" in again.content
+    assert operator.post(path, form | {"reference": "back", "amount": "-0.50"}).status_code == 302
+
+
 def follow(operator: Browser, path: str, form: dict[str, str]) -> bytes:
     answer = operator.post(path, form)
     assert answer.status_code == 302, answer.content
@@ -296,7 +313,7 @@ def test_work_that_failed_is_shown_until_it_is_done(
     from tests.api.billing.usage import row, settle_rows
     from workers.billing import rounds
 
-    def fail(*given: Any) -> None:
+    def fail(*given: Any, **__: Any) -> None:
         raise BillingError("over-limit", "the moon is full")
 
     settle_rows([row(billed, 2, sent_units=1)], 2, 1)

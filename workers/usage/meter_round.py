@@ -76,6 +76,8 @@ def judge_spending(accounts: set[str], is_late: Callable[[], bool]) -> int:
             made += judge_budgets(account_id)
         except BillingError as error:
             _log.warning("billing_failed", work="judge", error=type(error).__name__, detail=str(error))
+        except Exception:  # of one account: the budgets of the others are judged all the same
+            _log.exception("billing_failed", work="judge", account_id=account_id)
     return made
 
 

@@ -8,7 +8,8 @@
     roll up  whole days among the hours               a process of Spark; reports of operators read these
 
 Hours to settle: from the first one that is not settled, or that an entry speaks of which was not settled yet (records
-that came late), up to the last one that has been over for CLOSE_GRACE_MS.
+that came late, files that had to be left out and can be read again), up to the last one that has been over for
+CLOSE_GRACE_MS.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import msgspec
 import structlog
 
 from workers import limits
-from workers.spark_jobs.lake.manifest import Lake, LakeEntry
+from workers.spark_jobs.lake.manifest import Lake, LakeEntry, LakeFile, sha256_of
 from workers.spark_jobs.limits import CLOSE_GRACE_MS, DAY_MS, HOUR_MS
 from workers.spark_jobs.spans import HourSpan
 from workers.usage.jobs import ClaimLost
@@ -79,7 +80,9 @@ def ingest_and_settle(work: UsageRound, now_ms: int) -> list[HourSpan]:
 
 
 def settle_due(work: UsageRound, now_ms: int) -> list[HourSpan]:
-    entries, noted = work.lake.entries(), noted_entries(work.lake)
+    entries = work.lake.entries()
+    healed = readable_again(work.lake, entries)
+    noted = noted_entries(work.lake) - {entry.name for entry in entries if healed & set(_paths(entry))}
     known, first_hour = work.settlements, work.settlements.first_hour()
     span = span_to_settle(entries, noted, known.settled_up_to(), now_ms, first_hour)
     spans = pieces(span) if span else []
@@ -91,6 +94,7 @@ def settle_due(work: UsageRound, now_ms: int) -> list[HourSpan]:
     for piece in spans:
         settle_span(work, piece)
     known.note_left_out(work.lake, [])  # files that were found damaged just now
+    note_left_out_files(work.lake, left_out_files(work.lake) - (healed & readable_again(work.lake, entries)))
     note_entries(work.lake, [entry.name for entry in entries if _is_over(entry, now_ms)])
     return spans
 
@@ -169,6 +173,9 @@ def _count_and_merge(work: UsageRound, run: UUID, span: HourSpan) -> object:
         _log.warning("usage_left_out", run=str(run), from_ms=span.from_ms, to_ms=span.to_ms, **left_out)
         counts = ", ".join(f"{name.replace('_', ' ')}: {len(found)}" for name, found in left_out.items())
         work.settlements.note(run, f"Left out: {counts}. {msgspec.json.encode(left_out).decode()}", is_lost=False)
+    # Before the hours are done: whoever settles them later knows that something was missing.
+    missing = {file["path"] for file in answer.get("refused_files", ())}
+    note_left_out_files(work.lake, left_out_files(work.lake) | missing)
     directory = Path(answer["directory"])
     merged = work.settlements.merge(directory, run, span, bool(answer.get("refused_files")))
     shutil.rmtree(directory, ignore_errors=True)
@@ -219,6 +226,36 @@ def noted_entries(lake: Lake) -> set[str]:
 def note_entries(lake: Lake, names: list[str]) -> None:
     if names:
         lake.note(lake.root / "settled.json", msgspec.json.encode(names))
+
+
+def left_out_files(lake: Lake) -> set[str]:
+    """Paths of files without which hours were settled."""
+    path = lake.root / "left_out.json"
+    return set(msgspec.json.decode(path.read_bytes(), type=list[str])) if path.exists() else set()
+
+
+def note_left_out_files(lake: Lake, paths: set[str]) -> None:
+    if paths != left_out_files(lake):
+        lake.note(lake.root / "left_out.json", msgspec.json.encode(sorted(paths)))
+
+
+def readable_again(lake: Lake, entries: list[LakeEntry]) -> set[str]:
+    """Of the files that were left out those that are as they were written, from a copy for instance: without a look at
+    them their hours would stay as they were counted without them."""
+    left_out = left_out_files(lake)
+    files = [file for entry in entries for files in entry.tables.values() for file in files if file.path in left_out]
+    return {file.path for file in files if _is_whole(lake.root / file.path, file)}
+
+
+def _is_whole(path: Path, file: LakeFile) -> bool:
+    try:
+        return path.stat().st_size == file.bytes and sha256_of(path) == file.sha256
+    except OSError:
+        return False
+
+
+def _paths(entry: LakeEntry) -> list[str]:
+    return [file.path for files in entry.tables.values() for file in files]
 
 
 def _is_over(entry: LakeEntry, now_ms: int) -> bool:

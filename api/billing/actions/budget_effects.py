@@ -8,11 +8,13 @@ record says it to front ends as `sending_stopped` or `sends_per_s`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from api import clock
 from api.accounts.models import Account
 from api.audit.actions import record
+from api.billing import limits
 from api.billing.limits import THROTTLED_SENDS_PER_S
 from api.billing.meter import NOTHING_SPENT, MonthSpending
 from api.billing.models import BudgetEffect, BudgetEvent, BudgetEventKind, SpendingBudget, SpendingEffect
@@ -23,6 +25,7 @@ from api.quotas.selectors import holder_of
 from frontend.authn.principal import service
 
 BUDGETS = service("budgets")
+TOO_MANY, REFUSED = "too many mails", "refused by the mail server"
 
 
 def set_effects(account: Account, period: BillingPeriod, used_up: Sequence[SpendingBudget], currency: str) -> int:
@@ -47,18 +50,25 @@ def note_event(
     percent: int,
     spending: MonthSpending,
 ) -> int:
-    """1 where the event is new."""
-    spent_minor = spending.nanos(budget.queue_uuid) // nanos_per_minor(spending.currency)
-    _, is_new = BudgetEvent.objects.get_or_create(
-        budget=budget, period_start=period.start, generation=budget.generation, kind=kind, percent=percent,
-        defaults={
-            "account_id": budget.account_id, "budget_name": budget.name, "spent_minor": spent_minor,
-            "limit_minor": budget.limit_minor, "currency": spending.currency,
-            "mail_to": budget.mail_to, "at": clock.now(),
-            "mailed_at": None if budget.mail_to else clock.now(),
-        },
+    """1 where the event is new. The account is locked."""
+    of_level = {"period_start": period.start, "generation": budget.generation, "kind": kind, "percent": percent}
+    if BudgetEvent.objects.filter(budget=budget, **of_level).exists():
+        return 0
+    now = clock.now()
+    too_many = _mails_of_hour(budget.account_id, now) + len(budget.mail_to) > limits.BUDGET_MAILS_PER_HOUR_MAX
+    why_not = TOO_MANY if budget.mail_to and too_many else ""
+    BudgetEvent.objects.create(
+        budget=budget, account_id=budget.account_id, budget_name=budget.name, limit_minor=budget.limit_minor,
+        spent_minor=spending.nanos(budget.queue_uuid) // nanos_per_minor(spending.currency),
+        currency=spending.currency, mail_to=budget.mail_to, at=now, not_mailed=why_not,
+        mailed_at=None if budget.mail_to and not why_not else now, **of_level,
     )  # fmt: skip
-    return int(is_new)
+    return 1
+
+
+def _mails_of_hour(account_id: str, now: datetime) -> int:
+    rows = BudgetEvent.objects.filter(account_id=account_id, at__gt=now - timedelta(hours=1), not_mailed="")
+    return sum(len(mail_to) for mail_to in rows.values_list("mail_to", flat=True))
 
 
 def _strongest(used_up: Sequence[SpendingBudget]) -> list[SpendingBudget]:

@@ -38,9 +38,15 @@ _CODE = re.compile(rf"[a-z0-9][a-z0-9-]{{0,{limits.PLAN_CODE_CHARACTERS_MAX - 1}
 _NO_ACCOUNT = ""
 
 
-@transaction.atomic
 def ensure_standard_plan() -> None:
-    """Makes it where it is not there. Two callers at once make it once."""
+    """Makes it where it is not there. Two callers at once make it once. Where it is there nothing is locked: each draft
+    begins here, in the transaction that goes on for as long as a large account takes."""
+    if not PricePlanVersion.objects.filter(plan_id=STANDARD_CODE).exists():
+        _make_standard_plan()
+
+
+@transaction.atomic
+def _make_standard_plan() -> None:
     now = clock.now()
     made = PricePlan(code=STANDARD_CODE, name=STANDARD_NAME, created_at=now)
     PricePlan.objects.bulk_create([made], ignore_conflicts=True)
@@ -150,10 +156,11 @@ def _cuts_month(account: Account, at: datetime) -> bool:
 
 def _currency_at(account_id: str, at: datetime) -> str:
     row = AccountPlan.objects.filter(account_id=account_id, effective_from__lt=at).order_by("-effective_from").first()
-    return STANDARD_TERMS.currency if row is None else _of(row.plan_id)
+    return _of(STANDARD_CODE if row is None else row.plan_id)
 
 
 def _of(code: str) -> str:
+    """The plan's currency; the standard plan may have been made by an operator, in another one."""
     version = PricePlanVersion.objects.filter(plan_id=code).order_by("number").first()
     return STANDARD_TERMS.currency if version is None else str(version.terms["currency"])
 

@@ -155,6 +155,15 @@ def test_invoice_report_has_the_draft_then_the_invoice_priced_again(account: str
     assert report("invoice", "--account", "tests")["recomputed"] == {"total_minor": 1100, "equal": False}
 
 
+def test_report_leaves_no_draft_of_a_month_that_is_not_billed(account: str) -> None:
+    settle_month([])
+    shown = report("invoice", "--account", "tests", "--period", PERIOD.name)
+    assert shown["invoice"]["state"] == "draft" and not Invoice.objects.exists()
+    settle_rows([row(account, sent_units=1)], 0, 1)
+    report("invoice", "--account", "tests", "--period", PERIOD.name)
+    assert Invoice.objects.count() == 1
+
+
 def test_invoice_that_was_corrected_needs_no_correction_any_more(account: str) -> None:
     plan(account)
     grant_credit(OPERATOR, account, "Welcome", "USD", 5_000, None)

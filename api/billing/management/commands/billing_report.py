@@ -29,6 +29,7 @@ from api.billing.actions.plans import ensure_standard_plan
 from api.billing.documents.content import invoice_content, line_content
 from api.billing.documents.invoice_csv import invoice_csv
 from api.billing.documents.invoice_pdf import invoice_pdf
+from api.billing.due import is_billed
 from api.billing.meter import cost_meter
 from api.billing.models import InvoiceState
 from api.billing.open_months import months_with_reasons
@@ -183,7 +184,9 @@ def parts_report(account: Account, period: BillingPeriod, by: str, tag: str) -> 
 
 
 def invoice_report(account: Account, period: BillingPeriod) -> dict[str, Any]:
-    """The issued invoice, priced again beside it; else the draft, made from what is settled now."""
+    """The issued invoice, priced again beside it; else the draft, made from what is settled now. Of a month that is not
+    billed no draft stays: nobody would ever issue it, and the customer would see it for ever."""
+    was_there = selectors.invoice_for(account.pk, period) is not None
     invoice = draft_invoice(account.pk, period)
     head = _head(account, period)
     head["quarantined"] = [count._asdict() for count in selectors.quarantine_of(account.pk, Interval(*period))]
@@ -196,6 +199,8 @@ def invoice_report(account: Account, period: BillingPeriod) -> dict[str, Any]:
         is_same = again == invoice.total_minor or invoice.notes.exists()
         is_right = is_same and not difference_of(invoice).is_any
         head["recomputed"] = {"total_minor": again, "equal": is_right}
+    elif not was_there and not is_billed(account.pk, period):
+        invoice.delete()
     return head
 
 
