@@ -64,9 +64,13 @@ def test_number_is_noted_of_a_call_that_fails_half_way(installation: Installatio
 
 
 STUCK = """
-import asyncio, sys
+import asyncio, signal, sys
 from contextlib import contextmanager
 from deploy import management, noted_messages
+
+# As in a terminal: what runs behind nohup, or in the background of a script, ignores these.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 @contextmanager
 def conversing(*_):
