@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -40,8 +41,12 @@ def test_id_of_no_account_becomes_no_name(caller: Caller) -> None:
     assert get_or_create_account(OPERATOR, "99999999999").name == "99999999999", "eleven digits are a name"
 
 
+# A time of no year in UTC.
+_NEVER = "--expires=9999-12-31T23:59:59-23:00"
+
+
 def test_refused_key_leaves_no_account(transactional_db: None) -> None:
-    for wrong in ("--scope=write", "--key-name=", "--expires=soon", "--expires=2020-01-01"):
+    for wrong in ("--scope=write", "--key-name=", "--expires=soon", "--expires=2020-01-01", _NEVER):
         with pytest.raises(CommandError):
             call_command("create_key", "--account=fresh", wrong)
     assert not Account.objects.exists()
@@ -52,6 +57,8 @@ def test_key_is_named_and_ends(caller: Caller) -> None:
     key = AccessKey.objects.get(pk=made["access_key_id"])
     assert key.name == "nightly" and key.expires_at is not None
     assert key.expires_at.isoformat() == "2126-12-01T06:30:00+00:00"
+    far_east = run("create_key", "--account=tests", "--expires=2126-12-01T06:30+23:30", "--json")
+    assert AccessKey.objects.get(pk=far_east["access_key_id"]).expires_at == key.expires_at - timedelta(hours=23.5)
 
 
 def test_account_is_created_once_without_a_key(transactional_db: None) -> None:

@@ -124,7 +124,8 @@ def grant_credit(
     _check_time(ends_at)
     made = BillingCredit.objects.create(
         account_id=account_id, name=name, currency=currency, amount_minor=amount_minor, granted_at=clock.now(),
-        ends_at=ends_at,
+        # As UTC: PostgreSQL takes no offset of 16 hours or more.
+        ends_at=None if ends_at is None else ends_at.astimezone(UTC),
     )  # fmt: skip
     record(actor, account_id, "credit.grant", f"credit:{made.pk}", currency=currency, amount_minor=amount_minor)
     return made

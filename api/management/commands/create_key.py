@@ -82,9 +82,10 @@ def notes_on(policy: str | None) -> list[str]:
 def end_of(text: str) -> datetime:
     try:
         end = datetime.fromisoformat(text)
-    except ValueError:
+        # As UTC: PostgreSQL takes no offset of 16 hours or more.
+        end = (end if end.tzinfo is not None else end.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
         raise CommandError("--expires must be a time like 2026-12-01T06:30, in UTC where it names no offset") from None
-    end = end if end.tzinfo is not None else end.replace(tzinfo=UTC)
     if end <= clock.now():
         raise CommandError("--expires must be in the future")
     return end

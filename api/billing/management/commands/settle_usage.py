@@ -65,5 +65,9 @@ def read_rows(lines: Iterable[str]) -> Iterator[UsageRow]:
 
 
 def _hour(text: str) -> datetime:
+    """As UTC: PostgreSQL takes no offset of 16 hours or more. Raises ValueError."""
     at = datetime.fromisoformat(text)
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
+    try:
+        return (at.replace(tzinfo=UTC) if at.tzinfo is None else at).astimezone(UTC)
+    except OverflowError:
+        raise ValueError("a time of no year that is counted") from None
