@@ -57,7 +57,7 @@ def _process(
     for argument in arguments:
         # Bytes of a command line that are no UTF-8: no name in the database has any.
         if not argument.isascii() and any("\ud800" <= one <= "\udfff" for one in argument):
-            raise CommandError(f"{ascii(argument)} is no text in UTF-8", EXIT_USAGE)
+            raise CommandError(f"{argument!a} is no text in UTF-8", EXIT_USAGE)
     environment = installation.environment(state, "manage")
     if database_url:
         environment["DATABASE_URL"] = database_url
