@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from api.billing.quarantine import Quarantined, note_quarantined
+from api.billing.quarantine import Quarantined, note_quarantined, resolve_files
 from api.limits import ACCOUNT_ID_DIGITS
 from workers.spark_jobs.lake.manifest import Lake, RefusedFile
 from workers.spark_jobs.lake.shown import ShownRecord, shown_quarantine
@@ -25,8 +25,11 @@ CLOCK_AHEAD = "clock_ahead"
 def note_left_out(lake: Lake, entries: list[str]) -> int:
     """How many were told."""
     found = [one for entry in entries for one in _of_entry(lake, entry)]
-    files = sorted(lake.refused(), key=lambda file: -file.seen_ms)[:SHOWN_RECORDS_MAX]
-    return note_quarantined(None, [*found, *map(_of_file, files)])
+    refused = sorted(lake.refused(), key=lambda file: -file.seen_ms)
+    paths = {_plain(file.path) for file in refused}
+    listed = {_plain(file.path) for entry in lake.entries() for files in entry.tables.values() for file in files}
+    resolve_files(lambda path: path in listed and path not in paths)
+    return note_quarantined(None, [*found, *map(_of_file, refused[:SHOWN_RECORDS_MAX])])
 
 
 def _of_entry(lake: Lake, entry: str) -> Iterator[Quarantined]:
