@@ -64,7 +64,11 @@ def test_notes_of_the_lake_that_cannot_be_read_hold_up_no_round(spark: Spark) ->
     for name in ("settled.json", "lost.json", "days_left.json", "watermarks.json"):
         (spark.lake.root / name).write_bytes(b"{torn")
     assert rounds.read_watermarks(spark.lake) == {}
+    for name in ("refused/x.json", "quarantine/a.shown.json"):
+        (spark.lake.root / name).parent.mkdir(exist_ok=True)
+        (spark.lake.root / name).write_bytes(b"{torn")
     settled = run_round(spark, hour(24) + CLOSE_GRACE_MS)
     work = UsageRound(spark.lake, "one", "1=a:1", lambda: True, spark.run_job, spark)
     assert roll_up_days(work, settled) == [HourSpan(hour(0), hour(24))]
     assert settled_figures() == {0: 5}
+    assert QuarantinedUsage.objects.get().record == {"file": "quarantine/a.shown.json"}

@@ -30,7 +30,7 @@ def take_mended(lake: Lake, entries: Sequence[LakeEntry], noted: set[str]) -> se
     listed = {file.path: (entry.name, file) for entry in entries for files in entry.tables.values() for file in files}
     mended = [
         (mark, listed[refused.path][0])
-        for mark, refused in _refused(lake)
+        for mark, refused in refused_files(lake)
         if refused.reason == CORRUPT_FILE and refused.path in listed and _is_whole(lake, listed[refused.path][1])
     ]
     if not mended:
@@ -78,7 +78,8 @@ def read_note(path: Path, kind: type[T]) -> T | None:
         return None
 
 
-def _refused(lake: Lake) -> Iterator[tuple[Path, RefusedFile]]:
+def refused_files(lake: Lake) -> Iterator[tuple[Path, RefusedFile]]:
+    """Each with the file that notes it."""
     for path in sorted((lake.root / "refused").glob("*.json")):
         found = read_note(path, RefusedFile)
         if found is not None:
