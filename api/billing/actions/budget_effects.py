@@ -13,7 +13,7 @@ from uuid import UUID
 from api import clock
 from api.accounts.models import Account
 from api.audit.actions import record
-from api.billing.limits import THROTTLED_SENDS_PER_S
+from api.billing.limits import MINOR_HELD_MAX, THROTTLED_SENDS_PER_S
 from api.billing.meter import NOTHING_SPENT, MonthSpending
 from api.billing.models import BudgetEffect, BudgetEvent, BudgetEventKind, SpendingBudget, SpendingEffect
 from api.billing.pricing.money import nanos_per_minor
@@ -48,7 +48,8 @@ def note_event(
     spending: MonthSpending,
 ) -> int:
     """1 where the event is new."""
-    spent_minor = spending.nanos(budget.queue_uuid) // nanos_per_minor(spending.currency)
+    # A budget is used up also where an event cannot hold what was spent.
+    spent_minor = min(spending.nanos(budget.queue_uuid) // nanos_per_minor(spending.currency), MINOR_HELD_MAX)
     _, is_new = BudgetEvent.objects.get_or_create(
         budget=budget, period_start=period.start, generation=budget.generation, kind=kind, percent=percent,
         defaults={

@@ -132,6 +132,7 @@ def _note_over(budget: SpendingBudget, period: BillingPeriod, kind: BudgetEventK
     events = BudgetEvent.objects.filter(
         budget=budget, period_start=period.start, generation=budget.generation, kind=kind
     )
+    over = min(over, limits.MINOR_HELD_MAX)
     events.filter(over_minor__lt=over).update(over_minor=over)
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from django.core import mail
+from django.core.management import CommandError, call_command
+from django.db import DataError
 
 from api.audit.actions import OPERATOR
 from api.audit.models import AuditEntry
@@ -27,8 +29,9 @@ from api.settings.environment import BILLING_INTERVAL, billing_interval_s
 from api.settings.server_urls import SettingsError
 from tests.api.billing.test_invoices import plan
 from tests.api.billing.usage import NOW, QUEUE, make_queue, settle_rows
-from tests.support.control_plane import Caller
+from tests.support.control_plane import Caller, new_caller
 from workers.billing import rounds
+from workers.usage import meter_round
 
 pytestmark = pytest.mark.django_db
 
@@ -354,3 +357,34 @@ def test_round_ends_before_the_next_tick_where_ticks_come_often(monkeypatch: pyt
     done: list[int] = []
     found = rounds._each(Work.MAILS, [1, 2, 3], done.append, lambda number: FailureSubject(str(number)))
     assert found == 1 and done == [1]
+
+
+def test_amount_that_no_row_holds_stops_all_the_same(account: str) -> None:
+    """The price of a unit is a million times too high: the account has no draft, and its budget is used up."""
+    plan(account, price_nanos=10**15)
+    put_budget(OPERATOR, account, "cap", spec(effect="stop"))
+    settle_rows([UsageRow(account, NOW.start, QUEUE, 12, "client", sent_units=10**12)])
+    with pytest.raises(BillingError, match="more than an invoice holds"):
+        draft_invoice(account, NOW)
+    assert judge_budgets(account) == 3 and stop_reason(account)
+    assert events(account)[0] == ("alert", 50, 2**63 - 1)
+    put_budget(OPERATOR, account, "cap", spec(effect="throttle"))
+    with pytest.raises(CommandError, match="more than an invoice holds"):
+        call_command("billing_report", "invoice", "--account=tests", f"--period={NOW.name}")
+
+
+def test_account_whose_budgets_cannot_be_judged_holds_up_no_other(
+    account: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = new_caller("other").account_id
+    for one in (account, other):
+        put_budget(OPERATOR, one, "cap", spec())
+    judged: list[str] = []
+
+    def judge_one(account_id: str) -> int:
+        judged.append(account_id)
+        raise DataError("bigint out of range")
+
+    monkeypatch.setattr(meter_round, "judge_budgets", judge_one)
+    assert meter_round.judge_spending({account, other}, lambda: False) == 0
+    assert sorted(judged) == sorted([account, other])

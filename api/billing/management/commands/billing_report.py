@@ -24,6 +24,7 @@ from api.billing.account_month import recomputed
 from api.billing.actions.invoices import difference_of, draft_invoice, invoice_lines
 from api.billing.actions.plans import ensure_standard_plan
 from api.billing.documents.content import invoice_content, line_content
+from api.billing.errors import BillingError
 from api.billing.meter import cost_meter
 from api.billing.models import InvoiceState
 from api.billing.open_months import months_with_reasons
@@ -62,7 +63,10 @@ class Command(BaseCommand):
             if account is None:
                 raise CommandError(f"there is no account {options['account']!r}; see ./penstock accounts list")
             ensure_standard_plan()
-            report = self.report_of(account, period, options["what"], options["now"])
+            try:
+                report = self.report_of(account, period, options["what"], options["now"])
+            except BillingError as error:
+                raise CommandError(error.detail) from None
         report["settled_up_to"] = _text(settled)
         if options["now"]:
             answer = answer_now(Interval(*period), settled, reading, asked)
