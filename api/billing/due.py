@@ -8,7 +8,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from django.db.models import Exists, F, FilteredRelation, OuterRef, Q, QuerySet
+from django.db.models import CharField, Exists, F, FilteredRelation, OuterRef, Q, QuerySet
+from django.db.models.functions import Cast
 
 from api.accounts.models import Account
 from api.billing import limits
@@ -111,7 +112,10 @@ def effects_of_past_months(now: datetime) -> list[str]:
 
 
 def unmailed_events() -> list[BudgetEvent]:
-    return list(BudgetEvent.objects.filter(mailed_at=None).order_by("pk")[: limits.BUDGET_MAILS_AT_ONCE_MAX])
+    """Those whose mail failed before come last: they hold up no other one."""
+    failure = WorkFailure.objects.filter(work="mails", subject=Cast(OuterRef("pk"), CharField()))
+    rows = BudgetEvent.objects.filter(mailed_at=None).annotate(failed=Exists(failure)).order_by("failed", "pk")
+    return list(rows[: limits.BUDGET_MAILS_AT_ONCE_MAX])
 
 
 def open_periods(now: datetime) -> list[BillingPeriod]:

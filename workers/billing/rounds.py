@@ -7,6 +7,7 @@ on where one ended. An account that fails is logged, and the others are done.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from smtplib import SMTPRecipientsRefused
 from time import monotonic
 from typing import TypeVar
 
@@ -25,6 +26,7 @@ from api.billing.pricing.periods import BillingPeriod
 from api.billing.provisional import meter_reading
 from api.billing.selectors import settled_up_to
 from api.billing.work_notes import FailureSubject, Work
+from api.mail_refusals import is_final
 from api.settings.environment import billing_interval_s
 from api.settings.server_urls import DATABASE_URL, server_url
 from workers.limits import METER_CLAIM_KEY, METER_JUDGE_S_MAX
@@ -100,7 +102,13 @@ def _compare(month: Month) -> None:
 
 
 def _mail(event: BudgetEvent) -> None:
-    send_budget_mail(event)
+    """A mail that the mail server never takes is given up."""
+    try:
+        send_budget_mail(event)
+    except SMTPRecipientsRefused as error:
+        if not is_final(error):
+            raise
+        _log.warning("budget_not_mailed", account_id=event.account_id, event_id=event.pk, why="refused")
     budgets.note_mailed(event.pk)
 
 

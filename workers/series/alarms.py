@@ -9,7 +9,8 @@ import structlog
 
 from api import clock
 from api.alarms import actions, limits, selectors
-from api.alarms.notifications import is_final, send_alarm_mail
+from api.alarms.notifications import send_alarm_mail
+from api.mail_refusals import is_final
 
 _log = structlog.get_logger(__name__)
 

@@ -8,12 +8,15 @@ record says it to front ends as `sending_stopped` or `sends_per_s`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from uuid import UUID
+
+import structlog
 
 from api import clock
 from api.accounts.models import Account
 from api.audit.actions import record
-from api.billing.limits import MINOR_HELD_MAX, THROTTLED_SENDS_PER_S
+from api.billing.limits import BUDGET_MAILS_PER_HOUR_MAX, MINOR_HELD_MAX, THROTTLED_SENDS_PER_S
 from api.billing.meter import NOTHING_SPENT, MonthSpending
 from api.billing.models import BudgetEffect, BudgetEvent, BudgetEventKind, SpendingBudget, SpendingEffect
 from api.billing.pricing.money import nanos_per_minor
@@ -23,6 +26,7 @@ from api.quotas.selectors import holder_of
 from frontend.authn.principal import service
 
 BUDGETS = service("budgets")
+_log = structlog.get_logger(__name__)
 
 
 def set_effects(account: Account, period: BillingPeriod, used_up: Sequence[SpendingBudget], currency: str) -> int:
@@ -50,16 +54,27 @@ def note_event(
     """1 where the event is new."""
     # A budget is used up also where an event cannot hold what was spent.
     spent_minor = min(spending.nanos(budget.queue_uuid) // nanos_per_minor(spending.currency), MINOR_HELD_MAX)
-    _, is_new = BudgetEvent.objects.get_or_create(
+    now = clock.now()
+    event, is_new = BudgetEvent.objects.get_or_create(
         budget=budget, period_start=period.start, generation=budget.generation, kind=kind, percent=percent,
         defaults={
             "account_id": budget.account_id, "budget_name": budget.name, "spent_minor": spent_minor,
             "limit_minor": budget.limit_minor, "currency": spending.currency,
-            "mail_to": budget.mail_to, "at": clock.now(),
-            "mailed_at": None if budget.mail_to else clock.now(),
+            "mail_to": budget.mail_to, "at": now, "mailed_at": None if budget.mail_to else now,
         },
     )  # fmt: skip
+    if is_new and event.mail_to and _mails_of_hour(event) > BUDGET_MAILS_PER_HOUR_MAX:
+        event.mail_to, event.mailed_at = [], now
+        event.save(update_fields=["mail_to", "mailed_at"])
+        _log.warning("budget_not_mailed", account_id=event.account_id, event_id=event.pk, why="too many mails")
     return int(is_new)
+
+
+def _mails_of_hour(event: BudgetEvent) -> int:
+    """Of the account, with those of this event."""
+    since = event.at - timedelta(hours=1)
+    rows = BudgetEvent.objects.filter(account_id=event.account_id, at__gt=since).exclude(mail_to=[])
+    return sum(map(len, rows.values_list("mail_to", flat=True)))
 
 
 def _strongest(used_up: Sequence[SpendingBudget]) -> list[SpendingBudget]:

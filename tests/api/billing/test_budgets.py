@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from smtplib import SMTPRecipientsRefused
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from api.audit.actions import OPERATOR
 from api.audit.models import AuditEntry
 from api.billing.actions.budgets import BudgetSpec, delete_budget, judge_budgets, put_budget
 from api.billing.actions.invoices import draft_invoice
+from api.billing.actions.plans import assign_plan
 from api.billing.errors import BillingError
 from api.billing.limits import BILLING_INTERVAL_S
 from api.billing.models import BudgetEvent, HourlyUsage, SpendingBudget, SpendingEffect
@@ -28,7 +30,7 @@ from api.quotas.selectors import holder_of
 from api.settings.environment import BILLING_INTERVAL, billing_interval_s
 from api.settings.server_urls import SettingsError
 from tests.api.billing.test_invoices import plan
-from tests.api.billing.usage import NOW, QUEUE, make_queue, settle_rows
+from tests.api.billing.usage import NOW, QUEUE, make_queue, open_since, settle_rows
 from tests.support.control_plane import Caller, new_caller
 from workers.billing import rounds
 from workers.usage import meter_round
@@ -271,6 +273,60 @@ def test_each_event_is_mailed_once_and_a_mail_that_fails_is_tried_again(
         (["ann@example.com"], "Budget cap is used up: sending is stopped"),
     ]
     assert "USD 10.01 of USD 10.00" in mail.outbox[-1].body
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, address: str, error: Exception) -> None:
+    """The mail server takes nothing to this address."""
+    from django.core.mail import EmailMessage
+
+    send = EmailMessage.send
+
+    def take(message: EmailMessage, fail_silently: bool = False) -> int:
+        if address in message.to:
+            raise error
+        return send(message, fail_silently)
+
+    monkeypatch.setattr(EmailMessage, "send", take)
+
+
+def test_mails_that_fail_hold_up_those_of_no_other_account(account: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = new_caller("other").account_id
+    open_since(other, NOW.start)
+    plan(account)
+    assign_plan(OPERATOR, other, "test", None, [])
+    put_budget(OPERATOR, account, "cap", spec(mail_to=["away@example.com"]))
+    put_budget(OPERATOR, other, "cap", spec(mail_to=["ann@example.com"]))
+    monkeypatch.setattr("api.billing.limits.BUDGET_MAILS_AT_ONCE_MAX", 2)
+    refusing(monkeypatch, "away@example.com", OSError("try again later"))
+    for one in (account, other):
+        spend(one, 1001)
+        judge_budgets(one)
+    assert [rounds.watch_budgets() for _ in range(3)] == [0, 2, 0]
+    assert {to for one in mail.outbox for to in one.to} == {"ann@example.com"}
+
+
+@pytest.mark.parametrize(("code", "waiting"), [(550, 0), (450, 2)])
+def test_mail_that_is_refused_for_good_is_given_up(
+    account: str, monkeypatch: pytest.MonkeyPatch, code: int, waiting: int
+) -> None:
+    plan(account)
+    put_budget(OPERATOR, account, "cap", spec(mail_to=["away@example.com"]))
+    spend(account, 1001)
+    judge_budgets(account)
+    refusing(monkeypatch, "away@example.com", SMTPRecipientsRefused({"away@example.com": (code, b"no")}))
+    rounds.watch_budgets()
+    assert BudgetEvent.objects.filter(mailed_at=None).count() == waiting
+
+
+def test_budgets_of_an_account_write_a_bounded_number_of_mails(account: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each budget that is put again tells its levels again, to addresses that are anybody's."""
+    monkeypatch.setattr("api.billing.actions.budget_effects.BUDGET_MAILS_PER_HOUR_MAX", 4)
+    plan(account)
+    spend(account, 1001)
+    for _ in range(3):
+        put_budget(OPERATOR, account, "cap", spec(mail_to=["a@example.com", "A@example.com"]))
+        rounds.watch_budgets()
+    assert len(events(account)) == 6 and [one.to for one in mail.outbox] == [["a@example.com"]] * 4
 
 
 @pytest.mark.parametrize(
