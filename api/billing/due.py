@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from django.db.models import CharField, Exists, F, FilteredRelation, OuterRef, Q, QuerySet
-from django.db.models.functions import Cast
+from django.db.models import CharField, Exists, F, FilteredRelation, OuterRef, Q, QuerySet, Window
+from django.db.models.functions import Cast, RowNumber
 
 from api.accounts.models import Account
 from api.billing import limits
@@ -82,7 +82,7 @@ def unissued_month(period: BillingPeriod, settled: datetime | None) -> UnissuedM
     safe = settled - timedelta(hours=limits.CLOSE_AFTER_HOURS)
     issued = Invoice.objects.filter(account_id=OuterRef("pk"), period_start=period.start, state=InvoiceState.ISSUED)
     failure = WorkFailure.objects.filter(account_id=OuterRef("pk"), work="invoices", period_start=period.start)
-    rows = _billed_in(period).exclude(Exists(issued)).annotate(failed=Exists(failure)).order_by("failed", "pk")
+    rows = _billed_in(period).exclude(Exists(issued)).annotate(failed=Exists(failure)).order_by("failed", "turn", "pk")
     rows = rows.select_related("life")
     is_settled = period.end <= safe
     if not is_settled:
@@ -112,10 +112,11 @@ def effects_of_past_months(now: datetime) -> list[str]:
 
 
 def unmailed_events() -> list[BudgetEvent]:
-    """Those whose mail failed before come last: they hold up no other one."""
+    """Those whose mail failed before come last, and the accounts take turns: no mail holds up that of another one."""
     failure = WorkFailure.objects.filter(work="mails", subject=Cast(OuterRef("pk"), CharField()))
-    rows = BudgetEvent.objects.filter(mailed_at=None).annotate(failed=Exists(failure)).order_by("failed", "pk")
-    return list(rows[: limits.BUDGET_MAILS_AT_ONCE_MAX])
+    turn = Window(RowNumber(), partition_by="account_id", order_by="pk")
+    rows = BudgetEvent.objects.filter(mailed_at=None).annotate(failed=Exists(failure), turn=turn)
+    return list(rows.order_by("failed", "turn", "pk")[: limits.BUDGET_MAILS_AT_ONCE_MAX])
 
 
 def open_periods(now: datetime) -> list[BillingPeriod]:

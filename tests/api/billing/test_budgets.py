@@ -289,19 +289,24 @@ def refusing(monkeypatch: pytest.MonkeyPatch, address: str, error: Exception) ->
     monkeypatch.setattr(EmailMessage, "send", take)
 
 
-def test_mails_that_fail_hold_up_those_of_no_other_account(account: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("kept", "at_once", "sent"), [(1_000, 1, [0, 1, 1]), (0, 2, [1, 1, 0])])
+def test_mails_that_fail_hold_up_those_of_no_other_account(
+    account: str, monkeypatch: pytest.MonkeyPatch, kept: int, at_once: int, sent: list[int]
+) -> None:
+    """`kept`: of failures, 0 where there are too many of them to be noted. Then the accounts take turns."""
+    monkeypatch.setattr("api.billing.limits.WORK_FAILURES_KEPT_MAX", kept)
     other = new_caller("other").account_id
     open_since(other, NOW.start)
     plan(account)
     assign_plan(OPERATOR, other, "test", None, [])
     put_budget(OPERATOR, account, "cap", spec(mail_to=["away@example.com"]))
     put_budget(OPERATOR, other, "cap", spec(mail_to=["ann@example.com"]))
-    monkeypatch.setattr("api.billing.limits.BUDGET_MAILS_AT_ONCE_MAX", 2)
+    monkeypatch.setattr("api.billing.limits.BUDGET_MAILS_AT_ONCE_MAX", at_once)
     refusing(monkeypatch, "away@example.com", OSError("try again later"))
     for one in (account, other):
         spend(one, 1001)
         judge_budgets(one)
-    assert [rounds.watch_budgets() for _ in range(3)] == [0, 2, 0]
+    assert [rounds.watch_budgets() for _ in range(3)] == sent
     assert {to for one in mail.outbox for to in one.to} == {"ann@example.com"}
 
 
