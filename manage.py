@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Django's command line: migrations, `create_key`, `wait_database`.
 
-Without a database a command ends with os.EX_UNAVAILABLE and one line on stderr.
+Without a database a command ends with os.EX_UNAVAILABLE and one line on stderr, without its settings with os.EX_CONFIG.
 """
 
 from __future__ import annotations
@@ -25,12 +25,17 @@ def main() -> None:
     from django.core.management import execute_from_command_line
     from django.db import InterfaceError, OperationalError
 
+    from api.settings.server_urls import SettingsError
+
     try:
         execute_from_command_line(sys.argv)
     except (InterfaceError, OperationalError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         sys.stderr.write(f"the database does not answer: {reason}\n")
         raise SystemExit(os.EX_UNAVAILABLE) from None
+    except SettingsError as error:
+        sys.stderr.write(f"{error}. The commands of ./penstock set this; else see docs/processes.md, Settings\n")
+        raise SystemExit(os.EX_CONFIG) from None
 
 
 if __name__ == "__main__":

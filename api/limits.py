@@ -40,8 +40,10 @@ QUERY_PARAMETER_CHARACTERS_TOLD_MAX = 100
 # Of members of bodies that an operation does not take, in its refusal.
 UNKNOWN_MEMBERS_TOLD_MAX = 20
 MEMBER_CHARACTERS_TOLD_MAX = 100
-# What of the first error stands in the text of the problem; of parts of the path that name nothing.
+# Of what is wrong with one body; what of the first error stands in the text of the problem.
+ERRORS_TOLD_MAX = 100
 FIRST_ERROR_CHARACTERS_MAX = 1_000
+# Of each part of a path that names nothing.
 ABSENT_NAME_CHARACTERS_MAX = 80
 
 # --- entity tags --------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -14,9 +14,10 @@ from rest_framework.exceptions import APIException, NotFound, UnsupportedMediaTy
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
+from api.absence import NOTHING_HERE, nothing_with
 from api.accounts.actions import AccountError
 from api.iam.errors import AccessDenied, IamError
-from api.limits import ABSENT_NAME_CHARACTERS_MAX, FIRST_ERROR_CHARACTERS_MAX, REQUEST_BYTES_MAX
+from api.limits import ERRORS_TOLD_MAX, FIRST_ERROR_CHARACTERS_MAX, REQUEST_BYTES_MAX
 from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
 from api.queues.attributes import QueueProblem
 
@@ -34,28 +35,16 @@ _QUEUE_STATUS = {
     "ServiceUnavailable": status.HTTP_503_SERVICE_UNAVAILABLE,
 }
 RETRY_AFTER_S = 5
-# Of what is wrong with one body.
-ERRORS_TOLD_MAX = 100
-
-
 # In the place of DRF's texts, by their codes.
 _TEXTS = {"not_a_dict": "must be a JSON object", "not_a_list": "must be a JSON list"}
-NOTHING_HERE = "There is nothing here."
 
 
 def problem_handler(error: Exception, context: dict[str, Any]) -> Response | None:
     """DRF's exception handler. None leaves our own bugs to Django, which answers 500 and logs them."""
     answer = _problem_of(error, context)
     if answer is not None and answer.status_code == 404 and answer.data.get("detail") == NOTHING_HERE:
-        answer.data["detail"] = _absent(context.get("kwargs") or {})
+        answer.data["detail"] = nothing_with(context.get("kwargs") or {})
     return answer
-
-
-def _absent(path: Mapping[str, Any]) -> str:
-    """Names what the path names, and tells nothing else: what is another account's is answered in the same way."""
-    named = " and ".join(f"{name} {str(value)[:ABSENT_NAME_CHARACTERS_MAX]!r}" for name, value in path.items())
-    what = f"There is nothing with {named} here" if named else "What the request names is not here"
-    return f"{what}: it does not exist, was deleted, or belongs to another account."
 
 
 def _problem_of(error: Exception, context: dict[str, Any]) -> Response | None:

@@ -24,8 +24,8 @@ _bodyless: dict[tuple[type, str], bool] = {}
 def check_query(request: Request, view: Any, method: str) -> None:
     """Raises ValidationError, which names what is not taken."""
     given = [(name, values) for name, values in request.query_params.lists() if not is_of_signature(name)]
-    if not given or not hasattr(getattr(type(view), method.lower(), None), "kwargs"):
-        return  # of a method without a handler of ours: it is refused as such
+    if not given or not _is_handled(view, method):
+        return  # it is refused as such
     taken = declared_parameters(view, method)
     wrong = {}
     for name, values in given:
@@ -50,12 +50,9 @@ def takes_no_body(view: Any, method: str) -> bool:
     """As `extend_schema(request=None)` of the handler says, and of every DELETE."""
     place = (type(view), method)
     if place not in _bodyless:
-        kwargs = getattr(getattr(type(view), method.lower(), None), "kwargs", None)
-        if kwargs is None:
-            return False
-        schema = kwargs["schema"]()
-        schema.method, schema.view = method, view
-        _bodyless[place] = method == "DELETE" or schema.get_request_serializer() is None
+        _bodyless[place] = _is_handled(view, method) and (
+            method == "DELETE" or schema_of(view, method).get_request_serializer() is None
+        )
     return _bodyless[place]
 
 
@@ -63,11 +60,22 @@ def declared_parameters(view: Any, method: str) -> frozenset[str]:
     """As `extend_schema(parameters=...)` of the handler names them."""
     place = (type(view), method)
     if place not in _declared:
-        schema = getattr(type(view), method.lower()).kwargs["schema"]()
-        schema.method, schema.view = method, view
-        found = [one for one in schema.get_override_parameters() if isinstance(one, OpenApiParameter)]
+        asked = schema_of(view, method).get_override_parameters()
+        found = [one for one in asked if isinstance(one, OpenApiParameter)]
         _declared[place] = frozenset(one.name for one in found if one.location == OpenApiParameter.QUERY)
     return _declared[place]
+
+
+def schema_of(view: Any, method: str) -> Any:
+    """What `extend_schema` of the handler says. It takes a while to make: keep what is asked of it."""
+    schema = getattr(type(view), method.lower()).kwargs["schema"]()
+    schema.method, schema.view = method, view
+    return schema
+
+
+def _is_handled(view: Any, method: str) -> bool:
+    """False: the view has no handler of ours for the method."""
+    return hasattr(getattr(type(view), method.lower(), None), "kwargs")
 
 
 def is_of_signature(name: str) -> bool:

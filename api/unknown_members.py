@@ -20,10 +20,8 @@ def _text(name: str, known: Collection[str]) -> str:
     if not known:
         return "is not known here: this operation takes no members"
     meant = meant_member(name, known)
-    members = f"members are {', '.join(known)}"
-    return (
-        f"is not known here: the {members}" if meant is None else f"is not known here: is {meant} meant? The {members}"
-    )
+    begin = "the" if meant is None else f"is {meant} meant? The"
+    return f"is not known here: {begin} members are {', '.join(known)}"
 
 
 def meant_member(name: str, known: Iterable[str]) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import cast
 
@@ -79,6 +79,16 @@ class VisitedRequest(HttpRequest):
 def note_visit(request: HttpRequest, visit: Visit) -> None:
     """Keeps the visit with the request, where the context processor reads it."""
     cast(VisitedRequest, request).visit = visit
+
+
+class _Asked:
+    """An attribute of a visit that is worked out each time it is read."""
+
+    def __init__(self, answer: Callable[[AccountVisit], bool]) -> None:
+        self._answer = answer
+
+    def __get__(self, visit: AccountVisit, _: type[AccountVisit]) -> bool:
+        return self._answer(visit)
 
 
 class AccountVisit(Visit):
@@ -169,23 +179,18 @@ class AccountVisit(Visit):
 
     def note_refusal(self, action: str, arn: str) -> None:
         """In the audit trail, as of calls that are refused elsewhere."""
-        who, origin = self.actor, self.origin
-        note_refusals(
-            [
-                Refusal(
-                    self.account_id, who.name, action, arn, origin.source,
-                    request_id=origin.request_id, acting_as=who.acting_as,
-                )
-            ]
-        )  # fmt: skip
+        who, request_id = self.actor, self.origin.request_id
+        found = Refusal(self.account_id, who.name, action, arn, self.origin.source, request_id=request_id)
+        note_refusals([found._replace(acting_as=who.acting_as)])
 
     def may_give(self, role: str) -> bool:
         """May this member give, change or take away the role?"""
         return self.may(act_to_give(role))
 
-    def may_change(self, act: Act) -> bool:
-        """In an account that is not active nothing changes."""
-        return self.is_active and self.may(act)
+    def may_change(self, act: Act, *actions: str) -> bool:
+        """The act, and the actions of policies on the queue of the page. In an account that is not active nothing
+        changes."""
+        return self.is_active and self.may(act) and all(map(self.may_do, actions))
 
     @property
     def data_plane(self) -> DataPlane:
@@ -197,15 +202,68 @@ class AccountVisit(Visit):
         assert self.acts_for is not None
         note_request(self.origin, self.acts_for, operation, queue)
 
-    # Asked by templates, which pass no arguments.
+    # Asked by templates, which pass no arguments. An account's pages:
 
-    @property
-    def manages_queues(self) -> bool:
-        return self.may_change(Act.MANAGE_QUEUES)
+    reads_queues = _Asked(lambda visit: visit.may(Act.READ_QUEUES))
+    reads_metrics = _Asked(lambda visit: visit.may(Act.READ_METRICS))
+    reads_alarms = _Asked(lambda visit: visit.may(Act.READ_ALARMS))
+    manages_alarms = _Asked(lambda visit: visit.may_change(Act.MANAGE_ALARMS))
+    mutes_alarms = _Asked(lambda visit: visit.may_change(Act.MUTE_ALARMS))
+    deletes_alarms = _Asked(lambda visit: visit.may_change(Act.DELETE_ALARMS))
+    reads_members = _Asked(lambda visit: visit.may(Act.READ_MEMBERS))
+    manages_members = _Asked(lambda visit: visit.may_change(Act.MANAGE_MEMBERS))
+    reads_keys = _Asked(lambda visit: visit.may(Act.READ_KEYS))
+    manages_keys = _Asked(lambda visit: visit.may_change(Act.MANAGE_KEYS))
+    reads_policies = _Asked(lambda visit: visit.allows("policies.list"))
+    reads_groups = _Asked(lambda visit: visit.allows("groups.list"))
+    simulates = _Asked(lambda visit: visit.is_active and visit.allows("policies.simulate"))
+    reads_encryption_keys = _Asked(lambda visit: visit.allows("encryption_keys.list"))
+    reads_quotas = _Asked(lambda visit: visit.allows("quotas.list"))
+    reads_audit = _Asked(lambda visit: visit.may(Act.READ_AUDIT))
+    reads_meter = _Asked(lambda visit: visit.may(Act.READ_METER))
+    reads_usage = _Asked(lambda visit: visit.may(Act.READ_USAGE))
+    lists_invoices = _Asked(lambda visit: visit.may(Act.LIST_INVOICES))
+    reads_invoices = _Asked(lambda visit: visit.may(Act.READ_INVOICES))
+    reads_budgets = _Asked(lambda visit: visit.may(Act.READ_BUDGETS))
+    manages_budgets = _Asked(lambda visit: visit.may_change(Act.MANAGE_BUDGETS))
+    deletes_budgets = _Asked(lambda visit: visit.may_change(Act.DELETE_BUDGETS))
+    reads_plans = _Asked(lambda visit: visit.may(Act.READ_PLANS))
+    configures = _Asked(lambda visit: visit.may_change(Act.CONFIGURE_ACCOUNT))
 
-    @property
-    def reads_queues(self) -> bool:
-        return self.may(Act.READ_QUEUES)
+    # The queue of the page:
+
+    manages_queues = _Asked(lambda visit: visit.may_change(Act.MANAGE_QUEUES))
+    pauses_queue = _Asked(
+        lambda visit: visit.may_change(Act.MANAGE_QUEUES, "penstock:PauseQueue", "penstock:ResumeQueue")
+    )
+    purges_queue = _Asked(lambda visit: visit.is_active and visit.may_do("sqs:PurgeQueue"))
+    deletes_queue = _Asked(lambda visit: visit.is_active and visit.may_do("sqs:DeleteQueue"))
+    reads_tags = _Asked(lambda visit: visit.may_do("sqs:ListQueueTags"))
+    tags_queue = _Asked(lambda visit: visit.may_change(Act.MANAGE_QUEUES, "sqs:TagQueue"))
+    untags_queue = _Asked(lambda visit: visit.may_change(Act.MANAGE_QUEUES, "sqs:UntagQueue"))
+    adds_permissions = _Asked(lambda visit: visit.may_change(Act.MANAGE_QUEUES, "sqs:AddPermission"))
+    removes_permissions = _Asked(lambda visit: visit.may_change(Act.MANAGE_QUEUES, "sqs:RemovePermission"))
+    writes_queue_policy = _Asked(lambda visit: visit.manages_queues and visit.acts_for is None)
+    reads_queue_quotas = _Asked(lambda visit: visit.allows("queues.get_quotas"))
+
+    # Its messages, moves and schedules:
+
+    reads_messages = _Asked(lambda visit: visit.may_change(Act.READ_MESSAGES))
+    changes_messages = _Asked(lambda visit: visit.may_change(Act.CHANGE_MESSAGES))
+    sends_messages = _Asked(lambda visit: visit.is_active and visit.may_do("sqs:SendMessage"))
+    resends_messages = _Asked(lambda visit: visit.may_change(Act.READ_MESSAGES, "penstock:ResendMessage"))
+    moves_to_dead_letters = _Asked(lambda visit: visit.is_active and visit.may_do("penstock:DeadLetterMessage"))
+    deletes_messages = _Asked(lambda visit: visit.may_change(Act.CHANGE_MESSAGES, "sqs:DeleteMessage"))
+    cancels_scheduled = _Asked(lambda visit: visit.may_change(Act.CHANGE_MESSAGES, "penstock:CancelScheduledMessages"))
+    reschedules = _Asked(lambda visit: visit.may_change(Act.CHANGE_MESSAGES, "penstock:RescheduleMessages"))
+    reads_moves = _Asked(lambda visit: visit.may_do("sqs:ListMessageMoveTasks"))
+    starts_moves = _Asked(lambda visit: visit.may_change(Act.CHANGE_MESSAGES, "sqs:StartMessageMoveTask"))
+    reads_schedules = _Asked(lambda visit: visit.may_do("penstock:ListSchedules"))
+    creates_schedules = _Asked(lambda visit: visit.changes_messages and visit.allows("schedules.create"))
+    updates_schedules = _Asked(lambda visit: visit.changes_messages and visit.allows("schedules.update"))
+    pauses_schedules = _Asked(lambda visit: visit.changes_messages and visit.allows("schedules.pause"))
+    resumes_schedules = _Asked(lambda visit: visit.changes_messages and visit.allows("schedules.resume"))
+    deletes_schedules = _Asked(lambda visit: visit.changes_messages and visit.allows("schedules.delete"))
 
     @cached_property
     def lists_queues(self) -> bool:
@@ -228,207 +286,7 @@ class AccountVisit(Visit):
         return self.membership.role == MemberRole.GUEST and not self.rights.has_policies
 
     @property
-    def reads_tags(self) -> bool:
-        return self.may_do("sqs:ListQueueTags")
-
-    @property
-    def reads_schedules(self) -> bool:
-        return self.may_do("penstock:ListSchedules")
-
-    @property
-    def reads_moves(self) -> bool:
-        return self.may_do("sqs:ListMessageMoveTasks")
-
-    @property
-    def tags_queue(self) -> bool:
-        return self.manages_queues and self.may_do("sqs:TagQueue")
-
-    @property
-    def untags_queue(self) -> bool:
-        return self.manages_queues and self.may_do("sqs:UntagQueue")
-
-    @property
-    def adds_permissions(self) -> bool:
-        return self.manages_queues and self.may_do("sqs:AddPermission")
-
-    @property
-    def removes_permissions(self) -> bool:
-        return self.manages_queues and self.may_do("sqs:RemovePermission")
-
-    @property
-    def writes_queue_policy(self) -> bool:
-        return self.manages_queues and self.acts_for is None
-
-    @property
-    def reads_queue_quotas(self) -> bool:
-        return self.allows("queues.get_quotas")
-
-    @property
-    def creates_schedules(self) -> bool:
-        return self.changes_messages and self.allows("schedules.create")
-
-    @property
-    def updates_schedules(self) -> bool:
-        return self.changes_messages and self.allows("schedules.update")
-
-    @property
-    def pauses_schedules(self) -> bool:
-        return self.changes_messages and self.allows("schedules.pause")
-
-    @property
-    def resumes_schedules(self) -> bool:
-        return self.changes_messages and self.allows("schedules.resume")
-
-    @property
-    def deletes_schedules(self) -> bool:
-        return self.changes_messages and self.allows("schedules.delete")
-
-    @property
-    def cancels_scheduled(self) -> bool:
-        return self.changes_messages and self.may_do("penstock:CancelScheduledMessages")
-
-    @property
-    def reschedules(self) -> bool:
-        return self.changes_messages and self.may_do("penstock:RescheduleMessages")
-
-    @property
-    def starts_moves(self) -> bool:
-        return self.changes_messages and self.may_do("sqs:StartMessageMoveTask")
-
-    @property
-    def pauses_queue(self) -> bool:
-        return self.manages_queues and self.may_do("penstock:PauseQueue") and self.may_do("penstock:ResumeQueue")
-
-    @property
-    def purges_queue(self) -> bool:
-        return self.is_active and self.may_do("sqs:PurgeQueue")
-
-    @property
-    def deletes_queue(self) -> bool:
-        return self.is_active and self.may_do("sqs:DeleteQueue")
-
-    @property
-    def sends_messages(self) -> bool:
-        return self.is_active and self.may_do("sqs:SendMessage")
-
-    @property
-    def resends_messages(self) -> bool:
-        return self.reads_messages and self.may_do("penstock:ResendMessage")
-
-    @property
-    def moves_to_dead_letters(self) -> bool:
-        return self.is_active and self.may_do("penstock:DeadLetterMessage")
-
-    @property
-    def deletes_messages(self) -> bool:
-        return self.changes_messages and self.may_do("sqs:DeleteMessage")
-
-    @property
-    def reads_metrics(self) -> bool:
-        return self.may(Act.READ_METRICS)
-
-    @property
-    def reads_alarms(self) -> bool:
-        return self.may(Act.READ_ALARMS)
-
-    @property
-    def manages_alarms(self) -> bool:
-        return self.may_change(Act.MANAGE_ALARMS)
-
-    @property
-    def mutes_alarms(self) -> bool:
-        return self.may_change(Act.MUTE_ALARMS)
-
-    @property
-    def deletes_alarms(self) -> bool:
-        return self.may_change(Act.DELETE_ALARMS)
-
-    @property
-    def reads_messages(self) -> bool:
-        return self.may_change(Act.READ_MESSAGES)
-
-    @property
-    def changes_messages(self) -> bool:
-        return self.may_change(Act.CHANGE_MESSAGES)
-
-    @property
-    def reads_members(self) -> bool:
-        return self.may(Act.READ_MEMBERS)
-
-    @property
-    def manages_members(self) -> bool:
-        return self.may_change(Act.MANAGE_MEMBERS)
-
-    @property
-    def reads_keys(self) -> bool:
-        return self.may(Act.READ_KEYS)
-
-    @property
-    def manages_keys(self) -> bool:
-        return self.may_change(Act.MANAGE_KEYS)
-
-    @property
-    def reads_policies(self) -> bool:
-        return self.allows("policies.list")
-
-    @property
-    def reads_groups(self) -> bool:
-        return self.allows("groups.list")
-
-    @property
-    def simulates(self) -> bool:
-        return self.is_active and self.allows("policies.simulate")
-
-    @property
-    def reads_encryption_keys(self) -> bool:
-        return self.allows("encryption_keys.list")
-
-    @property
-    def reads_quotas(self) -> bool:
-        return self.allows("quotas.list")
-
-    @property
-    def reads_audit(self) -> bool:
-        return self.may(Act.READ_AUDIT)
-
-    @property
     def money_page(self) -> str:
         """The first page about money that this member may see; empty: none."""
         base = f"/console/a/{self.account_id}/billing"
         return next((f"{base}{tail}" for act, tail in MONEY_PAGES if self.may(act)), "")
-
-    @property
-    def reads_meter(self) -> bool:
-        return self.may(Act.READ_METER)
-
-    @property
-    def reads_usage(self) -> bool:
-        return self.may(Act.READ_USAGE)
-
-    @property
-    def lists_invoices(self) -> bool:
-        return self.may(Act.LIST_INVOICES)
-
-    @property
-    def reads_invoices(self) -> bool:
-        return self.may(Act.READ_INVOICES)
-
-    @property
-    def reads_budgets(self) -> bool:
-        return self.may(Act.READ_BUDGETS)
-
-    @property
-    def manages_budgets(self) -> bool:
-        return self.may_change(Act.MANAGE_BUDGETS)
-
-    @property
-    def deletes_budgets(self) -> bool:
-        return self.may_change(Act.DELETE_BUDGETS)
-
-    @property
-    def reads_plans(self) -> bool:
-        return self.may(Act.READ_PLANS)
-
-    @property
-    def configures(self) -> bool:
-        return self.may_change(Act.CONFIGURE_ACCOUNT)

@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     add_audit(commands)
     add_quotas(commands)
     add_report(commands)
+    add_billing(commands)
     add_transfer(commands)
     add_spark(commands)
     test = commands.add_parser("test", help="run the whole test suite (arguments go to pytest)")
@@ -266,12 +267,69 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     }
     for verb, text in texts.items():
         command = add_command(verbs, verb, "report", text)
-        command.add_argument("--account", metavar="NAME")
-        command.add_argument("--period", required=True, metavar="YYYY-MM")
-        command.add_argument("--now", action="store_true", help="settle what was counted up to now first")
-        command.add_argument("--json", action="store_true")
+        which = "name or id of the account" + (" (default: all)" if verb == "quarantine" else "")
+        command.add_argument("--account", metavar="NAME", help=which)
+        command.add_argument("--period", required=True, metavar="YYYY-MM", help="the month")
+        if verb != "quarantine":
+            now = "settle the hours that are over first, and show what is not settled as provisional"
+            command.add_argument("--now", action="store_true", help=now)
+        if verb == "usage":
+            by = "in parts, with what each costs; settled or not. Of keys the requests alone are counted"
+            command.add_argument("--by", choices=["day", "origin", "tag", "key"], help=by)
+            command.add_argument("--tag", metavar="KEY", help="the key of the tag, for --by tag")
+        form = command.add_mutually_exclusive_group()
+        form.add_argument("--json", action="store_true", help="all kinds, and more than the table has")
+        if verb == "invoice":
+            form.add_argument("--pdf", metavar="FILE", help="write the invoice, or the draft, into this file")
+            form.add_argument("--csv", metavar="FILE", help="the same as CSV, with each queue's share")
     months = add_command(verbs, "months", "report", "which months are open, and why")
     months.add_argument("--json", action="store_true")
+
+
+def add_billing(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    billing = commands.add_parser("billing", help="price plans, taxes, credits, corrections, payments")
+    verbs = billing.add_subparsers(dest="verb", required=True)
+    plans = add_command(verbs, "plans", "billing", "every price plan; with --account those that it has, with its taxes")
+    plans.add_argument("--account", metavar="NAME", help="name or id of the account")
+    plans.add_argument("--json", action="store_true")
+    terms = add_command(verbs, "terms", "billing", "print the latest terms of a plan as JSON, to change and to add")
+    terms.add_argument("--code", default="standard", metavar="CODE", help="the plan (default: standard)")
+    plan = add_command(verbs, "plan", "billing", "add a price plan, or the next version of one")
+    plan.add_argument("--code", required=True, metavar="CODE", help="small letters, digits and hyphens")
+    plan.add_argument("--name", required=True, metavar="TEXT", help="what customers see, of a new plan")
+    plan.add_argument("--terms", required=True, metavar="FILE", help="JSON, as `billing terms` prints it")
+    plan.add_argument("--from", dest="since", metavar="HOUR", help="of a next version, and still to come, in UTC")
+    assign = add_command(verbs, "assign", "billing", "give an account a plan, and its taxes")
+    assign.add_argument("--account", required=True, metavar="NAME", help="name or id of the account")
+    assign.add_argument("--code", required=True, metavar="CODE", help="the plan")
+    since = "an hour in UTC like 2026-12-01T00:00 (default, before the first invoice: since the account was opened)"
+    assign.add_argument("--from", dest="since", metavar="HOUR", help=since)
+    tax = "like VAT=19, which is 19 percent (may be repeated; without it the account has none from then on)"
+    assign.add_argument("--tax", action="append", default=[], metavar="NAME=PERCENT", help=tax)
+    credit = add_command(verbs, "credit", "billing", "grant a credit, which the next invoices use up")
+    credit.add_argument("--account", required=True, metavar="NAME", help="name or id of the account")
+    credit.add_argument("--name", required=True, metavar="TEXT", help="stands on the invoice")
+    credit.add_argument("--currency", required=True, metavar="CODE", help="that of the account's plan, like USD")
+    minor = "in the smallest unit of the currency: 5000 is 50.00 USD"
+    credit.add_argument("--amount-minor", type=int, required=True, metavar="N", help=minor)
+    credit.add_argument("--ends", metavar="HOUR", help="in UTC (default: once it is used up)")
+    correct = add_command(verbs, "correct", "billing", "issue a note where usage says another amount than an invoice")
+    pay = add_command(verbs, "pay", "billing", "record a payment of an issued invoice")
+    for command in (correct, pay):
+        command.add_argument("--account", required=True, metavar="NAME", help="name or id of the account")
+        command.add_argument("--period", required=True, metavar="YYYY-MM", help="the month of the invoice")
+    correct.add_argument("--reason", required=True, metavar="TEXT", help="is printed on the note")
+    pay.add_argument("--received", required=True, metavar="DAY", help="like 2026-12-03")
+    pay.add_argument("--reference", required=True, metavar="TEXT", help="of the transfer; once for an invoice")
+    settle = add_command(
+        verbs, "settle", "billing", "settle hours with usage that another program counted, CSV on stdin"
+    )
+    settle.add_argument("--from", dest="since", required=True, metavar="HOUR", help="the first hour, in UTC")
+    settle.add_argument("--to", required=True, metavar="HOUR", help="the end of the last one")
+    recount = "the rows are all there is for these hours: others that they have are removed"
+    settle.add_argument("--recount", action="store_true", help=recount)
+    back = f"{minor} (default: all that is due; what went back is negative)"
+    pay.add_argument("--amount-minor", type=int, metavar="N", help=back)
 
 
 def add_transfer(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

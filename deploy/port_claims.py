@@ -27,6 +27,6 @@ def claim(port: int) -> bool:
 
 
 def release_all() -> None:
-    """For a process that leaves the listening to another one, which claims anew."""
+    """For a process that leaves the listening to another one, which claims them again."""
     while _held:
         _held.popitem()[1].close()

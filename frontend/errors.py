@@ -85,6 +85,12 @@ KINDS: dict[str, ErrorKind] = {
     "InternalFailure": ErrorKind("InternalFailure", 500, 500),
 }
 
+# What SQS says of credentials, and of a bearer token: REST has other words for these (rest/problems.py).
+NOT_SIGNED = "Request is missing Authentication Token"
+OTHER_SIGNATURE = "The request must be signed with Signature Version 4."
+UNKNOWN_KEY = "The security token included in the request is invalid."
+BAD_BEARER_TOKEN = "The bearer token is not valid."
+
 
 class RequestError(Exception):
     """A no with its reason. `retry_after_s` is sent as Retry-After where it is not None."""

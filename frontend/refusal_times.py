@@ -21,10 +21,10 @@ def refusal_time_s(began_s: float, now_s: float) -> float:
 async def wait_to_refuse(began_s: float, steady_s: Callable[[], float]) -> None:
     """Until a refusal of what began then may be told.
 
-    In two parts, the first of a random length. Timers of the loop ring whole milliseconds after they were set: who
-    waits from the beginning would wake up at another part of a millisecond than who looked something up before. They
-    ring at whole milliseconds of the loop's clock, too: up to one more, drawn at random, has the end depend on the part
-    of a millisecond at which the request came on average not at all.
+    In two parts, the first of a random length: timers of the loop ring whole milliseconds after they were set, so a
+    refusal that waited from the beginning would end at another part of a millisecond than one that was looked up
+    first. They ring at whole milliseconds of the loop's clock, too. Up to one more is drawn at random: on average, the
+    end does not depend on the part of a millisecond at which the request came.
     """
     now_s = steady_s()
     end_s = refusal_time_s(began_s, now_s)

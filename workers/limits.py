@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from api.limits import (
     CRON_AHEAD_MS,
     CRON_CLAIM_LEASE_MS,
@@ -23,6 +25,13 @@ SCHEDULE_LOCK_RETRY_S = 5
 # The advisory lock that makes one schedule of many: any number will do, as long as it is the only one.
 SCHEDULE_LOCK_KEY = 0x70656E73
 STORAGE_STOP_S_MAX = 5
+# A lock falls with its session. Where its host or the network went without a word, the server finds out after some 40 s
+# by keep-alives of its own (by default after two hours, in which there is no schedule and nothing is settled); the
+# holder after some 10 s, so that it has stopped before another one begins.
+LOCK_SESSION_KEEPALIVES: dict[str, Any] = {
+    "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000,
+}  # fmt: skip
+LOCK_SERVER_KEEPALIVES = {"tcp_keepalives_idle": 20, "tcp_keepalives_interval": 5, "tcp_keepalives_count": 4}
 
 assert BROKER_VISIBILITY_S * 1000 > LIFECYCLE_STEP_MS_MAX, "a hint under work must not be given twice"
 
@@ -72,7 +81,9 @@ USAGE_CLAIM_WAIT_S = 2.0
 USAGE_JOB_S_MAX = 6 * 3600.0
 USAGE_JOB_STOP_S_MAX = 10.0
 USAGE_JOB_NICE = 10
-USAGE_LAST_WORDS_BYTES = 4_096
+USAGE_LAST_WORDS_CHARACTERS = 4_096
+# Frames of Java are left out of them.
+USAGE_LAST_WORDS_READ_BYTES = 65_536
 # Between two looks for hours that are due; Spark starts only where there are some.
 USAGE_INTERVAL_S = 300
 # Hours in which nothing was used are settled together, a quarter of a day at a time.

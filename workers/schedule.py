@@ -32,7 +32,7 @@ class ScheduleLock:
         """Takes the lock, or makes sure that it is still held. Never raises, never waits for another holder."""
         try:
             if self._session is None:
-                self._session = psycopg.connect(self._database_url, autocommit=True, connect_timeout=5)
+                self._session = _session(self._database_url)
             if self.held:
                 self._session.execute("SELECT 1")
             else:
@@ -52,6 +52,14 @@ class ScheduleLock:
                 with contextlib.suppress(psycopg.Error):
                     session.execute("SELECT pg_advisory_unlock(%s)", (self._key,))
             session.close()
+
+
+def _session(database_url: str) -> psycopg.Connection[tuple[object, ...]]:
+    """One whose end both sides notice. Over a socket of Unix the settings say nothing: its ends fall together."""
+    session = psycopg.connect(database_url, autocommit=True, connect_timeout=5, **limits.LOCK_SESSION_KEEPALIVES)
+    for name, value in limits.LOCK_SERVER_KEEPALIVES.items():
+        session.execute("SELECT set_config(%s, %s, false)", (name, str(value)))
+    return session
 
 
 class LockedScheduler(Scheduler):

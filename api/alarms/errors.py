@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from api.absence import NOTHING_HERE
+
 
 class AlarmError(Exception):
     """An operating error. `code` is one of STATUS."""
@@ -21,4 +23,4 @@ def invalid(detail: str) -> AlarmError:
 
 
 def not_found() -> AlarmError:
-    return AlarmError("not-found", "There is nothing here.")
+    return AlarmError("not-found", NOTHING_HERE)

@@ -4,6 +4,7 @@ stay."""
 from __future__ import annotations
 
 from datetime import datetime
+from smtplib import SMTPRecipientsRefused
 from typing import Any
 
 from django.core.mail import EmailMessage
@@ -20,6 +21,9 @@ _SUBJECTS = {
 }
 
 
+_FINAL = 500  # SMTP answers from here on are not to be tried again
+
+
 def send_alarm_mail(event: AlarmEvent, queue: str) -> None:
     """`queue` empty: it is gone."""
     subject = _SUBJECTS[AlarmState(event.state)].format(name=event.alarm_name)
@@ -31,6 +35,11 @@ def send_alarm_mail(event: AlarmEvent, queue: str) -> None:
         lines += ["", f"{endpoint}/console/a/{event.account_id}/queues/{queue}/metrics?span=24h"]
     text = "\n".join(lines) + f"\n\n-- \nPenstock, {endpoint}\n"
     EmailMessage(subject, text, to=event.mail_to).send()
+
+
+def is_final(error: SMTPRecipientsRefused) -> bool:
+    """The mail server takes none of the addresses, and says that it never will."""
+    return all(code >= _FINAL for code, _ in error.recipients.values())
 
 
 def alarm_content(alarm: MetricAlarm, before: AlarmState, now: datetime) -> dict[str, Any]:

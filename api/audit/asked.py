@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 
 from api.audit.selectors import OUTCOMES, AuditQuery
+from api.written_times import WRITTEN_TIME, parse_time
 
 _TEXTS = ("action", "subject", "actor", "outcome")
 _TIMES = ("since", "until")
@@ -35,7 +36,6 @@ def _time(given: Mapping[str, str], name: str) -> datetime | None:
     if not text:
         return None
     try:
-        at = datetime.fromisoformat(text)
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise WrongQuery(name, "must be a time like 2026-12-01T06:30, in UTC where it names no offset") from None
+        return parse_time(text)
+    except ValueError:
+        raise WrongQuery(name, f"must be {WRITTEN_TIME}") from None

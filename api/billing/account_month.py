@@ -55,6 +55,11 @@ class Terms(NamedTuple):
     taxes: list[TaxRate]
 
 
+def open_within(account: Account, period: BillingPeriod) -> Interval:
+    """The part of the period in which it was open; without hours: none."""
+    return open_interval(period, account.created_at, closed_at(account.pk))
+
+
 def month_of(
     account: Account,
     period: BillingPeriod,
@@ -93,6 +98,8 @@ def terms_of(account_id: str, interval: Interval) -> Terms:
         until = held[place + 1][0] if place + 1 < len(held) else interval.end
         if since >= interval.end:
             break
+        if until <= since:
+            continue  # an account's own plan from BEGINNING on: the standard plan never held
         of_plan = [version for version in versions if version.plan_id == code]
         in_force = [version for version in of_plan if version.effective_from <= since]
         changes.append(PlanChange(since, in_force[-1].pk))

@@ -53,7 +53,9 @@ def stale_drafts(now: datetime) -> list[tuple[str, BillingPeriod]]:
     quiet = now - timedelta(hours=limits.QUIET_DRAFT_HOURS)
     for period in open_periods(now):
         draft = FilteredRelation("invoices", condition=Q(invoices__period_start=period.start))
-        rows = _billed_in(period).annotate(draft=draft)
+        # What a draft charges may have gone since, with the last row of usage: that one is made again, too.
+        charged = Q(draft__state=InvoiceState.DRAFT, draft__charges_minor__gt=0)
+        rows = _open_in(period).annotate(draft=draft).filter(_owing(period) | charged)
         old = Q(draft__merges=None) | Q(draft__merges__lt=merges) | Q(draft__merges__gt=merges)
         is_due = Exists(_usage_in(period)) | Q(draft__made_at__lte=quiet)
         rows = rows.filter(Q(draft__pk=None) | Q(draft__state=InvoiceState.DRAFT) & old & is_due)
@@ -82,7 +84,7 @@ def unissued_month(period: BillingPeriod, settled: datetime | None) -> UnissuedM
     safe = settled - timedelta(hours=limits.CLOSE_AFTER_HOURS)
     issued = Invoice.objects.filter(account_id=OuterRef("pk"), period_start=period.start, state=InvoiceState.ISSUED)
     failure = WorkFailure.objects.filter(account_id=OuterRef("pk"), work="invoices", period_start=period.start)
-    rows = _billed_in(period).exclude(Exists(issued)).annotate(failed=Exists(failure)).order_by("failed", "turn", "pk")
+    rows = _billed_in(period).exclude(Exists(issued)).annotate(failed=Exists(failure)).order_by("failed", "pk")
     rows = rows.select_related("life")
     is_settled = period.end <= safe
     if not is_settled:
@@ -112,10 +114,11 @@ def effects_of_past_months(now: datetime) -> list[str]:
 
 
 def unmailed_events() -> list[BudgetEvent]:
-    """Those whose mail failed before come last, and the accounts take turns: no mail holds up that of another one."""
+    """Those that failed when they were tried last come last; of the others each account's first one, then each one's
+    second: many mails of one account, or such as no server takes, keep no other account's waiting."""
     failure = WorkFailure.objects.filter(work="mails", subject=Cast(OuterRef("pk"), CharField()))
-    turn = Window(RowNumber(), partition_by="account_id", order_by="pk")
-    rows = BudgetEvent.objects.filter(mailed_at=None).annotate(failed=Exists(failure), turn=turn)
+    turn = Window(RowNumber(), partition_by=F("account_id"), order_by=[F("failed").asc(), F("pk").asc()])
+    rows = BudgetEvent.objects.filter(mailed_at=None).annotate(failed=Exists(failure)).annotate(turn=turn)
     return list(rows.order_by("failed", "turn", "pk")[: limits.BUDGET_MAILS_AT_ONCE_MAX])
 
 
@@ -146,14 +149,27 @@ def older_open_periods(now: datetime) -> list[BillingPeriod]:
     return found
 
 
+def is_billed(account_id: str, period: BillingPeriod) -> bool:
+    """Will the account have an invoice of this month, as things stand?"""
+    return _billed_in(period).filter(pk=account_id).exists()
+
+
 def _billed_in(period: BillingPeriod) -> QuerySet[Account]:
     """Accounts that were open in the month, and used something, or have a plan of their own, or owe what the standard
     plan takes of those that use nothing."""
+    return _open_in(period).filter(_owing(period))
+
+
+def _open_in(period: BillingPeriod) -> QuerySet[Account]:
+    return Account.objects.filter(created_at__lt=period.end).exclude(_closed_by(period.start))
+
+
+def _owing(period: BillingPeriod) -> Q:
     plan = AccountPlan.objects.filter(account_id=OuterRef("pk"), effective_from__lt=period.end)
     owing = Q(Exists(_usage_in(period))) | Q(Exists(plan))
     for span in _standard_fees(period):
         owing |= Q(created_at__lt=span.end) & ~_closed_by(span.start)
-    return Account.objects.filter(created_at__lt=period.end).filter(owing).exclude(_closed_by(period.start))
+    return owing
 
 
 def _usage_in(period: BillingPeriod) -> QuerySet[DailyUsage]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from api.absence import NOTHING_HERE
+
 
 class BillingError(Exception):
     """An operating error. `code` is one of STATUS."""
@@ -27,4 +29,4 @@ def invalid(detail: str) -> BillingError:
 
 
 def not_found() -> BillingError:
-    return BillingError("not-found", "There is nothing here.")
+    return BillingError("not-found", NOTHING_HERE)

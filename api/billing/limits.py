@@ -70,8 +70,8 @@ ALERT_PERCENTS_MAX = 10
 ALERT_PERCENT_MAX = 1_000
 BUDGET_MAILS_MAX = 10
 BUDGET_MAILS_AT_ONCE_MAX = 200
-# To all addresses of an account. A budget that is put again tells its levels again.
-BUDGET_MAILS_PER_HOUR_MAX = 200
+# Of one account, an address each: a change of a budget begins its alerts again, to addresses that nobody has confirmed.
+BUDGET_MAILS_PER_HOUR_MAX = 120
 BUDGET_EVENTS_LISTED_MAX = 1_000
 # What an account, or all who send to a queue, may send while a budget that throttles is used up.
 THROTTLED_SENDS_PER_S = 1

@@ -27,3 +27,11 @@ def plans_of(account_id: str) -> list[dict[str, Any]]:
         }
         for code, since, taxes in found
     ]
+
+
+def why_unused(account_id: str, currency: str) -> str:
+    """Of a credit in this currency: empty where a plan of the account is in it."""
+    billed_in = {str(version.terms["currency"]) for one in plans_of(account_id) for version in one["versions"]}
+    if currency in billed_in:
+        return ""
+    return f"No plan of the account is in {currency}, but in {', '.join(sorted(billed_in))}: no invoice uses it."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from api.billing import limits
 from api.billing.models import (
     AccountPlan,
     BillingCredit,
+    BudgetEffect,
     BudgetEvent,
     CreditNote,
     DailyUsage,
@@ -30,17 +31,20 @@ from api.billing.models import (
     SpendingEffect,
 )
 from api.billing.pricing.meters import UsageMeter
-from api.billing.pricing.periods import BillingPeriod, Interval, whole_days
+from api.billing.pricing.periods import BillingPeriod, Interval, floor_hour, whole_days
 from api.billing.pricing.priced_month import ALL_QUEUES, OTHER_QUEUES, CreditLeft, QueueQuantities
-from api.people.models import AccountState
+from api.people.models import AccountLife, AccountState
 from api.queues.models import Queue
+from api.quotas.selectors import holder_of
 
-_SETTLED_UP_TO = """
+# The ends of the first two stretches of hours that are done, from an hour on.
+_STRETCHES = """
 SELECT max_done FROM (
     SELECT hour + interval '1 hour' AS max_done, lead(hour) OVER (ORDER BY hour) AS following
-      FROM fill_ledger WHERE times_done > 0) f
- WHERE following IS DISTINCT FROM max_done ORDER BY max_done LIMIT 1
+      FROM fill_ledger WHERE times_done > 0 AND hour >= %s) f
+ WHERE following IS DISTINCT FROM max_done ORDER BY max_done LIMIT 2
 """
+_EVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
 _TAG_KEYS = """
@@ -50,11 +54,19 @@ SELECT DISTINCT jsonb_object_keys(l.tags) FROM invoice_queue_line l JOIN invoice
 
 
 def settled_up_to() -> datetime | None:
-    """The end of the hours that are done, from the first one on without a gap. None: nothing is settled."""
+    """The end of the hours that are done, from the first one on without a gap. None: nothing is settled. A gap before
+    the first account was opened is none: nobody ever settles those hours."""
+    ends = _stretches(_EVER)
+    opened = first_account_opened() if len(ends) > 1 else None
+    if opened is not None:
+        ends = _stretches(floor_hour(opened)) or ends
+    return ends[0] if ends else None
+
+
+def _stretches(since: datetime) -> list[datetime]:
     with connection.cursor() as cursor:
-        cursor.execute(_SETTLED_UP_TO)
-        row = cursor.fetchone()
-    return None if row is None else row[0]
+        cursor.execute(_STRETCHES, (since,))
+        return [end for (end,) in cursor.fetchall()]
 
 
 def merges_so_far() -> int:
@@ -171,9 +183,11 @@ def quarantine_of(account_id: str | None, interval: Interval) -> list[Quarantine
     return [QuarantineCount(row["reason"], row["records"]) for row in counts]
 
 
-def quarantined(interval: Interval) -> list[QuarantinedUsage]:
-    """Of all accounts, the latest first; with what is of no hour, and what lies ahead. For operators."""
+def quarantined(interval: Interval, account_id: str | None = None) -> list[QuarantinedUsage]:
+    """Of all accounts or of one, the latest first; with what is of no hour, and what lies ahead. For operators."""
     rows = QuarantinedUsage.objects.filter(resolved_at=None)
+    if account_id is not None:
+        rows = rows.filter(account_id=account_id)
     rows = rows.filter(Q(hour=None) | Q(hour__gte=interval.start, hour__lt=interval.end) | Q(reason="hour_in_future"))
     return list(rows.order_by("-seen_at", "id")[: limits.QUARANTINE_LISTED_MAX])
 
@@ -269,6 +283,12 @@ def closed_at(account_id: str) -> datetime | None:
     return life[0][0] if life else None
 
 
+def title_of(account: Account) -> str:
+    """What people call it: accounts that were made by the command line have their name alone."""
+    found = AccountLife.objects.filter(account=account).values_list("title", flat=True).first()
+    return found or account.name
+
+
 # --- budgets ---
 
 
@@ -281,8 +301,12 @@ def budgets_of(account_id: str) -> list[SpendingBudget]:
 
 
 def effects_in_force(account_id: str) -> list[SpendingEffect]:
-    """What budgets that are used up do now: that of the account first."""
+    """What budgets that are used up do now: that of the account first. An operator who lets the account send again has
+    lifted the stop of its budget."""
     rows = SpendingEffect.objects.filter(account_id=account_id).select_related("budget")
+    holder = holder_of(account_id)
+    if holder is None or not holder.sending_stopped:
+        rows = rows.exclude(queue_uuid=None, effect=BudgetEffect.STOP)
     return list(rows.order_by(F("queue_uuid").asc(nulls_first=True)))
 
 

@@ -159,6 +159,7 @@ class InvoiceDocumentSerializer(serializers.Serializer):
     kind = serializers.CharField()
     account_id = serializers.CharField()
     account_name = serializers.CharField()
+    account_title = serializers.CharField(help_text="What people called the account when the invoice was made.")
     period = serializers.CharField()
     open_from = serializers.CharField()
     open_to = serializers.CharField()
@@ -275,6 +276,7 @@ class BudgetEventSerializer(serializers.Serializer):
     over_minor = serializers.IntegerField()
     currency = serializers.CharField()
     at = serializers.DateTimeField()
+    not_mailed = serializers.CharField(help_text="Why no mail was sent. Empty: it was, or there is no address.")
 
 
 class BudgetEventsSerializer(serializers.Serializer):

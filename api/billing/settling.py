@@ -84,9 +84,13 @@ class RunOvertaken(SettlingError):
 
 
 def settle(run: UUID, hours: Interval, rows: Iterable[UsageRow], recount: bool = False) -> SettledRun:
-    """All of a run. Safe to call again, with the same run or another. Raises SettlingError."""
+    """All of a run. Safe to call again, with the same run or another. Raises SettlingError, and what `rows` raise."""
     begin_run(run, hours)
-    return merge_run(run, hours, rows, recount)
+    try:
+        return merge_run(run, hours, rows, recount)
+    except Exception as error:
+        note_run(run, str(error), UsageRunState.FAILED)
+        raise
 
 
 @transaction.atomic

@@ -19,7 +19,7 @@ from api.accounts.views import PAGE_PARAMETERS
 from api.billing import selectors
 from api.billing.actions import budgets
 from api.billing.actions.plans import ensure_standard_plan
-from api.billing.documents.content import invoice_content, tag_shares
+from api.billing.documents.content import invoice_content, streamed_content, tag_shares
 from api.billing.documents.invoice_csv import invoice_csv
 from api.billing.documents.invoice_pdf import invoice_pdf
 from api.billing.errors import BillingError
@@ -138,7 +138,7 @@ class InvoiceCsvView(BillingView):
     def get(self, request: Request, invoice_id: uuid.UUID) -> HttpResponse:
         """An invoice's lines and its queues' shares, a row each."""
         invoice = _invoice(request, invoice_id)
-        return _file(invoice, invoice_csv(_content(invoice)).encode(), "text/csv; charset=utf-8", "csv")
+        return _file(invoice, invoice_csv(_streamed(invoice)).encode(), "text/csv; charset=utf-8", "csv")
 
 
 class InvoicePdfView(BillingView):
@@ -149,7 +149,7 @@ class InvoicePdfView(BillingView):
     def get(self, request: Request, invoice_id: uuid.UUID) -> HttpResponse:
         """An invoice to be printed."""
         invoice = _invoice(request, invoice_id)
-        return _file(invoice, invoice_pdf(_content(invoice)), "application/pdf", "pdf")
+        return _file(invoice, invoice_pdf(_streamed(invoice)), "application/pdf", "pdf")
 
 
 class BudgetsView(BillingView):
@@ -235,6 +235,10 @@ def _invoice(request: Request, invoice_id: uuid.UUID) -> Invoice:
 
 def _content(invoice: Invoice) -> dict[str, Any]:
     return invoice_content(invoice, selectors.notes_of(invoice.account_id, invoice.pk))
+
+
+def _streamed(invoice: Invoice) -> dict[str, Any]:
+    return streamed_content(invoice, selectors.notes_of(invoice.account_id, invoice.pk))
 
 
 def _file(invoice: Invoice, content: bytes, content_type: str, ending: str) -> HttpResponse:

@@ -16,7 +16,7 @@ from api.audit.refusals import Refusal, note_refusals
 from api.iam.errors import AccessDenied
 from api.iam.selectors import key_rights, member_rights
 from api.queues.models import Queue
-from api.queues.selectors import queue_of, queue_of_id
+from api.queues.selectors import queue_of, queue_of_id, queues_named
 from api.settings.environment import environment
 from frontend.authn.principal import Principal, PrincipalKind, person_id_of
 from frontend.authz import (
@@ -35,6 +35,8 @@ from frontend.authz.request_context import NO_TAGS, Tags
 
 QUEUE_POLICIES_COMPILED_MAX = 512
 OF_QUEUES = frozenset((Target.QUEUE, Target.DEAD_LETTER_QUEUE, Target.DESTINATION, Target.LETTER_HOLDERS))
+# Thousands, it may be: they are read together.
+_OF_MANY_QUEUES = frozenset((Target.DESTINATION, Target.LETTER_HOLDERS))
 # Nothing allows it, and nothing denies it.
 NOT_GIVEN = frozenset((Reason.NOT_ALLOWED_BY_IDENTITY, Reason.NOT_ALLOWED_BY_RESOURCE))
 _OF_THE_ACCOUNT = frozenset((Target.ALL_QUEUES, Target.ACCOUNT))
@@ -120,7 +122,10 @@ def _refused(
     owner_id = targets.owner_id or who.account_id
     for demand in demands:
         if is_made(demand, targets):
-            for name in names_of(demand, targets):
+            names = names_of(demand, targets)
+            if demand.target in _OF_MANY_QUEUES and len(names) > 1:
+                sides.update(((queue.name, None), _side_of(queue)) for queue in queues_named(owner_id, names))
+            for name in names:
                 side = _NO_QUEUE
                 if demand.target in OF_QUEUES:
                     which = (name, targets.queue_id if demand.target is Target.QUEUE else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from api.absence import NOTHING_HERE
 from frontend.authz import PolicyError
 
 
@@ -37,7 +38,7 @@ STATUS = {
 
 
 def not_found() -> IamError:
-    return IamError("not-found", "There is nothing here.")
+    return IamError("not-found", NOTHING_HERE)
 
 
 def invalid_policy(error: PolicyError, member: str) -> IamError:

@@ -14,6 +14,8 @@ POLICIES_ATTACHED_MAX = 10
 # All policies of one key together: front ends and the metadata service hold them with its record, for up to 20,000
 # keys each, so 330 MB where every key has as much as it may.
 KEY_POLICIES_CHARACTERS_MAX = 16_384
+# Texts whose patterns are known without reading them again: 6 KiB each at most.
+POLICY_TEXTS_COUNTED_MAX = 512
 KEY_TAGS_MAX = 50
 TAG_KEY_CHARACTERS_MAX = 128
 TAG_VALUE_CHARACTERS_MAX = 256

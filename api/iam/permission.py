@@ -12,6 +12,7 @@ from rest_framework.request import Request
 
 from api.iam.authorisation import require
 from api.iam.targets import targets_of
+from api.query_parameters import schema_of
 from frontend.authn.principal import Principal
 from frontend.authz.actions import MANAGEMENT_OPERATIONS
 
@@ -38,9 +39,7 @@ def operation_of(view: Any, method: str) -> str:
     asked for. Raises KeyError for a handler that declares none: such a view answers nobody."""
     name = (type(view), "GET" if method == "HEAD" else method)
     if name not in _operations:
-        schema = getattr(view, name[1].lower()).kwargs["schema"]()
-        schema.method, schema.view = name[1], view
-        operation = schema.get_operation_id()
+        operation = schema_of(view, name[1]).get_operation_id()
         _operations[name] = operation if operation in MANAGEMENT_OPERATIONS else ""
     operation = _operations[name]
     if not operation:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from api.absence import NOTHING_HERE
+
 
 class PeopleError(Exception):
     """An operating error. `code` is one of STATUS; `retry_after_s` is given where trying again later helps."""
@@ -55,7 +57,7 @@ def not_signed_in() -> PeopleError:
 
 
 def not_found() -> PeopleError:
-    return PeopleError("not-found", "There is nothing here.")
+    return PeopleError("not-found", NOTHING_HERE)
 
 
 class ActDenied(PeopleError):

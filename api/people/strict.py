@@ -49,7 +49,7 @@ class StrictChoiceField(serializers.ChoiceField):
     """One of some JSON strings. DRF's own takes numbers, and quotes what it was given."""
 
     def to_internal_value(self, data: Any) -> Any:
-        if not isinstance(data, str) or (data not in self.choices and not (data == "" and self.allow_blank)):
+        if not isinstance(data, str) or data not in self.choices:
             words = ", ".join(str(one) for one in self.choices)
             raise serializers.ValidationError(f"must be one of {words}", "invalid_choice")
         return super().to_internal_value(data)

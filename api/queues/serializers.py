@@ -83,7 +83,9 @@ class QueueSettingsSerializer(PolicyFields, StrictSerializer):
     dead_letter_queue = DeadLetterQueueSerializer(required=False, allow_null=True)
     dead_letter_sources = DeadLetterSourcesSerializer(required=False)
     policy = serializers.DictField(
-        required=False, allow_null=True, help_text="A queue policy: who else may do what with the queue. null: nobody."
+        required=False,
+        allow_null=True,
+        help_text="A queue policy: who else may do what with the queue. null: no other account.",
     )
 
     def attributes(self, account_id: str) -> dict[str, str]:

@@ -27,7 +27,10 @@ _FIELD = re.compile(r"[0-9A-Z*,/#?-]+", re.ASCII)
 _WORD = re.compile(r"[A-Z]+")
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _WORDS = frozenset((*_MONTHS, "SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT", "L"))
-_RANGES = "the fields are minute (0-59), hour (0-23), day of the month (1-31), month (1-12), day of the week (0-7)"
+_RANGES = (
+    "the fields are minute (0-59), hour (0-23), day of the month (1-31), month (1-12), day of the week (0-7); "
+    "of six the first is the second (0-59)"
+)
 _SECOND = timedelta(seconds=1)
 # No zone changes its offset twice within it.
 _STRIDE = timedelta(days=7)

@@ -112,8 +112,14 @@ def environment() -> Environment:
     try:
         return Environment(**urls)
     except ValidationError as error:
-        problems = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors(include_input=False)]
+        problems = [f"{_setting(item['loc'])}: {item['msg']}" for item in error.errors(include_input=False)]
         raise SettingsError("; ".join(problems)) from None
+
+
+def _setting(place: tuple[int | str, ...]) -> str:
+    """The variable that the operator sets: a field has its name without the prefix, an alias is the name itself."""
+    name = ".".join(map(str, place))
+    return f"{Environment.model_config['env_prefix']}{name.upper()}" if name in Environment.model_fields else name
 
 
 def billing_interval_s() -> int:

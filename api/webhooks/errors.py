@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from api.absence import NOTHING_HERE
+
 
 class WebhookError(Exception):
     """An operating error. `code` is one of WEBHOOK_STATUS."""
@@ -17,4 +19,4 @@ WEBHOOK_STATUS = {"invalid-request": 400, "not-found": 404, "over-limit": 409, "
 
 
 def no_such_webhook() -> WebhookError:
-    return WebhookError("not-found", "There is nothing here.")
+    return WebhookError("not-found", NOTHING_HERE)

@@ -157,9 +157,14 @@ def join(request: HttpRequest, visit: Visit) -> HttpResponse:
     return told(f"/console/a/{joined.account_id}/", f"You are a member of this account now, as {joined.role}.")
 
 
+AUTHENTICATED = (
+    "Thank you. What concerns security or money can be changed for ten minutes; repeat what you wanted to do."
+)
+
+
 @person_page("GET", "POST")
 def again(request: HttpRequest, visit: Visit) -> HttpResponse:
-    """The password once more, before security settings change."""
+    """The password once more, before what concerns security or money changes."""
     target = sessions.next_of(request)
     known = {"next": target, **ways_again(visit)}
     if request.method == "GET":
@@ -169,7 +174,7 @@ def again(request: HttpRequest, visit: Visit) -> HttpResponse:
         actions.authenticate_again(visit.origin, visit.session, password, given_code)
     except PeopleError as error:
         return repeat_form(request, "again", error, **known)
-    return told(target, "Thank you. Security settings can be changed for ten minutes; repeat what you wanted to do.")
+    return told(target, AUTHENTICATED)
 
 
 def ways_of_challenge(token: str) -> dict[str, bool]:
@@ -180,9 +185,12 @@ def ways_of_challenge(token: str) -> dict[str, bool]:
     return {"authenticator": has_authenticator(found.person), "passkeys": bool(passkeys_of(found.person))}
 
 
-def ways_again(visit: Visit) -> dict[str, bool]:
-    person = visit.person
+def ways_again(visit: Visit) -> dict[str, bool | str]:
+    """`link_option`: for those who came by a link of the launcher."""
+    person, accounts = visit.person, [one.account_id for one in visit.memberships]
+    account = accounts[0] if len(accounts) == 1 else "NAME"
     return {
+        "link_option": "--operator" if visit.is_operator else f"--account {account}",
         "has_password": bool(person.password),
         "second_factor": has_second_factor(person),
         "authenticator": has_authenticator(person),

@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from api.billing import selectors
-from api.billing.documents.content import invoice_content, line_content, note_content, payments_content, tag_shares
+from api.billing.documents.content import line_content, note_content, payments_content, streamed_content, tag_shares
 from api.billing.documents.invoice_csv import invoice_csv
 from api.billing.documents.invoice_pdf import invoice_pdf
 from api.billing.models import Invoice
@@ -26,7 +26,12 @@ QUEUES_SHOWN = 100
 _TAG_CHARS_MAX = 128
 _DOCUMENTS: dict[str, tuple[str, Callable[[dict[str, Any]], bytes]]] = {
     "csv": ("text/csv; charset=utf-8", lambda content: invoice_csv(content).encode()),
-    "json": ("application/json", lambda content: json.dumps(content, indent=2, ensure_ascii=False).encode()),
+    "json": (
+        "application/json",
+        lambda content: json.dumps(
+            {**content, "queues": list(content["queues"])}, indent=2, ensure_ascii=False
+        ).encode(),
+    ),
     "pdf": ("application/pdf", invoice_pdf),
 }
 
@@ -67,7 +72,7 @@ def document(request: HttpRequest, visit: AccountVisit, invoice_id: uuid.UUID, f
         raise Http404
     found = _invoice(visit, invoice_id)
     content_type, make = _DOCUMENTS[form]
-    content = invoice_content(found, selectors.notes_of(visit.account_id, invoice_id))
+    content = streamed_content(found, selectors.notes_of(visit.account_id, invoice_id))
     name = f"invoice-{found.number or f'draft-{found.period_start:%Y-%m}'}.{form}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return HttpResponse(make(content), content_type=content_type, headers=headers)

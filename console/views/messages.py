@@ -5,7 +5,6 @@ Everything here is asked of a front end (console/data_plane.py); only what the f
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,6 +13,7 @@ from django.shortcuts import render
 
 from api.people.roles import Act
 from api.settings.environment import environment
+from api.written_times import parse_time
 from console.data_plane import DataPlaneError
 from console.error_notices import ErrorNotice, notice_of
 from console.pages import account_page, told
@@ -30,7 +30,7 @@ _BATCH = 10
 _DIGITS_MAX = 10
 _STATES = ("waiting", "in_flight", "delayed")
 _FILTERS = ("ids", "groups", "tags")
-WRITTEN = "A time is written like 2026-12-01T06:30, in UTC."
+_WRITTEN = "A time is written like 2026-12-01T06:30, in UTC."
 
 
 @account_page(Act.READ_MESSAGES, "GET")
@@ -186,10 +186,9 @@ def message_of(request: HttpRequest) -> dict[str, Any]:
 def due_ms_of(text: str) -> int:
     """Raises ValueError."""
     try:
-        due = datetime.fromisoformat(text)
+        return int(parse_time(text).timestamp() * 1000)
     except ValueError:
-        raise ValueError(WRITTEN) from None
-    return int((due if due.tzinfo else due.replace(tzinfo=UTC)).timestamp() * 1000)
+        raise ValueError(_WRITTEN) from None
 
 
 def filter_of(request: HttpRequest) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -17,13 +17,14 @@ from api.billing.actions.invoices import correct_invoice
 from api.billing.actions.payments import record_payment
 from api.billing.actions.plans import add_plan_version, assign_plan, ensure_standard_plan, grant_credit
 from api.billing.errors import BillingError, invalid, not_found
-from api.billing.plan_reads import plans_of
+from api.billing.plan_reads import plans_of, why_unused
 from api.billing.preview import MonthPreview, preview_month, terms_given
-from api.billing.pricing.money import format_minor, parse_minor, parse_percent
+from api.billing.pricing.money import format_minor, format_percent, parse_minor, parse_percent
 from api.billing.pricing.periods import BillingPeriod, Interval
 from api.billing.pricing.terms import STANDARD_TERMS, terms_document
 from api.billing.provisional import meter_reading
 from api.people.operator_selectors import account_row
+from api.written_times import parse_time
 from console.error_notices import notice_of
 from console.months import before_asked, month_asked, months_since
 from console.pages import operator_page, require_recent_sign_in, told
@@ -195,14 +196,15 @@ def _previews(given: dict[str, str]) -> list[MonthPreview]:
 
 
 def _assign(request: HttpRequest, visit: Visit, account_id: str) -> str:
-    taxes = []
+    taxes: list[dict[str, Any]] = []
     for line in request.POST.get("taxes", "").splitlines():
         name, _, rate = line.strip().rpartition("=")
         if line.strip():
             taxes.append({"name": name.strip(), "rate_ppm": _rate_ppm(rate)})
     since = request.POST.get("since", "").strip()
     made = assign_plan(visit.actor, account_id, request.POST.get("code", ""), _hour(since) if since else None, taxes)
-    return f"The account has the plan {made.plan_id} from {made.effective_from:%Y-%m-%d %H:%M} UTC on."
+    rates = ", ".join(f"{tax['name']} {format_percent(tax['rate_ppm'])} %" for tax in taxes) or "without a tax"
+    return f"The account has the plan {made.plan_id} from {made.effective_from:%Y-%m-%d %H:%M} UTC on, {rates}."
 
 
 def _rate_ppm(text: str) -> int:
@@ -217,13 +219,11 @@ def _credit(request: HttpRequest, visit: Visit, account_id: str) -> str:
     ends = request.POST.get("ends", "").strip()
     name, currency = request.POST.get("name", "").strip(), request.POST.get("currency", "").strip()
     grant_credit(visit.actor, account_id, name, currency, amount, _hour(ends) if ends else None)
-    return f"The credit {name} is granted."
+    return f"The credit {name} is granted. {why_unused(account_id, currency)}".strip()
 
 
 def _correct(request: HttpRequest, visit: Visit, account_id: str) -> str:
     reason = request.POST.get("reason", "").strip()
-    if not reason or not reason.isprintable() or len(reason) > 200:
-        raise invalid("give a reason in up to 200 printable characters: it is printed on the note")
     note = correct_invoice(visit.actor, account_id, _invoice_id(request), reason)
     if note is None:
         return "There is nothing to correct: the usage says what was billed."
@@ -235,6 +235,9 @@ def _pay(request: HttpRequest, visit: Visit, account_id: str) -> str:
     if found is None:
         raise not_found()
     text = request.POST.get("amount", "").replace("\0", "").strip()
+    if not text and found.due_minor <= 0:
+        # A credit note may have left less than nothing: what goes back is written with its minus.
+        raise BillingError("over-limit", f"Nothing of {found.number or 'a draft'} is due.")
     is_back = text.startswith("-")
     try:
         amount = parse_minor(text.removeprefix("-"), found.currency) if text else found.due_minor
@@ -272,10 +275,9 @@ def _document(text: str) -> Any:
 
 def _hour(text: str) -> datetime:
     try:
-        at = datetime.fromisoformat(text)
+        return parse_time(text)
     except ValueError:
         raise invalid("a time is written like 2026-12-01T00:00, in UTC") from None
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
 
 
 def _whole(text: str, says: str) -> int:

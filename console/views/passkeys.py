@@ -18,7 +18,7 @@ from api.people.origin import origin_of
 from console import sessions
 from console.error_notices import notice_of
 from console.pages import open_page, person_page, require_recent_sign_in, told
-from console.views.entry import repeat_form, ways_again, ways_of_challenge
+from console.views.entry import AUTHENTICATED, repeat_form, ways_again, ways_of_challenge
 from console.views.me import ME, show_me
 from console.visits import Visit
 
@@ -104,7 +104,7 @@ def again(request: HttpRequest, visit: Visit) -> HttpResponse:
         passkey_sign_in.authenticate_again(visit.origin, visit.session, request.POST.get("credential", ""))
     except PeopleError as error:
         return repeat_form(request, "again", error, next=target, **ways_again(visit))
-    return told(target, "Thank you. Security settings can be changed for ten minutes; repeat what you wanted to do.")
+    return told(target, AUTHENTICATED)
 
 
 def _options(make: Callable[[], dict[str, Any]]) -> HttpResponse:

@@ -86,7 +86,9 @@ def processes(installation: Installation) -> str:
 def spark() -> str:
     """Never a problem: everything but the counting of usage works without it."""
     found = look_for_spark()
-    return f"Spark is ready, with Java {found.java}" if found.ready else f"not ready; {'; '.join(found.missing)}"
+    if found.ready:
+        return f"Spark is ready, with Java {found.java}"
+    return f"not ready, so no usage is settled and no invoice issued: {'; '.join(found.missing)}"
 
 
 def data_directory(installation: Installation) -> str:

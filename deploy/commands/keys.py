@@ -27,9 +27,8 @@ def create(options: argparse.Namespace) -> int:
     policy = None if options.policy is None else read_policy(options.policy)
     installation = Installation(options.data_dir)
     state = installation.load_state()
-    made = management.create_key(
-        installation, state, options.account, policy, options.scope, options.queue, more(options)
-    )
+    more = name_and_end(options)
+    made = management.create_key(installation, state, options.account, policy, options.scope, options.queue, more)
     if made.pop("account_created", False):
         output.say(f"There was no account {options.account!r}: it was made, with the id {made['account_id']}.")
     for note in made.pop("notes", []):
@@ -37,7 +36,8 @@ def create(options: argparse.Namespace) -> int:
     return show_secrets({**made, "endpoint": endpoint(state)}, options.json)
 
 
-def more(options: argparse.Namespace) -> list[str]:
+def name_and_end(options: argparse.Namespace) -> list[str]:
+    """As `create_key` of manage.py takes them, where they are given."""
     name = [] if options.name is None else [f"--key-name={options.name}"]
     return name if options.expires is None else [*name, f"--expires={options.expires}"]
 

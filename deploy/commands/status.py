@@ -85,7 +85,7 @@ def spark_lines() -> list[str]:
         found = look_for_spark()
     except CommandError as error:
         return [str(error)]
-    return [f"usage is not settled: {'; '.join(found.missing)}"] if found.missing else []
+    return [f"usage is not settled, and no invoice issued: {'; '.join(found.missing)}"] if found.missing else []
 
 
 def not_up_lines(processes: list[dict[str, Any]]) -> list[str]:

@@ -31,7 +31,7 @@ from frontend.authn.tokens import bearer_token_matches, is_access_key_id, parse_
 from frontend.authz.policy_limits import CALLER_TEXT_CHARACTERS_MAX
 from frontend.crypto.keyring import Keyring, KeyringError
 from frontend.crypto.macs import MacKey
-from frontend.errors import RequestError, unavailable
+from frontend.errors import BAD_BEARER_TOKEN, UNKNOWN_KEY, RequestError, unavailable
 from frontend.http import Request, network_of
 from frontend.limits import (
     CREDENTIAL_CACHED_BYTES_MAX,
@@ -157,7 +157,7 @@ class Authenticator:
         if record is None or not _is_usable(record, now_s):
             signature_matches(signed, self._key_of_nobody(region))
             await wait_to_refuse(began_s, self._steady_s)
-            raise RequestError("InvalidClientTokenId", "The security token included in the request is invalid.")
+            raise RequestError("InvalidClientTokenId", UNKNOWN_KEY)
         if not signature_matches(signed, self._signing_key(record, signed) or self._key_of_nobody(region)):
             raise signature_does_not_match()
         if signed.read_from not in self._credentials:
@@ -261,4 +261,4 @@ def _is_usable(record: KeyRecord, now_s: float) -> bool:
 
 
 def _bad_token() -> RequestError:
-    return RequestError("InvalidClientTokenId", "The bearer token is not valid.")
+    return RequestError("InvalidClientTokenId", BAD_BEARER_TOKEN)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
 from frontend.crypto.macs import MacKey
-from frontend.errors import RequestError
+from frontend.errors import NOT_SIGNED, OTHER_SIGNATURE, UNKNOWN_KEY, RequestError
 from frontend.http import Request
 from frontend.limits import (
     AUTHORIZATION_BYTES_MAX,
@@ -88,13 +88,13 @@ def read_signature(request: Request, now_s: float, known: Mapping[bytes, Credent
     if authorization is None and not in_query:
         if _FORMER.search(request.query):
             raise _other_kind()
-        raise RequestError("MissingAuthenticationToken", "Request is missing Authentication Token")
+        raise RequestError("MissingAuthenticationToken", NOT_SIGNED)
     if authorization and not authorization.startswith(_SCHEME):
         raise _other_kind()
     if authorization is not None and in_query:
         raise RequestError("IncompleteSignature", "Only one way of signing may be used.")
     if b"x-amz-security-token" in request.headers:
-        raise RequestError("InvalidClientTokenId", "The security token included in the request is invalid.")
+        raise RequestError("InvalidClientTokenId", UNKNOWN_KEY)
     if authorization is not None:
         return _read_header(request, authorization, now_s, known)
     return _read_query(request, now_s)
@@ -156,7 +156,7 @@ def _read_query(request: Request, now_s: float) -> Signed:
     for part in request.query.split(b"&"):
         name, _, value = part.partition(b"=")
         if unquote_to_bytes(name.lower()).startswith(b"x-amz-security-token"):
-            raise RequestError("InvalidClientTokenId", "The security token included in the request is invalid.")
+            raise RequestError("InvalidClientTokenId", UNKNOWN_KEY)
         if name in _QUERY_SINGLE:
             if name in fields:
                 raise _malformed()
@@ -284,7 +284,7 @@ def _malformed() -> RequestError:
 
 
 def _other_kind() -> RequestError:
-    return RequestError("InvalidSecurity", "The request must be signed with Signature Version 4.")
+    return RequestError("InvalidSecurity", OTHER_SIGNATURE)
 
 
 def _mismatch() -> RequestError:

@@ -20,30 +20,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from frontend.authn.principal import Principal
 from frontend.authn.rights import Allowed, Origin, Rights
-from frontend.authz import (
-    NO_POLICY,
-    CompiledPolicy,
-    RequestContext,
-    evaluate,
-    refusal_text,
-)
+from frontend.authz import NO_POLICY, CompiledPolicy, RequestContext, evaluate, refusal_text
 from frontend.authz.actions import QUEUE_ACTIONS, Target, resource_arn
 from frontend.authz.request_context import NO_TAGS, Tags
 from frontend.errors import RequestError, Throttled, throttled
 from frontend.limits import KEY_DECISIONS_KEPT_MAX
-from frontend.limits.quota_tree import (
-    PAYLOAD_QUOTA,
-    SENDS_OF_ACCOUNT,
-    SENDS_TO_QUEUE,
-    HeldSends,
-    QuotaRefusal,
-)
+from frontend.limits.quota_tree import PAYLOAD_QUOTA, SENDS_OF_ACCOUNT, SENDS_TO_QUEUE, HeldSends, QuotaRefusal
 from frontend.limits.quotas import DEFAULT_LIMITS
 from frontend.metadata.interface import Missing
 from frontend.metering.request_counts import ERRORS, NO_KEY, NO_QUEUE, REQUESTS, THROTTLED
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
-from frontend.refusal_times import refusal_time_s
+from frontend.refusal_times import wait_to_refuse
 from frontend.refused_calls import RefusedCall
 
 if TYPE_CHECKING:
@@ -200,8 +188,8 @@ async def _find_of_another(
     services: FrontendServices, caller: Principal, operation: str, address: Address, sent_tags: SentTags
 ) -> ResolvedQueue:
     """A queue of another account. Raises RequestError, with the same steps and as late whether there is no such queue,
-    one that is at hand, or one that is not: each refusal has waited for one look-up, and for `refusal_time_s`."""
-    began_s = asyncio.get_running_loop().time()
+    one that is at hand, or one that is not: each refusal has waited for one look-up, and as `wait_to_refuse` says."""
+    began_s = services.steady_s()
     is_at_hand = True
     try:
         try:
@@ -237,12 +225,11 @@ async def _delay_refusal(
     services: FrontendServices, caller: Principal, address: Address, began_s: float, is_at_hand: bool
 ) -> None:
     """Raises RequestError where a look-up would."""
-    loop = asyncio.get_running_loop()
     try:
         if is_at_hand:
             await services.queues.repeat_look_up(caller.account_id, address)
     finally:
-        await asyncio.sleep(refusal_time_s(began_s, loop.time()) - loop.time())
+        await wait_to_refuse(began_s, services.steady_s)
 
 
 async def also(

@@ -8,7 +8,15 @@ from http import HTTPStatus
 
 import msgspec
 
-from frontend.errors import MethodNotAllowed, RequestError, Throttled
+from frontend.errors import (
+    BAD_BEARER_TOKEN,
+    NOT_SIGNED,
+    OTHER_SIGNATURE,
+    UNKNOWN_KEY,
+    MethodNotAllowed,
+    RequestError,
+    Throttled,
+)
 from frontend.http import CLOSE_CONNECTION, HttpResponse, Request, Send, new_request_id
 from frontend.limits import RATE_BURST_S
 from frontend.limits.quota_tree import Standing
@@ -28,16 +36,19 @@ _MEMBERS = {
     "VisibilityTimeout": "visibility_seconds",
     "WaitTimeSeconds": "wait_seconds",
 }
-# What SQS says of credentials does not tell how they are given here.
+# What SQS says of credentials does not tell how they are given here. By its words, not by its codes: sockets refuse
+# with the same codes, and say what they take.
+_NOT_VALID = (
+    "The access key is not valid: it does not exist, has ended, was revoked or is off, or its account is not active."
+)
 _CREDENTIALS = {
-    "MissingAuthenticationToken": (
+    NOT_SIGNED: (
         "The request names no access key: give its bearer token (Authorization: Bearer pstk_...), or sign with "
         "Signature Version 4. The Session-Token of a person is for people, sessions, accounts and invitations alone."
     ),
-    "InvalidClientTokenId": (
-        "The access key is not valid: it does not exist, has ended or was revoked, or its account is not active."
-    ),
-    "InvalidSecurity": "Authorization must be Bearer with the bearer token of a key, or Signature Version 4.",
+    UNKNOWN_KEY: _NOT_VALID,
+    BAD_BEARER_TOKEN: _NOT_VALID,
+    OTHER_SIGNATURE: "Authorization must be Bearer with the bearer token of a key, or Signature Version 4.",
 }
 # What stands in quotation marks was sent by the caller, and so was a value that is told with its parameter.
 _PARAMETER = re.compile(rf"\"[^\"]*\"|'[^']*'|(?<![.\w])(?:{'|'.join(_MEMBERS)})\b")
@@ -103,7 +114,7 @@ def _problem(request_id: str, error: RequestError) -> tuple[list[tuple[bytes, by
         "type": f"urn:penstock:problem:{code}",
         "title": HTTPStatus(status).phrase,
         "status": status,
-        "detail": _CREDENTIALS.get(error.code) or in_members(error.message),
+        "detail": _CREDENTIALS.get(error.message) or in_members(error.message),
         "code": code,
         "request_id": request_id,
     }

@@ -6,10 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from api.queues import actions, spreading
 from api.queues.models import DataKeyGrant, Queue
-from tests.support.control_plane import Caller, new_caller
+from tests.support.control_plane import Caller, copy_queue, new_caller
 from tests.support.scripted_storage import ScriptedStorage
 from workers.lifecycle.reconciling import reconcile_queue
 
@@ -192,3 +194,18 @@ def starts_moving(key: Caller) -> list[int]:
     arn = f"arn:aws:sqs:us-east-1:{key.account_id}:orders"
     first = key.request("POST", "/v1/queues/orders/moves", {})
     return [first.status_code, key.sqs("StartMessageMoveTask", SourceArn=arn).status_code]
+
+
+def test_queues_that_a_move_back_asks_about_are_read_together(caller: Caller) -> None:
+    """Dead letters of thousands of queues can come to one queue."""
+    key = mover(caller, "orders", "*")
+    assert caller.request("POST", "/v1/queues", {"name": "source"}).status_code == 201
+    assert name_dead_letter_queue(caller, "source", "orders") == 200
+    assert starts_moving(key) == [201, 400]
+    counts = []
+    for more in ([], [f"source-{number}" for number in range(20)]):
+        copy_queue("source", more)
+        with CaptureQueriesContext(connection) as asked:
+            assert starts_moving(key) == [400, 400], "one is running"
+        counts.append(len(asked))
+    assert counts[0] == counts[1]

@@ -1,4 +1,4 @@
-"""Encryption keys: REST, states, queues that name them, rights, counts of use, and what is left of them at the end."""
+"""Encryption keys: REST, states, queues that name them, rights, and counts of use."""
 
 from __future__ import annotations
 
@@ -9,81 +9,34 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from api import clock
 from api.audit.actions import OPERATOR
 from api.audit.models import AuditEntry
 from api.encryption import actions, limits
 from api.encryption.models import EncryptionKey, EncryptionKeyUse, EncryptionKeyVersion
-from api.encryption.shredding import shred_account
 from api.iam.actions import keys
-from api.queues import lifecycle, redrive
-from api.queues.models import DataKeyGrant, Queue, QueueDataKey
-from api.queues.moving import record_of, view_of
-from api.secrets import keyring
-from frontend.crypto.envelope import Content, EnvelopeError, key_names, open_envelope, seal
-from frontend.crypto.keyring import KeyringError
-from frontend.queues.resolver import ResolvedQueue
+from api.queues.models import Queue, QueueDataKey
+from frontend.crypto.envelope import key_names
 from tests.support.control_plane import Caller, new_caller
-from tests.support.scripted_storage import ScriptedStorage
+from tests.support.encryption_keys import (
+    KEYS,
+    dead_letters_to,
+    do,
+    end_waiting_period,
+    make,
+    make_queue,
+    opens,
+    sealed_in,
+)
+from tests.support.encryption_keys import caller as caller
 from workers.lifecycle.reconciling import resync
 
 pytestmark = pytest.mark.django_db(transaction=True)
-KEYS = "/v1/encryption-keys"
-
-
-@pytest.fixture
-def caller(transactional_db: None, storage: ScriptedStorage) -> Caller:
-    return new_caller()
-
-
-def make(caller: Caller, name: str = "orders-key", **more: Any) -> dict[str, Any]:
-    answer = caller.request("POST", KEYS, {"name": name, **more})
-    assert answer.status_code == 201, answer.content
-    made: dict[str, Any] = answer.json()
-    return made
-
-
-def do(caller: Caller, key: dict[str, Any], what: str, method: str = "POST", body: Any = None) -> Any:
-    return caller.request(method, f"{KEYS}/{key['id']}/{what}", body)
-
-
-def make_queue(caller: Caller, name: str, **attributes: str) -> None:
-    answer = caller.sqs("CreateQueue", QueueName=name, Attributes=attributes)
-    assert answer.status_code == 200, answer.content
-
-
-def view(name: str) -> ResolvedQueue:
-    """The queue as a worker sees it now."""
-    found = record_of(Queue.objects.get(name=name, state="active"))
-    assert found is not None
-    return view_of(found)
-
-
-def sealed_in(name: str) -> bytes:
-    return seal(view(name).sealing_key(1_700_000_000), b"AKPS", Content("secret"))[1]
-
-
-def opens(name: str, envelope: bytes) -> bool:
-    """By any key that the queue has, its own or granted."""
-    queue, names = view(name), key_names(envelope)
-    found = [grant.key for grant in queue.key_grants(names)]
-    own = queue.opening_key(names)
-    for key in [*found, *(() if own is None else (own,))]:
-        try:
-            return open_envelope(key, envelope).content.body == "secret"
-        except EnvelopeError:
-            continue
-    return False
 
 
 def code_of(answer: Any) -> tuple[int, str]:
     return answer.status_code, answer.json()["code"]
-
-
-def end_waiting_period(key: dict[str, Any]) -> None:
-    EncryptionKey.objects.filter(pk=key["id"]).update(deletes_at=clock.now() - timedelta(seconds=1))
 
 
 # --- REST ---
@@ -306,11 +259,6 @@ def test_rotation_writes_no_row_of_a_queue_and_old_messages_open(caller: Caller)
     assert Queue.objects.get().version == version and QueueDataKey.objects.count() == 1
 
 
-def dead_letters_to(caller: Caller, name: str) -> dict[str, str]:
-    arn = f"arn:aws:sqs:us-east-1:{caller.account_id}:{name}"
-    return {"RedrivePolicy": json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 3})}
-
-
 def test_dead_letters_open_along_the_chain_after_key_and_version_changed(caller: Caller) -> None:
     """The key of the source is given to it before, and another one after it was chained."""
     first, second = make(caller), make(caller, "second")
@@ -432,114 +380,3 @@ def test_old_counts_are_forgotten(caller: Caller) -> None:
     assert actions.forget_old_uses() == 0
     EncryptionKeyUse.objects.update(hour=clock.now() - timedelta(days=limits.USE_DAYS_KEPT + 1))
     assert actions.forget_old_uses() == 1
-
-
-# --- the end ---
-
-
-def wrapped_values() -> list[bytes]:
-    """Everything in the database that could still be a wrapped key."""
-    found = []
-    with connection.cursor() as cursor:
-        for table, column in (
-            ("queue_data_key", "wrapped"),
-            ("queue_data_key_grant", "wrapped"),
-            ("encryption_key_version", "wrapped"),
-            ("account", "account_key_wrapped"),
-        ):
-            cursor.execute(f"SELECT {column} FROM {table}")
-            found += [bytes(row[0]) for row in cursor.fetchall()]
-    return found
-
-
-def scene(caller: Caller) -> tuple[dict[str, Any], bytes]:
-    """A queue with a key, and a dead-letter queue which was granted its data key; a message of it."""
-    made = make(caller)
-    make_queue(caller, "dead")
-    make_queue(caller, "orders", KmsMasterKeyId=made["id"], **dead_letters_to(caller, "dead"))
-    envelope = sealed_in("orders")
-    assert opens("orders", envelope) and opens("dead", envelope)
-    return made, envelope
-
-
-def test_deleted_key_leaves_nothing_that_opens_its_messages(caller: Caller) -> None:
-    """The copies of data keys that dead-letter queues hold do not help."""
-    made, envelope = scene(caller)
-    versions = {bytes(row.wrapped) for row in EncryptionKeyVersion.objects.all()}
-    do(caller, made, "deletion", body={})
-    end_waiting_period(made)
-    actions.delete_due_keys()
-    assert not versions & set(wrapped_values())
-    assert not opens("dead", envelope)
-    assert DataKeyGrant.objects.count() == 1, "the grant is there, and opens nothing"
-    queue = view("orders")
-    assert queue.opening_key(key_names(envelope)) is None
-
-
-def test_shredded_queue_leaves_no_copy_of_its_data_keys(caller: Caller) -> None:
-    _, envelope = scene(caller)
-    held = {bytes(row.wrapped) for row in QueueDataKey.objects.filter(queue__name="orders")}
-    granted = {bytes(row.wrapped) for row in DataKeyGrant.objects.all()}
-    assert held == granted
-    version = Queue.objects.get(name="dead").version
-    assert caller.request("DELETE", "/v1/queues/orders?shred=true").status_code == 202
-    assert not held & set(wrapped_values())
-    assert not opens("dead", envelope)
-    assert Queue.objects.get(name="dead").version > version, "front ends hear of it"
-
-
-def test_deleted_queue_leaves_its_dead_letters_readable_until_they_are_gone(caller: Caller) -> None:
-    _, envelope = scene(caller)
-    held = {bytes(row.wrapped) for row in QueueDataKey.objects.filter(queue__name="orders")}
-    assert caller.request("DELETE", "/v1/queues/orders").status_code == 202
-    assert not QueueDataKey.objects.filter(queue__name="orders").exists()
-    resync()
-    assert opens("dead", envelope)
-    version = Queue.objects.get(name="dead").version
-    Queue.objects.filter(name="orders").update(
-        deleted_at=clock.now() - timedelta(days=redrive.limits.KEY_GRANT_DAYS + 1)
-    )
-    resync()
-    assert not held & set(wrapped_values()) and not opens("dead", envelope)
-    assert Queue.objects.get(name="dead").version > version, "front ends hear of it"
-
-
-@pytest.mark.parametrize("value", ["1", "yes", "", "True"])
-def test_shred_is_true_or_false(caller: Caller, value: str) -> None:
-    make_queue(caller, "orders")
-    assert caller.request("DELETE", f"/v1/queues/orders?shred={value}").status_code == 400
-    assert Queue.objects.get().state == "active"
-
-
-def test_shredded_account_leaves_nothing_that_opens_anything(caller: Caller) -> None:
-    """Copies of rows made before, as in a backup of single tables, do not open without the account's key."""
-    from django.db import transaction
-
-    neighbour = new_caller("neighbour")
-    make(neighbour)
-    scene(caller)
-    make_queue(caller, "going", **dead_letters_to(caller, "dead"))
-    Queue.objects.filter(name="going").update(state="deleting")  # its partitions are not gone yet
-    data_key = QueueDataKey.objects.get(queue__name="orders")
-    owner_uuid = Queue.objects.get(name="orders").uuid.bytes
-    with transaction.atomic():
-        shred_account(OPERATOR, caller.account_id)
-    wrapped = Queue.objects.get(name="orders").account.account_key_wrapped
-    with pytest.raises(KeyringError):
-        keyring().unwrap_data_key(caller.account_id, bytes(wrapped), owner_uuid, data_key.version, data_key.wrapped)
-    with pytest.raises(KeyringError):
-        keyring().unwrap_account_key(caller.account_id, bytes(wrapped))
-    left = Queue.objects.filter(account_id=caller.account_id)
-    assert {queue.state for queue in left} <= {"deleting", "deleted"}
-    assert not QueueDataKey.objects.filter(queue__account_id=caller.account_id).exists()
-    assert not DataKeyGrant.objects.filter(queue__account_id=caller.account_id).exists()
-    assert not EncryptionKeyVersion.objects.filter(key__account_id=caller.account_id).exists()
-    assert EncryptionKeyVersion.objects.filter(key__account_id=neighbour.account_id).count() == 1
-    assert AuditEntry.objects.filter(account_id=caller.account_id, action="account.shred").count() == 1
-
-
-def test_lifecycle_of_a_shredded_queue_ends(caller: Caller) -> None:
-    make_queue(caller, "orders")
-    caller.request("DELETE", "/v1/queues/orders?shred=true")
-    assert Queue.objects.get().state == "deleted"
-    assert lifecycle.due_queues(0) == ([], None)

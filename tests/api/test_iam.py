@@ -1,14 +1,12 @@
-"""Policies of keys, named policies and groups as the control plane stores them, and what it then allows."""
+"""Policies and scopes of keys as the control plane stores them, what it then allows, and the life of keys."""
 
 from __future__ import annotations
 
 import io
 import json
-import uuid
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
@@ -16,65 +14,22 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from api import clock
-from api.accounts.actions import get_or_create_account
 from api.accounts.models import AccessKey
 from api.audit.actions import OPERATOR
 from api.audit.models import AuditEntry
 from api.iam import limits
-from api.iam.actions import groups, keys, policies
+from api.iam.actions import keys, policies
 from api.iam.models import KeyAccess, Policy
 from api.iam.review import review_stored
-from api.metadata.store import _KEYS, _key_row
 from api.models import FeedChange
-from api.people.models import AccountLife, AccountMembership, Person
-from api.people.roles import Act
-from api.queues import actions as queue_actions
-from api.queues import spreading
+from api.people.models import AccountLife
 from api.queues.models import Queue
-from frontend.metadata.messages import KeyReply
-from frontend.metadata.records import KeyRecord, PolicyRecord
-from tests.support.control_plane import Caller, new_caller
-from tests.support.scripted_storage import ScriptedStorage
-from workers.lifecycle.reconciling import reconcile_queue
+from frontend.metadata.records import PolicyRecord
+from tests.support.control_plane import Caller
+from tests.support.iam import ALL, code, compact, document, member, record_of, restricted, run
+from tests.support.iam import caller as caller
 
 pytestmark = pytest.mark.django_db(transaction=True)
-ALL = {"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}
-
-
-@pytest.fixture
-def caller(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Caller:
-    """The key of an account, which may do everything; the queue `orders`."""
-    scripted = ScriptedStorage()
-    monkeypatch.setattr(queue_actions, "send_hint", lambda hint, queue_id: reconcile_queue(queue_id, scripted))
-    monkeypatch.setattr(spreading, "scheduled_count", scripted.scheduled_count)
-    found = new_caller()
-    assert found.request("POST", "/v1/queues", {"name": "orders", "tags": {"env": "test"}}).status_code == 201
-    return found
-
-
-def document(*actions: str, effect: str = "Allow", resource: str = "*", **more: Any) -> dict[str, Any]:
-    statement = {"Effect": effect, "Action": list(actions), "Resource": resource, **more}
-    return {"Version": "2012-10-17", "Statement": [statement]}
-
-
-def restricted(caller: Caller, policy: dict[str, Any]) -> Caller:
-    made = caller.request("POST", "/v1/keys", {"name": "k", "policy": policy})
-    assert made.status_code == 201 and made.json()["restricted"] is True, made.content
-    return Caller(caller.account_id, made.json()["access_key_id"])
-
-
-def record_of(access_key_id: str) -> KeyRecord:
-    """As front ends get it."""
-    with connection.cursor() as cursor:
-        cursor.execute(_KEYS + " WHERE k.access_key_id = %s", [access_key_id])
-        row = cursor.fetchone()
-    record = msgspec.msgpack.decode(_key_row(row).reply, type=KeyReply).record
-    assert record is not None
-    return record
-
-
-def code(answer: Any) -> tuple[int, str]:
-    return answer.status_code, answer.json()["code"]
 
 
 # --- policies of keys ---
@@ -118,10 +73,6 @@ def test_policy_is_changed_taken_away_and_lifted(caller: Caller) -> None:
     ]  # fmt: skip
 
 
-def compact(content: Any) -> str:
-    return json.dumps(content, separators=(",", ":"))
-
-
 def test_each_change_of_what_a_key_may_do_is_announced(caller: Caller) -> None:
     key = restricted(caller, document("sqs:ListQueues"))
     policies.create_policy(OPERATOR, caller.account_id, "all", json.dumps(ALL))
@@ -134,6 +85,9 @@ def test_each_change_of_what_a_key_may_do_is_announced(caller: Caller) -> None:
         ("DELETE", path + "/policies/all", None),
         ("DELETE", path + "/policy", None),
         ("PATCH", path, {"restricted": False}),
+        ("PATCH", path, {"active": False}),
+        ("PATCH", path, {"active": True}),
+        ("PATCH", path, {"name": "other"}),
         ("POST", path + "/rotation", {}),
     ):
         before = AccessKey.objects.get(pk=key.access_key_id).version
@@ -320,89 +274,7 @@ def test_tags_are_of_restricted_keys(caller: Caller) -> None:
         assert caller.request("PATCH", path, {"tags": bad}).status_code in (400, 403), bad
 
 
-# --- named policies and groups ---
-
-
-def member(account_id: str, role: str) -> AccountMembership:
-    person = Person.objects.create(email=f"{role}@example.com", created_at=clock.now())
-    return AccountMembership.objects.create(account_id=account_id, person=person, role=role, created_at=clock.now())
-
-
-def test_named_policies_are_made_listed_changed_and_deleted(caller: Caller) -> None:
-    for name in ("b", "a"):
-        assert caller.request("POST", "/v1/policies", {"name": name, "policy": ALL}).status_code == 201
-    assert code(caller.request("POST", "/v1/policies", {"name": "a", "policy": ALL})) == (409, "already-exists")
-    first = caller.request("GET", "/v1/policies?page_size=1").json()
-    assert [one["name"] for one in first["policies"]] == ["a"] and first["next_page_token"]
-    assert caller.request("PUT", "/v1/policies/a", {"policy": document("sqs:*")}).json()["policy"] == document("sqs:*")
-    assert new_caller("other").request("GET", "/v1/policies/a").status_code == 404
-    for name in ("simulate", "", "a b", "a/b", "x" * 65, 1, None):
-        assert code(caller.request("POST", "/v1/policies", {"name": name, "policy": ALL})) == (400, "invalid-request")
-    assert caller.request("DELETE", "/v1/policies/a").status_code == 204
-    assert caller.request("GET", "/v1/policies/a").status_code == 404
-
-
-def test_attached_policy_stays_until_it_is_detached(caller: Caller) -> None:
-    policies.create_policy(OPERATOR, caller.account_id, "all", json.dumps(ALL))
-    path = f"/v1/keys/{restricted(caller, ALL).access_key_id}/policies/all"
-    assert caller.request("PUT", path).json() == {"attached": ["all"]}
-    assert code(caller.request("DELETE", "/v1/policies/all")) == (409, "policy-attached")
-    assert caller.request("DELETE", path).json() == {"attached": []}
-    assert caller.request("DELETE", "/v1/policies/all").status_code == 204
-
-
-def test_policy_of_another_account_cannot_be_attached(caller: Caller) -> None:
-    policies.create_policy(OPERATOR, new_caller("other").account_id, "theirs", json.dumps(ALL))
-    assert caller.request("PUT", f"/v1/keys/{caller.access_key_id}/policies/theirs").status_code == 404
-    assert not KeyAccess.objects.exists(), "nothing of it was done"
-
-
-def test_group_gives_its_policies_to_its_members(caller: Caller) -> None:
-    from api.people.actions.members import is_allowed
-
-    reader = member(caller.account_id, "reader")
-    policies.create_policy(OPERATOR, caller.account_id, "members", json.dumps(document("penstock:ManageMembers")))
-    assert caller.request("POST", "/v1/groups", {"name": "leads"}).status_code == 201
-    assert caller.request("PUT", "/v1/groups/leads/policies/members").json()["attached"] == ["members"]
-    assert not is_allowed(reader, Act.MANAGE_MEMBERS)
-    shown = caller.request("PUT", f"/v1/groups/leads/members/{reader.person_id}").json()
-    assert shown["members"] == [str(reader.person_id)]
-    assert is_allowed(reader, Act.MANAGE_MEMBERS)
-    assert caller.request("PUT", f"/v1/groups/leads/members/{uuid.uuid4()}").status_code == 404
-    assert caller.request("DELETE", "/v1/groups/leads").status_code == 204
-    assert not is_allowed(reader, Act.MANAGE_MEMBERS)
-
-
-def test_policy_of_a_member_takes_away_what_the_role_gives(caller: Caller) -> None:
-    from api.people.actions.members import is_allowed
-
-    admin = member(caller.account_id, "admin")
-    denied = json.dumps(document("penstock:Manage*", effect="Deny"))
-    policies.create_policy(OPERATOR, caller.account_id, "no-members", denied)
-    assert is_allowed(admin, Act.MANAGE_MEMBERS)
-    path = f"/v1/members/{admin.person_id}/policies"
-    assert caller.request("PUT", f"{path}/no-members").json() == {"attached": ["no-members"]}
-    assert not is_allowed(admin, Act.MANAGE_MEMBERS) and is_allowed(admin, Act.READ_ACCOUNT)
-    assert (
-        caller.request("DELETE", f"{path}/no-members").json() == caller.request("GET", path).json() == {"attached": []}
-    )
-
-
-def test_member_of_another_account_is_not_found(caller: Caller) -> None:
-    stranger = member(get_or_create_account(OPERATOR, "other").id, "owner")
-    policies.create_policy(OPERATOR, caller.account_id, "all", json.dumps(ALL))
-    groups.create_group(OPERATOR, caller.account_id, "leads")
-    for path in (f"/v1/members/{stranger.person_id}/policies/all", f"/v1/groups/leads/members/{stranger.person_id}"):
-        assert caller.request("PUT", path).status_code == 404
-
-
 # --- operators ---
-
-
-def run(*arguments: str) -> Any:
-    out = io.StringIO()
-    call_command(*arguments, stdout=out)
-    return json.loads(out.getvalue())
 
 
 def test_create_key_command_takes_a_policy(transactional_db: None) -> None:

@@ -7,9 +7,9 @@ from django.core.management import CommandError, call_command
 
 from api.accounts.models import AccessKey
 from api.audit.models import AuditEntry
-from tests.api.test_iam import caller as caller
-from tests.api.test_iam import document, record_of, restricted, run
 from tests.support.control_plane import Caller
+from tests.support.iam import caller as caller
+from tests.support.iam import document, record_of, restricted, run
 
 
 def test_key_is_switched_off_and_on_again_with_what_it_may_do(caller: Caller) -> None:
@@ -17,7 +17,7 @@ def test_key_is_switched_off_and_on_again_with_what_it_may_do(caller: Caller) ->
     path = f"/v1/keys/{key.access_key_id}"
     off = caller.request("PATCH", path, {"active": False}).json()
     assert off["active"] is False and record_of(key.access_key_id).active is False
-    assert caller.request("POST", f"{path}/rotation").status_code == 400, "a key that is off is not gone round"
+    assert caller.request("POST", f"{path}/rotation").status_code == 400, "a key that is off cannot be rotated"
     on = caller.request("PATCH", path, {"active": True}).json()
     assert on["active"] is True and on["restricted"] is True and record_of(key.access_key_id).active is True
     changes = AuditEntry.objects.filter(subject=f"key:{key.access_key_id}", action__in=("key.disable", "key.enable"))

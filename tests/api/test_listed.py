@@ -9,9 +9,9 @@ import pytest
 from api.audit.actions import OPERATOR
 from api.audit.models import AuditEntry
 from api.iam.actions import keys, policies
-from tests.api.test_iam import caller as caller
-from tests.api.test_iam import document
 from tests.support.control_plane import Caller
+from tests.support.iam import caller as caller
+from tests.support.iam import document
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

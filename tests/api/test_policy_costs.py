@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from api.iam import limits
+from api.iam.actions import keys
+from frontend.authz import parse_document
 from frontend.authz.policy_limits import FLOATING_PATTERNS_MAX
 from tests.support.control_plane import Caller
 
@@ -38,6 +41,19 @@ def test_slow_patterns_of_all_policies_of_a_key_are_bounded_together(caller: Cal
         assert (refused.status_code, refused.json()["code"]) == (403, "over-limit"), refused.content
     assert caller.request("GET", f"{key}/policy").json()["attached"] == ["first"]
     assert caller.request("PUT", "/v1/policies/first", {"policy": slow_policy(half)}).status_code == 200
+
+
+def test_change_of_a_policy_that_many_keys_have_reads_its_text_once(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert caller.request("POST", "/v1/policies", {"name": "shared", "policy": slow_policy(1)}).status_code == 201
+    for _ in range(3):
+        made = caller.request("POST", "/v1/keys", {"name": "k"}).json()
+        assert caller.request("PUT", f"/v1/keys/{made['access_key_id']}/policies/shared").status_code == 200
+    reading = Mock(side_effect=parse_document)
+    monkeypatch.setattr(keys, "parse_document", reading)
+    assert caller.request("PUT", "/v1/policies/shared", {"policy": slow_policy(2)}).status_code == 200
+    assert reading.call_count == 1
 
 
 def test_simulation_that_takes_too_long_is_refused(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:

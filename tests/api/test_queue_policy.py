@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from api.queues.models import Queue
-from tests.api.test_iam import caller as caller
-from tests.api.test_iam import document, restricted
 from tests.support.control_plane import Caller
+from tests.support.iam import caller as caller
+from tests.support.iam import document, restricted
 
 JOBS = "/v1/queues/jobs"
 

@@ -100,6 +100,12 @@ def test_senseless_expressions_are_refused(cron: str) -> None:
         check_cron(cron)
 
 
+@pytest.mark.parametrize("cron", ["60 * * * *", "60 0 6 * * *"])
+def test_refused_expression_is_told_the_fields_there_are(cron: str) -> None:
+    with pytest.raises(CronError, match=r"minute \(0-59\), .*; of six the first is the second \(0-59\)"):
+        check_cron(cron)
+
+
 def test_expression_that_names_no_time_is_refused() -> None:
     with pytest.raises(CronError, match="no time that comes"):
         next_tick(check_cron("0 0 30 2 *"), "UTC", at("2026-01-01T00:00:00Z"))

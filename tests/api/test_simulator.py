@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.api.test_iam import caller as caller
-from tests.api.test_iam import code, document, member, restricted
 from tests.support.control_plane import Caller, new_caller
+from tests.support.iam import caller as caller
+from tests.support.iam import code, document, member, restricted
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

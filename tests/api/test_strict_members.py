@@ -9,13 +9,12 @@ import pytest
 from drf_spectacular.generators import SchemaGenerator
 from rest_framework import serializers
 
-from api.limits import UNKNOWN_MEMBERS_TOLD_MAX
+from api.limits import ERRORS_TOLD_MAX, UNKNOWN_MEMBERS_TOLD_MAX
 from api.people.strict import StrictSerializer
-from api.problems import ERRORS_TOLD_MAX
 from api.queues.serializers import QueueSettingsSerializer
 from frontend.limits import JSON_VALUES_MAX
-from tests.api.test_iam import caller as caller
 from tests.support.control_plane import Caller
+from tests.support.iam import caller as caller
 
 # What a number cannot match is left as DRF has it.
 LOOSE = (

@@ -14,9 +14,9 @@ from api import limits
 from api.operation_view import OperationView
 from api.query_parameters import takes_no_body
 from api.unknown_members import meant_member, unknown_members
-from tests.api.test_iam import caller as caller
 from tests.api.test_isolation_matrix import routes
 from tests.support.control_plane import Caller
+from tests.support.iam import caller as caller
 
 OPENAPI = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())
 
@@ -91,6 +91,8 @@ def test_several_mistakes_are_counted_in_the_text(caller: Caller) -> None:
     [
         ("/v1/keys/AKPSNOPE", "access_key_id 'AKPSNOPE'"),
         ("/v1/groups/g/policies/p", "group 'g' and policy_name 'p'"),
+        ("/v1/webhooks/w", "name 'w'"),
+        ("/v1/alarms/a", "name 'a'"),
     ],
 )
 def test_what_is_not_there_is_named(caller: Caller, path: str, named: str) -> None:
@@ -114,7 +116,7 @@ def sent(caller: Caller, body: bytes, kind: str) -> Any:
     return Client().generic("POST", "/v1/keys", body, content_type=kind, headers=headers)
 
 
-def test_what_a_body_names_in_vain_is_told(caller: Caller) -> None:
+def test_what_a_body_names_and_is_not_there_is_told(caller: Caller) -> None:
     asked = {"access_key_id": "AKPSNOPE", "actions": ["sqs:SendMessage"], "resources": ["*"]}
     answer = caller.request("POST", "/v1/policies/simulate", asked)
     assert answer.status_code == 404 and answer.json()["detail"].startswith("What the request names is not here")

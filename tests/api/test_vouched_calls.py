@@ -16,8 +16,8 @@ from api.audit.models import AuditEntry
 from api.iam.actions import policies
 from api.queues import actions as queue_actions
 from api.queues import spreading
-from tests.api.test_iam import ALL, compact, document, restricted
 from tests.support.control_plane import Caller, new_caller
+from tests.support.iam import ALL, compact, document, restricted
 from tests.support.scripted_storage import ScriptedStorage
 from workers.lifecycle.reconciling import reconcile_queue
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from typing import Any
 
@@ -97,3 +98,24 @@ def queue_row(account_id: str, name: str, **more: Any) -> Any:
     rows = Queue.objects.filter(account_id=account_id, name=name)
     rows.update(state=QueueStatus.ACTIVE, observed_generation=1, partitions=[1])
     return rows.get()
+
+
+def attach(browser: Browser, name: str, statement: dict[str, Any]) -> None:
+    """A policy of this statement, to the member."""
+    from api.audit.actions import OPERATOR
+    from api.iam.actions.policies import attach_to_member, create_policy
+    from api.people.models import Person
+
+    create_policy(OPERATOR, browser.account_id, name, json.dumps({"Version": "2012-10-17", "Statement": [statement]}))
+    attach_to_member(OPERATOR, browser.account_id, Person.objects.get(email=browser.email).pk, name)
+
+
+def deny(browser: Browser, actions: str, queue: str) -> None:
+    """A policy that is attached to the member."""
+    name = f"no-{actions.partition(':')[2].strip('*').lower()}-{queue.strip('*')}"
+    attach(browser, name, {"Effect": "Deny", "Action": actions, "Resource": f"arn:aws:sqs:*:*:{queue}"})
+
+
+def deny_in_account(browser: Browser, action: str) -> None:
+    """A policy that is attached to the member, about the account itself."""
+    attach(browser, "no-more", {"Effect": "Deny", "Action": action, "Resource": "*"})

@@ -198,7 +198,7 @@ def test_visit_that_is_over_ends_once(ann: Browser, operator: Browser) -> None:
     assert not trail(ann.account_id, "acting.end"), "its beginning has told when"
 
 
-def test_what_is_refused_to_who_acts_has_both_names(ann: Browser, operator: Browser) -> None:
+def test_what_is_refused_to_an_operator_who_acts_has_both_names(ann: Browser, operator: Browser) -> None:
     act_as(operator, ann)
     for _ in range(2):
         assert operator.get(ann.at("new-policy")).status_code == 403

@@ -16,8 +16,7 @@ import pytest
 
 from api.audit.models import AuditEntry
 from console.views import audit_log
-from tests.console.browsing import Browser
-from tests.console.test_roles import deny_in_account
+from tests.console.browsing import Browser, deny_in_account
 
 pytestmark = pytest.mark.django_db
 Joins = Callable[[Browser, str], Browser]

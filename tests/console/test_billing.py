@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.console.browsing import Browser, person, queue_row
-from tests.console.test_roles import deny_in_account
+from tests.console.browsing import Browser, deny_in_account, person, queue_row
 
 pytestmark = pytest.mark.django_db
 Joins = Callable[[Browser, str], Browser]

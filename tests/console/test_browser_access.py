@@ -121,7 +121,7 @@ def test_key_is_rotated_and_what_it_was_is_in_the_audit_log(served: ServedPages,
     assert page.locator("tbody tr").count() == 1
 
 
-# Clicks twice; how often the form would go off. Nothing is sent.
+# Clicks twice, and counts how often the form would be sent. Nothing is sent.
 _CLICKED_TWICE = """
 () => {
     let sent = 0;
@@ -135,7 +135,7 @@ _CLICKED_TWICE = """
 
 
 @flow(DESKTOP_DARK)
-def test_form_goes_off_once_however_often_it_is_clicked(served: ServedPages, owner: Window) -> None:
+def test_form_is_sent_once_however_often_it_is_clicked(served: ServedPages, owner: Window) -> None:
     page = owner.page
     page.goto(served.of_account("keys"))
     page.get_by_label("Name", exact=True).fill("hasty")

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.console.browsing import Browser, person
+from tests.console.browsing import Browser, deny, person
 from tests.console.test_definitions import Joins, applied, exported, outcomes, shop, shown
-from tests.console.test_roles import deny
 
 __all__ = ["shop"]
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.console.browsing import Browser, person, queue_row
-from tests.console.test_roles import deny, deny_in_account
+from tests.console.browsing import Browser, deny, deny_in_account, person, queue_row
 from tests.support.scripted_storage import ScriptedStorage
 
 pytestmark = pytest.mark.django_db

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.console.browsing import Browser, make_queue, person, queue_row
-from tests.console.test_roles import deny
+from tests.console.browsing import Browser, deny, make_queue, person, queue_row
 
 pytestmark = pytest.mark.django_db
 Joins = Callable[[Browser, str], Browser]

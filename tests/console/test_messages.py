@@ -173,8 +173,7 @@ def test_redrive_is_counted_started_paused_and_cancelled(ann: Browser) -> None:
     assert task.dry_run and task.filter == {"body_contains": "coupon"} and task.messages_per_s == 50
     assert b"Dry run" in ann.get(page).content and b"every 1s" in ann.get(ann.at("queues/dead/moves/progress")).content
     assert ann.post(page, {"what": "move"}, page).status_code == 400, "one at a time"
-    from tests.console.browsing import member
-    from tests.console.test_roles import deny
+    from tests.console.browsing import deny, member
 
     guest = member(ann, "admin")
     for action, verb in (("sqs:Cancel*", "cancel"), ("penstock:Pause*", "pause"), ("penstock:Resume*", "resume")):

@@ -198,6 +198,23 @@ def test_payment_is_recorded_and_seen_by_the_customer(operator: Browser, ann: Br
     assert b"has 2.00 USD due" in follow(operator, path, form | {"amount": "-2.00", "reference": "back"})
 
 
+def test_empty_amount_gives_nothing_back(operator: Browser, billed: str) -> None:
+    """It is all that is due: of an invoice that a credit note left less than nothing of, that is nothing."""
+    from api.billing.models import CreditNote, Invoice, InvoicePayment
+
+    path, found = f"{BASE}/accounts/{billed}", Invoice.objects.get(account_id=billed, state="issued")
+    today = datetime.now(UTC).date().isoformat()
+    form = {"what": "pay", "invoice": str(found.pk), "amount": "", "received": today, "reference": "1"}
+    assert operator.post(path, form).status_code == 302
+    amounts = {"charges_minor": 50, "credits_minor": 0, "tax_minor": 0, "total_minor": 50}
+    CreditNote.objects.create(
+        invoice=found, number="PN-1", kind="credit", reason="x", issued_at=found.issued_at, **amounts
+    )  # fmt: skip
+    again = operator.post(path, form | {"reference": "2"})
+    assert (again.status_code, InvoicePayment.objects.count()) == (409, 1) and b"Nothing of" in again.content
+    assert operator.post(path, form | {"reference": "back", "amount": "-0.50"}).status_code == 302
+
+
 def follow(operator: Browser, path: str, form: dict[str, str]) -> bytes:
     answer = operator.post(path, form)
     assert answer.status_code == 302, answer.content
@@ -209,7 +226,7 @@ def test_plan_is_given_and_credit_granted(operator: Browser, billed: str) -> Non
 
     path = f"{BASE}/accounts/{billed}"
     assign = {"what": "assign", "code": "standard", "since": "2099-01-01T00:00", "taxes": "VAT=19\nCity=0.0005 %"}
-    assert operator.post(path, assign).status_code == 302
+    assert b"VAT 19 %, City 0.0005 %" in follow(operator, path, assign)
     row = AccountPlan.objects.get(account_id=billed, plan_id="standard")
     assert row.taxes == [{"name": "VAT", "rate_ppm": 190_000}, {"name": "City", "rate_ppm": 5}]
     taxes = [{"taxes": one} for one in ("VAT", "VAT=x", "VAT=190000", "VAT=19.00001")]
@@ -228,8 +245,10 @@ def test_plan_is_given_and_credit_granted(operator: Browser, billed: str) -> Non
     BillingCredit.objects.all().delete()
     credit = {"what": "credit", "name": "Sorry", "currency": "USD", "amount_minor": "500"}
     assert operator.post(path, credit | {"amount_minor": "5.0"}).status_code == 400
-    assert operator.post(path, credit).status_code == 302
+    assert b"no invoice uses it" not in follow(operator, path, credit)
     assert BillingCredit.objects.get(account_id=billed).amount_minor == 500
+    said = b"No plan of the account is in EUR, but in USD: no invoice uses it."
+    assert said in follow(operator, path, credit | {"currency": "EUR"})
     assert operator.post(path, {"what": "nothing"}).status_code == 404
 
 
@@ -266,6 +285,15 @@ def test_plan_of_a_code_that_is_taken_is_not_changed_by_the_form_of_a_new_one(op
     assert set(PricePlan.objects.values_list("code", flat=True)) == {"standard", "test", "house"}
 
 
+def test_who_came_by_a_link_is_told_the_command_of_another_one(operator: Browser) -> None:
+    from api.people.actions.console_links import make_owner_link
+
+    assert "./penstock console-link --operator<" in text_of(operator, "/console/again")
+    visitor, link = Browser(), make_owner_link("linked")
+    visitor.open_link(link.token, link.account_id)
+    assert f"./penstock console-link --account {link.account_id}<" in text_of(visitor, "/console/again")
+
+
 def test_change_of_prices_wants_a_recent_sign_in(operator: Browser, billed: str) -> None:
     from api import clock
     from api.billing.models import BillingCredit, PricePlan
@@ -291,7 +319,7 @@ def test_work_that_failed_is_shown_until_it_is_done(
     from tests.api.billing.usage import row, settle_rows
     from workers.billing import rounds
 
-    def fail(*given: Any) -> None:
+    def fail(*given: Any, **__: Any) -> None:
         raise BillingError("over-limit", "the moon is full")
 
     settle_rows([row(billed, 2, sent_units=1)], 2, 1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.console.browsing import Browser, queue_row
+from tests.console.browsing import Browser, attach, queue_row
 
 pytestmark = pytest.mark.django_db
 Joins = Callable[[Browser, str], Browser]
@@ -17,15 +17,10 @@ ALL = ("sqs:*", "penstock:*")
 
 def give(browser: Browser, *actions: str, queue: str = "orders", effect: str = "Allow", **more: Any) -> None:
     """A policy about one queue, or about those that a pattern names, attached to the member."""
-    from api.audit.actions import OPERATOR
-    from api.iam.actions.policies import attach_to_member, create_policy
     from api.iam.models import Policy
-    from api.people.models import Person
 
-    name = f"given-{Policy.objects.count()}"
     statement = {"Effect": effect, "Action": list(actions), "Resource": f"arn:aws:sqs:*:*:{queue}", **more}
-    create_policy(OPERATOR, browser.account_id, name, json.dumps({"Version": "2012-10-17", "Statement": [statement]}))
-    attach_to_member(OPERATOR, browser.account_id, Person.objects.get(email=browser.email).pk, name)
+    attach(browser, f"given-{Policy.objects.count()}", statement)
 
 
 @pytest.fixture
@@ -228,7 +223,7 @@ def test_conditions_on_tags_hold_for_the_page_of_tags(guest: Browser, ann: Brows
     assert guest.post(page, {"key": "env", "remove": "1"}, page).status_code == 302
 
 
-def test_tag_is_set_by_who_may_set_this_one(guest: Browser, ann: Browser) -> None:
+def test_tag_is_set_where_a_policy_allows_this_one(guest: Browser, ann: Browser) -> None:
     give(guest, "sqs:GetQueueAttributes", "sqs:SetQueueAttributes", "sqs:ListQueueTags")
     give(guest, "sqs:TagQueue", Condition={"StringEquals": {"aws:RequestTag/team": "green"}})
     page = guest.at("queues/orders/tags")

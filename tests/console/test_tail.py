@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.console.browsing import Browser, person, queue_row
-from tests.console.test_roles import deny
+from tests.console.browsing import Browser, deny, person, queue_row
 from tests.support.control_plane import Caller
 
 pytestmark = pytest.mark.django_db

@@ -32,6 +32,23 @@ from deploy.__main__ import main
         ),
         ("policies list --account=-x", ["review_policies", "--account=-x"]),
         ("console-link --account=-x", ["console_link", "--account=-x", "--json"]),
+        (
+            "billing pay --account=-x --period p --received=-d --reference=-r --amount-minor=-5",
+            [
+                "billing_admin",
+                "pay",
+                "--account=-x",
+                "--amount-minor=-5",
+                "--period=p",
+                "--received=-d",
+                "--reference=-r",
+            ],
+        ),
+        (
+            "billing assign --account=-x --code=c --from=-h --tax=-t=19",
+            ["billing_admin", "assign", "--account=-x", "--code=c", "--from=-h", "--tax=-t=19"],
+        ),
+        ("billing plans --account=-x", ["billing_admin", "plans", "--account=-x"]),
         ("report usage --account=-x --period p", ["billing_report", "usage", "--period", "p", "--account=-x"]),
     ],
 )

@@ -48,7 +48,8 @@ def test_java_that_is_too_old_is_passed_over(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_doctor_says_what_is_missing_and_is_content(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "look_for_spark", lambda: MISSING)
-    assert doctor.check("spark", doctor.spark) == ("spark", True, "not ready; Java is missing: install it")
+    said = "not ready, so no usage is settled and no invoice issued: Java is missing: install it"
+    assert doctor.check("spark", doctor.spark) == ("spark", True, said)
 
 
 def test_install_asks_the_package_manager_and_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:

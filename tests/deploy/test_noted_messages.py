@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -97,6 +98,23 @@ def test_call_that_is_ended_by_a_signal_is_noted_and_ends_though_its_input_is_id
             assert process.stdout.read() == "told 5\n"
         finally:
             process.kill()
+
+
+def test_call_that_is_ended_by_a_signal_shows_the_cursor_of_its_terminal_again() -> None:
+    """A display of progress hides it."""
+    shown, terminal = os.openpty()
+    command = [sys.executable, "-c", STUCK]
+    try:
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=terminal, text=True, cwd=ROOT
+        ) as process:
+            assert process.stdout is not None and process.stdout.readline() == "ready\n"
+            process.send_signal(signal.SIGTERM)
+            process.wait(20)
+        assert select.select([shown], [], [], 5)[0] and b"\x1b[?25h" in os.read(shown, 1_000)
+    finally:
+        os.close(shown)
+        os.close(terminal)
 
 
 def test_signal_that_is_ignored_stays_so(installation: Installation, told: list[tuple[str, ...]]) -> None:

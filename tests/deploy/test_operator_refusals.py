@@ -88,3 +88,17 @@ def test_command_hears_soon_and_in_one_line_that_the_database_hangs(
     assert answer.returncode == os.EX_UNAVAILABLE, answer.stderr
     assert answer.stderr.startswith("the database does not answer: ") and answer.stderr.count("\n") == 1
     assert time.monotonic() - began < HUNG_S_MAX
+
+
+def test_command_without_its_settings_names_them_in_one_line() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK_", "DATABASE_"))}
+    environment.pop("DJANGO_SETTINGS_MODULE", None)
+    answer = subprocess.run(
+        [sys.executable, str(ROOT / "manage.py"), "billing_admin", "plans"],
+        capture_output=True, text=True, env=environment, cwd=ROOT, timeout=60,
+    )  # fmt: skip
+    assert answer.returncode == os.EX_CONFIG, answer.stderr
+    assert answer.stderr.startswith(
+        "DATABASE_URL: Field required; PENSTOCK_SECRETS_DIR: Field required. The commands of"
+    )
+    assert answer.stderr.count("\n") == 1

@@ -5,12 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deploy import limits, port_claims
+from deploy.__main__ import main
+from deploy.commands import up
 from deploy.errors import CommandError
-from deploy.installation import ROOT
+from deploy.installation import ROOT, Installation
 from deploy.port_claims import claim
 from deploy.state import LOOPBACK, State, choose_port, is_free, settle_ports
 
@@ -57,7 +61,7 @@ def test_port_of_an_earlier_start_is_given_up_while_another_installation_has_cho
     state = State("pk-test", LOOPBACK, 9324, 1, ports={"valkey": claimed_elsewhere[0]})
     settle_ports(state)
     assert state.ports == {"valkey": claimed_elsewhere[-1]}
-    settle_ports(state)  # its own claim is no hindrance
+    settle_ports(state)  # its own claim does not count
     assert state.ports == {"valkey": claimed_elsewhere[-1]}
 
 
@@ -72,6 +76,28 @@ def test_claims_are_given_up_for_the_process_that_listens_instead() -> None:
     assert not another_can_claim(port)
     port_claims.release_all()
     assert another_can_claim(port)
+
+
+def test_detached_start_leaves_its_claims_to_the_process_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    settle = Installation.settle_state
+
+    def settled(installation: Installation, *given: Any) -> State:
+        state = settle(installation, *given)
+        held.append(len(port_claims._held))
+        return state
+
+    def detach(*_: object) -> int:
+        held.append(len(port_claims._held))
+        return 0
+
+    monkeypatch.setattr(Installation, "settle_state", settled)
+    monkeypatch.setattr(up, "detach", detach)
+    assert main(["up", "--detach", "--data-dir", str(tmp_path)]) == 0
+    claimed, left = held
+    assert claimed > 0 and left == 0
 
 
 def another_can_claim(port: int) -> bool:

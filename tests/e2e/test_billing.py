@@ -22,9 +22,22 @@ DRAFT_S_MAX = 60.0
 METER_S_MAX = 150.0
 
 
+SETTLE = """
+import json, sys, uuid
+from datetime import datetime
+from api.billing.management.commands.settle_usage import read_rows
+from api.billing.pricing.periods import Interval
+from api.billing.settling import settle
+hours = Interval(datetime.fromisoformat("{start}"), datetime.fromisoformat("{end}"))
+print(json.dumps(settle(uuid.uuid4(), hours, read_rows(sys.stdin))._asdict()))
+"""
+
+
 def settle(installation: RunningInstallation, hour: datetime, *rows: str) -> Any:
-    times = ("--from", (hour - timedelta(hours=1)).isoformat(), "--to", hour.isoformat())
-    return installation.manage("settle_usage", *times, text="\n".join([HEADER, *rows, ""]))
+    """The hour before `hour`, with rows of `hour` itself, which the command refuses: the account has no hour that is
+    over."""
+    program = SETTLE.format(start=(hour - timedelta(hours=1)).isoformat(), end=hour.isoformat())
+    return installation.manage("shell", "-v", "0", "-c", program, text="\n".join([HEADER, *rows, ""]))
 
 
 def report(installation: RunningInstallation, *arguments: str) -> Any:
@@ -62,6 +75,12 @@ def test_usage_becomes_a_draft_a_pdf_and_an_alert(installation: RunningInstallat
     assert (pdf.status_code, pdf.content[:5]) == (200, b"%PDF-")
     assert rest.get(f"/v1/billing/invoices/{invoice['id']}.csv").text.startswith("row,invoice,")
     assert report(installation, "invoice", "--account", "billed")["invoice"]["total"] == "2.00"
+    (plan,) = json.loads(installation.command("billing", "plans", "--account", account, "--json").stdout)
+    assert plan["code"] == "standard"
+    written = installation.data / "billed.pdf"
+    period = ("--period", f"{hour:%Y-%m}")
+    installation.command("report", "invoice", "--account", account, *period, "--pdf", str(written))
+    assert written.read_bytes()[:5] == b"%PDF-"
     kinds = [event["kind"] for event in rest.get("/v1/billing/budget-events").json()["events"]]
     assert kinds == ["stop", "alert"]
 

@@ -33,7 +33,7 @@ from frontend.metadata.records import PolicyRecord
 from frontend.queues.key_uses import DataKeyUses, EncryptionKeyUses
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
-from tests.frontend.test_encryption_keys import KEY_ID, encrypted
+from tests.support.encrypted_queue import KEY_ID, encrypted
 from tests.support.frontend_plane import ACCOUNT, Installation
 
 ROUNDS = 15

@@ -3,81 +3,35 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
-from frontend.crypto.envelope import (
-    Content,
-    EnvelopeError,
-    KeyNames,
-    derived_data_key,
-    key_names,
-    open_envelope,
-    seal,
-)
+from frontend.crypto.envelope import Content, EnvelopeError, KeyNames, derived_data_key, key_names, open_envelope, seal
 from frontend.crypto.keyring import Keyring, KeyringError, derived_key
-from frontend.metadata.records import (
-    DataKeyGrantRecord,
-    DataKeyRecord,
-    EncryptionKeyRecord,
-    EncryptionKeyVersionRecord,
-    QueueRecord,
-)
+from frontend.metadata.records import EncryptionKeyRecord
 from frontend.queues.key_uses import EncryptionKeyUses, KeyUseCounts
 from storage_nodes.protocol.records import decode_body
+from tests.support.encrypted_queue import (
+    KEY_ID,
+    OTHER_KEY_ID,
+    change_key,
+    dead_letter,
+    dead_letter_queue,
+    encrypted,
+    key_version,
+    receive,
+    send,
+    stored,
+)
 from tests.support.frontend_plane import ACCOUNT, OTHER_ACCOUNT, QUEUE_URL, Installation
 
-KEY_ID = "5f0c3e9e-0000-4000-8000-000000000001"
-OTHER_KEY_ID = "5f0c3e9e-0000-4000-8000-000000000002"
 UUID = b"q" * 16
 OPEN_TO_OTHERS = (
     '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"AWS":"' + OTHER_ACCOUNT + '"},'
     '"Action":"sqs:*","Resource":"*"}]}'
 )
-
-
-def encrypted(front: Installation, name: str = "orders", key_id: str = KEY_ID, **attributes: str) -> QueueRecord:
-    """The queue names the key, which is enabled and has one version."""
-    record = front.metadata.queues[(ACCOUNT, name)]
-    names = {"KmsMasterKeyId": key_id, **attributes}
-    changed = msgspec.structs.replace(
-        record, attributes={**record.attributes, **names}, encryption_key=key_id, encryption_keys=[key_id]
-    )
-    front.metadata.queues[(ACCOUNT, name)] = changed
-    if key_id not in front.metadata.encryption_keys:
-        front.metadata.encryption_keys[key_id] = EncryptionKeyRecord(
-            key_id, ACCOUNT, "enabled", [key_version(front, changed, 7, key_id)], 1
-        )
-    return changed
-
-
-def key_version(
-    front: Installation, record: QueueRecord, number: int, key_id: str = KEY_ID
-) -> EncryptionKeyVersionRecord:
-    key = uuid.UUID(key_id).bytes
-    wrapped = front.keyring.new_encryption_key(ACCOUNT, record.account_key_wrapped, key, number)
-    return EncryptionKeyVersionRecord(number, wrapped)
-
-
-def change_key(front: Installation, key_id: str = KEY_ID, **changes: Any) -> None:
-    held = front.metadata.encryption_keys
-    held[key_id] = msgspec.structs.replace(held[key_id], **changes)
-
-
-def stored(front: Installation, partition: int = 1) -> list[bytes]:
-    """Envelopes."""
-    return [decode_body(message.body).value for message in front.storage.logs[partition]]
-
-
-async def send(front: Installation, body: str = "x", **options: Any) -> Any:
-    return await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": body}, **options)
-
-
-async def receive(front: Installation, count: int = 10, url: str = QUEUE_URL, **options: Any) -> Any:
-    return await front.sqs("ReceiveMessage", {"QueueUrl": url, "MaxNumberOfMessages": count}, **options)
 
 
 # --- keys and envelopes ---
@@ -214,31 +168,6 @@ async def test_message_opens_after_its_queue_was_given_another_key_or_none(front
     assert bodies == ["first", "second", "third"]
 
 
-def dead_letter_queue(front: Installation, source: QueueRecord, key_ids: Sequence[str] = (KEY_ID,)) -> None:
-    """What the source's dead-letter queue looks like: it holds a grant of the data key, and the id of the key."""
-    front.add_queue("dead", (50,))
-    record = front.metadata.queues[(ACCOUNT, "dead")]
-    wrapped = front.keyring.new_data_key(ACCOUNT, source.account_key_wrapped, record.queue_uuid, 2)
-    grant = DataKeyGrantRecord(1, source.data_keys[0].wrapped, source.queue_uuid, source.name)
-    front.metadata.queues[(ACCOUNT, "dead")] = msgspec.structs.replace(
-        record,
-        account_key_wrapped=source.account_key_wrapped,
-        data_keys=[DataKeyRecord(2, wrapped)],
-        key_grants=[grant],
-        encryption_keys=list(key_ids),
-    )
-
-
-async def dead_letter(front: Installation) -> None:
-    """The message of `orders` as its storage node moves it: as it is, with a header that says where it died."""
-    from storage_nodes.protocol.dead_letters import copy_of_dead
-    from storage_nodes.protocol.messages import DeadSource, DeathReason
-
-    message = front.storage.logs[1].pop(0)
-    source = DeadSource(1, 0, message.sent_ms, message.sent_ms, 1, DeathReason.MAX_RECEIVES, message.sent_ms)
-    await front.storage.send(50, [copy_of_dead(source, message.body)], False)
-
-
 async def test_dead_letter_opens_in_its_dead_letter_queue_after_a_rotation(front: Installation) -> None:
     source = encrypted(front)
     await send(front, "dead")
@@ -288,110 +217,6 @@ async def test_message_of_a_group_waits_for_the_one_before_it_whose_key_is_disab
     assert [one["Body"] for one in (await receive(front, url=url)).json["Messages"]] == ["h1"]
     change_key(front, state="enabled", version=3)
     assert [one["Body"] for one in (await receive(front, url=url)).json["Messages"]] == ["g1", "g2"]
-
-
-# --- states ---
-
-
-@pytest.mark.parametrize(
-    ("state", "error", "query_code"),
-    [
-        ("disabled", "KmsDisabled", "KMS.DisabledException"),
-        ("pending_deletion", "KmsInvalidState", "KMS.InvalidStateException"),
-        (None, "KmsNotFound", "KMS.NotFoundException"),
-    ],
-)
-async def test_key_that_cannot_be_used_refuses_sends_and_receives(
-    front: Installation, state: str | None, error: str, query_code: str
-) -> None:
-    encrypted(front)
-    await send(front)
-    if state is None:
-        del front.metadata.encryption_keys[KEY_ID]
-    else:
-        change_key(front, state=state, version=2)
-    batch = {"QueueUrl": QUEUE_URL, "Entries": [{"Id": "a", "MessageBody": "x"}]}
-    for answer in (await send(front), await front.sqs("SendMessageBatch", batch), await receive(front)):
-        assert (answer.status, answer.error) == (400, error)
-        assert answer.headers["x-amzn-query-error"] == f"{query_code};Sender"
-    rest = await front.rest("/v1/queues/orders/messages", {"body": "x"})
-    assert rest.status == 409 and rest.json["code"] == error[:3].lower() + "-" + rest.json["code"][4:]
-    # What needs no key goes on.
-    asked = {"QueueUrl": QUEUE_URL, "AttributeNames": ["All"]}
-    answer = await front.sqs("GetQueueAttributes", asked)
-    assert answer.json["Attributes"]["ApproximateNumberOfMessages"] == "1"
-    assert answer.json["Attributes"]["KmsMasterKeyId"] == KEY_ID
-    assert (await front.sqs("PurgeQueue", {"QueueUrl": QUEUE_URL})).status == 200
-
-
-async def test_browser_shows_and_resends_nothing_while_the_key_cannot_be_used(front: Installation) -> None:
-    encrypted(front)
-    await send(front, "secret")
-    path = "/v1/queues/orders/messages"
-    (shown,) = (await front.rest(f"{path}/peek")).json["messages"]
-    change_key(front, state="disabled", version=2)
-    for what, asked in (("peek", {}), ("find", {"filter": {}}), ("resend", {"message": shown["message"]})):
-        refused = await front.rest(f"{path}/{what}", asked)
-        assert (refused.status, refused.json["code"]) == (409, "kms-disabled"), what
-    assert front.storage.count() == 1
-
-
-async def test_messages_are_kept_while_their_key_is_disabled(front: Installation) -> None:
-    encrypted(front)
-    await send(front)
-    change_key(front, state="disabled", version=2)
-    assert (await receive(front)).error == "KmsDisabled"
-    change_key(front, state="enabled", version=3)
-    assert (await receive(front)).json["Messages"][0]["Body"] == "x"
-
-
-async def test_long_poll_gives_nothing_once_the_key_is_disabled(front: Installation) -> None:
-    encrypted(front)
-    await send(front)
-    acquire = front.storage.acquire
-
-    async def disable_then_acquire(*given: Any, **named: Any) -> Any:
-        change_key(front, state="disabled", version=2)
-        return await acquire(*given, **named)
-
-    front.storage.acquire = disable_then_acquire  # type: ignore[method-assign]  # of this one object
-    answer = await front.sqs("ReceiveMessage", {"QueueUrl": QUEUE_URL, "WaitTimeSeconds": 5})
-    assert answer.error == "KmsDisabled"
-
-
-async def test_long_poll_of_a_dead_letter_queue_opens_by_the_keys_as_they_are_when_it_ends(front: Installation) -> None:
-    """The dead-letter queue itself names no key: what its letters need is looked at when they come."""
-    source = encrypted(front)
-    await send(front, "dead")
-    dead_letter_queue(front, source)
-    await dead_letter(front)
-    acquire = front.storage.acquire
-
-    async def disable_then_acquire(*given: Any, **named: Any) -> Any:
-        change_key(front, state="disabled", version=2)
-        return await acquire(*given, **named)
-
-    front.storage.acquire = disable_then_acquire  # type: ignore[method-assign]  # of this one object
-    url = QUEUE_URL.replace("orders", "dead")
-    assert (await front.sqs("ReceiveMessage", {"QueueUrl": url, "WaitTimeSeconds": 5})).error == "KmsDisabled"
-
-
-async def test_name_of_the_managed_key_needs_no_key_of_the_customer(front: Installation) -> None:
-    for named in ("alias/aws/sqs", f"arn:aws:kms:us-east-1:{ACCOUNT}:alias/aws/sqs"):
-        front.add_queue("orders", attributes={"KmsMasterKeyId": named})
-        assert (await send(front)).status == 200
-    assert key_names(stored(front)[0]).encryption_version == 0
-
-
-async def test_name_of_no_key_refuses_as_the_key_that_it_would_name(front: Installation) -> None:
-    front.add_queue("orders", attributes={"KmsMasterKeyId": "alias/none"})
-    assert (await send(front)).error == "KmsNotFound"
-
-
-async def test_key_record_of_another_account_opens_nothing(front: Installation) -> None:
-    encrypted(front)
-    change_key(front, account_id=OTHER_ACCOUNT, version=2)
-    assert (await send(front)).error == "KmsNotFound"
 
 
 # --- callers of other accounts ---

@@ -4,116 +4,39 @@ request is lost between the two."""
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from unittest import mock
 
 import pytest
-from uvicorn.protocols.http import httptools_impl
 
 from frontend import client_bytes as arriving_module
 from frontend import server as server_module
 from frontend.express.call import ExpressCall
 from frontend.express.hot import HotRequests
-from frontend.express.protocol import ExpressProtocol, express_config
+from frontend.express.protocol import express_config
 from frontend.http import HttpResponse
 from frontend.limits import REQUEST_BODY_BYTES_MAX
 from frontend.metadata.client import MetadataClient
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.metadata.limits import METADATA_RECONNECT_WAIT_MS
 from frontend.server import Server
-from frontend.writing import paused_clients
 from storage_nodes.protocol.errors import ErrorCode
-from tests.support.frontend_plane import HOST, QUEUE_URL, Installation, sign
-
-TARGET = "AmazonSQS."
-
-
-class Ways:
-    """How many requests each way has served."""
-
-    def __init__(self) -> None:
-        self.express = 0
-        self.unmodified = 0
-
-
-@pytest.fixture
-def ways(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ways]:
-    counted = Ways()
-    begin, run_asgi = ExpressCall.begin, httptools_impl.RequestResponseCycle.run_asgi
-
-    def begun(call: ExpressCall, answering: Any) -> None:
-        counted.express += 1
-        begin(call, answering)
-
-    async def run(cycle: Any, app: Any) -> None:
-        counted.unmodified += 1
-        await run_asgi(cycle, app)
-
-    monkeypatch.setattr(ExpressCall, "begin", begun)
-    monkeypatch.setattr(httptools_impl.RequestResponseCycle, "run_asgi", run)
-    yield counted
-
-
-def request(front: Installation, action: str, params: dict[str, Any], *more: str, head_only: bool = False) -> bytes:
-    """The bytes of a signed request; `more` are lines of its head."""
-    body = json.dumps(params).encode()
-    headers = sign(front.key, "POST", "/", body, f"{TARGET}{action}", front.clock.now_s)
-    lines = ["POST / HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), *more]
-    if not any(line.lower().startswith("transfer-encoding") for line in more):
-        lines.append(f"Content-Length: {len(body)}")
-    head = "\r\n".join(lines).encode() + b"\r\n\r\n"
-    return head if head_only else head + body
-
-
-def send_request(front: Installation, text: str = "x", *more: str) -> bytes:
-    return request(front, "SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": text}, *more)
-
-
-def rest_request(front: Installation, path: str, params: dict[str, Any], method: str = "POST") -> bytes:
-    body = json.dumps(params).encode()
-    return (
-        f"{method} {path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n"
-        f"Authorization: Bearer {front.key.bearer_token}\r\nContent-Length: {len(body)}\r\n\r\n"
-    ).encode() + body
-
-
-class Client:
-    """A connection that reads one answer at a time."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-
-    def write(self, data: bytes) -> None:
-        self.writer.write(data)
-
-    async def answer(self) -> tuple[int, dict[str, str], bytes]:
-        async with asyncio.timeout(10):
-            head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
-            lines = head.split("\r\n")
-            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:-2])}
-            return int(lines[0].split()[1]), headers, await self.reader.readexactly(int(headers["content-length"]))
-
-    async def json(self) -> Any:
-        status, _, body = await self.answer()
-        assert status == 200, body
-        return json.loads(body)
-
-    async def ended(self) -> bytes:
-        async with asyncio.timeout(10):
-            return await self.reader.read()
-
-
-@pytest.fixture
-async def client(port: int) -> AsyncIterator[Client]:
-    connected = Client(*await asyncio.open_connection("127.0.0.1", port))
-    yield connected
-    connected.writer.close()
-
+from tests.support.express_client import (
+    Client,
+    Ways,
+    hold_sends,
+    protocol_of,
+    received_bodies,
+    request,
+    rest_request,
+    send_request,
+    until,
+)
+from tests.support.express_client import client as client
+from tests.support.express_client import ways as ways
+from tests.support.frontend_plane import QUEUE_URL, Installation
 
 # --- what is taken ---
 
@@ -220,7 +143,7 @@ async def test_body_that_comes_in_parts_takes_the_unmodified_path_whole(
         client.write(data[at:])
         await client.json()
         assert (ways.express, ways.unmodified) == (0, count)
-    assert (await _bodies(front)) == ["whole", "whole"]
+    assert (await received_bodies(front)) == ["whole", "whole"]
 
 
 async def test_chunked_body_is_put_together(front: Installation, client: Client, ways: Ways) -> None:
@@ -233,11 +156,11 @@ async def test_chunked_body_is_put_together(front: Installation, client: Client,
     client.write(b"0\r\n\r\n")
     await client.json()
     assert (ways.express, ways.unmodified) == (0, 1)
-    assert (await _bodies(front)) == ["in chunks"]
+    assert (await received_bodies(front)) == ["in chunks"]
 
 
 async def test_pipelined_requests_are_answered_in_their_order(front: Installation, client: Client, ways: Ways) -> None:
-    release = _hold_sends(front)
+    release = hold_sends(front)
     names = [f"m{number}" for number in range(4)]
     bodies = [send_request(front, name) for name in names]
     client.write(bodies[0] + bodies[1] + request(front, "GetQueueUrl", {"QueueName": "orders"}) + bodies[2])
@@ -247,7 +170,7 @@ async def test_pipelined_requests_are_answered_in_their_order(front: Installatio
     release.set()
     answers = [await client.json() for _ in range(5)]
     assert [sorted(answer)[-1] for answer in answers] == ["MessageId"] * 2 + ["QueueUrl"] + ["MessageId"] * 2
-    assert (await _bodies(front)) == names
+    assert (await received_bodies(front)) == names
     client.write(send_request(front))
     await client.json()
     assert ways.express == 2, "the connection is back on the lane"
@@ -323,11 +246,11 @@ async def test_call_behind_one_that_was_answered_at_once_is_not_idle(
     front: Installation, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "HEADER_READ_S_MAX", 0.1)  # how often it is looked at
-    release = _hold_sends(front)
+    release = hold_sends(front)
     client = Client(*await asyncio.open_connection("127.0.0.1", port))
     client.write(send_request(front, "") + send_request(front, "slow"))
     assert (await client.answer())[0] == 400
-    _protocol_of(client).timeout_keep_alive = 0.1
+    protocol_of(client).timeout_keep_alive = 0.1
     await asyncio.sleep(0.4)
     release.set()
     assert (await client.json())["MessageId"]
@@ -389,138 +312,6 @@ async def test_call_that_is_cancelled_closes_the_connection(front: Installation,
     assert status == 500 and headers["connection"] == "close"
 
 
-# --- clients that leave, and those that do not read ---
-
-
-async def test_long_poll_of_a_client_that_left_is_given_up(front: Installation, port: int, ways: Ways) -> None:
-    client = Client(*await asyncio.open_connection("127.0.0.1", port))
-    client.write(request(front, "ReceiveMessage", {"QueueUrl": QUEUE_URL, "WaitTimeSeconds": 20}))
-    await _until(lambda: front.plane.polls.calls == 1)
-    client.writer.close()
-    await _until(lambda: front.plane.polls.calls == 0)
-    front.plane.drain()
-    assert ways.express == 1
-    await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "kept"})
-    reply = await front.sqs("ReceiveMessage", {"QueueUrl": QUEUE_URL, "AttributeNames": ["All"]})
-    (message,) = reply.json["Messages"]
-    assert message["Attributes"]["ApproximateReceiveCount"] == "1"
-
-
-def _chunked(front: Installation, action: str, params: dict[str, Any]) -> bytes:
-    """A request that the lane does not take."""
-    body = json.dumps(params).encode()
-    head = request(front, action, params, "Transfer-Encoding: chunked", head_only=True)
-    return head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
-
-
-@pytest.mark.parametrize("make", [request, _chunked], ids=["express", "asgi"])
-@pytest.mark.parametrize("behind", [0, 2])
-async def test_long_poll_of_a_client_that_left_is_given_up_with_requests_behind_it(
-    front: Installation, port: int, make: Any, behind: int
-) -> None:
-    client = Client(*await asyncio.open_connection("127.0.0.1", port))
-    poll = make(front, "ReceiveMessage", {"QueueUrl": QUEUE_URL, "WaitTimeSeconds": 20})
-    client.write(poll + behind * send_request(front))
-    await _until(lambda: front.plane.polls.calls == 1)
-    client.writer.transport.abort()
-    await _until(lambda: front.plane.polls.calls == 0)
-
-
-@pytest.mark.parametrize("make", [request, _chunked], ids=["express", "asgi"])
-@pytest.mark.parametrize("behind", [0, 1])
-async def test_short_poll_of_a_client_that_left_gives_back_what_it_got(
-    front: Installation, port: int, make: Any, behind: int
-) -> None:
-    await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "kept"})
-    acquire, gate, given_back = front.storage.acquire, asyncio.Event(), asyncio.Event()
-    leased = asyncio.Event()
-    change = front.storage.change_visibility
-
-    async def held(*arguments: Any, **options: Any) -> Any:
-        reply = await acquire(*arguments, **options)
-        leased.set()
-        await gate.wait()
-        return reply
-
-    async def changed(*arguments: Any, **options: Any) -> Any:
-        given_back.set()
-        return await change(*arguments, **options)
-
-    front.storage.acquire = held  # type: ignore[method-assign]
-    front.storage.change_visibility = changed  # type: ignore[method-assign]
-    client = Client(*await asyncio.open_connection("127.0.0.1", port))
-    poll = make(front, "ReceiveMessage", {"QueueUrl": QUEUE_URL})
-    client.write(poll + behind * request(front, "GetQueueUrl", {"QueueName": "orders"}))
-    await leased.wait()
-    client.writer.transport.abort()
-    await asyncio.sleep(0.05)
-    gate.set()
-    async with asyncio.timeout(5):
-        await given_back.wait()
-    front.storage.acquire = acquire  # type: ignore[method-assign]
-    reply = await front.sqs("ReceiveMessage", {"QueueUrl": QUEUE_URL, "AttributeNames": ["All"]})
-    (message,) = reply.json["Messages"]
-    assert message["Attributes"]["ApproximateReceiveCount"] == "1"
-
-
-async def test_send_of_a_client_that_left_is_stored(front: Installation, port: int, ways: Ways) -> None:
-    release = _hold_sends(front)
-    client = Client(*await asyncio.open_connection("127.0.0.1", port))
-    client.write(send_request(front, "stored"))
-    await _until(lambda: ways.express == 1)
-    client.writer.close()
-    await asyncio.sleep(0.02)
-    release.set()
-    await _until(lambda: front.storage.count() == 1)
-
-
-async def test_stop_waits_for_a_call_under_way(front: Installation, ways: Ways) -> None:
-    front.clock.now_s = time.time()
-    server = Server(express_config(front.plane, "127.0.0.1", 0), front.plane.drain)
-    task = asyncio.create_task(server.serve())
-    await _until(lambda: server.started)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    release = _hold_sends(front)
-    client = Client(*await asyncio.open_connection("127.0.0.1", port))
-    client.write(send_request(front))
-    await _until(lambda: ways.express == 1)
-    server.should_exit = True
-    await asyncio.sleep(0.3)
-    assert not task.done()
-    release.set()
-    status, headers, _ = await client.answer()
-    assert status == 200 and headers["connection"] == "close"
-    await asyncio.wait_for(task, 10)
-
-
-async def test_answer_waits_for_a_client_that_does_not_read(front: Installation, port: int, ways: Ways) -> None:
-    sent = "z" * 900_000
-    for _ in range(10):
-        await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": sent})
-    receive = request(
-        front, "ReceiveMessage", {"QueueUrl": QUEUE_URL, "MaxNumberOfMessages": 10, "VisibilityTimeout": 0}
-    )
-    client = Client(*await asyncio.open_connection("127.0.0.1", port, limit=2**16))
-    client.write(receive)
-    await _until(lambda: paused_clients.held_bytes > 0)
-    client.write(receive)
-    await asyncio.sleep(0.1)
-    held_bytes = paused_clients.held_bytes
-    assert held_bytes < 10_000_000, "the second answer is not held on top of the first"
-    for _ in range(2):
-        assert len((await client.json())["Messages"]) == 10
-    client.writer.close()
-
-
-async def test_idle_connection_is_closed(front: Installation, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "HEADER_READ_S_MAX", 0.2)  # how often it is looked at
-    idle = Client(*await asyncio.open_connection("127.0.0.1", port))
-    idle.write(send_request(front))
-    await idle.json()
-    _protocol_of(idle).timeout_keep_alive = 0.1
-    assert await idle.ended() == b""
-
-
 # --- behind a proxy ---
 
 
@@ -537,7 +328,7 @@ async def test_trusted_proxy_is_believed_and_others_are_not(front: Installation,
     for trusted in ("127.0.0.1", "10.0.0.1"):
         server = Server(express_config(front.plane, "127.0.0.1", 0, trusted), front.plane.drain)
         task = asyncio.create_task(server.serve())
-        await _until(lambda server=server: server.started)  # type: ignore[misc]
+        await until(lambda server=server: server.started)  # type: ignore[misc]
         port = server.servers[0].sockets[0].getsockname()[1]
         client = Client(*await asyncio.open_connection("127.0.0.1", port))
         client.write(send_request(front, "x", "X-Forwarded-For: 192.0.2.7", "X-Forwarded-Proto: https"))
@@ -547,37 +338,3 @@ async def test_trusted_proxy_is_believed_and_others_are_not(front: Installation,
         await asyncio.wait_for(task, 10)
     assert seen == [("192.0.2.7", True), ("127.0.0.1", False)]
     assert ways.express == 2
-
-
-# --- support ---
-
-
-def _protocol_of(client: Client) -> ExpressProtocol:
-    # By `type`: `isinstance` would ask lazy objects of other tests for their class, and so make them.
-    protocols = [one for one in gc.get_objects() if issubclass(type(one), ExpressProtocol)]
-    (protocol,) = [one for one in protocols if one.client == client.writer.get_extra_info("sockname")]
-    return protocol
-
-
-def _hold_sends(front: Installation) -> asyncio.Event:
-    """Sends are stored when the event is set."""
-    release = asyncio.Event()
-    store = front.storage.send
-
-    async def held(*arguments: Any, **options: Any) -> Any:
-        await release.wait()
-        return await store(*arguments, **options)
-
-    front.storage.send = held  # type: ignore[method-assign]
-    return release
-
-
-async def _bodies(front: Installation) -> list[str]:
-    reply = await front.sqs("ReceiveMessage", {"QueueUrl": QUEUE_URL, "MaxNumberOfMessages": 10})
-    return [message["Body"] for message in reply.json.get("Messages", [])]
-
-
-async def _until(condition: Any) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.005)

@@ -19,7 +19,7 @@ from frontend.body_room import BodyRoom, NoRoom, body_room
 from frontend.express.protocol import express_config
 from frontend.limits import BODY_WAITING_BYTES, REQUEST_BODY_BYTES_MAX
 from frontend.server import Server
-from tests.frontend.test_express import Client, send_request
+from tests.support.express_client import Client, send_request
 from tests.support.frontend_plane import Installation
 
 BYTES_MAX = 300_000

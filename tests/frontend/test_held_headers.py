@@ -16,7 +16,7 @@ from frontend import server as server_module
 from frontend.client_bytes import held_headers
 from frontend.flood_log import FloodLog
 from frontend.limits import FLOOD_TOLD_EVERY_S, PARTIAL_HEADER_BYTES_MAX
-from tests.frontend.test_express import Client, send_request
+from tests.support.express_client import Client, send_request
 from tests.support.frontend_plane import Installation
 
 BYTES_MAX = 60_000

@@ -65,6 +65,12 @@ class Socket:
         return start["status"], json.loads(body["body"])["code"]
 
     @property
+    def detail(self) -> str:
+        """What the answer to the upgrade says."""
+        told: str = json.loads(self.sent[-1]["body"])["detail"]
+        return told
+
+    @property
     def close_reason(self) -> str:
         return next((message["reason"] for message in self.sent if message["type"] == "websocket.close"), "")
 
@@ -303,6 +309,13 @@ async def test_wrong_token_in_header_is_refused_before_the_upgrade(front: Instal
     socket = sockets(token="pstk_wrong")
     await asyncio.wait_for(socket.task, 5)
     assert socket.refused == (401, "invalid-client-token-id")
+
+
+async def test_signed_upgrade_is_told_that_a_bearer_token_is_taken(front: Installation, sockets: Any) -> None:
+    socket = sockets(token=None, authorization="AWS4-HMAC-SHA256 Credential=x")
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.refused == (401, "invalid-client-token-id")
+    assert socket.detail == "Subscriptions take a bearer token.", "the key may be valid"
 
 
 async def test_socket_whose_key_cannot_be_looked_up_is_told_to_come_back(front: Installation, sockets: Any) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from frontend.limits import BROWSER_TURN_MESSAGES_MAX
-from tests.frontend.test_message_browser import MESSAGES, send
 from tests.support.frontend_plane import Installation
+from tests.support.message_browser import MESSAGES, send
 
 COUNT = 8 * BROWSER_TURN_MESSAGES_MAX
 # What a request takes besides opening messages.

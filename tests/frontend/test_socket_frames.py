@@ -17,7 +17,7 @@ from frontend.express.protocol import express_config
 from frontend.limits import BULK_MESSAGES_MAX, JSON_VALUES_MAX
 from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_LATE, CLOSE_RESTART, CLOSE_TRY_LATER, STOPPING
 from frontend.server import Server
-from tests.frontend.test_bulk_socket import gate_storage
+from tests.support.bulk_socket import gate_storage
 from tests.support.frontend_plane import Installation
 
 MASK = bytes(4)

@@ -254,6 +254,7 @@ async def test_address_that_shows_many_tickets_is_throttled(control: ControlScri
 async def test_key_opens_no_tail(front: Installation, tails: Any) -> None:
     socket = await tails(authorization=f"Bearer {front.key.bearer_token}")
     assert socket.refused == (401, "invalid-client-token-id")
+    assert "by a page's ticket" in socket.detail
 
 
 async def test_page_of_another_site_opens_no_tail(control: ControlScript, tails: Any) -> None:

@@ -30,9 +30,9 @@ from frontend.tls.handshakes import Handshakes
 from frontend.tls.port import TlsPort
 from frontend.tls.redirect import HttpsRedirect
 from frontend.writing import paused_clients
-from tests.frontend.test_express import Client, send_request
 from tests.frontend.test_queue_policies import ORDERS_ARN, set_policy, statement
 from tests.support.certificates import DAY, CertificateAuthority
+from tests.support.express_client import Client, send_request
 from tests.support.frontend_plane import ACCOUNT, QUEUE_URL, REGION, Installation
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"

@@ -1,17 +1,23 @@
-"""A client of one bulk socket, which drives the ASGI application without a connection."""
+"""Bulk sockets: a client of one, which drives the ASGI application without a connection, and what its tests share."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.support.fake_storage import settle
 from tests.support.frontend_plane import HOST, Installation
 
 JSON, MSGPACK = "penstock.bulk.json", "penstock.bulk.msgpack"
+# The policy of a key.
+SEND_ONLY = json.dumps(
+    {"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": "*"}}
+)
 
 
 class BulkSocket:
@@ -92,3 +98,37 @@ class BulkSocket:
     @property
     def closed(self) -> tuple[int, str]:
         return next(((m["code"], m["reason"]) for m in self.sent if m["type"] == "websocket.close"), (0, ""))
+
+
+def gate_storage(front: Installation) -> asyncio.Event:
+    """Storage takes nothing until this is set."""
+    gate = asyncio.Event()
+    send = front.storage.send
+
+    async def slow(*arguments: Any) -> Any:
+        await gate.wait()
+        return await send(*arguments)
+
+    front.storage.send = slow  # type: ignore[method-assign]
+    return gate
+
+
+@pytest.fixture
+async def sockets(front: Installation) -> AsyncIterator[Any]:
+    opened: list[BulkSocket] = []
+
+    def connect(
+        queue: str = "orders",
+        subprotocols: tuple[str, ...] = (MSGPACK,),
+        token: str | None = "",
+        at: Installation | None = None,
+        **headers: str,
+    ) -> BulkSocket:
+        opened.append(BulkSocket(at or front, queue, list(subprotocols), token, **headers))
+        return opened[-1]
+
+    yield connect
+    for socket in opened:
+        if not socket.task.done():
+            await socket.leave()
+    assert front.plane.sockets.calls == front.plane.open_sockets.calls == front.plane.bulk_sends.calls == 0

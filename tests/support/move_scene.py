@@ -12,9 +12,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import httpx2
+import pytest
+from django.utils import timezone
 
-from api.queues import moving
-from api.queues.models import Queue
+from api.queues import actions, moving, redrive
+from api.queues.models import MessageMoveTask, Queue
 from api.secrets import keyring, receipt_key
 from frontend.authn.principal import Principal
 from frontend.control import ControlPlane
@@ -28,10 +30,12 @@ from frontend.sqs.message_form import read_message
 from frontend.sqs.requests import MessageFields
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.messages import PartitionInfo, QueueConfig
-from tests.support.control_plane import Caller
+from tests.support.control_plane import Caller, new_caller
 from tests.support.fake_storage import FakeMetadata, FakeStorage
 from tests.support.frontend_plane import Clock
 from tests.support.scripted_storage import PartitionsByTag
+from workers.lifecycle.reconciling import reconcile_queue
+from workers.moves.slices import move_slice
 
 # The control plane is never asked. Without this each client would read the certificates of all authorities.
 _NOBODY = httpx2.MockTransport(lambda request: httpx2.Response(503))
@@ -148,3 +152,56 @@ class Scene(NamedTuple):
 async def _stays() -> None:
     """The client does not leave."""
     await asyncio.Event().wait()
+
+
+class Killed(BaseException):
+    """The worker dies here: nothing after it runs."""
+
+
+@pytest.fixture
+def caller(transactional_db: None) -> Caller:
+    return new_caller()
+
+
+@pytest.fixture
+def scene(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    clock = Clock()
+    storage = StorageCluster(clock)
+    for module in (actions, redrive):
+        monkeypatch.setattr(module, "send_hint", lambda hint, queue_id: reconcile_queue(queue_id, storage))
+    return Scene(caller, storage, clock)
+
+
+def start(scene: Scene, source: str = "dead", **params: Any) -> MessageMoveTask:
+    answer = scene.caller.sqs("StartMessageMoveTask", SourceArn=scene.arn(source), **params)
+    assert answer.status_code == 200, answer.json()
+    return MessageMoveTask.objects.latest("pk")
+
+
+def run(scene: Scene, task: MessageMoveTask) -> MessageMoveTask:
+    """Slices until the task has ended."""
+    for _ in range(100):
+        MessageMoveTask.objects.filter(pk=task.pk).update(next_attempt_at=timezone.now())
+        if move_slice(task.pk, scene.storage, sleep=lambda _: None) is None:
+            break
+    task.refresh_from_db()
+    return task
+
+
+def listed(scene: Scene, source: str = "dead", **params: Any) -> Any:
+    answer = scene.caller.sqs("ListMessageMoveTasks", SourceArn=scene.arn(source), **params)
+    assert answer.status_code == 200, answer.json()
+    return answer.json()["Results"]
+
+
+def dead_letters(scene: Scene, suffix: str = "", count: int = 3) -> None:
+    """`orders` with `count` messages that have failed into `dead`."""
+    scene.create("dead" + suffix)
+    scene.create("orders" + suffix, RedrivePolicy=scene.redrive("dead" + suffix))
+    for number in range(count):
+        fields = {"message_group_id": "g", "message_deduplication_id": f"d{number}"} if suffix else {}
+        scene.send("orders" + suffix, f"m{number}", **fields)
+    for _ in range(count if suffix else 1):
+        scene.receive("orders" + suffix, visibility_s=1)
+        scene.clock.now_s += 2
+    assert scene.receive("orders" + suffix) == []

@@ -15,9 +15,8 @@ from api.queues import actions, redrive
 from api.schedules.models import CronSchedule
 from tests.support.control_plane import Caller, new_caller
 from tests.support.frontend_plane import Clock
-from tests.support.move_scene import Scene, StorageCluster
+from tests.support.move_scene import Scene, StorageCluster, dead_letters, run, start
 from tests.workers.test_cron import create
-from tests.workers.test_moves import dead_letters, run, start
 from workers import sealing
 from workers.cron.firing import hand_over
 from workers.lifecycle.reconciling import reconcile_queue

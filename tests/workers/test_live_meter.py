@@ -41,8 +41,9 @@ def window(
     stored: int = 0,
     account: str = ACCOUNT,
     cluster: str = "one",
+    level: int = 0,
 ) -> bytes:
-    row = [cluster, 7, account, QUEUE, hour_ms, hour_ms + until_ms, False, stored, 0]
+    row = [cluster, 7, account, QUEUE, hour_ms, hour_ms + until_ms, False, stored, level]
     return bytes((VERSION, KIND_WINDOW)) + msgspec.msgpack.encode(
         [*row, [[origin, sent, 0, 0, 0, 0, 0, sent * 10, 0, sent, 0]]]
     )
@@ -71,7 +72,8 @@ def test_what_is_stored_counts_once_however_many_origins_there_are() -> None:
     "value",
     [b"", b"\x09\x01\x90", window(-1), window(3, hour_ms=HOUR + 1), window(3, hour_ms=HOUR + 48 * HOUR_MS),
      window(1 << 50), window(3, origin=9), window(3, account="1" * 13), window(3, account="a\0"),
-     window(3, cluster="\0")],
+     window(3, cluster="\0"), window(3, until_ms=HOUR_MS + 1), window(3, until_ms=-1), window(3, stored=(1 << 63) - 1),
+     window(3, level=1 << 41), window(3, level=-1)],
 )  # fmt: skip
 def test_record_that_is_not_sound_adds_nothing(value: bytes) -> None:
     assert sum(figures([value, window(1)]).values()) == 1
@@ -102,8 +104,10 @@ def test_report_of_now_judges_the_budgets_of_what_it_has_read(monkeypatch: pytes
     monkeypatch.setattr("workers.storage.storage", lambda: None)
     monkeypatch.setattr(meter_round, "look", lambda *given: MeterLook("", {ACCOUNT}, datetime.now(UTC)))
     monkeypatch.setattr(meter_round, "judge_spending", lambda accounts, is_late: judged.append(accounts))
-    monkeypatch.setattr(running, "run_round", lambda *given: RoundDone(0, ""))
+    asked: list[Any] = []
+    monkeypatch.setattr(running, "run_round", lambda *_, **given: asked.append(given) or RoundDone(0, ""))
     assert bring_up_to_now(0.0)["missing"] == "" and judged == [{ACCOUNT}]
+    assert asked == [{"is_asked": True}], "what came late is settled, too"
 
 
 class Log:

@@ -1,4 +1,4 @@
-"""Dead letters and move tasks: from the redrive policy to the message that is back where it belongs."""
+"""Move tasks: dead letters go back to where they came from, also where a worker is killed or a queue is gone."""
 
 from __future__ import annotations
 
@@ -12,188 +12,20 @@ import pytest
 from django.utils import timezone
 
 from api import limits
-from api.queues import actions, moving, redrive
+from api.queues import moving
 from api.queues.models import MessageMoveTask, MoveStatus, Queue
 from frontend.sqs.requests import AttributeIn
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import QueueConfig
 from storage_nodes.protocol.records import HEADER_TAG, decode_body
-from tests.support.control_plane import Caller, copy_queue, new_caller
+from tests.support.control_plane import copy_queue, new_caller
 from tests.support.covers import covers
-from tests.support.frontend_plane import Clock
-from tests.support.move_scene import Scene, StorageCluster
-from workers.lifecycle.reconciling import reconcile_queue, resync
+from tests.support.move_scene import Killed, Scene, dead_letters, listed, run, start
+from tests.support.move_scene import caller as caller
+from tests.support.move_scene import scene as scene
+from workers.lifecycle.reconciling import resync
 from workers.moves.slices import move_slice
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-class Killed(BaseException):
-    """The worker dies here: nothing after it runs."""
-
-
-@pytest.fixture
-def caller(transactional_db: None) -> Caller:
-    return new_caller()
-
-
-@pytest.fixture
-def scene(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    clock = Clock()
-    storage = StorageCluster(clock)
-    for module in (actions, redrive):
-        monkeypatch.setattr(module, "send_hint", lambda hint, queue_id: reconcile_queue(queue_id, storage))
-    return Scene(caller, storage, clock)
-
-
-def start(scene: Scene, source: str = "dead", **params: Any) -> MessageMoveTask:
-    answer = scene.caller.sqs("StartMessageMoveTask", SourceArn=scene.arn(source), **params)
-    assert answer.status_code == 200, answer.json()
-    return MessageMoveTask.objects.latest("pk")
-
-
-def run(scene: Scene, task: MessageMoveTask) -> MessageMoveTask:
-    """Slices until the task has ended."""
-    for _ in range(100):
-        MessageMoveTask.objects.filter(pk=task.pk).update(next_attempt_at=timezone.now())
-        if move_slice(task.pk, scene.storage, sleep=lambda _: None) is None:
-            break
-    task.refresh_from_db()
-    return task
-
-
-def listed(scene: Scene, source: str = "dead", **params: Any) -> Any:
-    answer = scene.caller.sqs("ListMessageMoveTasks", SourceArn=scene.arn(source), **params)
-    assert answer.status_code == 200, answer.json()
-    return answer.json()["Results"]
-
-
-def dead_letters(scene: Scene, suffix: str = "", count: int = 3) -> None:
-    """`orders` with `count` messages that have failed into `dead`."""
-    scene.create("dead" + suffix)
-    scene.create("orders" + suffix, RedrivePolicy=scene.redrive("dead" + suffix))
-    for number in range(count):
-        fields = {"message_group_id": "g", "message_deduplication_id": f"d{number}"} if suffix else {}
-        scene.send("orders" + suffix, f"m{number}", **fields)
-    for _ in range(count if suffix else 1):
-        scene.receive("orders" + suffix, visibility_s=1)
-        scene.clock.now_s += 2
-    assert scene.receive("orders" + suffix) == []
-
-
-# --- redrive policies reach the storage ---
-
-
-def test_redrive_policy_tells_storage_where_to_move(scene: Scene) -> None:
-    dead = scene.create("dead")
-    scene.create("orders", RedrivePolicy=scene.redrive("dead", 3))
-    account_id = dead.account_id
-    expected = QueueConfig(345_600_000, max_receives=3, dead_letter_partition=dead.partitions[0], account_id=account_id)
-    assert scene.config("orders") == expected
-    scene.caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"RedrivePolicy": scene.redrive("dead", 5)})
-    assert scene.config("orders").max_receives == 5
-    scene.caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"RedrivePolicy": ""})
-    assert scene.config("orders") == QueueConfig(retention_ms=345_600_000, account_id=account_id)
-
-
-def test_fifo_queue_has_a_fifo_partition(scene: Scene) -> None:
-    queue = scene.create("orders.fifo")
-    expected = QueueConfig(retention_ms=345_600_000, fifo=True, account_id=queue.account_id)
-    assert scene.config("orders.fifo") == expected
-    assert Queue.objects.get(name="orders.fifo").fifo
-
-
-def test_dead_letter_queue_deleted_and_made_again_is_told_to_its_sources(scene: Scene) -> None:
-    account_id = scene.create("dead").account_id
-    scene.create("orders", RedrivePolicy=scene.redrive("dead"))
-    scene.caller.sqs("DeleteQueue", QueueName="dead")
-    assert scene.config("orders") == QueueConfig(retention_ms=345_600_000, account_id=account_id)
-    Queue.objects.filter(name="dead").update(deleted_at=timezone.now() - timedelta(minutes=2))
-    again = scene.create("dead")
-    assert scene.config("orders").dead_letter_partition == again.partitions[0]
-    scene.send("orders", "late")
-    scene.fail("orders")
-    assert [message.content.body for message in scene.receive("dead")] == ["late"]
-
-
-@pytest.mark.parametrize(("name", "target"), [("a.fifo", "dead"), ("a", "dead.fifo"), ("a", "a"), ("a", "nowhere")])
-def test_dead_letter_queue_of_another_type_or_itself_is_refused(scene: Scene, name: str, target: str) -> None:
-    for existing in ("dead", "dead.fifo", name):
-        scene.create(existing)
-    attributes = {"RedrivePolicy": scene.redrive(target)}
-    answer = scene.caller.sqs("SetQueueAttributes", QueueName=name, Attributes=attributes)
-    assert (answer.status_code, answer.json()["code"]) == (400, "InvalidParameterValueException")
-
-
-def test_dead_letter_queue_of_another_account_is_refused(scene: Scene) -> None:
-    other = new_caller("other")
-    Scene(other, scene.storage, scene.clock).create("dead")
-    arn = scene.arn("dead").replace(scene.caller.account_id, other.account_id)
-    policy = scene.redrive("dead").replace(scene.arn("dead"), arn)
-    answer = scene.caller.sqs("CreateQueue", QueueName="orders", Attributes={"RedrivePolicy": policy})
-    assert answer.json()["code"] == "InvalidParameterValueException"
-
-
-# --- dead letters are read ---
-
-
-def test_dead_letter_shows_where_it_came_from(scene: Scene) -> None:
-    scene.create("dead")
-    scene.create("orders", RedrivePolicy=scene.redrive("dead", 2))
-    sent = scene.send("orders", "hello")
-    sent_ms = int(scene.clock.now_s * 1000)
-    scene.fail("orders", 2)
-    (letter,) = scene.receive("dead")
-    assert (letter.message_id, letter.content.body, letter.sent_ms) == (sent.message_id, "hello", sent_ms)
-    assert (letter.dead_letter_source, letter.delivery) == (scene.arn("orders"), 3)
-    assert scene.delete("dead", [letter.receipt_handle]) == [None]
-
-
-def test_dead_letter_is_read_after_its_source_was_deleted(scene: Scene) -> None:
-    dead_letters(scene)
-    scene.caller.sqs("DeleteQueue", QueueName="orders")
-    assert [message.content.body for message in scene.receive("dead")] == ["m0", "m1", "m2"]
-
-
-@pytest.mark.parametrize("first", ["middle", "orders"])
-def test_dead_letter_of_a_dead_letter_queue_is_read(scene: Scene, first: str) -> None:
-    """In whichever order the chain is made, its end can read what its start sealed."""
-    for name in ("end", "middle", "orders"):
-        scene.create(name)
-    for name in (first, "orders" if first == "middle" else "middle"):
-        policy = scene.redrive("end" if name == "middle" else "middle")
-        scene.caller.sqs("SetQueueAttributes", QueueName=name, Attributes={"RedrivePolicy": policy})
-    scene.send("orders", "hello")
-    scene.fail("orders")
-    scene.fail("middle")
-    assert [message.content.body for message in scene.receive("end")] == ["hello"]
-
-
-def test_two_queues_that_are_each_others_dead_letter_queue_grant_keys_and_end(scene: Scene) -> None:
-    for name in ("a", "b"):
-        scene.create(name)
-    for name, target in (("a", "b"), ("b", "a")):
-        scene.caller.sqs("SetQueueAttributes", QueueName=name, Attributes={"RedrivePolicy": scene.redrive(target)})
-    scene.send("a", "hello")
-    scene.fail("a")
-    assert [message.content.body for message in scene.receive("b", visibility_s=1)] == ["hello"]
-
-
-def test_keys_of_queues_long_gone_are_forgotten_and_their_number_is_bounded(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "KEY_GRANTS_MAX", 2)
-    dead = scene.create("dead")
-    for name in ("a", "b"):
-        scene.create(name, RedrivePolicy=scene.redrive("dead"))
-        scene.caller.sqs("DeleteQueue", QueueName=name)
-    attributes = {"RedrivePolicy": scene.redrive("dead")}
-    refused = scene.caller.sqs("CreateQueue", QueueName="c", Attributes=attributes)
-    assert (refused.status_code, refused.json()["code"]) == (403, "OverLimit")
-    assert not Queue.objects.filter(name="c").exists()
-    Queue.objects.filter(name="a").update(deleted_at=timezone.now() - timedelta(days=61))
-    scene.create("c", **attributes)
-    assert set(dead.key_grants.values_list("owner_name", flat=True)) == {"b", "c"}
 
 
 # --- move tasks ---

@@ -18,8 +18,7 @@ from api.queues.selectors import letter_owners_of
 from api.quotas.actions import stop_sending
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.support.control_plane import new_caller
-from tests.support.move_scene import Scene
-from tests.workers.test_moves import Killed, caller, dead_letters, listed, run, scene
+from tests.support.move_scene import Killed, Scene, caller, dead_letters, listed, run, scene
 from workers.moves.slices import move_slice
 
 __all__ = ["caller", "scene"]

@@ -12,9 +12,8 @@ from api.audit.actions import OPERATOR
 from api.queues.models import MessageMoveTask, MoveStatus, Queue
 from api.quotas.actions import hold_queue, hold_sends, resume_sending, stop_sending
 from frontend.queues import key_uses
-from tests.support.move_scene import Scene
+from tests.support.move_scene import Scene, caller, dead_letters, run, scene, start
 from tests.workers import test_redrive
-from tests.workers.test_moves import caller, dead_letters, run, scene, start
 from workers.moves.slices import move_slice
 
 __all__ = ["caller", "scene"]

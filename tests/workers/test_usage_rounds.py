@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 import subprocess
@@ -42,6 +43,7 @@ from workers.usage.rounds import (
 from workers.usage.settling import (
     SettlementError,
     begin_settlement,
+    last_merged_at,
     merge_settlement,
     note_settlement,
     rows_of,
@@ -60,6 +62,11 @@ def entry(name: str, first: int, last: int) -> LakeEntry:
     return LakeEntry(MANIFEST_VERSION, name, 0, {"windows": [file]})
 
 
+def refused(path: str) -> dict[str, str]:
+    """As the job `settle` names a file that it had to leave out."""
+    return {"path": path, "reason": CORRUPT_FILE, "detail": "torn"}
+
+
 class Crash(Exception):
     """The worker dies here."""
 
@@ -71,7 +78,7 @@ class Spark:
         self.lake, self.account_id = lake, account_id
         self.figures: dict[int, int] = {}
         self.crash_at = ""
-        self.left_out: list[str] = []
+        self.left_out: list[dict[str, str]] = []
         self.settled: list[tuple[int, int]] = []
 
     def arrive(self, name: str, figures: dict[int, int]) -> None:
@@ -118,6 +125,9 @@ class Spark:
 
     def settled_up_to(self) -> datetime | None:
         return settled_up_to()
+
+    def last_merged_at(self) -> datetime | None:
+        return last_merged_at()
 
     def first_hour(self) -> datetime | None:
         return first_account_opened()
@@ -193,7 +203,7 @@ def test_run_begins_before_its_job_reads_the_lake(spark: Spark) -> None:
 def test_file_that_is_damaged_after_its_hours_were_settled_makes_no_figure_smaller(spark: Spark) -> None:
     spark.arrive("a", {0: 5, 1: 6, 2: 7})
     run_round(spark, hour(3) + CLOSE_GRACE_MS)
-    spark.left_out = ["windows/a/x.parquet"]
+    spark.left_out = [refused("windows/a/x.parquet")]
     spark.figures = {0: 3, 1: 9}  # hour 2 was in the damaged file alone, hour 0 has an earlier record elsewhere
     spark.lake.add(entry("late", 0, 1))
     run_round(spark, hour(3) + CLOSE_GRACE_MS)
@@ -203,6 +213,29 @@ def test_file_that_is_damaged_after_its_hours_were_settled_makes_no_figure_small
     spark.lake.add(entry("whole", 0, 1))
     run_round(spark, hour(3) + CLOSE_GRACE_MS)
     assert settled_figures() == {0: 4, 1: 9}, "what all files say counts"
+
+
+def test_file_that_can_be_read_again_has_its_hours_counted_again(spark: Spark) -> None:
+    """It was damaged before they were settled: they are done without it, and no later record speaks of them."""
+    whole = b"all of it"
+    file = LakeFile("windows/a/x.parquet", len(whole), 1, hashlib.sha256(whole).hexdigest(), hour(0), hour(1))
+    spark.lake.add(LakeEntry(MANIFEST_VERSION, "a", 0, {"windows": [file]}))
+    path = spark.lake.root / file.path
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"torn")
+    spark.left_out, spark.figures = [refused(file.path)], {0: 3}
+    run_round(spark, hour(3) + CLOSE_GRACE_MS)
+    run_round(spark, hour(3) + CLOSE_GRACE_MS)
+    assert settled_figures() == {0: 3} and spark.settled == [(0, 3)], "it is not read in vain"
+    path.write_bytes(whole)
+    spark.left_out, spark.figures = [], {0: 5, 1: 6}
+    spark.crash_at = "before merge"
+    with pytest.raises(Crash):
+        run_round(spark, hour(3) + CLOSE_GRACE_MS)
+    run_round(spark, hour(3) + CLOSE_GRACE_MS)
+    assert settled_figures() == {0: 5, 1: 6}
+    run_round(spark, hour(3) + CLOSE_GRACE_MS)
+    assert spark.settled == [(0, 3)] * 3, "once it is counted there is nothing left to do"
 
 
 def test_record_of_a_clock_decades_behind_settles_no_decades(spark: Spark) -> None:
@@ -226,11 +259,11 @@ def test_round_without_its_claim_removes_no_files_of_another(spark: Spark) -> No
 
 def test_files_that_a_settlement_had_to_leave_out_are_logged(spark: Spark) -> None:
     spark.arrive("a", {0: 5})
-    spark.left_out = ["windows/a/x.parquet"]
+    spark.left_out = [refused("windows/a/x.parquet")]
     with capture_logs() as logs:
         run_round(spark, hour(1) + CLOSE_GRACE_MS)
     (told,) = [line for line in logs if line["event"] == "usage_left_out"]
-    assert told["refused_files"] == ["windows/a/x.parquet"] and told["log_level"] == "warning"
+    assert told["refused_files"] == spark.left_out and told["log_level"] == "warning"
 
 
 def test_round_tells_of_what_spark_could_not_take(spark: Spark) -> None:
@@ -268,6 +301,18 @@ def test_late_record_settles_its_hours_again(spark: Spark) -> None:
     assert settled_figures() == {0: 5, 1: 8, 4: 9}
     assert spark.settled == [(0, 5), (1, 6)]
     assert settled_up_to() == datetime.fromtimestamp(hour(6) / 1000, UTC)
+
+
+def test_lake_without_its_note_is_counted_again(spark: Spark) -> None:
+    """What docs/billing_steps.md says to operators who want a month counted again."""
+    spark.arrive("a", {0: 5, 1: 6})
+    run_round(spark, hour(2) + CLOSE_GRACE_MS)
+    HourlyUsage.objects.filter(messages_sent=5).update(messages_sent=50)
+    run_round(spark, hour(3) + CLOSE_GRACE_MS)
+    assert settled_figures() == {0: 50, 1: 6}
+    (spark.lake.root / "settled.json").unlink()
+    run_round(spark, hour(4) + CLOSE_GRACE_MS)
+    assert settled_figures() == {0: 5, 1: 6} and settled_up_to() == datetime.fromtimestamp(hour(4) / 1000, UTC)
 
 
 def test_hour_that_is_open_is_left_for_later(spark: Spark) -> None:
@@ -356,6 +401,18 @@ def test_job_that_fails_is_told_with_its_last_words(monkeypatch: pytest.MonkeyPa
     stand_in(monkeypatch, "import sys; sys.exit('no space left')")
     with pytest.raises(JobFailed, match="no space left"):
         run_job("settle", [], lambda: True, 60)
+
+
+def test_last_words_of_a_job_are_no_frames_of_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = "\n\tat org.apache.spark.rpc.Some$.call(Some.scala:1)\npy4j.Gateway.invoke(Gateway.java:2)" * 200
+    said = f"Failed to connect to master 10.0.0.1:7077{frames}\n\t... 4 more"
+    program = f"import sys; sys.exit({said!r})"
+    stand_in(monkeypatch, program)
+    with pytest.raises(JobFailed) as failed:
+        run_job("settle", [], lambda: True, 60)
+    hint, last = str(failed.value).split("\n")
+    assert hint == "settle ended with 1: the cluster's master 10.0.0.1:7077 does not answer (SPARK_MASTER)"
+    assert last == "Failed to connect to master 10.0.0.1:7077"
 
 
 def test_job_is_stopped_when_its_claim_is_lost(monkeypatch: pytest.MonkeyPatch, quick: None, tmp_path: Path) -> None:

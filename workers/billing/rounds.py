@@ -15,6 +15,7 @@ import structlog
 from prometheus_client import Counter
 
 from api import clock
+from api.alarms.notifications import is_final
 from api.billing import due, work_notes
 from api.billing.actions import budgets, invoices
 from api.billing.actions.differences import look_at_late_usage
@@ -26,7 +27,6 @@ from api.billing.pricing.periods import BillingPeriod
 from api.billing.provisional import meter_reading
 from api.billing.selectors import settled_up_to
 from api.billing.work_notes import FailureSubject, Work
-from api.mail_refusals import is_final
 from api.settings.environment import billing_interval_s
 from api.settings.server_urls import DATABASE_URL, server_url
 from workers.limits import METER_CLAIM_KEY, METER_JUDGE_S_MAX
@@ -84,7 +84,8 @@ def read_meter() -> int:
 
 
 def _draft(month: Month) -> None:
-    invoices.draft_invoice(*month)
+    # One of a large account takes longer than the broker's patience: no second thread waits for it.
+    invoices.draft_invoice(*month, waits=False)
 
 
 def _issue(month: Month) -> None:
@@ -102,14 +103,14 @@ def _compare(month: Month) -> None:
 
 
 def _mail(event: BudgetEvent) -> None:
-    """A mail that the mail server never takes is given up."""
     try:
         send_budget_mail(event)
     except SMTPRecipientsRefused as error:
         if not is_final(error):
             raise
-        _log.warning("budget_not_mailed", account_id=event.account_id, event_id=event.pk, why="refused")
-    budgets.note_mailed(event.pk)
+        budgets.give_up_mail(event.pk)
+    else:
+        budgets.note_mailed(event.pk)
 
 
 def _of_month(month: Month) -> FailureSubject:

@@ -9,8 +9,7 @@ import structlog
 
 from api import clock
 from api.alarms import actions, limits, selectors
-from api.alarms.notifications import send_alarm_mail
-from api.mail_refusals import is_final
+from api.alarms.notifications import is_final, send_alarm_mail
 
 _log = structlog.get_logger(__name__)
 

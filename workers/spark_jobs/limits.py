@@ -23,9 +23,15 @@ READ_BYTES = 4 * 1024 * 1024
 READ_TIMEOUT_S = 30.0
 # Rows of one Arrow batch on their way to the JVM.
 ARROW_ROWS_MAX = 20_000
+# The same where a row is a whole record batch, which has at most 2 MiB.
+ARROW_BATCHES_MAX = 16
 # One task reads at most so many offsets; one micro-batch at most so many records.
 TASK_OFFSETS_MAX = 500_000
 BATCH_RECORDS_MAX = 4_000_000
+
+# --- writing the lake ---------------------------------------------------------------------------------------
+# Rows of one group of a file: some 40 MB before they are encoded.
+FILE_GROUP_ROWS = 200_000
 
 # --- Spark --------------------------------------------------------------------------------------------------
 DRIVER_MEMORY_MIB = 1536

@@ -46,7 +46,7 @@ def bring_up_to_now(wait_s: float) -> dict[str, object]:
         close_storage()
     # What this look has read is no news to the next one of the worker.
     judge_spending(found.accounts, lambda: False)
-    done = run_round(say, wait_s)
+    done = run_round(say, wait_s, is_asked=True)
     asked = found.as_of.isoformat()
     return {
         "asked": asked, "missing": found.missing, "settled_hours": done.settled_hours, "not_settled": done.why_not,

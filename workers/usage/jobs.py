@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,6 +28,8 @@ _log = structlog.get_logger(__name__)
 _ROOT = Path(__file__).resolve().parent.parent.parent
 # Of the environment: what a Python and a Java need, Spark's own settings, and how much a job logs.
 _PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "JAVA_HOME", "PENSTOCK_LOG_LEVEL")
+_FRAME = re.compile(r"\s+(at \S|\.\.\. \d+ more)|[\w.$/<>]+\((\w+\.(java|scala):\d+|Native Method)\)$")
+_NO_MASTER = re.compile(r"Failed to connect to master (\S+)")
 _PASSED_PREFIXES = ("SPARK_", "PYSPARK_", "PENSTOCK_SPARK_")
 
 
@@ -99,6 +102,11 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _last_words(err: Any) -> str:
+    """Without the frames of Java, which say nothing to an operator and leave no room for what does."""
     size = err.seek(0, os.SEEK_END)
-    err.seek(max(0, size - limits.USAGE_LAST_WORDS_BYTES))
-    return str(err.read().decode(errors="replace")).strip()
+    err.seek(max(0, size - limits.USAGE_LAST_WORDS_READ_BYTES))
+    lines = err.read().decode(errors="replace").splitlines()
+    said = "\n".join(line for line in lines if line.strip() and not _FRAME.match(line))
+    found = _NO_MASTER.search(said)
+    hint = f"the cluster's master {found[1]} does not answer (SPARK_MASTER)\n" if found else ""
+    return hint + said[-limits.USAGE_LAST_WORDS_CHARACTERS :].strip()

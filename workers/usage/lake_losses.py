@@ -1,11 +1,13 @@
-"""What became of the lake since its hours were settled: files that can be read again, entries that are gone.
+"""What the lake lost since its hours were settled, and the small files in which it is noted.
 
 A count replaces what its hours had, so it has to be known where the lake holds less than was counted before:
 
-    a file is damaged      the job of Spark says so each time (`refused_files`): the merge is partial
-    a file is whole again  `take_mended`: its entry is settled once more, also where nothing else comes for its hours
-    an entry is gone       `settled.json` names it and the manifest does not, or there is no such file although hours
-                           were settled: what is merged of these hours from then on is partial (`lost.json`)
+    a file is damaged   the job of Spark says so each time (`refused_files`): the merge is partial
+    an entry is gone    `settled.json` names it and the manifest does not, or there is no such file, and all entries
+                        came after the last merge: the folder was emptied. What is merged of the hours that were
+                        settled before is partial from then on, too (`lost.json`)
+
+Without `settled.json` alone nothing is lost: operators remove it to have all counted again.
 """
 
 from __future__ import annotations
@@ -17,39 +19,28 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from workers.spark_jobs.lake.manifest import CORRUPT_FILE, Lake, LakeEntry, LakeFile, RefusedFile, sha256_of
+from workers.spark_jobs.lake.manifest import CORRUPT_FILE, Lake, LakeEntry, RefusedFile
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 _SETTLED, _LOST = "settled.json", "lost.json"
 
 
-def take_mended(lake: Lake, entries: Sequence[LakeEntry], noted: set[str]) -> set[str]:
-    """`noted` without the entries of which a refused file is as it was written again. Safe to be cut off: a file is
-    refused no longer only once its entry is to be settled."""
-    listed = {file.path: (entry.name, file) for entry in entries for files in entry.tables.values() for file in files}
-    mended = [
-        (mark, listed[refused.path][0])
-        for mark, refused in refused_files(lake)
-        if refused.reason == CORRUPT_FILE and refused.path in listed and _is_whole(lake, listed[refused.path][1])
-    ]
-    if not mended:
-        return noted
-    names = {name for _, name in mended}
-    left = noted - names
-    note_entries(lake, left)
-    for mark, _ in mended:
-        mark.unlink(missing_ok=True)
-    _log.info("usage_files_mended", entries=sorted(names))
-    return left
+def forget_refused(lake: Lake, paths: set[str]) -> None:
+    """Files that count again are refused no longer."""
+    for mark, refused in refused_files(lake):
+        if refused.reason == CORRUPT_FILE and refused.path in paths:
+            mark.unlink(missing_ok=True)
 
 
-def take_losses(lake: Lake, entries: Sequence[LakeEntry], noted: set[str], settled_up_to_ms: int) -> int:
+def take_losses(lake: Lake, entries: Sequence[LakeEntry], settled_up_to_ms: int, merged_ms: int) -> int:
     """The end of the hours of which the lake may have lost something, 0 where it has lost nothing. An entry that comes
-    back is settled again, as a new one."""
+    back is settled again, as a new one. `merged_ms`: when the last run was merged, 0 if none was."""
+    noted = noted_entries(lake)
     gone = noted - {entry.name for entry in entries}
     until_ms = read_note(lake.root / _LOST, int) or 0
-    if gone or read_note(lake.root / _SETTLED, list[str]) is None:
+    is_emptied = not noted and merged_ms > 0 and all(entry.ingested_ms > merged_ms for entry in entries)
+    if gone or is_emptied:
         until_ms = max(until_ms, settled_up_to_ms)
         lake.note(lake.root / _LOST, msgspec.json.encode(until_ms))
         note_entries(lake, noted - gone)
@@ -84,11 +75,3 @@ def refused_files(lake: Lake) -> Iterator[tuple[Path, RefusedFile]]:
         found = read_note(path, RefusedFile)
         if found is not None:
             yield path, found
-
-
-def _is_whole(lake: Lake, file: LakeFile) -> bool:
-    path = lake.root / file.path
-    try:
-        return path.stat().st_size == file.bytes and sha256_of(path) == file.sha256
-    except OSError:
-        return False

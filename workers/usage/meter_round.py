@@ -17,7 +17,6 @@ from api.billing.actions.budgets import judge_budgets
 from api.billing.errors import BillingError
 from api.billing.models import MeterReading, SpendingBudget
 from api.billing.provisional import FULL, drop_settled, merge_provisional, note_reading, position_of
-from api.outage import DATABASE_AWAY
 from api.settings.environment import environment
 from storage_nodes.protocol.errors import StorageError
 from workers import limits
@@ -75,12 +74,9 @@ def judge_spending(accounts: set[str], is_late: Callable[[], bool]) -> int:
             break
         try:
             made += judge_budgets(account_id)
-        except DATABASE_AWAY:
-            raise
         except BillingError as error:
             _log.warning("billing_failed", work="judge", error=type(error).__name__, detail=str(error))
-        except Exception:
-            # Of one account: the others' budgets stop them in time all the same.
+        except Exception:  # of one account: the budgets of the others are judged all the same
             _log.exception("billing_failed", work="judge", account_id=account_id)
     return made
 

@@ -8,7 +8,8 @@
     roll up  whole days among the hours               a process of Spark; reports of operators read these
 
 Hours to settle: from the first one that is not settled, or that an entry speaks of which was not settled yet (records
-that came late), up to the last one that has been over for CLOSE_GRACE_MS.
+that came late, files that had to be left out and can be read again), up to the last one that has been over for
+CLOSE_GRACE_MS.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ import msgspec
 import structlog
 
 from workers import limits
-from workers.spark_jobs.lake.manifest import Lake, LakeEntry
+from workers.spark_jobs.lake.manifest import Lake, LakeEntry, LakeFile, sha256_of
 from workers.spark_jobs.limits import CLOSE_GRACE_MS, DAY_MS, HOUR_MS
 from workers.spark_jobs.spans import HourSpan
 from workers.usage.jobs import ClaimLost
-from workers.usage.lake_losses import note_entries, noted_entries, read_note, take_losses, take_mended
+from workers.usage.lake_losses import forget_refused, note_entries, noted_entries, read_note, take_losses
 
 _log = structlog.get_logger(__name__)
 # Hours of one settlement: the control plane takes a year in one run, a month keeps a run short.
@@ -53,6 +54,8 @@ class Settlements(Protocol):
     def note(self, run: UUID, note: str, is_lost: bool) -> None: ...
 
     def settled_up_to(self) -> datetime | None: ...
+
+    def last_merged_at(self) -> datetime | None: ...
 
     def note_left_out(self, lake: Lake, entries: list[str]) -> object: ...
 
@@ -80,11 +83,13 @@ def ingest_and_settle(work: UsageRound, now_ms: int) -> list[HourSpan]:
 
 
 def settle_due(work: UsageRound, now_ms: int) -> list[HourSpan]:
-    entries, known = work.lake.entries(), work.settlements
+    entries = work.lake.entries()
+    healed = readable_again(work.lake, entries)
+    noted = noted_entries(work.lake) - {entry.name for entry in entries if healed & set(_paths(entry))}
+    known, first_hour = work.settlements, work.settlements.first_hour()
+    settled = known.settled_up_to()
     require_claim(work)
-    noted = take_mended(work.lake, entries, noted_entries(work.lake))
-    settled, first_hour = known.settled_up_to(), known.first_hour()
-    lost_until_ms = take_losses(work.lake, entries, noted, 0 if settled is None else int(settled.timestamp()) * 1000)
+    lost_until_ms = take_losses(work.lake, entries, _ms(settled), _ms(known.last_merged_at()))
     span = span_to_settle(entries, noted, settled, now_ms, first_hour)
     spans = pieces(span) if span else []
     known.note_left_out(work.lake, [entry.name for entry in entries if entry.name not in noted])
@@ -94,7 +99,10 @@ def settle_due(work: UsageRound, now_ms: int) -> list[HourSpan]:
     shutil.rmtree(work.lake.root / "settlements", ignore_errors=True)
     for piece in spans:
         settle_span(work, piece, is_partial=piece.from_ms < lost_until_ms)
-    known.note_left_out(work.lake, [])  # files that were found damaged just now
+    whole = healed & readable_again(work.lake, entries)
+    forget_refused(work.lake, whole)
+    note_left_out_files(work.lake, left_out_files(work.lake) - whole)
+    known.note_left_out(work.lake, [])  # files that were found damaged just now, and those that count again
     note_entries(work.lake, {entry.name for entry in entries if _is_over(entry, now_ms)})
     return spans
 
@@ -174,6 +182,9 @@ def _count_and_merge(work: UsageRound, run: UUID, span: HourSpan, is_partial: bo
         work.settlements.note(run, f"Left out: {counts}. {msgspec.json.encode(left_out).decode()}", is_lost=False)
     elif is_partial:
         work.settlements.note(run, "The lake lost some of what it held: no figure of before becomes smaller.", False)
+    # Before the hours are done: whoever settles them later knows that something was missing.
+    missing = {file["path"] for file in answer.get("refused_files", ())}
+    note_left_out_files(work.lake, left_out_files(work.lake) | missing)
     directory = Path(answer["directory"])
     merged = work.settlements.merge(directory, run, span, is_partial or bool(answer.get("refused_files")))
     shutil.rmtree(directory, ignore_errors=True)
@@ -214,6 +225,39 @@ def span_to_settle(
 def pieces(span: HourSpan) -> list[HourSpan]:
     step = SPAN_HOURS_MAX * HOUR_MS
     return [HourSpan(at, min(at + step, span.to_ms)) for at in range(span.from_ms, span.to_ms, step)]
+
+
+def left_out_files(lake: Lake) -> set[str]:
+    """Paths of files without which hours were settled."""
+    return set(read_note(lake.root / "left_out.json", list[str]) or ())
+
+
+def note_left_out_files(lake: Lake, paths: set[str]) -> None:
+    if paths != left_out_files(lake):
+        lake.note(lake.root / "left_out.json", msgspec.json.encode(sorted(paths)))
+
+
+def readable_again(lake: Lake, entries: list[LakeEntry]) -> set[str]:
+    """Of the files that were left out those that are as they were written, from a copy for instance: without a look at
+    them their hours would stay as they were counted without them."""
+    left_out = left_out_files(lake)
+    files = [file for entry in entries for files in entry.tables.values() for file in files if file.path in left_out]
+    return {file.path for file in files if _is_whole(lake.root / file.path, file)}
+
+
+def _is_whole(path: Path, file: LakeFile) -> bool:
+    try:
+        return path.stat().st_size == file.bytes and sha256_of(path) == file.sha256
+    except OSError:
+        return False
+
+
+def _paths(entry: LakeEntry) -> list[str]:
+    return [file.path for files in entry.tables.values() for file in files]
+
+
+def _ms(at: datetime | None) -> int:
+    return 0 if at is None else int(at.timestamp() * 1000)
 
 
 def _is_over(entry: LakeEntry, now_ms: int) -> bool:

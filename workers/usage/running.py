@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, NamedTuple
@@ -45,6 +46,8 @@ from workers.usage.settling import DatabaseSettlements, SettlementError, interva
 
 _log = structlog.get_logger(__name__)
 NO_LAKE = "PENSTOCK_USAGE_LAKE names no folder: usage is not settled here"
+# Of the key of a usage record (docs/usage_records.md): hours since the epoch.
+_HOUR_OF_KEY = slice(8, 12)
 BUSY = "another round is under way"
 
 
@@ -61,8 +64,9 @@ def missing_for_rounds() -> str:
     return "; ".join(missing_parts())
 
 
-def run_round(say: Say = lambda text: None, wait_s: float = 0.0) -> RoundDone:
-    """What is due. Where another one holds the claim, that one is waited for. Never raises for what a job can do."""
+def run_round(say: Say = lambda text: None, wait_s: float = 0.0, is_asked: bool = False) -> RoundDone:
+    """What is due. Where another one holds the claim, that one is waited for. Never raises for what a job can do.
+    `is_asked`: somebody wants all that there is, also what came late for hours that are settled."""
     lake_dir = environment().usage_lake
     if not lake_dir:
         return RoundDone(0, NO_LAKE)
@@ -77,7 +81,7 @@ def run_round(say: Say = lambda text: None, wait_s: float = 0.0) -> RoundDone:
                 return RoundDone(0, BUSY)
             say("the usage worker settles; waiting for it")
             sleep(limits.USAGE_CLAIM_WAIT_S)
-        return _settle(Lake(Path(lake_dir)), claim, say)
+        return _settle(Lake(Path(lake_dir)), claim, say, is_asked)
     except (JobFailed, ClaimLost, SettlementError, SettlingError, LakeError, StorageError, OSError) as error:
         _log.warning("usage_not_settled", error=str(error))
         return RoundDone(0, str(error))
@@ -85,12 +89,14 @@ def run_round(say: Say = lambda text: None, wait_s: float = 0.0) -> RoundDone:
         claim.release()
 
 
-def _settle(lake: Lake, claim: ScheduleLock, say: Say) -> RoundDone:
+def _settle(lake: Lake, claim: ScheduleLock, say: Say, is_asked: bool = False) -> RoundDone:
     nodes = format_node_list(environment().nodes())
     now_ms = int(clock.now().timestamp() * 1000)
     watermarks = _watermarks(nodes)
-    begins = settled_up_to() or first_provisional_hour() or first_account_opened()
-    if not is_round_due(begins, watermarks == read_watermarks(lake), now_ms):
+    settled_end = settled_up_to()
+    begins, known = settled_end or first_provisional_hour() or first_account_opened(), read_watermarks(lake)
+    is_late = is_asked and settled_end is not None and has_late_records(nodes, known, watermarks, settled_end)
+    if not is_late and not is_round_due(begins, watermarks == known, now_ms):
         return RoundDone(0, "")  # Java is not started for nothing
     if not watermarks and not lake.entries():
         return RoundDone(settle_nothing(now_ms), "")
@@ -119,6 +125,18 @@ def told_job(say: Say) -> JobRunner:
         return run_job(name, arguments, holds_claim, time_s_max)
 
     return run
+
+
+def has_late_records(nodes: str, begins: dict[str, int], ends: dict[str, int], settled_end: datetime) -> bool:
+    """Does the stream say something, from `begins` of each partition on, of an hour that is settled already? The live
+    meter leaves that to the next round: without one it would be in neither of the two."""
+    first_open = int(settled_end.timestamp()) * 1000 // HOUR_MS
+    with StreamReading(environment().cluster_id, nodes) as reading:
+        return any(
+            key is not None and int.from_bytes(key[_HOUR_OF_KEY], "big") < first_open
+            for partition, end in ends.items()
+            for _, _, key, _ in reading.records(int(partition), begins.get(partition, 0), end, skip_removed=True)
+        )
 
 
 def _watermarks(nodes: str) -> dict[str, int]:

@@ -18,10 +18,11 @@ from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.usage import Origin
 from workers import limits
-from workers.spark_jobs.limits import CLOCK_AHEAD_MS_MAX, COUNTER_MAX, HOUR_MS, STORED_BYTE_MS_MAX
+from workers.spark_jobs.limits import CLOCK_AHEAD_MS_MAX, COUNTER_MAX, HOUR_MS, STORED_BYTE_MS_MAX, STORED_BYTES_MAX
 from workers.spark_jobs.schemas.usage_record import (
     ACCOUNT_ID_DIGITS,
     UUID_BYTES,
+    OriginCounters,
     RequestReport,
     UsageRecordError,
     UsageWindow,
@@ -33,6 +34,9 @@ _GROUP = b"meter"
 _METERS = len(UsageMeter)
 _NAMES = {int(origin): UsageOrigin[origin.name] for origin in Origin}
 _CLIENT = UsageOrigin.CLIENT
+# Of an origin, in the order of UsageMeter.
+_OPERATIONS = OriginCounters.__struct_fields__[1:]
+_UNSHOWN = (0,) * len(SHOWN)
 Key = tuple[datetime, str, UUID, str, str]
 
 
@@ -94,21 +98,32 @@ def rows_of(values: Iterable[bytes], now_ms: int) -> list[ProvisionalRow]:
 
 
 def _of_window(window: UsageWindow) -> Iterator[tuple[Key, list[int]]]:
-    if len(window.queue_uuid) != UUID_BYTES or not 0 <= window.stored_byte_ms <= STORED_BYTE_MS_MAX:
+    """A row of each origin, judged by the rules of the pipeline (`spark_jobs/transforms/checks.py`): what that refuses
+    is spent in no budget. What is stored stands in the row of clients."""
+    if len(window.queue_uuid) != UUID_BYTES or not 0 <= window.until_ms - window.hour_ms <= HOUR_MS:
         return
     queue, hour = UUID(bytes=window.queue_uuid), _time_of(window.hour_ms)
     source = f"{window.cluster}/{window.partition}"[:USAGE_SOURCE_CHARACTERS_MAX]
-    stored, shown = [0] * (_METERS - 3), [0] * len(SHOWN)
-    yield (hour, window.account_id, queue, source, _CLIENT), [*stored, window.stored_byte_ms, 0, 0, *shown]
-    for counters in window.origins:
-        figures = [
-            counters.sent, counters.delivered, counters.deleted, counters.moved, counters.dead_lettered,
-            counters.scheduled, counters.sent_bytes, counters.delivered_bytes, counters.sent_units,
-            counters.delivered_units,
-        ]  # fmt: skip
-        name = _NAMES.get(counters.origin)
-        if name is not None and _are_sound(figures):
-            yield (hour, window.account_id, queue, source, name), [*figures, 0, 0, 0, *shown]
+    origins = [(counters.origin, _figures(counters)) for counters in window.origins]
+    if all(origin != Origin.CLIENT for origin, _ in origins):
+        origins.append((int(Origin.CLIENT), [0] * len(_OPERATIONS)))
+    for origin, figures in origins:
+        name = _NAMES.get(origin)
+        if name is None or not _are_sound(figures):
+            continue
+        if name == _CLIENT:
+            if _is_storable_level(window):
+                yield (hour, window.account_id, queue, source, name), [*figures, window.stored_byte_ms, 0, 0, *_UNSHOWN]
+        else:
+            yield (hour, window.account_id, queue, source, name), [*figures, 0, 0, 0, *_UNSHOWN]
+
+
+def _figures(counters: OriginCounters) -> list[int]:
+    return [getattr(counters, name) for name in _OPERATIONS]
+
+
+def _is_storable_level(window: UsageWindow) -> bool:
+    return 0 <= window.stored_byte_ms <= STORED_BYTE_MS_MAX and 0 <= window.stored_bytes <= STORED_BYTES_MAX
 
 
 def _of_requests(report: RequestReport) -> Iterator[tuple[Key, list[int]]]:

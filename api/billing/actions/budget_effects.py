@@ -8,15 +8,14 @@ record says it to front ends as `sending_stopped` or `sends_per_s`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
-
-import structlog
 
 from api import clock
 from api.accounts.models import Account
 from api.audit.actions import record
-from api.billing.limits import BUDGET_MAILS_PER_HOUR_MAX, MINOR_HELD_MAX, THROTTLED_SENDS_PER_S
+from api.billing import limits
+from api.billing.limits import THROTTLED_SENDS_PER_S
 from api.billing.meter import NOTHING_SPENT, MonthSpending
 from api.billing.models import BudgetEffect, BudgetEvent, BudgetEventKind, SpendingBudget, SpendingEffect
 from api.billing.pricing.money import nanos_per_minor
@@ -26,7 +25,7 @@ from api.quotas.selectors import holder_of
 from frontend.authn.principal import service
 
 BUDGETS = service("budgets")
-_log = structlog.get_logger(__name__)
+TOO_MANY, REFUSED = "too many mails", "refused by the mail server"
 
 
 def set_effects(account: Account, period: BillingPeriod, used_up: Sequence[SpendingBudget], currency: str) -> int:
@@ -51,30 +50,26 @@ def note_event(
     percent: int,
     spending: MonthSpending,
 ) -> int:
-    """1 where the event is new."""
-    # A budget is used up also where an event cannot hold what was spent.
-    spent_minor = min(spending.nanos(budget.queue_uuid) // nanos_per_minor(spending.currency), MINOR_HELD_MAX)
+    """1 where the event is new. The account is locked."""
+    of_level = {"period_start": period.start, "generation": budget.generation, "kind": kind, "percent": percent}
+    if BudgetEvent.objects.filter(budget=budget, **of_level).exists():
+        return 0
     now = clock.now()
-    event, is_new = BudgetEvent.objects.get_or_create(
-        budget=budget, period_start=period.start, generation=budget.generation, kind=kind, percent=percent,
-        defaults={
-            "account_id": budget.account_id, "budget_name": budget.name, "spent_minor": spent_minor,
-            "limit_minor": budget.limit_minor, "currency": spending.currency,
-            "mail_to": budget.mail_to, "at": now, "mailed_at": None if budget.mail_to else now,
-        },
+    too_many = _mails_of_hour(budget.account_id, now) + len(budget.mail_to) > limits.BUDGET_MAILS_PER_HOUR_MAX
+    why_not = TOO_MANY if budget.mail_to and too_many else ""
+    BudgetEvent.objects.create(
+        budget=budget, account_id=budget.account_id, budget_name=budget.name, limit_minor=budget.limit_minor,
+        # A budget is used up also where a row cannot hold what was spent.
+        spent_minor=min(spending.nanos(budget.queue_uuid) // nanos_per_minor(spending.currency), limits.MINOR_HELD_MAX),
+        currency=spending.currency, mail_to=budget.mail_to, at=now, not_mailed=why_not,
+        mailed_at=None if budget.mail_to and not why_not else now, **of_level,
     )  # fmt: skip
-    if is_new and event.mail_to and _mails_of_hour(event) > BUDGET_MAILS_PER_HOUR_MAX:
-        event.mail_to, event.mailed_at = [], now
-        event.save(update_fields=["mail_to", "mailed_at"])
-        _log.warning("budget_not_mailed", account_id=event.account_id, event_id=event.pk, why="too many mails")
-    return int(is_new)
+    return 1
 
 
-def _mails_of_hour(event: BudgetEvent) -> int:
-    """Of the account, with those of this event."""
-    since = event.at - timedelta(hours=1)
-    rows = BudgetEvent.objects.filter(account_id=event.account_id, at__gt=since).exclude(mail_to=[])
-    return sum(map(len, rows.values_list("mail_to", flat=True)))
+def _mails_of_hour(account_id: str, now: datetime) -> int:
+    rows = BudgetEvent.objects.filter(account_id=account_id, at__gt=now - timedelta(hours=1), not_mailed="")
+    return sum(len(mail_to) for mail_to in rows.values_list("mail_to", flat=True))
 
 
 def _strongest(used_up: Sequence[SpendingBudget]) -> list[SpendingBudget]:

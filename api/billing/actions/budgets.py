@@ -16,7 +16,7 @@ from api.accounts.models import Account
 from api.accounts.selectors import locked_account
 from api.audit.actions import record
 from api.billing import limits
-from api.billing.actions.budget_effects import note_event, set_effects
+from api.billing.actions.budget_effects import REFUSED, note_event, set_effects
 from api.billing.actions.plans import ensure_standard_plan
 from api.billing.errors import BillingError, invalid, not_found
 from api.billing.meter import NOTHING_SPENT, MonthSpending, month_spending
@@ -101,6 +101,11 @@ def judge_budgets(account_id: str) -> int:
 
 def note_mailed(event_id: int) -> None:
     BudgetEvent.objects.filter(pk=event_id, mailed_at=None).update(mailed_at=clock.now())
+
+
+def give_up_mail(event_id: int) -> None:
+    """The mail server takes none of its addresses, and never will."""
+    BudgetEvent.objects.filter(pk=event_id, mailed_at=None).update(mailed_at=clock.now(), not_mailed=REFUSED)
 
 
 def judge(account: Account, period: BillingPeriod) -> int:

@@ -7,6 +7,7 @@ issued -> issued    a correction is a note of its own
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -18,13 +19,13 @@ from django.db.models.functions import Length
 
 from api import clock
 from api.accounts.models import Account
-from api.accounts.selectors import locked_account
+from api.accounts.selectors import account_of, locked_account
 from api.audit.actions import record
 from api.billing import limits
-from api.billing.account_month import AccountMonth, month_of
-from api.billing.actions.budgets import judge
-from api.billing.actions.plans import ensure_standard_plan
-from api.billing.errors import BillingError, not_found
+from api.billing.account_month import AccountMonth, month_of, open_within
+from api.billing.actions.budgets import judge_budgets
+from api.billing.actions.plans import BEGINNING, ensure_standard_plan
+from api.billing.errors import BillingError, invalid, not_found
 from api.billing.models import (
     BillingCredit,
     CreditNote,
@@ -32,32 +33,37 @@ from api.billing.models import (
     InvoiceDifference,
     InvoiceKind,
     InvoiceLine,
-    InvoiceQueueLine,
     InvoiceState,
     LateUsage,
     NoteKind,
 )
-from api.billing.pricing.periods import BillingPeriod, period_of
+from api.billing.pricing.periods import BillingPeriod, Interval, period_of
 from api.billing.pricing.priced_month import CreditLeft, LineKind, PricedMonth, QueueShare
+from api.billing.pricing.terms import STANDARD_TERMS
 from api.billing.quarantine import NO_PRICE, Quarantined, replace_unpriced
-from api.billing.selectors import merges_so_far, queues_named, settled_up_to
+from api.billing.selectors import merges_so_far, queues_named, settled_up_to, title_of
 from api.billing.tagged_usage import in_batches, tag_history
 from frontend.authn.principal import Principal, service
 
 BILLING = service("billing")
 
 
-@transaction.atomic
-def draft_invoice(account_id: str, period: BillingPeriod) -> Invoice | None:
+def draft_invoice(account_id: str, period: BillingPeriod, waits: bool = True) -> Invoice | None:
     """The month as it stands; the current month's is compared with the budgets. An issued invoice is left as it is.
-    None where the account was not open, and of a month that has not begun."""
+    None where the account was not open, and of a month that has not begun. `waits` false: one that is being made, or
+    issued, is left to whoever does that.
+
+    The invoice's row is locked, and the account's is not: that of many queues takes a minute, every hour, and whoever
+    creates a queue would wait for it."""
     if period.start > clock.now():
         return None
     ensure_standard_plan()
-    account = locked_account(account_id, not_found)
-    invoice = _write_draft(account, period)
+    account = account_of(account_id)
+    if account is None:
+        raise not_found()
+    invoice = _write_draft(account, period, waits)
     if period == period_of(clock.now()):
-        judge(account, period)
+        judge_budgets(account_id)
     return invoice
 
 
@@ -91,6 +97,9 @@ def issue_invoice(actor: Principal, account_id: str, period: BillingPeriod) -> I
 def correct_invoice(actor: Principal, account_id: str, invoice_id: UUID, reason: str) -> CreditNote | None:
     """A note of the difference between what was billed and what the settled usage says now; None without one. Raises
     BillingError."""
+    if not 1 <= len(reason) <= limits.INVOICE_TEXT_CHARACTERS_MAX or not reason.isprintable():
+        most = limits.INVOICE_TEXT_CHARACTERS_MAX
+        raise invalid(f"give a reason in up to {most} printable characters: it is printed on the note")
     account = locked_account(account_id, not_found)
     invoice = Invoice.objects.select_for_update().filter(account=account, pk=invoice_id).first()
     if invoice is None or invoice.state != InvoiceState.ISSUED:
@@ -151,16 +160,40 @@ def difference_of(invoice: Invoice) -> BilledDifference:
     return BilledDifference(charges, tax, total, credits, month)
 
 
-def _write_draft(account: Account, period: BillingPeriod) -> Invoice | None:
-    invoice = Invoice.objects.select_for_update().filter(account=account, period_start=period.start).first()
-    if invoice is not None and invoice.state == InvoiceState.ISSUED:
+def _write_draft(account: Account, period: BillingPeriod, waits: bool = True) -> Invoice | None:
+    interval = open_within(account, period)
+    if not interval.hours:
+        return None
+    _begin_draft(account, period, interval)
+    return _write_begun(account, period, waits)
+
+
+def _begin_draft(account: Account, period: BillingPeriod, interval: Interval) -> None:
+    """Its row, without lines yet, older than any draft: of two callers at once one makes it. In a transaction of its
+    own where the caller has none, because a new row holds the account's, to which it belongs, until the end."""
+    if Invoice.objects.filter(account=account, period_start=period.start).exists():
+        return
+    nothing = dict.fromkeys(("charges_minor", "credits_minor", "tax_minor", "total_minor"), 0)
+    begun = Invoice(
+        account=account, period_start=period.start, period_end=period.end, open_start=interval.start,
+        open_end=interval.end, kind=InvoiceKind.MONTHLY, currency=STANDARD_TERMS.currency, made_at=BEGINNING, **nothing,
+    )  # fmt: skip
+    Invoice.objects.bulk_create([begun], ignore_conflicts=True)
+
+
+@transaction.atomic
+def _write_begun(account: Account, period: BillingPeriod, waits: bool) -> Invoice | None:
+    rows = Invoice.objects.filter(account=account, period_start=period.start)
+    invoice = rows.select_for_update(skip_locked=not waits).first()
+    if invoice is None:
+        return rows.first()
+    if invoice.state == InvoiceState.ISSUED:
         return invoice
     # What is settled is read first: the lines may hold more than they say, never less.
     settled, merges, now = settled_up_to(), merges_so_far(), clock.now()
     month = month_of(account, period)
-    if month is None:
+    if month is None:  # the account was closed meanwhile, before the month
         return None
-    invoice = invoice or Invoice(account=account, period_start=period.start)
     priced = month.priced
     amounts = [priced.charges_minor, priced.total_minor, *(line.amount_minor for line in priced.lines)]
     if max(map(abs, amounts)) > limits.MINOR_HELD_MAX:
@@ -170,6 +203,7 @@ def _write_draft(account: Account, period: BillingPeriod) -> Invoice | None:
     invoice.currency, invoice.charges_minor, invoice.credits_minor = (
         priced.currency, priced.charges_minor, priced.credits_minor,
     )  # fmt: skip
+    invoice.account_title = title_of(account)
     invoice.tax_minor, invoice.total_minor = priced.tax_minor, priced.total_minor
     invoice.settled_up_to, invoice.merges, invoice.made_at = settled, merges, now
     invoice.save()
@@ -199,20 +233,28 @@ def _write_lines(invoice: Invoice, month: AccountMonth) -> None:
     InvoiceLine.objects.bulk_create(lines)
     by_queue = [(queue, list(shares)) for queue, shares in groupby(month.priced.shares, key=lambda one: one.queue_uuid)]
     for some in in_batches(by_queue):
-        InvoiceQueueLine.objects.bulk_create(_queue_lines(invoice, month, dict(some)), batch_size=1000)
+        rows = _queue_rows(invoice, month, dict(some))
+        with connection.cursor() as cursor, cursor.copy(_COPY_QUEUES) as copy:
+            for row in rows:
+                copy.write_row(row)
 
 
-def _queue_lines(
+# An account with many queues has hundreds of thousands of these lines: an object of each takes much longer.
+_COPY_QUEUES = """
+COPY invoice_queue_line (invoice_id, queue_uuid, queue_name, tags, meter, part, quantity, amount_nanos) FROM STDIN
+"""
+
+
+def _queue_rows(
     invoice: Invoice, month: AccountMonth, shares: Mapping[UUID, Sequence[QueueShare]]
-) -> list[InvoiceQueueLine]:
+) -> list[tuple[object, ...]]:
     """Of these queues: names and tags of all at once would be more than a worker can hold."""
     names = {queue.uuid: queue.name for queue in queues_named(month.account.pk, list(shares))}
     history = tag_history(month.account.pk, month.interval, shares)
     return [
-        InvoiceQueueLine(
-            invoice=invoice, queue_uuid=queue_uuid, queue_name=names.get(queue_uuid, ""), part=one.part,
-            tags=one.tags, meter=one.share.meter.value, quantity=one.share.quantity,
-            amount_nanos=one.share.amount_nanos,
+        (
+            invoice.pk, queue_uuid, names.get(queue_uuid, ""), json.dumps(one.tags), one.share.meter.value, one.part,
+            one.share.quantity, one.share.amount_nanos,
         )
         for queue_uuid, of_queue in shares.items()
         for share in of_queue

@@ -32,15 +32,21 @@ from frontend.authn.principal import Principal
 
 # From then on a plan's first version holds: before any account.
 BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
-# What is reckoned from a time that somebody names must be a time, too, in every time zone.
+# Hours and months are computed from a time that a caller gives: they must be times, too, in every time zone.
 _END = datetime(9000, 1, 1, tzinfo=UTC)
 _CODE = re.compile(rf"[a-z0-9][a-z0-9-]{{0,{limits.PLAN_CODE_CHARACTERS_MAX - 1}}}", re.ASCII)
 _NO_ACCOUNT = ""
 
 
-@transaction.atomic
 def ensure_standard_plan() -> None:
-    """Makes it where it is not there. Two callers at once make it once."""
+    """Makes it where it is not there. Two callers at once make it once. Where it is there nothing is locked: each draft
+    begins here, in the transaction that goes on for as long as a large account takes."""
+    if not PricePlanVersion.objects.filter(plan_id=STANDARD_CODE).exists():
+        _make_standard_plan()
+
+
+@transaction.atomic
+def _make_standard_plan() -> None:
     now = clock.now()
     made = PricePlan(code=STANDARD_CODE, name=STANDARD_NAME, created_at=now)
     PricePlan.objects.bulk_create([made], ignore_conflicts=True)
@@ -71,6 +77,7 @@ def add_plan_version(
     if last is None:
         effective_from = BEGINNING
     else:
+        _check_time(effective_from)
         effective_from = _coming_hour(effective_from, now)
         if effective_from <= last.effective_from:
             raise invalid(f"version {last.number} begins then or later")
@@ -124,8 +131,7 @@ def grant_credit(
     _check_time(ends_at)
     made = BillingCredit.objects.create(
         account_id=account_id, name=name, currency=currency, amount_minor=amount_minor, granted_at=clock.now(),
-        # As UTC: PostgreSQL takes no offset of 16 hours or more.
-        ends_at=None if ends_at is None else ends_at.astimezone(UTC),
+        ends_at=ends_at,
     )  # fmt: skip
     record(actor, account_id, "credit.grant", f"credit:{made.pk}", currency=currency, amount_minor=amount_minor)
     return made
@@ -138,7 +144,6 @@ def _check_time(at: datetime | None) -> None:
 
 
 def _coming_hour(at: datetime | None, now: datetime) -> datetime:
-    _check_time(at)
     if at is None or floor_hour(at) <= now:
         raise invalid("name the hour from which it holds; it must be still to come")
     return floor_hour(at)
@@ -151,10 +156,11 @@ def _cuts_month(account: Account, at: datetime) -> bool:
 
 def _currency_at(account_id: str, at: datetime) -> str:
     row = AccountPlan.objects.filter(account_id=account_id, effective_from__lt=at).order_by("-effective_from").first()
-    return STANDARD_TERMS.currency if row is None else _of(row.plan_id)
+    return _of(STANDARD_CODE if row is None else row.plan_id)
 
 
 def _of(code: str) -> str:
+    """The plan's currency; the standard plan may have been made by an operator, in another one."""
     version = PricePlanVersion.objects.filter(plan_id=code).order_by("number").first()
     return STANDARD_TERMS.currency if version is None else str(version.terms["currency"])
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
+
+from django.db.models import Case, IntegerField, Value, When
+from django.db.models.functions import Collate
 
 from api.billing.models import CreditNote, Invoice, InvoiceLine, InvoiceQueueLine
 from api.billing.pricing.meters import SHOWN, UsageMeter, shown_quantity
@@ -14,10 +17,17 @@ from api.billing.pricing.periods import period_of
 from api.billing.pricing.priced_month import LineKind
 
 UNTAGGED = ""
+LINES_AT_ONCE = 2_000
 
 
 def invoice_content(invoice: Invoice, notes: Iterable[CreditNote]) -> dict[str, Any]:
     """Integers are exact; a `text` beside them is for reading."""
+    content = streamed_content(invoice, notes)
+    return {**content, "queues": list(content["queues"])}
+
+
+def streamed_content(invoice: Invoice, notes: Iterable[CreditNote]) -> dict[str, Any]:
+    """The same; `queues` can be read once, and never are all of them held: an account may have a million such lines."""
     currency = invoice.currency
     return {
         "id": str(invoice.pk),
@@ -26,6 +36,7 @@ def invoice_content(invoice: Invoice, notes: Iterable[CreditNote]) -> dict[str, 
         "kind": invoice.kind,
         "account_id": invoice.account_id,
         "account_name": invoice.account.name,
+        "account_title": invoice.account_shown,
         "period": period_of(invoice.period_start).name,
         "open_from": _time(invoice.open_start),
         "open_to": _time(invoice.open_end),
@@ -40,7 +51,7 @@ def invoice_content(invoice: Invoice, notes: Iterable[CreditNote]) -> dict[str, 
         "total_minor": invoice.total_minor,
         "total": format_minor(invoice.total_minor, currency),
         "lines": [line_content(line, currency) for line in invoice.lines.order_by("position")],
-        "queues": [_queue_line(line) for line in _queue_lines(invoice)],
+        "queues": map(_queue_line, _queue_lines(invoice)),
         "notes": [note_content(note, currency) for note in notes],
         "payments": payments_content(invoice),
         "paid_minor": invoice.paid_minor,
@@ -80,19 +91,18 @@ def tag_shares(invoice: Invoice, tag_key: str) -> list[dict[str, Any]]:
     """What the queues of each value of a tag cost together; what has no such tag comes first. They sum to the usage
     lines."""
     sums: dict[str, int] = defaultdict(int)
-    for line in invoice.queue_lines.all():
+    for line in invoice.queue_lines.iterator(chunk_size=LINES_AT_ONCE):
         sums[str(line.tags.get(tag_key, UNTAGGED))] += int(line.amount_nanos)
     return [
         {"value": value, "amount_nanos": nanos, "amount": format_nanos(nanos)} for value, nanos in sorted(sums.items())
     ]
 
 
-def _queue_lines(invoice: Invoice) -> list[InvoiceQueueLine]:
-    order = list(UsageMeter)
-    return sorted(
-        invoice.queue_lines.all(),
-        key=lambda line: (line.queue_name, line.queue_uuid, order.index(UsageMeter(line.meter)), line.part),
-    )
+def _queue_lines(invoice: Invoice) -> Iterator[InvoiceQueueLine]:
+    meters = [When(meter=meter.value, then=Value(place)) for place, meter in enumerate(UsageMeter)]
+    order = Case(*meters, output_field=IntegerField())
+    rows = invoice.queue_lines.order_by(Collate("queue_name", "C"), "queue_uuid", order, "part")
+    return rows.iterator(chunk_size=LINES_AT_ONCE)
 
 
 def _queue_line(line: InvoiceQueueLine) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -33,13 +34,20 @@ def invoice_pages(content: dict[str, Any], ppi: float) -> list[bytes]:
 def _set(content: dict[str, Any], form: Literal["pdf", "png"], ppi: float | None = None) -> Any:
     import typst  # its library takes 34 MB: only a process that sets a document loads it
 
-    text = json.dumps({**content, "queue_sums": queue_sums(content["queues"], content["currency"])})
+    text = json.dumps(page_content(content))
     made = datetime.fromisoformat(content["made_at"]).astimezone(UTC).replace(microsecond=0)
     compiler = typst.Compiler(TEMPLATE, root=TEMPLATE.parent, ignore_system_fonts=True, sys_inputs={"content": text})
     return compiler.compile(format=form, ppi=ppi, timestamp=made)
 
 
-def queue_sums(lines: list[dict[str, Any]], currency: str) -> dict[str, Any]:
+def page_content(content: dict[str, Any]) -> dict[str, Any]:
+    """What the template is given: of the queues their sums alone. All lines of an account with 200,000 of them would
+    take a gigabyte in Typst, for a page that lists PDF_QUEUES_MAX."""
+    shown = {name: value for name, value in content.items() if name != "queues"}
+    return {**shown, "queue_sums": queue_sums(content["queues"], content["currency"])}
+
+
+def queue_sums(lines: Iterable[dict[str, Any]], currency: str) -> dict[str, Any]:
     """What each queue costs over all meters, the dearest first; the rest of a long list as one sum. In minor units,
     which sum to the usage lines."""
     sums: dict[tuple[str, str], int] = defaultdict(int)

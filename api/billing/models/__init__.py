@@ -2,7 +2,7 @@
 
 Written by `actions/` and by the modules that count and settle (`settling.py`, `quarantine.py`, `provisional.py`,
 `usage_reports.py`, `work_notes.py`) only. The database itself refuses changes of what must not change: a plan's version
-that is in effect, an issued invoice with its lines, a credit note (migration 0002), a payment (migration 0008).
+that is in effect, an issued invoice with its lines, a credit note (migrations 0002, 0016), a payment (0008).
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class BudgetEventKind(models.TextChoices):
 
 
 class BudgetEvent(models.Model):
-    """A level that was reached. `mailed_at` is null until its mail was handed over.
+    """A level that was reached. `mailed_at` is null until its mail was handed over, or given up (`not_mailed`).
 
     `over_minor`, of a stop or throttle: how far the month went beyond the limit, as far as it is counted. It grows
     while that stands: by what was sent until front ends heard of it, and by what deliveries and storage cost since.
@@ -73,6 +73,8 @@ class BudgetEvent(models.Model):
     mail_to = models.JSONField(default=list)
     at = models.DateTimeField()
     mailed_at = models.DateTimeField(null=True)
+    # Why no mail was sent; empty: one was, or will be, or there is no address.
+    not_mailed = models.CharField(max_length=40, default="")
 
     class Meta:
         db_table = "budget_event"

@@ -12,6 +12,7 @@ from api.billing import limits
 from api.billing.models.plans import BillingCredit
 from api.billing.models.usage import quantity_field
 from api.limits import ACCOUNT_ID_DIGITS, QUEUE_NAME_CHARACTERS_MAX
+from api.people.limits import ACCOUNT_TITLE_CHARACTERS_MAX
 
 _CODE_CHARACTERS = 24
 
@@ -32,6 +33,8 @@ class Invoice(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="invoices", db_index=False)
+    # What people called it when the invoice was made; empty: made before that was noted.
+    account_title = models.CharField(max_length=ACCOUNT_TITLE_CHARACTERS_MAX, default="")
     period_start = models.DateTimeField()
     period_end = models.DateTimeField()
     # The part of the month in which the account was open.
@@ -66,6 +69,11 @@ class Invoice(models.Model):
 
     def __str__(self) -> str:
         return f"{self.account_id} {self.period_start:%Y-%m} {self.state}"
+
+    @property
+    def account_shown(self) -> str:
+        """Whose it is, as people read it. The name of an account of people is a random one."""
+        return self.account_title or self.account.name
 
     @property
     def paid_minor(self) -> int:

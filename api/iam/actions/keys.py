@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import NamedTuple
 
 from django.db import transaction
@@ -188,8 +189,10 @@ def check_size(access: KeyAccess) -> None:
         raise IamError("over-limit", text)
 
 
+@lru_cache(limits.POLICY_TEXTS_COUNTED_MAX)
 def _floating_patterns(text: str) -> int:
-    """0 of a stored policy that is not understood: it denies everything, and nothing of it is compared."""
+    """0 of a stored policy that is not understood: it denies everything, and nothing of it is compared. Kept, because a
+    change of a named policy asks this for every key that has it."""
     try:
         return count_floating_patterns(parse_document(text, PolicyKind.IDENTITY))
     except PolicyError:

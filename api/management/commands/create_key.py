@@ -7,7 +7,7 @@ made: a misspelt name makes another one. `notes` are there where the policy does
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -22,6 +22,7 @@ from api.iam.documents import scoped_text, stored_text
 from api.iam.errors import IamError
 from api.iam.lint import lint
 from api.settings.environment import environment
+from api.written_times import WRITTEN_TIME, parse_time
 from frontend.authz import PolicyKind
 
 
@@ -81,11 +82,9 @@ def notes_on(policy: str | None) -> list[str]:
 
 def end_of(text: str) -> datetime:
     try:
-        end = datetime.fromisoformat(text)
-        # As UTC: PostgreSQL takes no offset of 16 hours or more.
-        end = (end if end.tzinfo is not None else end.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise CommandError("--expires must be a time like 2026-12-01T06:30, in UTC where it names no offset") from None
+        end = parse_time(text)
+    except ValueError:
+        raise CommandError(f"--expires must be {WRITTEN_TIME}") from None
     if end <= clock.now():
         raise CommandError("--expires must be in the future")
     return end

@@ -18,7 +18,7 @@ from django.db import transaction
 
 from api import clock
 from api.accounts.actions import set_account_active
-from api.accounts.models import Account
+from api.accounts.selectors import locked_account
 from api.audit.actions import LIFECYCLE, record
 from api.encryption.shredding import shred_account
 from api.outage import DATABASE_AWAY
@@ -150,8 +150,7 @@ def _finish(account_id: str) -> bool:
 
 def _locked(account_id: str) -> AccountLife:
     """The account's row first, as everywhere. Raises PeopleError."""
-    if Account.objects.select_for_update().filter(pk=account_id).first() is None:
-        raise not_found()
+    locked_account(account_id, not_found)
     life = AccountLife.objects.select_for_update().filter(pk=account_id).first()
     if life is None:
         raise not_found()
@@ -160,23 +159,20 @@ def _locked(account_id: str) -> AccountLife:
 
 def _locked_with_life(account_id: str) -> AccountLife:
     """Accounts that were made by the command line have no life yet: it begins now. Raises PeopleError."""
-    account = Account.objects.select_for_update().filter(pk=account_id).first()
-    if account is None:
-        raise not_found()
-    ensure_life(account, clock.now())
+    ensure_life(locked_account(account_id, not_found), clock.now())
     return _locked(account_id)
 
 
-def _possible(state: AccountState) -> str:
+def _possible(state: str) -> str:
     """What may be asked for instead."""
-    moves = [move for (at, move) in STATE_CHANGES if at is state and move is not StateChange.FINISH]
+    moves = [move for (at, move) in STATE_CHANGES if at == state and move is not StateChange.FINISH]
     return f": it can be told to {' or '.join(move.removeprefix('account.') for move in moves)}" if moves else ""
 
 
 def _move(actor: Principal, life: AccountLife, move: StateChange, reason: str = "") -> AccountLife:
     state = STATE_CHANGES.get((AccountState(life.state), move))
     if state is None:
-        raise PeopleError("state-not-possible", f"The account is {life.state}{_possible(AccountState(life.state))}.")
+        raise PeopleError("state-not-possible", f"The account is {life.state}{_possible(life.state)}.")
     was_active = life.state == AccountState.ACTIVE
     now = clock.now()
     grace = timedelta(days=limits.CLOSING_GRACE_DAYS)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from django.db import transaction
 
 from api import clock
-from api.accounts.models import Account
+from api.accounts.selectors import locked_account
 from api.people import limits
 from api.people.actions.enrolment import check_printable
 from api.people.actions.sessions import require_recent
@@ -37,8 +37,8 @@ def begin_acting(
     check_printable(reason, "reason", limits.ACTING_REASON_CHARACTERS_MAX)
     if membership_of(session.person, account_id) is not None:
         raise PeopleError("already-member", "You are a member of this account: use your own role in it.")
-    # First, as who removes a member does: a visit to a member who goes in this moment is not left over.
-    Account.objects.select_for_update().filter(pk=account_id).first()
+    # First, as where a member is removed: no visit is left over to a member who goes at this moment.
+    locked_account(account_id, not_found)
     members = AccountMembership.objects.select_related("person", "account__life")
     member = members.filter(account_id=account_id, person_id=person_id).first()
     if member is None:

@@ -156,12 +156,13 @@ def begin_session(origin: RequestOrigin, person: Person, now: datetime, method: 
 
 
 def end_sessions(origin: RequestOrigin, sessions: QuerySet[PersonSession]) -> int:
-    """In the caller's transaction, with what was made in them: visits, tickets. How many sessions there were. The rows
-    are locked first, as who makes such a thing locks them: no row is left without its session."""
+    """In the caller's transaction, with what was made in them: visits, tickets. How many sessions there were. Their
+    rows are locked first, as they are where a visit or a ticket is made: none is left without its session."""
     ids = list(sessions.select_for_update().order_by("pk").values_list("pk", flat=True))
-    locked = PersonSession.objects.filter(pk__in=ids)
-    end_visits(origin, locked)
-    locked.delete()
+    if ids:
+        locked = PersonSession.objects.filter(pk__in=ids)
+        end_visits(origin, locked)
+        locked.delete()
     return len(ids)
 
 

@@ -121,7 +121,7 @@
     for (const open of all("details.more[open], details.switch[open]")) if (!open.contains(event.target)) open.open = false;
     if (event.target.nodeName === "DIALOG") event.target.close();
   });
-  // A form that changes something is sent once: who clicks again before the answer makes no second key, message or credit.
+  // A form that changes something is sent once: a second click before the answer makes no second key, message or credit.
   const SENT_MS = 5000;
   let sent = new WeakMap();
   const changes = (element) => element.nodeName === "FORM" && element.getAttribute("method")?.toLowerCase() === "post";

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -14,15 +15,27 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from api import clock
+from api.accounts.models import AccessKey
 from api.audit.actions import OPERATOR
 from api.billing.actions.differences import look_at_late_usage
-from api.billing.actions.invoices import BILLING, correct_invoice, issue_invoice
+from api.billing.actions.invoices import BILLING, correct_invoice, draft_invoice, issue_invoice
 from api.billing.actions.plans import grant_credit
 from api.billing.management.commands import billing_report
 from api.billing.management.commands.billing_report import usage_report
-from api.billing.models import AccountPlan, BillingCredit, HourlyUsage, Invoice, MeterReading
+from api.billing.models import (
+    AccountPlan,
+    BillingCredit,
+    HourlyUsage,
+    Invoice,
+    KeyUsage,
+    MeterReading,
+    UsageRun,
+    UsageRunState,
+)
 from api.billing.pricing.meters import UsageMeter
 from api.billing.provisional import ProvisionalRow, answer_now, drop_settled, merge_provisional, note_reading
+from api.billing.work_notes import FailureSubject, Work, note_failure, note_round
+from api.queues.models import Queue
 from tests.api.billing.test_invoices import document, plan
 from tests.api.billing.usage import (
     MONTH_HOURS,
@@ -143,6 +156,15 @@ def test_invoice_report_has_the_draft_then_the_invoice_priced_again(account: str
     assert report("invoice", "--account", "tests")["recomputed"] == {"total_minor": 1100, "equal": False}
 
 
+def test_report_leaves_no_draft_of_a_month_that_is_not_billed(account: str) -> None:
+    settle_month([])
+    shown = report("invoice", "--account", "tests", "--period", PERIOD.name)
+    assert shown["invoice"]["state"] == "draft" and not Invoice.objects.exists()
+    settle_rows([row(account, sent_units=1)], 0, 1)
+    report("invoice", "--account", "tests", "--period", PERIOD.name)
+    assert Invoice.objects.count() == 1
+
+
 def test_invoice_that_was_corrected_needs_no_correction_any_more(account: str) -> None:
     plan(account)
     grant_credit(OPERATOR, account, "Welcome", "USD", 5_000, None)
@@ -190,7 +212,12 @@ def test_operator_makes_a_plan_assigns_it_grants_a_credit_and_corrects(account: 
     terms = tmp_path / "terms.json"
     terms.write_text(json.dumps(document()))
     assert "house@1" in admin("plan", "--code", "house", "--name", "House", "--terms", str(terms))
-    assert "house from" in admin("assign", "--account", "tests", "--code", "house", "--tax", "VAT=19")
+    assert json.loads(admin("terms", "--code", "house")) == document()
+    assert "house from" in admin("assign", "--account", account, "--code", "house", "--tax", "VAT=19")
+    (mine,) = json.loads(admin("plans", "--account", "tests"))
+    assert (mine["code"], mine["taxes"]) == ("house", [{"name": "VAT", "percent": "19"}])
+    every = {one["code"]: one for one in json.loads(admin("plans"))}
+    assert (every["house"]["accounts"], every["house"]["currency"], every["standard"]["accounts"]) == (1, "USD", 0)
     assert AccountPlan.objects.get().taxes == [{"name": "VAT", "rate_ppm": 190_000}]
     given = (
         "--account",
@@ -204,32 +231,98 @@ def test_operator_makes_a_plan_assigns_it_grants_a_credit_and_corrects(account: 
         "--ends",
         "2030-01-01",
     )
-    assert "USD 5" in admin("credit", *given)
+    assert admin("credit", *given).strip().endswith("USD 0.05")
     assert BillingCredit.objects.get().ends_at is not None
     settle_month([row(account, sent_units=10_100)])
     issue_invoice(BILLING, account, PERIOD)
     asked = ("correct", "--account", "tests", "--period", PERIOD.name, "--reason", "late")
     assert "nothing to correct" in admin(*asked)
     settle_rows([row(account, 3, sent_units=1_000)], 3, 1)
-    assert "debit note, 119 minor" in admin(*asked)
+    assert "debit note, USD 1.19" in admin(*asked)
     assert Invoice.objects.get().total_minor == 1184
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "told"),
     [
-        "assign --account absent --code standard",
-        "assign --account tests --code absent",
-        "assign --account tests --code standard --tax VAT",
-        "credit --account tests --name x --currency XXX --amount-minor 1",
-        "credit --account tests --name x --currency USD --amount-minor 0",
-        "correct --account tests --period 2026-11 --reason x",
-        "plan --code X --name x --terms /nonexistent",
+        ("assign --account absent --code standard", "./penstock accounts list"),
+        ("assign --account tests --code absent", "./penstock billing plans"),
+        ("assign --account tests --code standard --tax VAT", "like VAT=19"),
+        ("assign --account tests --code standard --from tomorrow", "'tomorrow' is not a time like 2026-12-01T06:30"),
+        ("credit --account tests --name x --currency XXX --amount-minor 1", "has a currency"),
+        ("credit --account tests --name x --currency USD --amount-minor 0", "a positive amount"),
+        ("correct --account tests --period 2019-10 --reason x", "no invoice of 2019-10"),
+        ("correct --account tests --period {period} --reason x", "is a draft.*./penstock report months"),
+        ("correct --account tests --period {period} --reason " + "x" * 201, "1 to 200 printable"),
+        ("pay --account tests --period {period} --received 3.12.2026 --reference x", "a day is written like"),
+        ("pay --account tests --period {period} --received 2026-12-03 --reference x", "is a draft"),
+        ("terms --code absent", "./penstock billing plans"),
+        ("plan --code X --name x --terms /nonexistent", "No such file"),
+        ("plan --code x --name x --terms /dev/null", "/dev/null is no JSON"),
+        ("plan --code new --name x --terms {terms} --from 2999-12-01", "leave out --from"),
+        ("plan --code standard --name x --terms {terms}", "from which its next version holds"),
     ],
 )
-def test_operator_is_told_what_is_wrong(account: str, line: str) -> None:
-    with pytest.raises(CommandError):
-        admin(*line.split())
+def test_operator_is_told_what_is_wrong_and_what_to_do(account: str, tmp_path: Path, line: str, told: str) -> None:
+    terms = tmp_path / "terms.json"
+    terms.write_text(json.dumps(document()))
+    plan(account)
+    assert draft_invoice(account, PERIOD) is not None
+    with pytest.raises(CommandError, match=told):
+        admin(*line.format(terms=terms, period=PERIOD.name).split())
+
+
+def test_credit_in_a_currency_that_no_plan_has_is_told(account: str) -> None:
+    given = ("credit", "--account", "tests", "--name", "x", "--amount-minor", "1", "--currency")
+    assert "no invoice uses it" in admin(*given, "EUR") and "no invoice" not in admin(*given, "USD")
+
+
+def test_report_has_the_invoice_as_a_file(account: str) -> None:
+    plan(account)
+    settle_month([row(account, sent_units=600)])
+    found = report("invoice", "--account", account, "--file", "csv")
+    assert b"Sent, in units of 64 KiB" in base64.b64decode(found["file"])
+    assert base64.b64decode(report("invoice", "--account", "tests", "--file", "pdf")["file"]).startswith(b"%PDF")
+    assert "file" not in report("invoice", "--account", "tests")
+
+
+def test_usage_in_parts_has_what_each_costs_settled_or_not(account: str) -> None:
+    plan(account)
+    orders, mails = make_queue(account, "orders"), make_queue(account, "mails")
+    Queue.objects.filter(uuid=orders).update(tags={"team": "shop"})
+    settle_rows([row(account, queue_uuid=orders, sent_units=1_100)], 0, 9)
+    counters = [100 if meter is UsageMeter.SENT_UNITS else 0 for meter in UsageMeter]
+    merge_provisional("one/3", 1, [ProvisionalRow(month_hour(10), account, mails, "one/12", "client", counters)])
+
+    def parts(*arguments: str) -> dict[str, tuple[int, str]]:
+        found = report("usage", "--account", "tests", *arguments)["parts"]
+        return {one["part"]: (one["quantities"]["sent_units"], one["amount"]) for one in found}
+
+    assert parts("--by", "origin") == {"client": (1_200, "1.10")}
+    assert sum(units for units, _ in parts("--by", "tag", "--tag", "team").values()) == 1_200
+    assert list(parts("--by", "day")) == [f"{month_hour(0):%Y-%m-%d}"]
+    with pytest.raises(CommandError, match="--tag KEY"):
+        report("usage", "--account", "tests", "--by", "tag")
+
+
+def test_requests_by_key_have_the_names_of_the_keys(account: str) -> None:
+    key = AccessKey.objects.filter(account_id=account).first()
+    assert key is not None
+    KeyUsage.objects.create(
+        account_id=account, day=month_hour(0), access_key_id=key.access_key_id, requests=5, empty_receives=1
+    )
+    (found,) = report("usage", "--account", "tests", "--by", "key")["parts"]
+    assert (found["part"], found["name"], found["requests"], found["empty_receives"]) == (
+        key.access_key_id, key.name, 5, 1,
+    )  # fmt: skip
+
+
+def test_quarantine_of_one_account_has_no_other_ones_records(account: str) -> None:
+    settle_rows([row(account, messages_sent=-1), row("999999999999", messages_sent=1)], 0, 9)
+    assert {one["reason"] for one in report("quarantine")["records"]} == {"negative_counter", "unknown_account"}
+    found = report("quarantine", "--account", "tests")
+    assert [one["reason"] for one in found["records"]] == ["negative_counter"]
+    assert found["counts"] == [{"reason": "negative_counter", "records": 1}]
 
 
 # --- usage from a file ---
@@ -272,6 +365,17 @@ def test_file_with_a_line_that_is_no_row_settles_nothing(account: str, line: str
     assert HourlyUsage.objects.count() == 0
 
 
+def test_file_with_a_row_of_an_hour_that_is_not_settled_settles_nothing(account: str) -> None:
+    rows = [f"{account},{month_hour(hour).isoformat()},{QUEUE},3,client,5" for hour in (0, 1)]
+    with pytest.raises(CommandError, match="which is not from"):
+        settle_file("\n".join([HEADER, *rows]))
+    assert HourlyUsage.objects.count() == 0
+    run = UsageRun.objects.get()
+    assert (run.state, "which is not from" in run.note, run.ended_at is None) == (UsageRunState.FAILED, True, False)
+    with pytest.raises(CommandError, match="--from and --to are each a time like"):
+        call_command("settle_usage", "--from", "yesterday", "--to", "today", rows=io.StringIO(HEADER))
+
+
 def test_report_of_months_names_those_that_are_open(account: str) -> None:
     settle_month([row(account, sent_units=1)])
     out = io.StringIO()
@@ -281,6 +385,19 @@ def test_report_of_months_names_those_that_are_open(account: str) -> None:
     assert (found[PERIOD.name]["to_issue"], found[PERIOD.name]["failing"]) == (1, 0)
     assert found[PERIOD.name]["reasons"] == ["1 to be issued by the next rounds"]
     assert answer["settled_up_to"] is not None and answer["differences"] == []
+    assert (answer["failed"], answer["not_settled"]) == ([], "")
+
+
+def test_report_of_months_has_why_invoices_failed_and_usage_was_not_settled(account: str) -> None:
+    note_failure(Work.INVOICES, FailureSubject("x", account, PERIOD.start), "the moon is full")
+    note_failure(Work.MAILS, FailureSubject("y", account), "no mail server")
+    note_round(Work.USAGE, 5, 0, "Java is missing")
+    out = io.StringIO()
+    call_command("billing_report", "months", stdout=out)
+    answer = json.loads(out.getvalue())
+    (one,) = answer["failed"]
+    assert (one["account_id"], one["period"], one["error"]) == (account, PERIOD.name, "the moon is full")
+    assert answer["not_settled"] == "Java is missing"
 
 
 def test_report_of_months_names_invoices_that_later_usage_disagrees_with(account: str) -> None:

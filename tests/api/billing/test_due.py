@@ -125,6 +125,16 @@ def test_draft_without_usage_is_made_again_once_a_day_and_not_with_every_merge(a
     assert (account, PERIOD) in stale_drafts(AT), "it has usage now"
 
 
+def test_draft_whose_usage_has_gone_is_made_again_within_a_day(account: str) -> None:
+    settle_rows([row(account, sent_units=2_000_000)], 0, 3)
+    draft_invoice(account, PERIOD)
+    settle_rows([], 0, 3, recount=True)
+    Invoice.objects.update(made_at=AT - timedelta(hours=limits.QUIET_DRAFT_HOURS))
+    assert Invoice.objects.get().charges_minor == 40 and stale_drafts(AT) == [(account, PERIOD)]
+    draft_invoice(account, PERIOD)
+    assert Invoice.objects.get().charges_minor == 0 and stale_drafts(AT) == []
+
+
 def test_drafts_that_were_made_first_are_made_again_first(account: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where more become stale than one look takes, none waits for ever."""
     accounts = [account, *(new_caller(f"a{number}").account_id for number in range(3))]

@@ -23,6 +23,7 @@ from api.billing.models import (
     HourlyUsage,
     Invoice,
     InvoiceKind,
+    InvoiceQueueLine,
     InvoiceState,
     PricePlanVersion,
     QuarantinedUsage,
@@ -234,7 +235,9 @@ def test_account_that_was_not_open_gets_no_invoice(account: str) -> None:
 
 def test_issued_invoice_and_its_lines_cannot_be_changed(account: str) -> None:
     settle_month(units(account, 5))
-    invoice = issued(account)
+    settle_rows([row(account, queue_uuid=OTHER)._replace(hour=PERIOD.end, sent_units=1)], MONTH_HOURS, 1)
+    invoice, other = issued(account), draft_invoice(account, period_of(PERIOD.end))
+    assert other is not None and other.queue_lines.count() == 1
     changes = (
         lambda: Invoice.objects.filter(pk=invoice.pk).update(total_minor=1),
         lambda: Invoice.objects.filter(pk=invoice.pk).delete(),
@@ -242,6 +245,10 @@ def test_issued_invoice_and_its_lines_cannot_be_changed(account: str) -> None:
         lambda: invoice.lines.all().delete(),
         lambda: invoice.lines.create(position=99, kind="fee", plan="", text="", amount_minor=1),
         lambda: invoice.queue_lines.update(amount_nanos=1),
+        lambda: invoice.queue_lines.all().delete(),
+        lambda: invoice.queue_lines.create(queue_uuid=OTHER, meter="sent_bytes", amount_nanos=1),
+        lambda: InvoiceQueueLine.objects.filter(invoice=other).update(invoice=invoice),
+        lambda: InvoiceQueueLine.objects.filter(invoice=invoice).update(invoice=other),
     )
     for change in changes:
         with pytest.raises(DatabaseError, match="final"), transaction.atomic():
@@ -268,6 +275,8 @@ def test_later_version_begins_in_the_future_and_keeps_the_currency() -> None:
     for wrong in (None, MONTH, within_this_hour):
         with pytest.raises(BillingError, match="still to come"):
             add_plan_version(OPERATOR, "test", "Test", document(), wrong)
+    with pytest.raises(BillingError, match="2000 to 8999"):
+        add_plan_version(OPERATOR, "test", "Test", document(), datetime(9_999, 12, 31, tzinfo=MONTH.tzinfo))
     with pytest.raises(BillingError, match="another plan"):
         add_plan_version(OPERATOR, "test", "Test", document(currency="EUR"), coming)
     assert add_plan_version(OPERATOR, "test", "Test", document(), coming).number == 2
@@ -393,6 +402,13 @@ def test_draft_is_not_corrected_and_neither_is_an_invoice_of_others(account: str
     invoice = issued(account)
     with pytest.raises(BillingError, match="nothing here"):
         correct_invoice(OPERATOR, new_caller("another").account_id, invoice.pk, "x")
+
+
+@pytest.mark.parametrize("reason", ["", "x" * 201, "two\nlines"])
+def test_reason_that_no_note_can_have_is_refused(account: str, reason: str) -> None:
+    settle_month(units(account, 1))
+    with pytest.raises(BillingError, match="200 printable"):
+        correct_invoice(OPERATOR, account, issued(account).pk, reason)
 
 
 # --- closing an account ---

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.core.management import CommandError
 from django.db import transaction
 from django.db.utils import DatabaseError
 
@@ -133,6 +134,10 @@ def test_customer_reads_what_was_paid(caller: Caller, invoice: Invoice) -> None:
 def test_operator_records_a_payment_by_a_command(invoice: Invoice) -> None:
     given = ("pay", "--account", "tests", "--period", PERIOD.name, "--received", TODAY.isoformat())
     assert admin(*given, "--amount-minor", "1500", "--reference", "transfer 1") == (
-        f"{invoice.number}: 500 minor units are due\n"
+        f"{invoice.number}: USD 5.00 is due\n"
     )
     assert invoice.paid_minor == 1_500
+    assert admin(*given, "--reference", "the rest") == f"{invoice.number}: USD 0.00 is due\n"
+    assert invoice.paid_minor == 2_000
+    with pytest.raises(CommandError, match=f"nothing of {invoice.number} is due"):
+        admin(*given, "--reference", "too much")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import struct
 import uuid
+import weakref
+import zlib
 from typing import Any
 
 import pytest
@@ -14,9 +17,11 @@ from api.audit.actions import OPERATOR
 from api.billing.actions.budgets import judge_budgets
 from api.billing.actions.invoices import BILLING, correct_invoice, draft_invoice, issue_invoice
 from api.billing.actions.plans import grant_credit
-from api.billing.documents.invoice_pdf import invoice_pages, invoice_pdf, queue_sums
-from api.billing.models import Invoice
+from api.billing.documents import content as documents
+from api.billing.documents.invoice_pdf import invoice_pages, invoice_pdf, page_content, queue_sums
+from api.billing.models import Invoice, InvoiceQueueLine
 from api.billing.settling import OF_FRONT_ENDS
+from api.people.models import AccountLife
 from api.spreadsheets import plain
 from tests.api.billing.test_budgets import spend
 from tests.api.billing.test_invoices import plan
@@ -184,10 +189,61 @@ HOSTILE = ['#panic("x")', "*bold* _it_ $x$", '"); #read("/etc/passwd")', "Größ
 @pytest.mark.parametrize("name", HOSTILE)
 def test_name_in_a_pdf_is_no_markup(caller: Caller, invoice: Invoice, name: str) -> None:
     content = caller.request("GET", f"/v1/billing/invoices/{invoice.pk}").json()
-    content["account_name"] = content["queues"][0]["queue"] = content["lines"][2]["text"] = name
+    content["account_title"] = content["queues"][0]["queue"] = content["lines"][2]["text"] = name
     assert invoice_pdf(content)[:5] == b"%PDF-"
-    plain_content = {**content, "account_name": "Plain"}
+    plain_content = {**content, "account_title": "Plain"}
     assert invoice_pages(content, 40) != invoice_pages(plain_content, 40), "the name is on the page"
+
+
+def test_invoice_is_of_the_account_as_people_call_it(caller: Caller, account: str) -> None:
+    """The name of an account that people opened is a random one. What it was called when it was issued stays."""
+    plan(account)
+    life = AccountLife.objects.create(account_id=account, title="Ann & Sons", state_since=NOW.start)
+    settle_month([row(account, sent_units=1_100)])
+    made = issue_invoice(BILLING, account, PERIOD)
+    assert made is not None
+    life.title = "Another"
+    life.save()
+    content = caller.request("GET", f"/v1/billing/invoices/{made.pk}").json()
+    assert (content["account_title"], content["account_name"]) == ("Ann & Sons", made.account.name)
+
+
+def test_long_name_covers_nothing_beside_it(caller: Caller, invoice: Invoice) -> None:
+    """The right half of the first page's head has the number and the day of issue."""
+    content = caller.request("GET", f"/v1/billing/invoices/{invoice.pk}").json()
+
+    def right_half(title: str) -> list[bytes]:
+        lines = png_lines(invoice_pages({**content, "account_title": title}, 50)[0])
+        return [line[len(line) * 52 // 100 :] for line in lines]
+
+    assert right_half("A") == right_half("X" * 100)
+
+
+def png_lines(page: bytes) -> list[bytes]:
+    """The upper fifth, of eight bits a channel, four channels."""
+    width, height, data, at = 0, 0, b"", 8
+    while at < len(page):
+        length, kind = struct.unpack(">I4s", page[at : at + 8])
+        body = page[at + 8 : at + 8 + length]
+        if kind == b"IHDR":
+            width, height = struct.unpack(">II", body[:8])
+        data += body if kind == b"IDAT" else b""
+        at += 12 + length
+    size, lines, raw = width * 4, [bytes(width * 4)], zlib.decompress(data)
+    for begin in range(0, height // 5 * (size + 1), size + 1):
+        lines.append(_unfiltered(raw[begin], raw[begin + 1 : begin + 1 + size], lines[-1]))
+    return lines[1:]
+
+
+def _unfiltered(kind: int, line: bytes, above: bytes) -> bytes:
+    found = bytearray(line)
+    for at in range(len(found)):
+        left = found[at - 4] if at >= 4 else 0
+        corner = above[at - 4] if at >= 4 else 0
+        up, guess = above[at], left + above[at] - corner
+        nearest = min((left, up, corner), key=lambda one: abs(guess - one))
+        found[at] = (found[at] + (0, left, up, (left + up) // 2, nearest)[kind]) & 0xFF
+    return bytes(found)
 
 
 def test_pdf_of_many_queues_is_cut_and_says_so() -> None:
@@ -195,6 +251,33 @@ def test_pdf_of_many_queues_is_cut_and_says_so() -> None:
     sums = queue_sums(lines, "USD")
     assert (len(sums["shown"]), sums["others"], sums["others_amount"]) == (200, 200, "0.00")
     assert sum(float(one["amount"]) for one in sums["shown"]) == pytest.approx(1.0)
+
+
+def test_page_is_given_the_sums_of_queues_and_not_their_lines(caller: Caller, invoice: Invoice) -> None:
+    """An account with 200,000 queues has half a million lines."""
+    content = caller.request("GET", f"/v1/billing/invoices/{invoice.pk}").json()
+    given = page_content(content)
+    assert content["queues"] and "queues" not in given and given["queue_sums"]["shown"]
+
+
+def test_documents_hold_a_few_lines_of_queues_at_a_time(
+    caller: Caller, invoice: Invoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 200,000 queues all of them, as JSON has them, take two gigabytes of the process that all accounts share."""
+    monkeypatch.setattr(documents, "LINES_AT_ONCE", 1)
+    held, most = weakref.WeakSet[InvoiceQueueLine](), 0
+    real = documents._queue_line
+
+    def line(row: InvoiceQueueLine) -> dict[str, Any]:
+        nonlocal most
+        held.add(row)
+        most = max(most, len(held))
+        return real(row)
+
+    monkeypatch.setattr(documents, "_queue_line", line)
+    for ending in ("csv", "pdf"):
+        assert caller.request("GET", f"/v1/billing/invoices/{invoice.pk}.{ending}").status_code == 200
+    assert 0 < most <= 2 < invoice.queue_lines.count()
 
 
 @pytest.mark.parametrize("ending", ["", ".csv", ".pdf"])

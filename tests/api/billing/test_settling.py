@@ -13,7 +13,7 @@ from api.billing.pricing.periods import HOUR, Interval, floor_hour
 from api.billing.quarantine import Quarantined, note_quarantined
 from api.billing.selectors import settled_up_to
 from api.billing.settling import SettledRun, SettlingError, begin_run, settle
-from tests.api.billing.usage import QUEUE, hours, make_queue, month_hour, open_since, row, settle_rows
+from tests.api.billing.usage import MONTH, QUEUE, hours, make_queue, month_hour, open_since, row, settle_rows
 from tests.support.control_plane import Caller
 
 pytestmark = pytest.mark.django_db
@@ -70,6 +70,16 @@ def test_settled_ends_at_the_first_hour_that_is_not_done(caller: Caller) -> None
     assert settled_up_to() == month_hour(6)
     begin_run(uuid.uuid4(), hours(2, 1))
     assert settled_up_to() == month_hour(6), "an hour that is counted again stays settled"
+
+
+def test_hours_settled_before_there_was_an_account_hold_nothing_up(caller: Caller) -> None:
+    """Nobody settles what lies between them and the first account."""
+    early = MONTH - timedelta(days=400)
+    settle(uuid.uuid4(), Interval(early, early + HOUR), [])
+    settle_rows([], 0, 3)
+    assert settled_up_to() == month_hour(3)
+    open_since(caller.account_id, early)
+    assert settled_up_to() == early + HOUR, "an account was open in the gap"
 
 
 def test_recount_removes_what_is_not_among_its_rows(caller: Caller) -> None:

@@ -112,6 +112,12 @@ def test_operator_suspends_and_the_owner_cannot_take_it_back(ann: Visitor) -> No
         call_command("account_state", "suspend", "123456789012")
 
 
+def test_refused_change_of_a_closing_account_names_what_an_operator_may_ask_for(ann: Visitor) -> None:
+    call_command("operate_accounts", "close", ann.account_id, stdout=io.StringIO())
+    with pytest.raises(CommandError, match=r"The account is closing: it can be told to suspend or reopen\.$"):
+        call_command("operate_accounts", "close", ann.account_id)
+
+
 @pytest.mark.parametrize(("length", "accepted"), [(limits.STATE_REASON_CHARACTERS_MAX, True), (201, False)])
 def test_reason_is_bounded(ann: Visitor, length: int, accepted: bool) -> None:
     if accepted:

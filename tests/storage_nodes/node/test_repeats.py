@@ -1,8 +1,4 @@
-"""Sends that are tried again, in any order and through changes of the leader: each stands in the log once.
-
-A partition of three replicas: real machines that fold a log, and the appends of whoever leads. The tests decide which
-attempts arrive when, what of a leader's log is kept when another takes over, and who starts over from a checkpoint.
-"""
+"""Sends that are tried again, in any order and through changes of the leader: each stands in the log once."""
 
 from __future__ import annotations
 
@@ -10,190 +6,21 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
-from storage_nodes.limits import (
-    BATCH_BYTES_MAX,
-    PRODUCER_CALL_MS_MAX,
-    PRODUCER_MEMORY_MS,
-    PRODUCER_WINDOW_RECORDS,
-    PRODUCERS_PER_PARTITION_MAX,
-    UNCOMMITTED_BYTES_MAX,
-    WAL_GROUP_BYTES_MAX,
-)
-from storage_nodes.log.record_batch import (
-    CONTROL_EPOCH_START,
-    NO_PRODUCER,
-    BatchHeader,
-    Producer,
-    build_batch,
-    control_key,
-    iterate_bodies,
-    read_header,
-    records_to_fold,
-)
-from storage_nodes.machines.producers import ProducerTable
-from storage_nodes.machines.queue.effects import Duplicated, Pick
+from storage_nodes.limits import BATCH_BYTES_MAX, PRODUCER_WINDOW_RECORDS, UNCOMMITTED_BYTES_MAX
+from storage_nodes.machines.queue.effects import Pick
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.stream.machine import StreamMachine
 from storage_nodes.model import Acks
-from storage_nodes.node.memory.memory_budget import MemoryBudget
-from storage_nodes.node.memory.room import NodeRoom
-from storage_nodes.node.replicas.appends import Appends
 from storage_nodes.node.replicas.deliveries import give_back
 from storage_nodes.node.replicas.queue_replica import QueueReplica
-from storage_nodes.node.replicas.repeats import Repeats
-from storage_nodes.node.replicas.stream_replica import StreamReplica
-from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import Opcode, QueueConfig, SendReply, SendRequest, encode_message
-from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DUE, HEADER_GROUP, decode_body, encode_body
+from storage_nodes.protocol.messages import SendReply, SendRequest
+from storage_nodes.protocol.records import encode_body
+from tests.storage_nodes.node.repeating_group import NOW_MS, REPLICAS, Group, request
 
-NOW_MS = 1_700_000_000_000
 SMALL_BYTES = 150
 TINY_BYTES = 70
-REPLICAS = 3
-
-
-class _Caller(SimpleNamespace):
-    """A connection: one of its kind."""
-
-    __hash__ = object.__hash__
-
-
-class Group:
-    def __init__(self, kind: str, batch_bytes_max: int = BATCH_BYTES_MAX) -> None:
-        self.kind = kind
-        self.batch_bytes_max = batch_bytes_max
-        self.now_ms = NOW_MS
-        self.log: list[tuple[BatchHeader, bytes]] = []
-        self.committed = 0  # entries
-        self.replicated = 2**62  # no voter is further behind than the commit, unless a test says so
-        self.machines: list[Any] = [self._machine() for _ in range(REPLICAS)]
-        self.folded = [0] * REPLICAS
-        self.checkpoints: list[tuple[int, bytes]] = []
-        self.leader = -1
-        self.appends = Appends(NodeRoom(MemoryBudget(), lambda: 0.0, lambda: None))
-        self.answers: dict[int, SendReply | StorageError] = {}  # by number of the attempt
-        self.connection: Any = _Caller(answer=self._answered, refuse=self._refused, parked={})
-        self.log_facts = SimpleNamespace(log_end=0)
-        self.replica: Any = SimpleNamespace(
-            log=self.log_facts,
-            append_own=self._append,
-            propose_soon=lambda: None,
-            host=SimpleNamespace(committer=SimpleNamespace(share_bytes=WAL_GROUP_BYTES_MAX)),
-        )
-        self.elect(0)
-
-    def _machine(self) -> Any:
-        return StreamMachine() if self.kind == "stream" else QueueMachine(QueueConfig(fifo=self.kind == "fifo"))
-
-    def body(self, value: bytes, dedup_id: bytes = b"") -> bytes:
-        headers = []
-        if self.kind == "fifo":
-            headers.append((HEADER_GROUP, b"g" + value[-1:]))
-        if dedup_id:
-            headers.append((HEADER_DEDUP, dedup_id))
-        if self.kind == "scheduled":
-            headers.append((HEADER_DUE, b"%d" % (NOW_MS * 2)))
-        return encode_body(value, None, headers)
-
-    # --- the leader -------------------------------------------------------------------------------------------
-
-    def send(self, number: int, request: SendRequest) -> None:
-        machine = self.machines[self.leader]
-        producers = machine.producers if self.kind == "stream" else machine.state.producers
-        token = Token(self.connection, number, Opcode.SEND)
-        try:
-            if self.appends.take(token, encode_message(request), producers, lambda _: self.batch_bytes_max):
-                self._progressed()
-        except StorageError as error:
-            self.answers[number] = error
-
-    def propose(self) -> None:
-        self.appends.propose(self.replica, self.now_ms)
-
-    def commit(self, entries: int) -> None:
-        self.committed = min(self.committed + entries, len(self.log))
-        self._fold(self.leader)
-        self._progressed()
-
-    def elect(self, leader: int, kept: int = 0) -> None:
-        """Another replica leads: so many uncommitted entries of the former leader are kept, the rest is lost."""
-        if self.leader >= 0:
-            self.appends.fail(leader)
-            self.machines[self.leader].follow()
-        self.appends = Appends(NodeRoom(MemoryBudget(), lambda: 0.0, lambda: None))
-        del self.log[self.committed + kept :]
-        self.log_facts.log_end = self.log[-1][0].end_offset if self.log else 0
-        self._append([encode_body(b"", control_key(CONTROL_EPOCH_START))], self.now_ms, control=True)
-        self.leader = leader
-        self.committed = len(self.log)
-        self._fold(leader)
-        self.machines[leader].lead(self.now_ms)
-
-    def restart(self, replica: int, chance: random.Random) -> None:
-        if replica == self.leader or not self.checkpoints:
-            return
-        self.folded[replica], blob = chance.choice(self.checkpoints)
-        self.machines[replica] = self._machine()
-        self.machines[replica].restore(blob)
-
-    def checkpoint(self, replica: int) -> None:
-        self.checkpoints.append((self.folded[replica], self.machines[replica].checkpoint()))
-
-    def _append(
-        self,
-        bodies: list[bytes],
-        timestamp_ms: int,
-        *,
-        plain: bool = False,
-        control: bool = False,
-        producer: Producer = NO_PRODUCER,
-        usage: int = -1,
-    ) -> int:
-        base = self.log_facts.log_end
-        batch = build_batch(base, 1, timestamp_ms, bodies, plain=plain, control=control, producer=producer)
-        self.log.append((read_header(batch), batch))
-        self.log_facts.log_end = base + len(bodies)
-        return int(self.log_facts.log_end)
-
-    def _fold(self, replica: int) -> None:
-        machine = self.machines[replica]
-        for header, batch in self.log[self.folded[replica] : self.committed]:
-            read = iterate_bodies if self.kind == "stream" else records_to_fold
-            for effect in machine.apply(header, lambda batch=batch, read=read: read(batch), self.now_ms):
-                if type(effect) is Duplicated and replica == self.leader:
-                    self.appends.duplicated(effect.pairs)
-        self.folded[replica] = self.committed
-
-    def _progressed(self) -> None:
-        folded = self.log[self.committed - 1][0].end_offset
-        self.appends.progressed(self.log_facts.log_end, folded, min(folded, self.replicated))
-
-    def _answered(self, token: Token, payload: bytes) -> None:
-        assert token.request_id not in self.answers, "answered twice"
-        self.answers[token.request_id] = msgspec.msgpack.decode(payload, type=SendReply)
-
-    def _refused(self, token: Token, error: StorageError) -> None:
-        assert token.request_id not in self.answers, "answered twice"
-        self.answers[token.request_id] = error
-
-    # --- what stands there ------------------------------------------------------------------------------------
-
-    def values(self) -> dict[int, bytes]:
-        """Of the committed messages, by offset."""
-        return {
-            offset: bytes(decode_body(body).value)
-            for header, batch in self.log[: self.committed]
-            if not header.is_control
-            for offset, body in iterate_bodies(batch)
-        }
-
-    def level(self) -> None:
-        for replica in range(REPLICAS):
-            self._fold(replica)
 
 
 class Sender:
@@ -290,11 +117,6 @@ def test_whatever_happens_each_send_stands_once_where_its_answers_say(kind: str,
 
 
 # --- one thing at a time ------------------------------------------------------------------------------------
-
-
-def request(sequence: int, count: int = 1, producer: int = 1, epoch: int = 0, acks: Acks = Acks.QUORUM) -> SendRequest:
-    bodies = [encode_body(b"%d" % (sequence + at) + b"-" * 50) for at in range(count)]
-    return SendRequest(1, bodies, True, acks, producer, epoch, sequence)
 
 
 def test_repeat_joins_the_append_that_is_under_way_gathered_or_proposed() -> None:
@@ -442,110 +264,6 @@ def test_sends_are_refused_while_too_much_waits_for_a_majority(acks: Acks) -> No
     assert number + 2 not in group.answers
     group.commit(len(group.log))
     assert group.appends.uncommitted_bytes == 0
-
-
-def test_newcomer_is_refused_while_as_many_producers_as_are_remembered_are_at_work() -> None:
-    group = Group("plain")
-    for producer in range(PRODUCERS_PER_PARTITION_MAX):
-        group.send(producer, request(0, producer=producer))
-    assert not group.answers
-    group.send(1_000, request(0, producer=1_000))
-    group.propose()
-    group.commit(len(group.log))
-    group.send(1_001, request(0, producer=1_000))
-    for number in (1_000, 1_001):
-        refused = group.answers[number]
-        assert isinstance(refused, StorageError) and refused.code is ErrorCode.OVERLOADED
-    group.send(1_002, request(1, producer=5))
-    assert 1_002 not in group.answers, "one that is known goes on"
-
-
-class Full:
-    """A leader's table with as many producers as are remembered, by their ids, heard of one a second."""
-
-    def __init__(self) -> None:
-        self.table = ProducerTable()
-        self.end = 0
-        self.now_ms = NOW_MS
-        self.repeats = Repeats(lambda: self.now_ms - PRODUCER_MEMORY_MS)
-        for producer in range(PRODUCERS_PER_PARTITION_MAX):
-            self.fold(producer)
-
-    def fold(self, producer: int, sequence: int = 0) -> None:
-        self.table.fold(BatchHeader(self.end, 100, 1, 0, self.end, self.now_ms, 1, producer, 0, sequence))
-        self.end += 1
-
-    def begin(self, producer: int, sequence: int = 0) -> bool:
-        """Is its send taken?"""
-        asked = request(sequence, producer=producer)
-        try:
-            assert self.repeats.find(asked, self.table) is None
-        except StorageError as error:
-            assert error.code is ErrorCode.OVERLOADED
-            return False
-        waiting: Any = SimpleNamespace(sequence=sequence, count=1)
-        self.repeats.begin(asked, self.table).requests[sequence] = waiting
-        return True
-
-
-def test_dead_producers_give_way_though_nothing_more_is_folded() -> None:
-    full = Full()
-    assert not full.begin(1_000)
-    full.now_ms += PRODUCER_MEMORY_MS
-    assert not full.begin(1_000)
-    full.now_ms += 1
-    assert full.begin(1_000)
-
-
-@pytest.mark.parametrize("step_ms", [10_000, 86_400_000])
-def test_producers_that_were_silent_while_others_sent_give_way_to_a_leader_that_has_just_begun(step_ms: int) -> None:
-    full = Full()
-    full.repeats = Repeats(lambda: 0)
-    for sequence in range(1, 13):
-        full.now_ms += step_ms
-        full.fold(5, sequence)
-        assert not full.begin(1_000), "a few leaders whose time jumped make nobody silent"
-    full.now_ms += step_ms
-    full.fold(5, 13)
-    assert full.begin(1_000)
-
-
-def test_dead_producers_give_way_where_one_lives_and_sends_rarely() -> None:
-    full = Full()
-    for sequence in range(1, 3):
-        full.now_ms += 2 * PRODUCER_MEMORY_MS
-        full.fold(5, sequence)
-    for newcomer in range(1_000, 1_000 + PRODUCERS_PER_PARTITION_MAX - 1):
-        assert full.begin(newcomer)
-    assert not full.begin(2_000), "the one that lives keeps its place"
-
-
-@pytest.mark.parametrize("newcomer_first", [True, False])
-def test_producer_that_comes_back_counts_as_in_use_from_its_request_on(newcomer_first: bool) -> None:
-    full = Full()
-    full.now_ms += PRODUCER_MEMORY_MS + 1
-    for producer in range(1, PRODUCERS_PER_PARTITION_MAX):
-        full.fold(producer, 1)
-    first, second = (1_000, 0) if newcomer_first else (0, 1_000)
-    assert full.begin(first, 7) and not full.begin(second, 7) and full.begin(1, 7), "there is one place for two"
-    full.fold(first, 7)
-    assert all(producer in full.table for producer in range(1, PRODUCERS_PER_PARTITION_MAX))
-
-
-def test_time_before_a_leadership_makes_no_producer_dead() -> None:
-    replica: Any = StreamReplica.__new__(StreamReplica)
-    replica.machine = SimpleNamespace(ahead_ms=0)
-    mono_ms = 5_000 + PRODUCER_CALL_MS_MAX
-    replica.host = SimpleNamespace(clock=SimpleNamespace(mono_ms=lambda: mono_ms))
-    replica.raft = SimpleNamespace(leader_since_ms=5_000)
-    replica.time = SimpleNamespace(now_ms=lambda: NOW_MS, ahead_ms=0)
-    assert replica.used_since_ms() == 0
-    mono_ms += 1
-    assert replica.used_since_ms() == NOW_MS - PRODUCER_CALL_MS_MAX - 1, "since it began nobody else was heard of"
-    mono_ms += PRODUCER_MEMORY_MS
-    assert replica.used_since_ms() == NOW_MS - PRODUCER_MEMORY_MS
-    replica.time = None
-    assert replica.used_since_ms() == 0
 
 
 def test_leases_that_nobody_gets_are_proposed_back_at_once() -> None:

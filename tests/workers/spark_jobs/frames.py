@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import functools
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from storage_nodes.log.record_batch import build_batch
+from storage_nodes.protocol.records import encode_body
 from storage_nodes.protocol.usage import Origin
 from storage_nodes.protocol.usage_records import KIND_WINDOW, VERSION
 from workers.spark_jobs.java import missing_parts
 from workers.spark_jobs.limits import HOUR_MS
-from workers.spark_jobs.schemas.frames import COUNTERS, WINDOWS
+from workers.spark_jobs.schemas.frames import COUNTERS, STREAM_BATCHES, WINDOWS
 from workers.spark_jobs.schemas.usage_record import KIND_REQUESTS, OriginCounters, RequestReport, UsageWindow
-from workers.spark_jobs.transforms.decoding import rows_of
+from workers.spark_jobs.transforms.decoding import decode_records
 
 # 2026-11-01 00:00 UTC.
 MONTH_MS = 1_793_491_200_000
@@ -69,12 +72,21 @@ def encode_record(record: UsageWindow | RequestReport) -> bytes:
 
 def window_rows(windows: list[UsageWindow]) -> list[list[Any]]:
     """Rows of WINDOWS, as the decoder makes them."""
-    width = len(WINDOWS.fields)
-    return [row[1 : width + 1] for one in windows for row in rows_of(0, 0, encode_record(one))]
+    rows = decode_records(0, enumerate(encode_record(one) for one in windows)).windows
+    return [list(row) for row in zip(*[rows.column(name).to_pylist() for name in WINDOWS.fieldNames()], strict=True)]
 
 
 def windows_frame(spark: SparkSession, windows: list[UsageWindow]) -> DataFrame:
     return spark.createDataFrame(window_rows(windows), WINDOWS)
+
+
+def batches_frame(spark: SparkSession, records: Sequence[tuple[int, int, bytes]]) -> DataFrame:
+    """STREAM_BATCHES of (stream partition, offset, value), a batch each."""
+    rows = [
+        (partition, offset, offset + 1, build_batch(offset, 1, 0, [encode_body(value)]))
+        for partition, offset, value in records
+    ]
+    return spark.createDataFrame(rows, STREAM_BATCHES)
 
 
 def figures(frame: DataFrame, *names: str) -> list[tuple[Any, ...]]:

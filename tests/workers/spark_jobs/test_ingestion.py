@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,6 +17,7 @@ from storage_nodes.protocol.usage import Origin
 from tests.workers.spark_jobs.frames import (
     ACCOUNT,
     OTHER_ACCOUNT,
+    batches_frame,
     counters,
     encode_record,
     figures,
@@ -26,12 +28,14 @@ from tests.workers.spark_jobs.frames import (
 from workers.spark_jobs.lake.ingestion import ingest_files, ingest_records
 from workers.spark_jobs.lake.manifest import Lake, LakeError
 from workers.spark_jobs.lake.shown import shown_quarantine
+from workers.spark_jobs.lake.staging import Staging, TaskFile
 from workers.spark_jobs.lake.tables import read_files, read_windows
 from workers.spark_jobs.limits import CLOCK_AHEAD_MS_MAX, HOUR_MS
-from workers.spark_jobs.schemas.frames import ACCOUNTS, QUARANTINE, STREAM_RECORDS
+from workers.spark_jobs.schemas.frames import ACCOUNTS, QUARANTINE
 from workers.spark_jobs.schemas.usage_record import RequestReport, RequestRow
 from workers.spark_jobs.spans import HourSpan
 from workers.spark_jobs.transforms.checks import of_known_accounts
+from workers.spark_jobs.transforms.decoding import WINDOWS_SCHEMA, decode_records
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -75,9 +79,9 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """With one entry: a good window, a good report, all that is bad."""
     lake = Lake(tmp_path_factory.mktemp("lake"))
     good = [encode_record(GOOD), encode_record(RequestReport(b"f" * 16, 1, hour(0), [ROW]))]
-    rows = [(3, at, 0, None, value) for at, value in enumerate([*good, *BAD])]
-    rows.append((3, 99, 0, None, changed(origins=[msgspec.structs.replace(counters(sent=1), origin=77)])))
-    ingest_records(lake, spark.createDataFrame(rows, STREAM_RECORDS), "stream-1", NOW_MS)
+    rows = [(3, at, value) for at, value in enumerate([*good, *BAD])]
+    rows.append((3, 99, changed(origins=[msgspec.structs.replace(counters(sent=1), origin=77)])))
+    ingest_records(lake, batches_frame(spark, rows), "stream-1", NOW_MS)
     return lake
 
 
@@ -108,8 +112,7 @@ def test_what_was_quarantined_is_shown_without_spark(lake: Lake) -> None:
 
 
 def test_ingestion_that_was_done_is_not_done_again(spark: SparkSession, lake: Lake) -> None:
-    empty = spark.createDataFrame([], STREAM_RECORDS)
-    assert ingest_records(lake, empty, "stream-1", NOW_MS) == lake.entries()[0]
+    assert ingest_records(lake, batches_frame(spark, []), "stream-1", NOW_MS) == lake.entries()[0]
 
 
 def test_ingestion_that_was_cut_off_is_replaced(spark: SparkSession, tmp_path: Path) -> None:
@@ -118,10 +121,43 @@ def test_ingestion_that_was_cut_off_is_replaced(spark: SparkSession, tmp_path: P
     rest = lake.table("windows", "stream-1")
     windows_frame(spark, [window(5), window(6)]).write.parquet(str(rest))
     assert read_windows(spark, lake, lake.entries(), SPAN, NOW_MS)[0].count() == 0
-    records = spark.createDataFrame([(3, 0, 0, None, encode_record(GOOD))], STREAM_RECORDS)
-    ingest_records(lake, records, "stream-1", NOW_MS)
+    ingest_records(lake, batches_frame(spark, [(3, 0, encode_record(GOOD))]), "stream-1", NOW_MS)
     windows, _ = read_windows(spark, lake, lake.entries(), SPAN, NOW_MS)
     assert figures(windows, "hour_ms") == [(hour(0),)]
+
+
+def test_files_of_sound_records_are_those_that_the_tasks_wrote_and_no_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Nothing is judged bad: no file is written again. What a repeated task, or a try before, left is gone."""
+    lake = Lake(tmp_path)
+    with Staging(lake, "stream-1") as staging:
+        staging.write(batches_frame(spark, [(3, 0, encode_record(GOOD)), (3, 1, encode_record(window(1)))]))
+        written = {path.name for path in staging.files["windows"]}
+        shutil.copy(staging.files["windows"][0], staging.root / "windows" / "part-of-a-task-that-was-repeated.parquet")
+        rest = lake.table("windows", "stream-1") / "part-of-a-try-before.parquet"
+        rest.parent.mkdir(parents=True)
+        rest.write_bytes(b"torn")
+        kept = staging.keep("windows")
+        assert {Path(file.path).name for file in kept} == written == {path.name for path in rest.parent.iterdir()}
+        assert sum(file.rows for file in kept) == 2
+        assert (kept[0].hour_ms_min, kept[-1].hour_ms_max) == (hour(0), hour(1))
+        assert staging.keep("requests") == []
+    assert not staging.root.exists()
+
+
+def test_every_row_of_the_decoder_is_in_a_file_however_its_groups_are_cut(tmp_path: Path) -> None:
+    rows = decode_records(3, enumerate(encode_record(window(at)) for at in range(5))).windows
+    file = TaskFile(tmp_path, WINDOWS_SCHEMA)
+    for _ in range(3):
+        file.add(rows)
+    file.close()
+    assert file.rows == 15 and pq.read_table(file.path).num_rows == 15
+    assert pq.read_table(file.path).column("stream_offset").to_pylist() == [*range(5)] * 3
+    empty = TaskFile(tmp_path, WINDOWS_SCHEMA)
+    empty.add(rows.slice(0, 0))
+    empty.close()
+    assert not empty.path.exists()
 
 
 def files_of(spark: SparkSession, folder: Path, numbers: range) -> list[Path]:

@@ -15,6 +15,7 @@ from tests.workers.spark_jobs.frames import (
     OTHER_ACCOUNT,
     OTHER_QUEUE,
     QUEUE,
+    batches_frame,
     counters,
     encode_record,
     figures,
@@ -27,7 +28,7 @@ from workers.spark_jobs.jobs.rollup import roll_up
 from workers.spark_jobs.lake.ingestion import ingest_files, ingest_records
 from workers.spark_jobs.lake.manifest import Lake
 from workers.spark_jobs.limits import ANOMALY_OPERATIONS_MIN
-from workers.spark_jobs.schemas.frames import COSTS, PERIODS, REQUESTS, STREAM_RECORDS, TAGS
+from workers.spark_jobs.schemas.frames import COSTS, PERIODS, REQUESTS, TAGS
 from workers.spark_jobs.spans import HourSpan
 from workers.spark_jobs.transforms import operator_reports, reports
 from workers.spark_jobs.transforms.periods import Period
@@ -113,10 +114,10 @@ def test_reports_of_a_lake_agree_with_each_other(spark: SparkSession, tmp_path: 
     windows += [window(1, 8, queue_uuid=OTHER_QUEUE), window(2, 9, account_id=OTHER_ACCOUNT, cluster="two")]
     windows_frame(spark, windows).coalesce(1).write.parquet(str(tmp_path / "in"))
     ingest_files(spark, lake, sorted((tmp_path / "in").glob("*.parquet")), "a", hour(48))
-    late = [(3, 0, 0, None, encode_record(window(5))), (3, 1, 0, None, b"rubbish")]
+    late = [(3, 0, encode_record(window(5))), (3, 1, b"rubbish")]
     span = HourSpan(hour(0), hour(24))
     roll_up(spark, lake, span, hour(48))
-    ingest_records(lake, spark.createDataFrame(late, STREAM_RECORDS), "b", hour(48))
+    ingest_records(lake, batches_frame(spark, late), "b", hour(48))
     roll_up(spark, lake, span, hour(48))
 
     def of(kind: str, *names: str) -> list[tuple[object, ...]]:

@@ -26,13 +26,12 @@ from storage_nodes.protocol.usage import Origin
 from tests.api.billing.usage import open_since
 from tests.support.control_plane import Caller
 from tests.support.java import OF_JVMS
-from tests.workers.spark_jobs.frames import QUEUE, counters, encode_record, java_or_skip, window
+from tests.workers.spark_jobs.frames import QUEUE, batches_frame, counters, encode_record, java_or_skip, window
 from tests.workers.spark_jobs.streams import Streams
 from workers.spark_jobs.jobs.settle import settle_hours
 from workers.spark_jobs.lake.ingestion import ingest_records
 from workers.spark_jobs.lake.manifest import Lake
 from workers.spark_jobs.limits import HOUR_MS
-from workers.spark_jobs.schemas.frames import STREAM_RECORDS
 from workers.spark_jobs.schemas.usage_record import RequestReport, RequestRow, UsageWindow
 from workers.spark_jobs.spans import HourSpan
 from workers.usage.settling import begin_settlement, merge_settlement, rows_of
@@ -65,8 +64,8 @@ def test_settlement_of_a_lake_is_merged_and_again_changes_nothing(
         january(1, 9, account_id="999999999999"),
         RequestReport(b"f" * 16, 1, FIRST_MS, [RequestRow(caller.account_id, QUEUE, "AKPSX", 9, 2, 1)]),
     ]
-    rows = [(3, at, 0, None, encode_record(one)) for at, one in enumerate(records)]
-    ingest_records(lake, spark.createDataFrame(rows, STREAM_RECORDS), "a", SPAN.to_ms)
+    rows = [(3, at, encode_record(one)) for at, one in enumerate(records)]
+    ingest_records(lake, batches_frame(spark, rows), "a", SPAN.to_ms)
     for number in range(2):
         answer = settle_hours(spark, lake, SPAN, str(RUN), SPAN.to_ms)
         begin_settlement(RUN, SPAN)

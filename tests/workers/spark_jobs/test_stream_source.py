@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from storage_nodes.log.record_batch import build_batch
+from storage_nodes.protocol.records import Record, RecordError, encode_body
 from storage_nodes.protocol.usage_records import window_key
 from tests.workers.spark_jobs.frames import encode_record, figures, hour, window
 from tests.workers.spark_jobs.streams import Streams
@@ -23,6 +25,7 @@ from workers.spark_jobs.source.stream_source import (
     read_range,
 )
 from workers.spark_jobs.spans import HourSpan
+from workers.spark_jobs.transforms.decoding import value_of, values_of
 
 
 def read(spark: SparkSession, streams: Streams) -> DataFrame:
@@ -69,8 +72,29 @@ def test_read_beyond_what_the_stream_holds_is_refused_and_not_passed_over(stream
             list(reading.records(streams.partitions[0], start, end + 5))
         with pytest.raises(RecordsRemoved, match="another stream"):
             list(reading.records(streams.partitions[0], end + 5, end + 9))
-    batches = list(read_range(options, OffsetRange(streams.partitions[0], start, end)))
-    assert [batch.num_rows for batch in batches] == [2]
+    wanted = OffsetRange(streams.partitions[0], start, end)
+    assert [batch.num_rows for batch in read_range(options, wanted)] == [2]
+    whole = StreamOptions({**streams.options, "rows": "batches"})
+    rows = [row for batch in read_range(whole, wanted) for row in batch.to_pylist()]
+    assert [(row["partition"], row["from_offset"], row["end_offset"]) for row in rows] == [
+        (streams.partitions[0], start, end)
+    ]
+    assert [value for _, value in values_of(rows[0]["batch"], start, end)] == [b"one", b"two"]
+
+
+def test_values_of_a_batch_are_those_of_its_records_and_no_others() -> None:
+    """Whatever a record has beside its value."""
+    records = [
+        Record(b"k", b"v", []),
+        Record(None, b"", []),
+        Record(b"", b"x\x00", [(b"n", b"c")]),
+        Record(None, b"y" * 300, []),
+    ]
+    batch = build_batch(7, 1, 0, [encode_body(one.value, one.key, one.headers) for one in records])
+    assert list(values_of(batch, 0, 99)) == [(7 + at, one.value) for at, one in enumerate(records)]
+    assert [offset for offset, _ in values_of(batch, 8, 10)] == [8, 9]
+    with pytest.raises(RecordError):
+        value_of(encode_body(b"value") + b"\x00\x00")
 
 
 def test_micro_batch_takes_a_share_of_each_partition() -> None:
@@ -96,6 +120,7 @@ def test_offsets_are_cut_into_tasks_without_gap_or_overlap(monkeypatch: pytest.M
         ({"cluster_id": "a", "nodes": "b"}, "either partitions or tag_prefix"),
         ({"cluster_id": "a", "nodes": "b", "partitions": "1", "tag_prefix": "x"}, "either partitions or tag_prefix"),
         ({"cluster_id": "a", "nodes": "b", "partitions": "1", "removed_records": "maybe"}, "removed_records"),
+        ({"cluster_id": "a", "nodes": "b", "partitions": "1", "rows": "bytes"}, "rows"),
         ({"cluster_id": "a", "nodes": "b", "partitions": "x"}, "invalid literal"),
     ],
 )

@@ -15,15 +15,18 @@ from pyspark.sql import DataFrame, SparkSession
 from workers.spark_jobs.jobs.command import Answer, job_parser, now_ms, run_job
 from workers.spark_jobs.lake.ingestion import ingest_records
 from workers.spark_jobs.lake.manifest import TABLES, Lake, LakeEntry
+from workers.spark_jobs.limits import ARROW_BATCHES_MAX
 from workers.spark_jobs.session import spark_session
 from workers.spark_jobs.source.stream_reading import USAGE_TAG_PREFIX
-from workers.spark_jobs.source.stream_source import FORMAT
+from workers.spark_jobs.source.stream_source import BATCHES, FORMAT
 
 
 def ingest_stream(spark: SparkSession, lake: Lake, cluster_id: str, nodes: str, **options: str) -> list[LakeEntry]:
     """The entries that were made. `options` as of the data source; without one the usage stream is read."""
     chosen = options if "partitions" in options else {"tag_prefix": USAGE_TAG_PREFIX, **options}
-    records = spark.readStream.format(FORMAT).options(cluster_id=cluster_id, nodes=nodes, **chosen).load()
+    # Rows of whole batches are large: few of them at a time go from a task of the source to one of the decoder.
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ARROW_BATCHES_MAX)
+    stream = spark.readStream.format(FORMAT).options(cluster_id=cluster_id, nodes=nodes, rows=BATCHES, **chosen).load()
     checkpoint = lake.checkpoint(cluster_id)
     made: list[LakeEntry] = []
 
@@ -32,7 +35,7 @@ def ingest_stream(spark: SparkSession, lake: Lake, cluster_id: str, nodes: str, 
         query_id = json.loads((checkpoint / "metadata").read_text())["id"]
         made.append(ingest_records(lake, batch, f"stream-{query_id}-{number:09d}", now_ms()))
 
-    writing = records.writeStream.foreachBatch(ingest_batch).option("checkpointLocation", str(checkpoint))
+    writing = stream.writeStream.foreachBatch(ingest_batch).option("checkpointLocation", str(checkpoint))
     writing.trigger(availableNow=True).start().awaitTermination()
     return made
 

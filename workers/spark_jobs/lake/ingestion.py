@@ -6,18 +6,17 @@ Nothing is dropped: what is not taken is in `quarantine`, or, where it is a whol
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType
 
-from storage_nodes.protocol.usage_records import KIND_WINDOW
 from workers.spark_jobs.lake.manifest import (
     CORRUPT_FILE,
     DUPLICATE_FILE,
@@ -33,33 +32,40 @@ from workers.spark_jobs.lake.manifest import (
     sha256_of,
 )
 from workers.spark_jobs.lake.shown import show_quarantine
+from workers.spark_jobs.lake.staging import Staging
 from workers.spark_jobs.lake.tables import read_files, write_table
 from workers.spark_jobs.schemas.contract import conform
-from workers.spark_jobs.schemas.frames import REQUESTS, WINDOWS
-from workers.spark_jobs.schemas.usage_record import KIND_REQUESTS
-from workers.spark_jobs.transforms.checks import accepted, judged_requests, judged_windows, refused
-from workers.spark_jobs.transforms.decoding import KIND_QUARANTINE, decoded, unreadable_of
+from workers.spark_jobs.schemas.frames import PLACED_REQUESTS, PLACED_WINDOWS, QUARANTINE, REQUESTS, WINDOWS
+from workers.spark_jobs.transforms.checks import accepted, any_refused, judged_requests, judged_windows, refused
 
 _ARROW_WINDOWS = to_arrow_schema(WINDOWS)
+_PLACED = {WINDOWS_TABLE: PLACED_WINDOWS, REQUESTS_TABLE: PLACED_REQUESTS}
+_JUDGED = ((WINDOWS_TABLE, WINDOWS, judged_windows), (REQUESTS_TABLE, REQUESTS, judged_requests))
 
 
-def ingest_records(lake: Lake, records: DataFrame, entry: str, now_ms: int) -> LakeEntry:
-    """Records of the usage stream (STREAM_RECORDS) as one entry. Does nothing where the entry is there already."""
+def ingest_records(lake: Lake, batches: DataFrame, entry: str, now_ms: int) -> LakeEntry:
+    """Records of the usage stream (STREAM_BATCHES) as one entry. Does nothing where the entry is there already."""
     if lake.has(entry):
         return next(one for one in lake.entries() if one.name == entry)
-    rows = decoded(records).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        windows = judged_windows(rows.where(F.col("kind") == KIND_WINDOW), now_ms)
-        requests = judged_requests(rows.where(F.col("kind") == KIND_REQUESTS), now_ms)
-        bad = unreadable_of(rows.where(F.col("kind") == KIND_QUARANTINE))
-        bad = bad.unionByName(refused(windows)).unionByName(refused(requests))
-        tables = {
-            WINDOWS_TABLE: write_table(lake, WINDOWS_TABLE, entry, conform(accepted(windows), WINDOWS, "windows")),
-            REQUESTS_TABLE: write_table(lake, REQUESTS_TABLE, entry, conform(accepted(requests), REQUESTS, "requests")),
-            QUARANTINE_TABLE: write_table(lake, QUARANTINE_TABLE, entry, bad),
-        }
-    finally:
-        rows.unpersist()
+    with Staging(lake, entry) as staging:
+        staging.write(batches)
+        tables: dict[str, list[LakeFile]] = {}
+        bad = []
+        for table, schema, judged_by in _JUDGED:
+            placed = read_files(batches.sparkSession, staging.files[table], _PLACED[table])
+            judged = judged_by(placed, now_ms)
+            if staging.files[table] and any_refused(judged):
+                tables[table] = write_table(lake, table, entry, conform(accepted(judged), schema, table))
+                bad.append(refused(judged))
+            else:
+                tables[table] = staging.keep(table)
+        if bad:
+            unreadable = read_files(batches.sparkSession, staging.files[QUARANTINE_TABLE], QUARANTINE)
+            tables[QUARANTINE_TABLE] = write_table(
+                lake, QUARANTINE_TABLE, entry, reduce(DataFrame.unionByName, [unreadable, *bad])
+            )
+        else:
+            tables[QUARANTINE_TABLE] = staging.keep(QUARANTINE_TABLE)
     return _entered(lake, entry, now_ms, tables, [])
 
 

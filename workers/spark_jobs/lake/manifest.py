@@ -4,6 +4,7 @@
     quarantine/ENTRY.shown.json                                                      the first of them (`shown.py`)
     manifest/ENTRY.json                                                              the entry: they count from now on
     refused/SHA256-or-NAME.json                                                      a whole file that was not taken
+    staging/ENTRY/                                                                   files that are not judged yet
     checkpoints/  rollups/  settlements/
 
 A file that no entry lists is a rest of an ingestion that was cut off: the ingestion is repeated and replaces it.
@@ -141,6 +142,15 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
+def sync(path: Path) -> None:
+    """The content of a file, or the names in a directory, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _write_whole(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
@@ -149,8 +159,4 @@ def _write_whole(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync(path.parent)

@@ -21,6 +21,7 @@ from workers.spark_jobs.lake.manifest import (
     RefusedFile,
     files_of_hours,
     sha256_of,
+    sync,
 )
 from workers.spark_jobs.limits import TASK_WINDOWS_MAX
 from workers.spark_jobs.schemas.contract import conform
@@ -34,16 +35,24 @@ _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def write_table(lake: Lake, table: str, entry: str, frame: DataFrame) -> list[LakeFile]:
-    """Replace what an ingestion that was cut off may have left there. Files without rows are taken away."""
+    """Replace what an ingestion that was cut off may have left there."""
+    frame.write.mode("overwrite").parquet(str(lake.table(table, entry)))
+    return listed_table(lake, table, entry)
+
+
+def listed_table(lake: Lake, table: str, entry: str) -> list[LakeFile]:
+    """The files that were written for an entry, on the disk from then on. Those without rows are taken away."""
     directory = lake.table(table, entry)
-    frame.write.mode("overwrite").parquet(str(directory))
     found = []
     for path in sorted(directory.glob("*.parquet")):
         described = describe_file(lake.root, path)
         if described.rows:
             found.append(described)
+            sync(path)
         else:
             path.unlink()
+    sync(directory)
+    sync(directory.parent)
     return found
 
 

@@ -58,6 +58,9 @@ _TYPES: dict[str, DataType] = {
     "value": BinaryType(),
     "key": BinaryType(),
     "offset": LongType(),
+    "from_offset": LongType(),
+    "end_offset": LongType(),
+    "batch": BinaryType(),
     "timestamp_ms": LongType(),
     "tag_key": StringType(),
     "tag_value": StringType(),
@@ -74,6 +77,8 @@ def _schema(*names: str, **types: DataType) -> StructType:
 
 # What the data source gives of any stream.
 STREAM_RECORDS = _schema("partition", "offset", "timestamp_ms", "key", "value")
+# The same as the log has it: whole record batches, of which the records at `from_offset` to `end_offset` - 1 are meant.
+STREAM_BATCHES = _schema("partition", "from_offset", "end_offset", "batch")
 
 WINDOWS = _schema(
     "cluster",
@@ -92,15 +97,10 @@ REQUESTS = _schema("front_end", "sequence", "hour_ms", "account_id", "queue_uuid
 # A record that was not taken, whole (`value`), with the reason.
 QUARANTINE = _schema("reason", "detail", "stream_partition", "stream_offset", "value")
 
-# What the decoder gives: rows of all three, the columns of the other two empty. `kind` says which.
-DECODED = StructType(
-    [
-        StructField("kind", IntegerType()),
-        *WINDOWS.fields,
-        *[field for field in REQUESTS.fields if field.name not in WINDOWS.fieldNames()],
-        *QUARANTINE.fields,
-    ]
-)
+# What the decoder gives: the same with the place of the record in its stream.
+_PLACE = ("stream_partition", "stream_offset")
+PLACED_WINDOWS = _schema(*WINDOWS.fieldNames(), *_PLACE)
+PLACED_REQUESTS = _schema(*REQUESTS.fieldNames(), *_PLACE)
 
 # Rollups: the row of one period (an hour, a day, a month: its beginning). One schema for the three.
 PERIODS = _schema(

@@ -59,6 +59,15 @@ class StreamReading:
 
     def records(self, partition: int, start: int, end: int, skip_removed: bool = False) -> Iterator[StreamRecord]:
         """Records at offsets from `start` on, before `end`. Raises RecordsRemoved, or StorageError."""
+        for offset, batches in self.batches(partition, start, end, skip_removed):
+            for batch in batches:
+                yield from records_of(batch, offset, end)
+
+    def batches(
+        self, partition: int, start: int, end: int, skip_removed: bool = False
+    ) -> Iterator[tuple[int, list[bytes]]]:
+        """The record batches that hold them, by the read: those records of them are meant that stand at the offset
+        beside them or later, and before `end`. Raises RecordsRemoved, or StorageError."""
         offset = start
         while offset < end:
             try:
@@ -68,8 +77,7 @@ class StreamReading:
                     raise
                 offset = self._behind_removed(partition, offset, skip_removed)
                 continue
-            for batch in reply.batches:
-                yield from records_of(batch, offset, end)
+            yield offset, [batch for batch in reply.batches if not read_header(batch).is_control]
             if reply.next_offset <= offset:
                 raise RecordsRemoved(f"partition {partition} ends at {offset}; it went up to {end}")
             offset = reply.next_offset
@@ -84,10 +92,9 @@ class StreamReading:
 
 
 def records_of(batch: bytes, start: int, end: int) -> Iterator[StreamRecord]:
-    header = read_header(batch)
-    if header.is_control:
-        return
+    """Records of a batch at offsets from `start` on, before `end`."""
+    timestamp_ms = read_header(batch).timestamp_ms
     for offset, body in iterate_bodies(batch):
         if start <= offset < end:
             record = decode_body(body)
-            yield offset, header.timestamp_ms, record.key, record.value
+            yield offset, timestamp_ms, record.key, record.value

@@ -8,6 +8,7 @@
 | `cluster_id`, `nodes` | as `PENSTOCK_CLUSTER_ID` and `PENSTOCK_STORAGE_NODES` |
 | `partitions` | ids, with commas between them; or else |
 | `tag_prefix` | all stream partitions whose tag begins so, those included that are made while a query lives |
+| `rows` | `records` (default), a row each; `batches`: record batches as the log has them, to be decoded elsewhere |
 | `removed_records` | `fail` (default): records that retention removed before they were read end the query; `skip` |
 | `batch_records_max` | of one micro-batch without `availableNow` |
 
@@ -28,11 +29,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from workers.spark_jobs.limits import ARROW_ROWS_MAX, BATCH_RECORDS_MAX, TASK_OFFSETS_MAX
-from workers.spark_jobs.schemas.frames import STREAM_RECORDS
-from workers.spark_jobs.source.stream_reading import RecordsRemoved, StreamReading, StreamRecord
+from workers.spark_jobs.schemas.frames import STREAM_BATCHES, STREAM_RECORDS
+from workers.spark_jobs.source.stream_reading import RecordsRemoved, StreamReading
 
 FORMAT = "penstock_stream"
 FAIL, SKIP = "fail", "skip"
+RECORDS, BATCHES = "records", "batches"
 # As Spark keeps them in its checkpoint: keys are text.
 Offsets = dict[str, int]
 
@@ -53,6 +55,10 @@ class StreamOptions:
         if removed not in (FAIL, SKIP):
             raise ValueError(f"{FORMAT}: removed_records is {removed!r} and not {FAIL} or {SKIP}")
         self.skip_removed = removed == SKIP
+        rows = options.get("rows") or RECORDS
+        if rows not in (RECORDS, BATCHES):
+            raise ValueError(f"{FORMAT}: rows is {rows!r} and not {RECORDS} or {BATCHES}")
+        self.whole_batches = rows == BATCHES
         self.batch_records_max = int(options.get("batch_records_max") or BATCH_RECORDS_MAX)
 
     def reading(self) -> StreamReading:
@@ -77,7 +83,7 @@ class StreamDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        return STREAM_RECORDS
+        return STREAM_BATCHES if StreamOptions(self.options).whole_batches else STREAM_RECORDS
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return StreamBatchReader(StreamOptions(self.options))
@@ -160,16 +166,22 @@ def latest_offsets(start: Offsets, ends: Offsets, records_max: int | None) -> Of
 
 def read_range(options: StreamOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     assert isinstance(partition, OffsetRange)
-    schema = to_arrow_schema(STREAM_RECORDS)
     if partition.start == partition.end:
         return
     with options.reading() as reading:
-        records = reading.records(partition.partition, partition.start, partition.end, options.skip_removed)
-        while rows := list(islice(records, ARROW_ROWS_MAX)):
-            yield _arrow_batch(partition.partition, rows, schema)
+        wanted = (partition.partition, partition.start, partition.end, options.skip_removed)
+        if options.whole_batches:
+            for offset, batches in reading.batches(*wanted):
+                rows = [(offset, partition.end, batch) for batch in batches]
+                yield _arrow_batch(partition.partition, rows, STREAM_BATCHES)
+        else:
+            records = reading.records(*wanted)
+            while taken := list(islice(records, ARROW_ROWS_MAX)):
+                yield _arrow_batch(partition.partition, taken, STREAM_RECORDS)
 
 
-def _arrow_batch(partition: int, rows: list[StreamRecord], schema: pa.Schema) -> pa.RecordBatch:
-    columns = [[partition] * len(rows), *zip(*rows, strict=True)]
+def _arrow_batch(partition: int, rows: Sequence[tuple[Any, ...]], frame: StructType) -> pa.RecordBatch:
+    schema = to_arrow_schema(frame)
+    columns = [[partition] * len(rows), *(zip(*rows, strict=True) if rows else [()] * (len(schema) - 1))]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -59,6 +59,11 @@ def accepted(judged: DataFrame) -> DataFrame:
     return judged.where(F.col("reason").isNull()).drop("reason")
 
 
+def any_refused(judged: DataFrame) -> bool:
+    """Looks at all rows: where there is none, as nearly always, a first one cannot be found sooner."""
+    return judged.where(F.col("reason").isNotNull()).count() > 0
+
+
 def refused(judged: DataFrame) -> DataFrame:
     """The others as QUARANTINE, each as JSON, with its place where it came from a stream."""
     placed = set(judged.columns)

@@ -1,10 +1,13 @@
-"""`manage.py billing_admin plan|assign|credit|correct|pay ...`: operators' work. Prints what was done.
+"""`manage.py billing_admin plans|terms|plan|assign|credit|correct|pay ...`: operators' work, as `./penstock billing`
+calls it. Prints what was done.
 
+plans [--account NAME]                                      price plans, or those of an account with its taxes: JSON
+terms --code C                                              the terms of a plan's last version: JSON, as `plan` takes it
 plan --code C --name N --terms FILE [--from HOUR]           a plan's first or next version; FILE as docs/billing.md
 assign --account NAME --code C [--from HOUR] [--tax NAME=PERCENT ...]
 credit --account NAME --name N --currency USD --amount-minor N [--ends HOUR]
 correct --account NAME --period 2026-11 --reason TEXT        a note, where the settled usage says something else
-pay --account NAME --period 2026-11 --amount-minor N --received 2026-12-03 --reference TEXT     a payment that came
+pay --account NAME --period 2026-11 --received 2026-12-03 --reference TEXT [--amount-minor N]    a payment that came
 """
 
 from __future__ import annotations
@@ -16,16 +19,18 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from api.accounts.models import Account
+from api.accounts.selectors import account_named
 from api.audit.actions import OPERATOR
-from api.billing import selectors
+from api.billing import limits, operator_selectors, selectors
 from api.billing.actions.invoices import correct_invoice
 from api.billing.actions.payments import record_payment
 from api.billing.actions.plans import add_plan_version, assign_plan, ensure_standard_plan, grant_credit
 from api.billing.errors import BillingError
-from api.billing.models import Invoice
-from api.billing.pricing.money import parse_percent
+from api.billing.models import Invoice, InvoiceState
+from api.billing.plan_reads import plans_of, why_unused
+from api.billing.pricing.money import format_minor, format_percent, parse_percent
 from api.billing.pricing.periods import parse_period
+from api.written_times import WRITTEN_TIME, parse_time
 
 
 class Command(BaseCommand):
@@ -33,28 +38,30 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
+        verbs.add_parser("plans").add_argument("--account", default="", help="name or id")
+        verbs.add_parser("terms").add_argument("--code", required=True)
         plan = verbs.add_parser("plan")
         for name in ("--code", "--name", "--terms"):
             plan.add_argument(name, required=True)
         assign = verbs.add_parser("assign")
-        assign.add_argument("--account", required=True)
+        assign.add_argument("--account", required=True, help="name or id")
         assign.add_argument("--code", required=True)
         assign.add_argument("--tax", action="append", default=[], metavar="NAME=PERCENT")
         credit = verbs.add_parser("credit")
         for name in ("--account", "--name", "--currency"):
             credit.add_argument(name, required=True)
         credit.add_argument("--amount-minor", type=int, required=True)
-        credit.add_argument("--ends", type=_time)
+        credit.add_argument("--ends", default="", metavar="HOUR")
         correct = verbs.add_parser("correct")
         for name in ("--account", "--period", "--reason"):
             correct.add_argument(name, required=True)
         pay = verbs.add_parser("pay")
         for name in ("--account", "--period", "--reference"):
             pay.add_argument(name, required=True)
-        pay.add_argument("--amount-minor", type=int, required=True)
-        pay.add_argument("--received", type=date.fromisoformat, required=True, metavar="DAY")
+        pay.add_argument("--amount-minor", type=int, default=None, help="default: all that is due")
+        pay.add_argument("--received", required=True, metavar="DAY")
         for verb in (plan, assign):
-            verb.add_argument("--from", dest="since", type=_time)
+            verb.add_argument("--from", dest="since", default="", metavar="HOUR")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -63,10 +70,55 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from None
 
 
+def _plans(options: dict[str, Any]) -> str:
+    if options["account"]:
+        return json.dumps([_plan_of_account(one) for one in plans_of(account_named(options["account"]).pk)])
+    ensure_standard_plan()
+    return json.dumps(
+        [
+            {
+                "code": row.plan.pk,
+                "name": row.plan.name,
+                "currency": row.versions[-1].terms["currency"],
+                "accounts": row.accounts,
+                "versions": [
+                    {"number": version.number, "effective_from": _written(version.effective_from)}
+                    for version in row.versions
+                ],
+            }
+            for row in operator_selectors.price_plans()
+        ]
+    )
+
+
+def _plan_of_account(one: dict[str, Any]) -> dict[str, Any]:
+    taxes = [{"name": tax["name"], "percent": format_percent(tax["rate_ppm"])} for tax in one["taxes"]]
+    return {"code": one["plan"], "effective_from": _written(one["effective_from"]), "taxes": taxes}
+
+
+def _terms(options: dict[str, Any]) -> str:
+    ensure_standard_plan()
+    return json.dumps(_known_plan(options["code"]).versions[-1].terms)
+
+
 def _plan(options: dict[str, Any]) -> str:
-    document = json.loads(Path(options["terms"]).read_text())
-    made = add_plan_version(OPERATOR, options["code"], options["name"], document, options["since"])
-    return f"{made} from {made.effective_from}"
+    try:
+        document = json.loads(Path(options["terms"]).read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CommandError(f"{options['terms']} is no JSON: {error}") from None
+    ensure_standard_plan()
+    since, last = _time(options["since"]), operator_selectors.price_plan(options["code"])
+    if since is not None and last is None:
+        raise CommandError(
+            f"{options['code']!r} is a new plan: its first version holds from the beginning, so leave out --from; "
+            "`assign --from` says from when on an account has it"
+        )
+    if since is None and last is not None:
+        raise CommandError(
+            f"there is a plan {options['code']!r} already: name the hour from which its next version holds (--from)"
+        )
+    made = add_plan_version(OPERATOR, options["code"], options["name"], document, since)
+    return f"{made} holds from {'the beginning' if last is None else _shown(made.effective_from)}"
 
 
 def _assign(options: dict[str, Any]) -> str:
@@ -74,48 +126,100 @@ def _assign(options: dict[str, Any]) -> str:
     taxes = []
     for tax in options["tax"]:
         name, _, rate = tax.rpartition("=")
+        if not name:
+            raise CommandError(f"a tax is written as its name and percents, like VAT=19, and not {tax!r}")
         taxes.append({"name": name, "rate_ppm": parse_percent(rate)})
-    made = assign_plan(OPERATOR, _account(options), options["code"], options["since"], taxes)
-    return f"{made.plan_id} from {made.effective_from}"
+    account = account_named(options["account"])
+    _known_plan(options["code"])
+    made = assign_plan(OPERATOR, account.pk, options["code"], _time(options["since"]), taxes)
+    rates = ", ".join(f"{tax['name']} {format_percent(tax['rate_ppm'])} %" for tax in taxes)
+    return f"{account.name} has {made.plan_id} from {_shown(made.effective_from)}, {rates or 'without a tax'}"
 
 
 def _credit(options: dict[str, Any]) -> str:
+    account_id, currency = account_named(options["account"]).pk, options["currency"]
     made = grant_credit(
-        OPERATOR, _account(options), options["name"], options["currency"], options["amount_minor"], options["ends"]
+        OPERATOR, account_id, options["name"], currency, options["amount_minor"], _time(options["ends"])
     )
-    return f"credit {made.pk}: {made.currency} {made.amount_minor} minor units"
+    said = f"credit {made.pk}: {currency} {format_minor(made.amount_minor, currency)}"
+    why = why_unused(account_id, currency)
+    return f"{said}. {why}" if why else said
 
 
 def _correct(options: dict[str, Any]) -> str:
-    invoice = _invoice(options)
-    note = correct_invoice(OPERATOR, invoice.account_id, invoice.pk, options["reason"])
-    return "nothing to correct" if note is None else f"{note.number}: {note.kind} note, {note.total_minor} minor units"
+    reason = options["reason"]
+    if not reason or not reason.isprintable() or len(reason) > limits.INVOICE_TEXT_CHARACTERS_MAX:
+        most = limits.INVOICE_TEXT_CHARACTERS_MAX
+        raise CommandError(f"a reason has 1 to {most} printable characters: it is printed on the note")
+    invoice = _issued(options)
+    note = correct_invoice(OPERATOR, invoice.account_id, invoice.pk, reason)
+    if note is None:
+        return f"nothing to correct: the usage says what {invoice.number} has"
+    return f"{note.number}: {note.kind} note, {invoice.currency} {format_minor(note.total_minor, invoice.currency)}"
 
 
 def _pay(options: dict[str, Any]) -> str:
-    invoice = _invoice(options)
+    received = _day(options["received"])
+    invoice = _issued(options)
     account_id, amount_minor = invoice.account_id, options["amount_minor"]
-    record_payment(OPERATOR, account_id, invoice.pk, amount_minor, options["received"], options["reference"])
-    return f"{invoice.number}: {invoice.due_minor} minor units are due"
+    if amount_minor is None:
+        amount_minor = max(0, invoice.due_minor)
+    if amount_minor == 0:
+        raise CommandError(f"nothing of {invoice.number} is due")
+    record_payment(OPERATOR, account_id, invoice.pk, amount_minor, received, options["reference"])
+    return f"{invoice.number}: {invoice.currency} {format_minor(invoice.due_minor, invoice.currency)} is due"
 
 
-_VERBS = {"plan": _plan, "assign": _assign, "credit": _credit, "correct": _correct, "pay": _pay}
+_VERBS = {
+    "plans": _plans,
+    "terms": _terms,
+    "plan": _plan,
+    "assign": _assign,
+    "credit": _credit,
+    "correct": _correct,
+    "pay": _pay,
+}
 
 
-def _account(options: dict[str, Any]) -> str:
-    account = Account.objects.filter(name=options["account"]).first()
-    if account is None:
-        raise CommandError(f"there is no account {options['account']!r}; see ./penstock accounts list")
-    return account.pk
+def _known_plan(code: str) -> operator_selectors.PlanRow:
+    found = operator_selectors.price_plan(code)
+    if found is None:
+        raise CommandError(f"there is no plan {code!r}; see ./penstock billing plans")
+    return found
 
 
-def _invoice(options: dict[str, Any]) -> Invoice:
-    invoice = selectors.invoice_for(_account(options), parse_period(options["period"]))
+def _issued(options: dict[str, Any]) -> Invoice:
+    period = parse_period(options["period"])
+    invoice = selectors.invoice_for(account_named(options["account"]).pk, period)
     if invoice is None:
-        raise CommandError("there is no invoice of this month")
+        raise CommandError(f"the account has no invoice of {period.name}; see ./penstock report invoice")
+    if invoice.state != InvoiceState.ISSUED:
+        raise CommandError(
+            f"the invoice of {period.name} is a draft: it is issued by itself once the month is over and settled; "
+            "./penstock report months says what it waits for"
+        )
     return invoice
 
 
-def _time(text: str) -> datetime:
-    at = datetime.fromisoformat(text)
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
+def _time(text: str) -> datetime | None:
+    if not text:
+        return None
+    try:
+        return parse_time(text)
+    except ValueError:
+        raise CommandError(f"{text!r} is not {WRITTEN_TIME}") from None
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise CommandError(f"a day is written like 2026-12-03, and not {text!r}") from None
+
+
+def _shown(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC on"
+
+
+def _written(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")

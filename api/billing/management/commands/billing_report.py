@@ -1,5 +1,6 @@
 """`manage.py billing_report usage|invoice|quarantine --period 2026-11 [--account NAME] [--now]`: one JSON object;
-`manage.py billing_report months`: the months that are open.
+`manage.py billing_report months`: the months that are open. With `--file pdf` or `csv` an invoice's document is in it,
+with `--by tag` and others the parts of usage, settled and not, as the console's page of usage has them.
 
 What `./penstock report` shows. The quantities are the settled ones; `settled_up_to` says up to which hour. With `--now`
 the hours that are not settled are there too, as `provisional`: as far as the live meter has read them, with the lines
@@ -8,8 +9,9 @@ that the invoice would have. Of usage the sums of both are there as `together`.
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -18,21 +20,35 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection, transaction
 
 from api import clock
-from api.accounts.models import Account
+from api.accounts.models import AccessKey, Account
+from api.accounts.selectors import account_named
 from api.billing import selectors
-from api.billing.account_month import recomputed
+from api.billing.account_month import month_of, recomputed
 from api.billing.actions.invoices import difference_of, draft_invoice, invoice_lines
 from api.billing.actions.plans import ensure_standard_plan
 from api.billing.documents.content import invoice_content, line_content
+from api.billing.documents.invoice_csv import invoice_csv
+from api.billing.documents.invoice_pdf import invoice_pdf
+from api.billing.due import is_billed
 from api.billing.errors import BillingError
 from api.billing.meter import cost_meter
 from api.billing.models import InvoiceState
 from api.billing.open_months import months_with_reasons
 from api.billing.operator_selectors import invoice_differences
 from api.billing.pricing.meters import UsageMeter
-from api.billing.pricing.money import format_minor
+from api.billing.pricing.money import format_minor, format_nanos
 from api.billing.pricing.periods import BillingPeriod, Interval, parse_period, period_of
 from api.billing.provisional import answer_now, meter_reading, provisional_quantities_of
+from api.billing.usage_reports import UsageAsked, UsageCut, queues_for, requests_by_key, usage_parts
+from api.billing.work_notes import Work, work_failures, work_rounds
+from api.written_times import parse_time
+
+BY_KEY = "key"
+_CUTS = (UsageCut.DAY.value, UsageCut.ORIGIN.value, UsageCut.TAG.value)
+_FILES: dict[str, Callable[[dict[str, Any]], bytes]] = {
+    "csv": lambda content: invoice_csv(content).encode(),
+    "pdf": invoice_pdf,
+}
 
 
 class Command(BaseCommand):
@@ -40,9 +56,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("what", choices=["usage", "invoice", "quarantine", "months"])
-        parser.add_argument("--account", default="", help="name of the account")
+        parser.add_argument("--account", default="", help="name or id of the account; quarantine: of all without it")
         parser.add_argument("--period", default="", help="a month like 2026-11; all but `months` need it")
         parser.add_argument("--now", action="store_true", help="also what is not settled, as far as it was read")
+        parser.add_argument("--by", choices=[*_CUTS, BY_KEY], help="usage in parts, with what each costs")
+        parser.add_argument("--tag", default="", metavar="KEY", help="the key of the tag for `--by tag`")
+        parser.add_argument("--file", choices=sorted(_FILES), help="the invoice as a document, in base64")
         parser.add_argument("--asked", metavar="TIME", help="what was acknowledged before is wanted (default: now)")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -51,22 +70,24 @@ class Command(BaseCommand):
             return
         try:
             period = parse_period(options["period"])
-            asked = datetime.fromisoformat(options["asked"]) if options["asked"] else clock.now()
+            asked = parse_time(options["asked"]) if options["asked"] else clock.now()
         except ValueError as error:
             raise CommandError(str(error)) from None
         # Before the figures: they may hold more than this says, never less.
         settled, reading = selectors.settled_up_to(), meter_reading()
         if options["what"] == "quarantine":
-            report = quarantine_report(period)
+            report = quarantine_report(period, account_named(options["account"]).pk if options["account"] else None)
         else:
-            account = Account.objects.filter(name=options["account"]).first()
-            if account is None:
-                raise CommandError(f"there is no account {options['account']!r}; see ./penstock accounts list")
+            account = account_named(options["account"])
             ensure_standard_plan()
-            try:
-                report = self.report_of(account, period, options["what"], options["now"])
-            except BillingError as error:
-                raise CommandError(error.detail) from None
+            if options["by"] == UsageCut.TAG and not options["tag"]:
+                raise CommandError("name the key of the tag: --tag KEY")
+            report = self.report_of(account, period, options["what"], options["now"])
+            if options["by"] and options["what"] == "usage":
+                report["by"] = options["by"]
+                report["parts"] = parts_report(account, period, options["by"], options["tag"])
+            if options["file"] and report.get("invoice"):
+                report["file"] = base64.b64encode(_FILES[options["file"]](report["invoice"])).decode()
         report["settled_up_to"] = _text(settled)
         if options["now"]:
             answer = answer_now(Interval(*period), settled, reading, asked)
@@ -75,7 +96,10 @@ class Command(BaseCommand):
         self.stdout.write(json.dumps(report))
 
     def report_of(self, account: Account, period: BillingPeriod, what: str, is_now: bool) -> dict[str, Any]:
-        report = {} if what == "usage" else invoice_report(account, period)
+        try:
+            report = {} if what == "usage" else invoice_report(account, period)
+        except BillingError as error:
+            raise CommandError(error.detail) from None
         with one_moment():
             if what == "usage":
                 report = usage_report(account, period)
@@ -139,8 +163,34 @@ def usage_report(account: Account, period: BillingPeriod) -> dict[str, Any]:
     }
 
 
+def parts_report(account: Account, period: BillingPeriod, by: str, tag: str) -> list[dict[str, Any]]:
+    """Settled usage and what the live meter has read of the rest. Of keys requests alone are counted."""
+    if by == BY_KEY:
+        keys = requests_by_key(account.pk, Interval(*period))
+        rows = AccessKey.objects.filter(account=account, access_key_id__in=[one.access_key_id for one in keys])
+        names = dict(rows.values_list("access_key_id", "name"))
+        return [{"part": one.access_key_id, "name": names.get(one.access_key_id, ""), **one._asdict()} for one in keys]
+    asked = UsageAsked(UsageCut(by), tag=tag)
+    with one_moment():
+        month = month_of(account, period, is_provisional=True, queues=queues_for(asked))
+        parts = [] if month is None else usage_parts(month, asked)
+    return [
+        {
+            "part": f"{part.key:%Y-%m-%d}" if isinstance(part.key, datetime) else str(part.key),
+            "quantities": {meter: part.quantity(meter) for meter in UsageMeter},
+            "provisional": dict(part.provisional),
+            "currency": month.priced.currency if month else "",
+            "amount_nanos": part.amount_nanos,
+            "amount": format_nanos(part.amount_nanos),
+        }
+        for part in sorted(parts, key=lambda one: (0 if by == UsageCut.DAY else -one.amount_nanos, str(one.key)))
+    ]
+
+
 def invoice_report(account: Account, period: BillingPeriod) -> dict[str, Any]:
-    """The issued invoice, priced again beside it; else the draft, made from what is settled now."""
+    """The issued invoice, priced again beside it; else the draft, made from what is settled now. Of a month that is not
+    billed no draft stays: nobody would ever issue it, and the customer would see it for ever."""
+    was_there = selectors.invoice_for(account.pk, period) is not None
     invoice = draft_invoice(account.pk, period)
     head = _head(account, period)
     head["quarantined"] = [count._asdict() for count in selectors.quarantine_of(account.pk, Interval(*period))]
@@ -153,6 +203,8 @@ def invoice_report(account: Account, period: BillingPeriod) -> dict[str, Any]:
         is_same = again == invoice.total_minor or invoice.notes.exists()
         is_right = is_same and not difference_of(invoice).is_any
         head["recomputed"] = {"total_minor": again, "equal": is_right}
+    elif not was_there and not is_billed(account.pk, period):
+        invoice.delete()
     return head
 
 
@@ -188,8 +240,8 @@ def provisional_report(account: Account, period: BillingPeriod) -> dict[str, Any
     }
 
 
-def quarantine_report(period: BillingPeriod) -> dict[str, Any]:
-    """Of all accounts, and of none that is known."""
+def quarantine_report(period: BillingPeriod, account_id: str | None = None) -> dict[str, Any]:
+    """Of one account; without it of all accounts, and of none that is known."""
     interval = Interval(*period)
     records = [
         {
@@ -200,9 +252,9 @@ def quarantine_report(period: BillingPeriod) -> dict[str, Any]:
             "record": one.record,
             "seen_at": _text(one.seen_at),
         }
-        for one in selectors.quarantined(interval)
+        for one in selectors.quarantined(interval, account_id)
     ]
-    counts = [count._asdict() for count in selectors.quarantine_of(None, interval)]
+    counts = [count._asdict() for count in selectors.quarantine_of(account_id, interval)]
     return {"period": period.name, "counts": counts, "records": records}
 
 
@@ -233,11 +285,27 @@ def months_report() -> dict[str, Any]:
         }
         for one in invoice_differences()
     ]
-    return {"months": months, "differences": differences, "settled_up_to": _text(settled)}
+    failed = [
+        {"account_id": one.account_id, "period": _month(one.period_start), "error": one.error, "at": _text(one.last_at)}
+        for one in work_failures()
+        if one.work == Work.INVOICES
+    ]
+    not_settled = next((one.trouble for one in work_rounds() if one.work == Work.USAGE), "")
+    return {
+        "months": months,
+        "differences": differences,
+        "failed": failed,
+        "not_settled": not_settled,
+        "settled_up_to": _text(settled),
+    }
 
 
 def _head(account: Account, period: BillingPeriod) -> dict[str, Any]:
     return {"account_id": account.pk, "account": account.name, "period": period.name}
+
+
+def _month(start: datetime | None) -> str | None:
+    return None if start is None else period_of(start).name
 
 
 def _text(at: Any) -> str | None:

@@ -1,7 +1,8 @@
 """`manage.py settle_usage --from HOUR --to HOUR [--run UUID] [--recount] < rows.csv`: settles rollups from a file.
 
-CSV with a header: the columns of `hourly_usage` (docs/billing.md); counters that are left out are 0. For backfills,
-and for installations whose usage is counted by a program of their own. Prints one JSON object.
+CSV with a header: the columns of `hourly_usage` (docs/billing.md); counters that are left out are 0. Each row's hour is
+one of those that are settled. For backfills, and for installations whose usage is counted by a program of their own.
+Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import json
 import sys
 import uuid
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -19,6 +19,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import Interval
 from api.billing.settling import SettlingError, UsageRow, settle
+from api.written_times import WRITTEN_TIME, parse_time
 
 _KEY = ("account_id", "hour", "queue_uuid", "partition_id", "origin")
 
@@ -29,16 +30,20 @@ class Command(BaseCommand):
     stealth_options = ("rows",)
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--from", dest="start", required=True, type=_hour)
-        parser.add_argument("--to", dest="end", required=True, type=_hour)
+        parser.add_argument("--from", dest="start", required=True, metavar="HOUR", help="the first hour")
+        parser.add_argument("--to", dest="end", required=True, metavar="HOUR", help="the end of the last one")
         parser.add_argument("--run", type=uuid.UUID, default=None, help="id of the run; a new one if not given")
         parser.add_argument("--recount", action="store_true", help="the rows are all there is for these hours")
 
     def handle(self, *args: Any, **options: Any) -> None:
         run = options["run"] or uuid.uuid4()
-        hours = Interval(options["start"], options["end"])
         try:
-            done = settle(run, hours, read_rows(options.get("rows") or sys.stdin), options["recount"])
+            hours = Interval(parse_time(options["start"]), parse_time(options["end"]))
+        except ValueError:
+            raise CommandError(f"--from and --to are each {WRITTEN_TIME}") from None
+        try:
+            rows = _within(hours, read_rows(options.get("rows") or sys.stdin))
+            done = settle(run, hours, rows, options["recount"])
         except SettlingError as error:
             raise CommandError(str(error)) from None
         self.stdout.write(json.dumps({"run": str(run), **done._asdict()}))
@@ -57,17 +62,17 @@ def read_rows(lines: Iterable[str]) -> Iterator[UsageRow]:
             if len(row) != len(names):
                 raise ValueError("it has more cells than the header")
             yield UsageRow(
-                row["account_id"], _hour(row["hour"]), uuid.UUID(row["queue_uuid"]), int(row["partition_id"]),
+                row["account_id"], parse_time(row["hour"]), uuid.UUID(row["queue_uuid"]), int(row["partition_id"]),
                 row["origin"], **{name: int(row[name]) for name in counters},
             )  # fmt: skip
     except (csv.Error, ValueError, TypeError, AttributeError) as error:
         raise SettlingError(f"line {table.line_num} is no row of usage: {error}") from None
 
 
-def _hour(text: str) -> datetime:
-    """As UTC: PostgreSQL takes no offset of 16 hours or more. Raises ValueError."""
-    at = datetime.fromisoformat(text)
-    try:
-        return (at.replace(tzinfo=UTC) if at.tzinfo is None else at).astimezone(UTC)
-    except OverflowError:
-        raise ValueError("a time of no year that is counted") from None
+def _within(hours: Interval, rows: Iterable[UsageRow]) -> Iterator[UsageRow]:
+    """A row of another hour would be billed without its hour being noted as settled, and counted again later. Raises
+    SettlingError."""
+    for row in rows:
+        if not hours.start <= row.hour < hours.end:
+            raise SettlingError(f"a row is of {row.hour}, which is not from {hours.start} up to {hours.end}")
+        yield row

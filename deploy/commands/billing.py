@@ -1,0 +1,82 @@
+"""`billing plans|terms|plan|assign|credit|correct|pay|settle`: prices, who has which, credits, notes, payments, and
+usage that another program counted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from deploy import limits, management, output
+from deploy.errors import CommandError
+from deploy.installation import Installation
+from deploy.state import State
+
+PLAN_COLUMNS = ["CODE", "NAME", "CURRENCY", "VERSIONS", "LATEST FROM", "ACCOUNTS GIVEN IT"]
+ACCOUNT_COLUMNS = ["PLAN", "FROM", "TAXES"]
+# Options that go to the management command as they are, with the names that it has for them.
+HANDED_ON = ("account", "code", "name", "since", "currency", "amount_minor", "ends", "period", "reason", "received",
+             "reference")  # fmt: skip
+NAMES = {"since": "from", "amount_minor": "amount-minor"}
+
+
+def run(options: argparse.Namespace) -> int:
+    installation = Installation(options.data_dir)
+    state = installation.load_state()
+    if options.verb == "settle":
+        return settle(installation, state, options)
+    arguments = ["billing_admin", options.verb, *arguments_of(options)]
+    said = management.run_manage(installation, state, arguments, limits.REPORT_DEADLINE_S).strip()
+    if options.verb == "terms":
+        output.data_json(json.loads(said))
+    elif options.verb == "plans":
+        show_plans(options, json.loads(said))
+    else:
+        output.data(said)
+    return 0
+
+
+def settle(installation: Installation, state: State, options: argparse.Namespace) -> int:
+    """The rows go from our standard input to the management command's, which is the same."""
+    arguments = ["settle_usage", f"--from={options.since}", f"--to={options.to}"]
+    arguments += ["--recount"] if options.recount else []
+    said = management.run_manage_json(installation, state, arguments, limits.REPORT_DEADLINE_S)
+    output.data(", ".join(f"{name} {said[name]}" for name in ("merged", "removed", "quarantined")))
+    if said["quarantined"]:
+        output.say("what is not billed, and why: ./penstock report quarantine --period YYYY-MM")
+    return 0
+
+
+def arguments_of(options: argparse.Namespace) -> list[str]:
+    """Options carry their value with them: a value may begin with a dash."""
+    given = [(name, getattr(options, name, None)) for name in HANDED_ON]
+    arguments = [f"--{NAMES.get(name, name)}={value}" for name, value in given if value is not None]
+    arguments += [f"--tax={tax}" for tax in getattr(options, "tax", ())]
+    if options.verb == "plan":
+        # The command runs in another directory.
+        terms = Path(options.terms).absolute()
+        if not terms.is_file():
+            raise CommandError(f"there is no file {options.terms}; ./penstock billing terms prints terms to start from")
+        arguments.append(f"--terms={terms}")
+    return arguments
+
+
+def show_plans(options: argparse.Namespace, found: list[dict[str, Any]]) -> None:
+    if options.json:
+        output.data_json(found)
+    elif options.account:
+        output.table(ACCOUNT_COLUMNS, [[one["code"], one["effective_from"], taxes_of(one)] for one in found])
+    else:
+        output.table(PLAN_COLUMNS, [plan_row(one) for one in found])
+        output.say("An account that was given none has the plan standard. ./penstock billing terms prints the prices.")
+
+
+def taxes_of(one: dict[str, Any]) -> str:
+    return ", ".join(f"{tax['name']} {tax['percent']} %" for tax in one["taxes"]) or "-"
+
+
+def plan_row(one: dict[str, Any]) -> list[str]:
+    versions = one["versions"]
+    since = "the beginning" if len(versions) == 1 else versions[-1]["effective_from"]
+    return [one["code"], one["name"], one["currency"], str(len(versions)), since, str(one["accounts"])]

@@ -1,0 +1,114 @@
+"""`billing`: what the management command says is shown, and files are named from where the operator stands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy import management
+from deploy.__main__ import main
+from deploy.errors import EXIT_FAILED, EXIT_USAGE
+
+PLANS = [
+    {
+        "code": "house", "name": "House", "currency": "USD", "accounts": 2,
+        "versions": [
+            {"number": 1, "effective_from": "2000-01-01T00:00:00Z"},
+            {"number": 2, "effective_from": "2026-12-01T00:00:00Z"},
+        ],
+    },
+    {
+        "code": "standard", "name": "Standard", "currency": "USD", "accounts": 0,
+        "versions": [{"number": 1, "effective_from": "2000-01-01T00:00:00Z"}],
+    },
+]  # fmt: skip
+
+ANSWERS = {
+    "plans": json.dumps(PLANS),
+    "terms": '{"currency": "USD"}',
+    "plan": "house@1 holds from the beginning",
+    "credit": "credit 1: USD 50.00",
+}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
+    """The management commands that were called; ANSWERS has what each verb says."""
+    calls: list[list[str]] = []
+
+    def answer(installation: Any, state: Any, arguments: list[str], deadline_s: float) -> str:
+        calls.append(arguments)
+        return ANSWERS[arguments[1]] + "\n"
+
+    monkeypatch.setattr(management, "run_manage", answer)
+    monkeypatch.setattr("deploy.installation.Installation.load_state", lambda _: None)
+    monkeypatch.setenv("PENSTOCK_DATA_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return calls
+
+
+def test_plans_are_a_table_or_json(asked: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["billing", "plans"]) == 0
+    printed = capsys.readouterr()
+    rows = [line.split("  ") for line in printed.out.splitlines()]
+    assert [row[0] for row in rows] == ["CODE", "house", "standard"]
+    assert "2026-12-01T00:00:00Z" in printed.out.splitlines()[1] and "the beginning" in printed.out.splitlines()[2]
+    assert "the plan standard" in printed.err
+    assert main(["billing", "plans", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == PLANS
+
+
+def test_plans_of_an_account_have_its_taxes(
+    asked: list[list[str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taxes = [{"name": "VAT", "percent": "19"}, {"name": "City", "percent": "1.5"}]
+    given = {"code": "house", "effective_from": "2026-12-01T00:00:00Z", "taxes": taxes}
+    monkeypatch.setitem(ANSWERS, "plans", json.dumps([{**given, "code": "standard", "taxes": []}, given]))
+    assert main(["billing", "plans", "--account", "shop"]) == 0
+    assert asked == [["billing_admin", "plans", "--account=shop"]]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].endswith("-") and lines[2].endswith("VAT 19 %, City 1.5 %")
+
+
+def test_terms_are_json_that_a_plan_takes(
+    asked: list[list[str]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["billing", "terms"]) == 0
+    (tmp_path / "terms.json").write_text(capsys.readouterr().out)
+    assert main(["billing", "plan", "--code", "house", "--name", "House", "--terms", "terms.json"]) == 0
+    assert asked == [
+        ["billing_admin", "terms", "--code=standard"],
+        ["billing_admin", "plan", "--code=house", "--name=House", f"--terms={tmp_path / 'terms.json'}"],
+    ]
+    assert capsys.readouterr().out == "house@1 holds from the beginning\n"
+
+
+def test_file_of_terms_that_is_not_there_is_told(asked: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["billing", "plan", "--code", "house", "--name", "House", "--terms", "absent.json"]) == EXIT_FAILED
+    assert "no file absent.json; ./penstock billing terms" in capsys.readouterr().err and asked == []
+
+
+def test_amount_is_a_whole_number(asked: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["billing", "credit", "--account", "shop", "--name", "Welcome", "--currency", "USD", "--amount-minor"]
+    assert main([*line, "5000"]) == 0
+    assert capsys.readouterr().out == "credit 1: USD 50.00\n"
+    with pytest.raises(SystemExit) as ended:
+        main([*line, "50.00"])
+    assert ended.value.code == EXIT_USAGE and len(asked) == 1
+
+
+def test_usage_of_a_file_is_settled_and_what_is_not_billed_is_told(
+    asked: list[list[str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = {"run": "r", "merged": 2, "removed": 0, "quarantined": 1}
+    monkeypatch.setitem(ANSWERS, "--from=2026-11-01T00", json.dumps(answer))
+    line = ["billing", "settle", "--from", "2026-11-01T00", "--to", "2026-11-01T01"]
+    assert main([*line, "--recount"]) == 0
+    assert asked == [["settle_usage", "--from=2026-11-01T00", "--to=2026-11-01T01", "--recount"]]
+    printed = capsys.readouterr()
+    assert printed.out == "merged 2, removed 0, quarantined 1\n" and "./penstock report quarantine" in printed.err
+    monkeypatch.setitem(ANSWERS, "--from=2026-11-01T00", json.dumps({**answer, "quarantined": 0}))
+    assert main(line) == 0 and "quarantine " not in capsys.readouterr().err

@@ -1,0 +1,118 @@
+"""Messages that are sent again from the message browser: what is kept and checked of them, and that none is lost."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+
+from storage_nodes.protocol.errors import ErrorCode
+from tests.support.frontend_plane import QUEUE_URL, Installation
+from tests.support.message_browser import MESSAGES, act, peek, send, storage_fails
+
+
+async def test_resend_replaces_the_message_and_remembers_what_it_was(front: Installation) -> None:
+    old_id = await send(front, "x=1", attributes={"a": {"value": "1"}}, group="g")
+    await front.rest(MESSAGES + "/receive", {"visibility_seconds": 0})
+    sent_ms = int(front.clock.now_s * 1000)
+    front.clock.now_s += 9
+    (message,) = await peek(front)
+    reply = await act(front, "resend", message, body="x=2")
+    assert reply.json["removed"] == old_id != reply.json["id"]
+    (new,) = await peek(front)
+    assert (new["id"], new["body"], new["group"], new["receive_count"]) == (reply.json["id"], "x=2", "g", 0)
+    assert new["attributes"] == {"a": {"type": "String", "value": "1"}}
+    history = {"id": old_id, "queue": "orders", "sent_ms": sent_ms, "receive_count": 1, "moves": 1, "task": None}
+    assert new["history"] == history
+    (received,) = (await front.rest(MESSAGES + "/receive", {})).json["messages"]
+    assert received["history"] == history and received["id"] == reply.json["id"]
+    changed = await act(front, "resend", new, attributes={}, group="h")
+    (newest,) = await peek(front)
+    assert changed.status == 200 and "attributes" not in newest and newest["group"] == "h"
+    assert (newest["history"]["id"], newest["history"]["moves"]) == (old_id, 2)
+    assert [entry["action"] for entry in front.audit] == ["message.resend"] * 2
+    assert not {"body", "attributes"} & front.audit[0].keys()
+
+
+async def test_sqs_clients_get_the_history_when_they_name_it(front: Installation) -> None:
+    old_id = await send(front, "x", attributes={"a": {"value": "1"}})
+    sent_ms = int(front.clock.now_s * 1000)
+    (message,) = await peek(front)
+    await act(front, "resend", message, body="y")
+    ours = {
+        "Penstock.OriginalMessageId": old_id, "Penstock.OriginalQueue": "orders",
+        "Penstock.OriginalSentTimestamp": str(sent_ms), "Penstock.OriginalReceiveCount": "0",
+    }  # fmt: skip
+    for names, expected in (
+        (["All"], {"a": "1"}),
+        (["Penstock.OriginalQueue"], {"Penstock.OriginalQueue": "orders"}),
+        (["a", "Penstock.*"], {"a": "1", **ours}),
+        ([], {}),
+    ):
+        ask = {"QueueUrl": QUEUE_URL, "MessageAttributeNames": names, "VisibilityTimeout": 0}
+        (received,) = (await front.sqs("ReceiveMessage", ask)).json["Messages"]
+        found = received.get("MessageAttributes", {})
+        assert {name: value["StringValue"] for name, value in found.items()} == expected
+
+
+async def test_old_message_stays_until_the_new_one_is_acknowledged(front: Installation) -> None:
+    await send(front, "x")
+    (message,) = await peek(front)
+
+    def control(request: httpx2.Request) -> httpx2.Response:
+        front.storage.fail_with = ErrorCode.NO_QUORUM
+        return front._control(request)
+
+    front.control_answer = control
+    assert (await act(front, "resend", message, body="y")).status == 503
+    front.storage.fail_with = None
+    assert [one["body"] for one in await peek(front)] == ["x"]
+    assert [entry["action"] for entry in front.audit] == ["message.resend", "message.resend.failed"]
+
+
+async def test_resend_that_is_repeated_is_one_message(front: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    await send(front, "x")
+    (message,) = await peek(front)
+    monkeypatch.setattr(front.storage, "remove", storage_fails)
+    assert (await act(front, "resend", message, body="y")).status == 503
+    assert (await act(front, "resend", message, body="y")).status == 503
+    assert sorted(one["body"] for one in await peek(front)) == ["x", "y"]
+    monkeypatch.undo()
+    reply = await act(front, "resend", message, body="y")
+    (only,) = await peek(front)
+    assert (only["body"], only["id"]) == ("y", reply.json["id"])
+
+
+async def test_another_change_after_a_failed_one_is_another_message(
+    front: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await send(front, "x")
+    (message,) = await peek(front)
+    monkeypatch.setattr(front.storage, "remove", storage_fails)
+    assert (await act(front, "resend", message, body="y")).status == 503
+    monkeypatch.undo()
+    assert (await act(front, "resend", message, body="z")).status == 200
+    assert sorted(one["body"] for one in await peek(front)) == ["y", "z"], "nothing that was acknowledged is dropped"
+
+
+async def test_resend_goes_to_another_queue_and_into_fifo_queues(front: Installation) -> None:
+    front.add_queue("repair.fifo", (7,))
+    old_id = await send(front, "x")
+    (message,) = await peek(front)
+    refused = await act(front, "resend", message, destination="repair.fifo")
+    assert refused.status == 400 and len(await peek(front)) == 1, "a FIFO queue wants a group"
+    assert (await act(front, "resend", message, destination="secret")).status == 404
+    reply = await act(front, "resend", message, destination="repair.fifo", group="g")
+    assert reply.status == 200 and int(reply.json["sequence_number"]) == 0
+    assert await peek(front) == []
+    (moved,) = await peek(front, "repair.fifo")
+    assert (moved["body"], moved["group"], moved["history"]["id"]) == ("x", "g", old_id)
+    assert moved["id"] == reply.json["id"] and moved["deduplication_id"].startswith("resend-")
+
+
+async def test_changed_message_is_checked_like_any(front: Installation) -> None:
+    await send(front, "x")
+    (message,) = await peek(front)
+    for change in ({"body": "\x00"}, {"body": ""}, {"attributes": {"AWS.x": {"value": "1"}}}, {"delay_seconds": 901}):
+        reply = await act(front, "resend", message, **change)
+        assert reply.status == 400, change
+    assert len(await peek(front)) == 1 and not front.audit
