@@ -31,6 +31,8 @@ from frontend.authn.principal import Principal
 
 PAGE_SIZE, PAGE_TOKEN = "page_size", "page_token"
 _NONCE_BYTES = 12
+# With zeros in front, too: what is read as a number is the text that was given, whole.
+_SIZE_DIGITS_MAX = 9
 
 
 class PagedList(NamedTuple):
@@ -88,7 +90,8 @@ def text_asked(request: Request, name: str) -> str:
 def page_asked(request: Request) -> PageAsked:
     """Raises ValidationError."""
     size = request.query_params.get(PAGE_SIZE, str(limits.PAGE_SIZE_DEFAULT))
-    if not (size.isascii() and size.isdigit() and 1 <= int(size[:9]) <= limits.PAGE_SIZE_MAX):
+    is_number = size.isascii() and size.isdigit() and len(size) <= _SIZE_DIGITS_MAX
+    if not (is_number and 1 <= int(size) <= limits.PAGE_SIZE_MAX):
         raise ValidationError({PAGE_SIZE: f"must be an integer from 1 to {limits.PAGE_SIZE_MAX}"})
     token, of = request.query_params.get(PAGE_TOKEN, ""), _list_asked(request)
     try:

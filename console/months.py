@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from django.http import HttpRequest
 
@@ -24,9 +24,10 @@ def before_asked(request: HttpRequest) -> datetime | None:
     """Where the next part of a list begins; None: it begins with the newest."""
     try:
         found = datetime.fromisoformat(request.GET.get("before", ""))
-    except ValueError:
+        # As UTC: PostgreSQL takes no offset of 16 hours or more.
+        return found.astimezone(UTC) if found.tzinfo is not None else None
+    except (ValueError, OverflowError):
         return None
-    return found if found.tzinfo is not None else None
 
 
 def months_since(opened: datetime) -> list[BillingPeriod]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy import control, limits
-from deploy.errors import CommandError
+from deploy.errors import EXIT_USAGE, CommandError
 from deploy.installation import ROOT, Installation
 from deploy.postgres import APPLICATION, administrator_url
 from deploy.state import State
@@ -54,6 +54,10 @@ def _too_slow(command: str, deadline_s: float) -> CommandError:
 def _process(
     installation: Installation, state: State, arguments: list[str], database_url: str = "", **more: Any
 ) -> subprocess.Popen[str]:
+    for argument in arguments:
+        # Bytes of a command line that are no UTF-8: no name in the database has any.
+        if not argument.isascii() and any("\ud800" <= one <= "\udfff" for one in argument):
+            raise CommandError(f"{argument!a} is no text in UTF-8", EXIT_USAGE)
     environment = installation.environment(state, "manage")
     if database_url:
         environment["DATABASE_URL"] = database_url

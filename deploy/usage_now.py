@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
 import time
 from typing import IO, Any
 
-from deploy import limits
+from deploy import limits, management
 from deploy.errors import CommandError
 from deploy.installation import ROOT, Installation
 from deploy.state import State
@@ -70,6 +71,8 @@ def bring_up_to_now(installation: Installation, state: State) -> dict[str, Any]:
             process.kill()
             follower.join()
             progress.end()
+    if process.returncode == os.EX_UNAVAILABLE:
+        raise management.failure_of(installation, "usage", process.returncode, "\n".join(progress.last_words))
     if process.returncode != 0:
         words = "\n".join(progress.last_words)
         raise CommandError(f"usage could not be brought up to now ({process.returncode})\n{words}".strip())

@@ -7,6 +7,8 @@ from __future__ import annotations
 USAGE_AHEAD_S_MAX = 600
 # Hours that one run may settle: a backfill of a year.
 HOURS_PER_RUN_MAX = 366 * 24
+# Amounts that rows hold, in minor units. Prices that a plan may have reach beyond with usage that is possible.
+MINOR_HELD_MAX = 2**63 - 1
 # Sums of a month must fit: 10 PiB stored for a month is 3e22 byte-milliseconds.
 QUANTITY_DIGITS = 38
 # Of what the hours of a day sum to.

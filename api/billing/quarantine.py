@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -49,6 +49,13 @@ def note_quarantined(run: UUID | None, found: Iterable[Quarantined]) -> int:
         update_fields=["run", "detail", "seen_at", "resolved_at"],
     )
     return len(rows)
+
+
+def resolve_files(is_read_again: Callable[[str], bool]) -> int:
+    """Whole files that were refused once and count since. How many."""
+    rows = QuarantinedUsage.objects.filter(resolved_at=None, record__has_key="file")
+    again = [row.pk for row in rows.only("record") if is_read_again(str(row.record["file"]))]
+    return rows.filter(pk__in=again).update(resolved_at=clock.now())
 
 
 @transaction.atomic

@@ -233,7 +233,9 @@ class BudgetRequestSerializer(StrictSerializer):
     )
     effect = StrictChoiceField(choices=BudgetEffect.values, default=BudgetEffect.ALERT.value, help_text=EFFECT)
     mail_to = serializers.ListField(child=StrictCharField(), default=list, max_length=limits.BUDGET_MAILS_MAX)
-    queue = StrictCharField(required=False, default="", help_text="Of this queue alone. Empty: of the account.")
+    queue = StrictCharField(
+        required=False, default="", allow_blank=True, help_text="Of this queue alone. Empty: of the account."
+    )
 
     def spec(self) -> BudgetSpec:
         given = self.validated_data

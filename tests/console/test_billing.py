@@ -149,6 +149,14 @@ def test_address_that_makes_no_sense_is_a_page_all_the_same(shop: Browser, query
     text_of(shop, f"billing/usage.csv?{query}")
 
 
+@pytest.mark.parametrize(
+    "before",
+    ["x", "2026-11-27", "2099-01-01T00:00:00%2B23:59", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00%2B14:00"],
+)
+def test_list_that_goes_on_at_a_strange_time_is_a_list_all_the_same(shop: Browser, before: str) -> None:
+    text_of(shop, f"billing/invoices?before={before}")
+
+
 def test_documents_of_an_invoice_are_files_with_its_number(shop: Browser) -> None:
     found = invoice_of(shop)
     for form, begins in (("pdf", b"%PDF"), ("csv", b"row,"), ("json", b"{")):

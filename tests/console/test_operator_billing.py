@@ -239,6 +239,10 @@ def test_plan_is_given_and_credit_granted(operator: Browser, billed: str) -> Non
     for ends in ("9999-12-31T23:59:59-14:00", "0001-01-01T00:00+14:00"):
         assert operator.post(path, poison | {"ends": ends}).status_code == 400, ends
     assert operator.get(path).status_code == 200
+    # PostgreSQL takes no offset of 16 hours or more.
+    assert operator.post(path, poison | {"ends": "2099-01-01T00:00+23:59"}).status_code == 302
+    assert BillingCredit.objects.get().ends_at == datetime(2098, 12, 31, 0, 1, tzinfo=UTC)
+    BillingCredit.objects.all().delete()
     credit = {"what": "credit", "name": "Sorry", "currency": "USD", "amount_minor": "500"}
     assert operator.post(path, credit | {"amount_minor": "5.0"}).status_code == 400
     assert b"no invoice uses it" not in follow(operator, path, credit)
@@ -262,6 +266,8 @@ def test_terms_are_looked_at_on_a_month_before_they_are_added(operator: Browser,
     text = operator.post(path, form).content.decode()
     assert billed in text and "2.00 USD" in text and "13.00 USD" in text and "11.00 USD" in text
     assert PricePlanVersion.objects.count() == before
+    half_a_character = terms().replace('"sent_units"', '"\\ud800"')
+    assert operator.post(path, form | {"terms": half_a_character}).status_code == 400
     for wrong in ({"terms": "{"}, {"terms": "{}"}, {"account": "000"}, {"account": "000\0"}, {"period": "1999-01"}):
         assert operator.post(path, form | wrong).status_code == 400, wrong
     add = form | {"what": "add", "since": "2099-01-01T00:00"}

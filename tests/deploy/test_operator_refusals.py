@@ -14,9 +14,9 @@ import pytest
 
 from api.limits import COMMAND_CONNECT_TIMEOUT_S
 from deploy import management
-from deploy.errors import EXIT_NOT_RUNNING
+from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
 from deploy.installation import ROOT, Installation
-from deploy.state import choose_port
+from deploy.state import State, choose_port
 
 HUNG_S_MAX = COMMAND_CONNECT_TIMEOUT_S + 25  # on a crowded machine the start of Django is most of it
 
@@ -40,6 +40,13 @@ def installation(tmp_path: Path) -> Installation:
 def test_refusal_is_its_sentence_alone(installation: Installation) -> None:
     words = '{"level": "warning"}\nCommandError: there is no key \'AKPSNOPE\''
     assert str(management.failure_of(installation, "operate_keys", 1, words)) == "there is no key 'AKPSNOPE'"
+
+
+def test_argument_that_is_no_text_is_refused_before_anything_starts(installation: Installation) -> None:
+    state = State("pk-test", "127.0.0.1", 1, 1)
+    with pytest.raises(CommandError, match=r"'al\\udcffice' is no text in UTF-8") as refusal:
+        management.run_manage(installation, state, ["billing_report", "usage", "al\udcffice"], 10)
+    assert refusal.value.exit_code == EXIT_USAGE
 
 
 def test_failure_that_is_no_refusal_keeps_its_last_lines(installation: Installation) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deploy.commands import report
+from deploy.errors import CommandError
+from deploy.installation import Installation
 from deploy.limits import LAST_WORDS_LINES
-from deploy.usage_now import StepDisplay
+from deploy.state import State
+from deploy.usage_now import StepDisplay, bring_up_to_now
 
 
 class Terminal(io.StringIO):
@@ -46,6 +50,16 @@ def test_lines_of_the_log_are_kept_for_a_failure_and_not_shown() -> None:
 def test_error_that_a_terminal_wipes_is_kept_for_a_failure() -> None:
     display = told(Terminal(), "closing open windows", "Traceback (most recent call last):", "OperationalError: gone")
     assert display.last_words[-1] == "OperationalError: gone"
+
+
+def test_database_that_is_away_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installation = Installation(tmp_path / "data")
+    installation.prepare()
+    monkeypatch.setenv("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
+    with pytest.raises(CommandError) as failure:
+        bring_up_to_now(installation, State("pk-test", "127.0.0.1", 1, 1, defaultdict(lambda: 1)))
+    assert str(failure.value).startswith("the database does not answer: ")
+    assert str(failure.value).endswith("See ./penstock status") and "\n" not in str(failure.value)
 
 
 def test_what_is_not_settled_is_shown_apart(capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,6 +43,7 @@ from workers.usage.rounds import (
 from workers.usage.settling import (
     SettlementError,
     begin_settlement,
+    last_merged_at,
     merge_settlement,
     note_settlement,
     rows_of,
@@ -124,6 +125,9 @@ class Spark:
 
     def settled_up_to(self) -> datetime | None:
         return settled_up_to()
+
+    def last_merged_at(self) -> datetime | None:
+        return last_merged_at()
 
     def first_hour(self) -> datetime | None:
         return first_account_opened()

@@ -2,7 +2,8 @@
 
 Closes the open windows, reads them into the live meter, judges the budgets of those that used more, and settles the
 hours that are over where Spark is there. Tells what it does on stderr, a line each; one JSON object on stdout: `asked`,
-`missing` (empty: all that was acknowledged before `asked` is counted), `settled_hours`, `not_settled` (why).
+`missing` (empty: all that was acknowledged before `asked` is counted), `settled_hours`, `not_settled` (why). Without a
+database it ends with os.EX_UNAVAILABLE and one line on stderr, as `manage.py` does.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ def main(arguments: list[str]) -> int:
     import django
 
     django.setup()
-    sys.stdout.write(json.dumps(bring_up_to_now(options.wait_s)) + "\n")
+    from api.outage import DATABASE_AWAY
+
+    try:
+        answer = bring_up_to_now(options.wait_s)
+    except DATABASE_AWAY as error:
+        say(f"the database does not answer: {(str(error).strip() or type(error).__name__).splitlines()[0]}")
+        return os.EX_UNAVAILABLE
+    sys.stdout.write(json.dumps(answer) + "\n")
     return 0
 
 

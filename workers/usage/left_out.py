@@ -11,11 +11,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from api.billing.quarantine import Quarantined, note_quarantined
+import msgspec
+
+from api.billing.quarantine import Quarantined, note_quarantined, resolve_files
 from api.limits import ACCOUNT_ID_DIGITS
-from workers.spark_jobs.lake.manifest import Lake, RefusedFile
+from workers.spark_jobs.lake.manifest import CORRUPT_FILE, QUARANTINE_TABLE, Lake, RefusedFile
 from workers.spark_jobs.lake.shown import ShownRecord, shown_quarantine
 from workers.spark_jobs.limits import HOUR_MS, SHOWN_RECORDS_MAX, SHOWN_TEXT_CHARACTERS_MAX
+from workers.usage.lake_losses import refused_files
 
 # Hours of a report are those of a month that can be written.
 _HOUR_MS_MAX = int(datetime(2100, 1, 1, tzinfo=UTC).timestamp()) * 1000
@@ -25,12 +28,20 @@ CLOCK_AHEAD = "clock_ahead"
 def note_left_out(lake: Lake, entries: list[str]) -> int:
     """How many were told."""
     found = [one for entry in entries for one in _of_entry(lake, entry)]
-    files = sorted(lake.refused(), key=lambda file: -file.seen_ms)[:SHOWN_RECORDS_MAX]
-    return note_quarantined(None, [*found, *map(_of_file, files)])
+    refused = sorted((file for _, file in refused_files(lake)), key=lambda file: -file.seen_ms)
+    paths = {_plain(file.path) for file in refused}
+    listed = {_plain(file.path) for entry in lake.entries() for files in entry.tables.values() for file in files}
+    resolve_files(lambda path: path in listed and path not in paths)
+    return note_quarantined(None, [*found, *map(_of_file, refused[:SHOWN_RECORDS_MAX])])
 
 
 def _of_entry(lake: Lake, entry: str) -> Iterator[Quarantined]:
-    shown = shown_quarantine(lake, entry)
+    try:
+        shown = shown_quarantine(lake, entry)
+    except msgspec.DecodeError as error:
+        # What was left out of this entry is in the lake's quarantine still; what it billed is billed.
+        yield Quarantined(CORRUPT_FILE, _plain(str(error)), {"file": f"{QUARANTINE_TABLE}/{entry}.shown.json"})
+        return
     told: dict[str, int] = {}
     for record in shown.records:
         told[record.reason] = told.get(record.reason, 0) + 1

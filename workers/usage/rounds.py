@@ -29,6 +29,7 @@ from workers.spark_jobs.lake.manifest import Lake, LakeEntry, LakeFile, sha256_o
 from workers.spark_jobs.limits import CLOSE_GRACE_MS, DAY_MS, HOUR_MS
 from workers.spark_jobs.spans import HourSpan
 from workers.usage.jobs import ClaimLost
+from workers.usage.lake_losses import forget_refused, note_entries, noted_entries, read_note, take_losses
 
 _log = structlog.get_logger(__name__)
 # Hours of one settlement: the control plane takes a year in one run, a month keeps a run short.
@@ -53,6 +54,8 @@ class Settlements(Protocol):
     def note(self, run: UUID, note: str, is_lost: bool) -> None: ...
 
     def settled_up_to(self) -> datetime | None: ...
+
+    def last_merged_at(self) -> datetime | None: ...
 
     def note_left_out(self, lake: Lake, entries: list[str]) -> object: ...
 
@@ -84,7 +87,10 @@ def settle_due(work: UsageRound, now_ms: int) -> list[HourSpan]:
     healed = readable_again(work.lake, entries)
     noted = noted_entries(work.lake) - {entry.name for entry in entries if healed & set(_paths(entry))}
     known, first_hour = work.settlements, work.settlements.first_hour()
-    span = span_to_settle(entries, noted, known.settled_up_to(), now_ms, first_hour)
+    settled = known.settled_up_to()
+    require_claim(work)
+    lost_until_ms = take_losses(work.lake, entries, _ms(settled), _ms(known.last_merged_at()))
+    span = span_to_settle(entries, noted, settled, now_ms, first_hour)
     spans = pieces(span) if span else []
     known.note_left_out(work.lake, [entry.name for entry in entries if entry.name not in noted])
     _tell_of_early([entry for entry in entries if entry.name not in noted], first_hour)
@@ -92,10 +98,12 @@ def settle_due(work: UsageRound, now_ms: int) -> list[HourSpan]:
     # Of rounds that were cut off: this one holds the claim, so nothing reads them.
     shutil.rmtree(work.lake.root / "settlements", ignore_errors=True)
     for piece in spans:
-        settle_span(work, piece)
-    known.note_left_out(work.lake, [])  # files that were found damaged just now
-    note_left_out_files(work.lake, left_out_files(work.lake) - (healed & readable_again(work.lake, entries)))
-    note_entries(work.lake, [entry.name for entry in entries if _is_over(entry, now_ms)])
+        settle_span(work, piece, is_partial=piece.from_ms < lost_until_ms)
+    whole = healed & readable_again(work.lake, entries)
+    forget_refused(work.lake, whole)
+    note_left_out_files(work.lake, left_out_files(work.lake) - whole)
+    known.note_left_out(work.lake, [])  # files that were found damaged just now, and those that count again
+    note_entries(work.lake, {entry.name for entry in entries if _is_over(entry, now_ms)})
     return spans
 
 
@@ -117,8 +125,7 @@ def roll_up_days(work: UsageRound, settled: list[HourSpan]) -> list[HourSpan]:
 
 
 def _days_left(lake: Lake) -> list[HourSpan]:
-    path = lake.root / "days_left.json"
-    return msgspec.json.decode(path.read_bytes(), type=list[HourSpan]) if path.exists() else []
+    return read_note(lake.root / "days_left.json", list[HourSpan]) or []
 
 
 def _note_days_left(lake: Lake, spans: list[HourSpan]) -> None:
@@ -142,29 +149,29 @@ def is_round_due(begins: datetime | None, is_quiet: bool, now_ms: int) -> bool:
 
 def read_watermarks(lake: Lake) -> dict[str, int]:
     """Up to where the stream went when the last whole round began."""
-    path = lake.root / "watermarks.json"
-    return msgspec.json.decode(path.read_bytes(), type=dict[str, int]) if path.exists() else {}
+    return read_note(lake.root / "watermarks.json", dict[str, int]) or {}
 
 
 def note_watermarks(lake: Lake, watermarks: dict[str, int]) -> None:
     lake.note(lake.root / "watermarks.json", msgspec.json.encode(watermarks))
 
 
-def settle_span(work: UsageRound, span: HourSpan) -> None:
-    """Count and merge. What counts is the lake as it is when the job reads it: at least the entries known before."""
+def settle_span(work: UsageRound, span: HourSpan, is_partial: bool = False) -> None:
+    """Count and merge. What counts is the lake as it is when the job reads it: at least the entries known before.
+    `is_partial`: it may have lost some of what it held of these hours."""
     run = uuid4()
     # Before the lake is read: of two runs the one that began later has the later figures, and only that one is merged.
     require_claim(work)
     work.settlements.begin(run, span)
     try:
-        merged = _count_and_merge(work, run, span)
+        merged = _count_and_merge(work, run, span, is_partial)
     except Exception as error:
         work.settlements.note(run, str(error), is_lost=True)
         raise
     _log.info("usage_settled", run=str(run), from_ms=span.from_ms, to_ms=span.to_ms, merged=str(merged))
 
 
-def _count_and_merge(work: UsageRound, run: UUID, span: HourSpan) -> object:
+def _count_and_merge(work: UsageRound, run: UUID, span: HourSpan, is_partial: bool) -> object:
     arguments = ["--lake", str(work.lake.root), "--from", str(span.from_ms), "--to", str(span.to_ms), "--run", str(run)]
     answer = work.run_job("settle", arguments, work.holds_claim, limits.USAGE_JOB_S_MAX)
     require_claim(work)
@@ -173,11 +180,13 @@ def _count_and_merge(work: UsageRound, run: UUID, span: HourSpan) -> object:
         _log.warning("usage_left_out", run=str(run), from_ms=span.from_ms, to_ms=span.to_ms, **left_out)
         counts = ", ".join(f"{name.replace('_', ' ')}: {len(found)}" for name, found in left_out.items())
         work.settlements.note(run, f"Left out: {counts}. {msgspec.json.encode(left_out).decode()}", is_lost=False)
+    elif is_partial:
+        work.settlements.note(run, "The lake lost some of what it held: no figure of before becomes smaller.", False)
     # Before the hours are done: whoever settles them later knows that something was missing.
     missing = {file["path"] for file in answer.get("refused_files", ())}
     note_left_out_files(work.lake, left_out_files(work.lake) | missing)
     directory = Path(answer["directory"])
-    merged = work.settlements.merge(directory, run, span, bool(answer.get("refused_files")))
+    merged = work.settlements.merge(directory, run, span, is_partial or bool(answer.get("refused_files")))
     shutil.rmtree(directory, ignore_errors=True)
     return merged
 
@@ -218,20 +227,9 @@ def pieces(span: HourSpan) -> list[HourSpan]:
     return [HourSpan(at, min(at + step, span.to_ms)) for at in range(span.from_ms, span.to_ms, step)]
 
 
-def noted_entries(lake: Lake) -> set[str]:
-    path = lake.root / "settled.json"
-    return set(msgspec.json.decode(path.read_bytes(), type=list[str])) if path.exists() else set()
-
-
-def note_entries(lake: Lake, names: list[str]) -> None:
-    if names:
-        lake.note(lake.root / "settled.json", msgspec.json.encode(names))
-
-
 def left_out_files(lake: Lake) -> set[str]:
     """Paths of files without which hours were settled."""
-    path = lake.root / "left_out.json"
-    return set(msgspec.json.decode(path.read_bytes(), type=list[str])) if path.exists() else set()
+    return set(read_note(lake.root / "left_out.json", list[str]) or ())
 
 
 def note_left_out_files(lake: Lake, paths: set[str]) -> None:
@@ -256,6 +254,10 @@ def _is_whole(path: Path, file: LakeFile) -> bool:
 
 def _paths(entry: LakeEntry) -> list[str]:
     return [file.path for files in entry.tables.values() for file in files]
+
+
+def _ms(at: datetime | None) -> int:
+    return 0 if at is None else int(at.timestamp() * 1000)
 
 
 def _is_over(entry: LakeEntry, now_ms: int) -> bool:

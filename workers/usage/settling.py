@@ -13,7 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
-from api.billing.models import UsageRunState
+from django.db.models import Max
+
+from api.billing.models import UsageRun, UsageRunState
 from api.billing.pricing.periods import Interval
 from api.billing.selectors import first_account_opened, settled_up_to
 from api.billing.settling import SettledRun, UsageRow, begin_run, merge_run, note_run
@@ -40,6 +42,11 @@ def note_settlement(run: UUID, note: str, is_lost: bool) -> None:
     note_run(run, note, UsageRunState.FAILED if is_lost else None)
 
 
+def last_merged_at() -> datetime | None:
+    found: datetime | None = UsageRun.objects.filter(state=UsageRunState.DONE).aggregate(at=Max("ended_at"))["at"]
+    return found
+
+
 class DatabaseSettlements:
     """`workers.usage.rounds.Settlements`."""
 
@@ -47,6 +54,7 @@ class DatabaseSettlements:
     merge = staticmethod(merge_settlement)
     note = staticmethod(note_settlement)
     settled_up_to = staticmethod(settled_up_to)
+    last_merged_at = staticmethod(last_merged_at)
     first_hour = staticmethod(first_account_opened)
     note_left_out = staticmethod(note_left_out)
 

@@ -59,7 +59,8 @@ def note_event(
     why_not = TOO_MANY if budget.mail_to and too_many else ""
     BudgetEvent.objects.create(
         budget=budget, account_id=budget.account_id, budget_name=budget.name, limit_minor=budget.limit_minor,
-        spent_minor=spending.nanos(budget.queue_uuid) // nanos_per_minor(spending.currency),
+        # A budget is used up also where a row cannot hold what was spent.
+        spent_minor=min(spending.nanos(budget.queue_uuid) // nanos_per_minor(spending.currency), limits.MINOR_HELD_MAX),
         currency=spending.currency, mail_to=budget.mail_to, at=now, not_mailed=why_not,
         mailed_at=None if budget.mail_to and not why_not else now, **of_level,
     )  # fmt: skip

@@ -61,7 +61,7 @@ def put_budget(actor: Principal, account_id: str, name: str, spec: BudgetSpec) -
         budget = SpendingBudget(account=account, name=name, created_at=now, generation=0)
     budget.queue_uuid, budget.limit_minor = queue_uuid, spec.limit_minor
     budget.alert_percents, budget.effect = sorted(set(spec.alert_percents)), spec.effect
-    budget.mail_to = [normal_email(address) for address in spec.mail_to]
+    budget.mail_to = list(dict.fromkeys(map(normal_email, spec.mail_to)))
     budget.generation += 1
     budget.modified_at = now
     budget.save()
@@ -137,6 +137,7 @@ def _note_over(budget: SpendingBudget, period: BillingPeriod, kind: BudgetEventK
     events = BudgetEvent.objects.filter(
         budget=budget, period_start=period.start, generation=budget.generation, kind=kind
     )
+    over = min(over, limits.MINOR_HELD_MAX)
     events.filter(over_minor__lt=over).update(over_minor=over)
 
 

@@ -195,6 +195,9 @@ def _write_begun(account: Account, period: BillingPeriod, waits: bool) -> Invoic
     if month is None:  # the account was closed meanwhile, before the month
         return None
     priced = month.priced
+    amounts = [priced.charges_minor, priced.total_minor, *(line.amount_minor for line in priced.lines)]
+    if max(map(abs, amounts)) > limits.MINOR_HELD_MAX:
+        raise BillingError("over-limit", f"The amounts of {period.name} are more than an invoice holds: see the plan.")
     invoice.period_end, (invoice.open_start, invoice.open_end) = period.end, month.interval
     invoice.kind = InvoiceKind.CLOSING if month.is_closing else InvoiceKind.MONTHLY
     invoice.currency, invoice.charges_minor, invoice.credits_minor = (

@@ -23,6 +23,7 @@ AMOUNT_MINOR_MAX = 10**12
 PRICE_NANOS_MAX = 10**15
 QUANTITY_MAX = 10**30
 TIERS_MAX = 20
+_NAME_SHOWN_CHARACTERS = 40
 
 
 class TermsError(ValueError):
@@ -68,8 +69,10 @@ def parse_terms(document: Any) -> PlanTerms:
     prices: dict[UsageMeter, MeterPrice] = {}
     for name, price in members["prices"].items():
         if name not in PRICED_METERS:
-            known = name in SHOWN_ONLY
-            raise TermsError(f"prices.{name} is " + ("shown and never priced" if known else "no meter"))
+            if name in SHOWN_ONLY:
+                raise TermsError(f"prices.{name} is shown and never priced")
+            # A name of JSON may be half a character, which no page can show.
+            raise TermsError(f"prices.{ascii(name[:_NAME_SHOWN_CHARACTERS])[1:-1]} is no meter")
         prices[UsageMeter(name)] = _parse_price(price, f"prices.{name}")
     return PlanTerms(currency, fees[0], fees[1], prices)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.core import mail
+from django.core.management import CommandError, call_command
 
 from api.audit.actions import OPERATOR
 from api.audit.models import AuditEntry
@@ -27,8 +28,8 @@ from api.quotas.selectors import holder_of
 from api.settings.environment import BILLING_INTERVAL, billing_interval_s
 from api.settings.server_urls import SettingsError
 from tests.api.billing.test_invoices import plan
-from tests.api.billing.usage import NOW, QUEUE, make_queue, settle_rows
-from tests.support.control_plane import Caller
+from tests.api.billing.usage import NOW, QUEUE, make_queue, open_since, settle_rows
+from tests.support.control_plane import Caller, new_caller
 from workers.billing import rounds
 
 pytestmark = pytest.mark.django_db
@@ -297,7 +298,7 @@ def test_levels(limit: int, spent: int, reached: list[int]) -> None:
 
 def test_rounds_draft_then_issue_and_find_nothing_more(account: str) -> None:
     from api.billing.models import Invoice
-    from tests.api.billing.usage import MONTH, open_since, row, settle_month
+    from tests.api.billing.usage import MONTH, row, settle_month
 
     open_since(account, MONTH)
     plan(account)
@@ -322,8 +323,7 @@ def test_round_leaves_months_that_are_not_settled(account: str) -> None:
 
 def test_account_that_fails_keeps_no_other_from_its_invoice(account: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from api.billing.actions import invoices
-    from tests.api.billing.usage import open_since, row, settle_month
-    from tests.support.control_plane import new_caller
+    from tests.api.billing.usage import row, settle_month
 
     other = new_caller("another").account_id
     open_since(other)
@@ -368,3 +368,17 @@ def test_round_ends_before_the_next_tick_where_ticks_come_often(monkeypatch: pyt
     done: list[int] = []
     found = rounds._each(Work.MAILS, [1, 2, 3], done.append, lambda number: FailureSubject(str(number)))
     assert found == 1 and done == [1]
+
+
+def test_amount_that_no_row_holds_stops_all_the_same(account: str) -> None:
+    """The price of a unit is a million times too high: the account has no draft, and its budget is used up."""
+    plan(account, price_nanos=10**15)
+    put_budget(OPERATOR, account, "cap", spec(effect="stop"))
+    settle_rows([UsageRow(account, NOW.start, QUEUE, 12, "client", sent_units=10**12)])
+    with pytest.raises(BillingError, match="more than an invoice holds"):
+        draft_invoice(account, NOW)
+    assert judge_budgets(account) == 3 and stop_reason(account)
+    assert events(account)[0] == ("alert", 50, 2**63 - 1)
+    put_budget(OPERATOR, account, "cap", spec(effect="throttle"))
+    with pytest.raises(CommandError, match="more than an invoice holds"):
+        call_command("billing_report", "invoice", "--account=tests", f"--period={NOW.name}")

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -342,6 +343,13 @@ def test_usage_of_a_file_is_settled_once(account: str) -> None:
     text = f"{HEADER}\n{account},{month_hour(0).isoformat()},{QUEUE},3,client,5\n"
     assert settle_file(text)["merged"] == 1 and settle_file(text)["merged"] == 0
     assert report("usage", "--account", "tests")["totals"]["messages_sent"] == 5
+
+
+def test_hours_of_a_file_may_have_any_offset(account: str) -> None:
+    far_east = month_hour(0).astimezone(timezone(timedelta(hours=20))).isoformat()
+    assert settle_file(f"{HEADER}\n{account},{far_east},{QUEUE},3,client,5\n")["merged"] == 1
+    with pytest.raises(CommandError, match="line 2 is no row"):
+        settle_file(f"{HEADER}\n{account},9999-12-31T23:00:00-23:00,{QUEUE},3,client,5\n")
 
 
 @pytest.mark.parametrize(

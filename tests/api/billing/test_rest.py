@@ -98,7 +98,14 @@ def test_usage_comes_in_pages_of_queues(caller: Caller, account: str) -> None:
     assert [len(page) for page in seen] == [4, 4, 2] and len({one for page in seen for one in page}) == 5
 
 
-@pytest.mark.parametrize("query", ["period=2026-13", "period=x", "period=%00", "page_token=AAAA", "page_size=0"])
+# Zeros in front: the number behind them is the one that counts.
+LONG_SIZES = [f"page_size={'1'.rjust(9, '0')}{'9' * digits}" for digits in (1, 9, 25, 4_000)]
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["period=2026-13", "period=x", "period=%00", "page_token=AAAA", "page_size=0", "page_size=0001001", *LONG_SIZES],
+)
 def test_usage_that_is_asked_for_wrongly_is_a_problem(caller: Caller, query: str) -> None:
     assert refused(caller.request("GET", f"/v1/billing/usage?{query}")) == (400, "invalid-request")
 
@@ -290,7 +297,7 @@ BUDGET = {"limit_minor": 1000, "alert_percents": [100, 50], "effect": "stop", "m
 
 def test_budget_is_made_replaced_listed_and_deleted(caller: Caller, account: str) -> None:
     plan(account)
-    assert caller.request("PUT", "/v1/billing/budgets/cap", BUDGET).status_code == 201
+    assert caller.request("PUT", "/v1/billing/budgets/cap", {**BUDGET, "queue": ""}).status_code == 201
     made = caller.request("PUT", "/v1/billing/budgets/cap", {**BUDGET, "limit_minor": 900})
     assert (made.status_code, made.json()["alert_percents"]) == (200, [50, 100])
     spend(account, 900)

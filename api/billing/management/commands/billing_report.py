@@ -30,6 +30,7 @@ from api.billing.documents.content import invoice_content, line_content
 from api.billing.documents.invoice_csv import invoice_csv
 from api.billing.documents.invoice_pdf import invoice_pdf
 from api.billing.due import is_billed
+from api.billing.errors import BillingError
 from api.billing.meter import cost_meter
 from api.billing.models import InvoiceState
 from api.billing.open_months import months_with_reasons
@@ -95,7 +96,10 @@ class Command(BaseCommand):
         self.stdout.write(json.dumps(report))
 
     def report_of(self, account: Account, period: BillingPeriod, what: str, is_now: bool) -> dict[str, Any]:
-        report = {} if what == "usage" else invoice_report(account, period)
+        try:
+            report = {} if what == "usage" else invoice_report(account, period)
+        except BillingError as error:
+            raise CommandError(error.detail) from None
         with one_moment():
             if what == "usage":
                 report = usage_report(account, period)
