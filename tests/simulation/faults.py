@@ -37,7 +37,7 @@ TINY = {
     "storage_nodes.node.replicas.append_sending.APPEND_BYTES_MAX": 700,
     "storage_nodes.node.replicas.appends.BATCH_BYTES_MAX": 3_000,
     "storage_nodes.node.replicas.dead_letters.DEAD_LETTERS_PER_MOVE_BYTES_MAX": 1_000,
-    "storage_nodes.node.replicas.replica.LAGGARD_BYTES_MAX": 4_000,
+    "storage_nodes.node.replicas.disposable.LAGGARD_BYTES_MAX": 4_000,
     "storage_nodes.machines.raft.progress.APPEND_IN_FLIGHT_BYTES_MAX": 1_500,
     "storage_nodes.node.replicas.snapshots.SNAPSHOT_CHUNK_BYTES_MAX": 300,
 }
@@ -52,7 +52,7 @@ ONE_BY_ONE = {
     "storage_nodes.node.membership.balance.BALANCE_TRANSFERS_MAX": 1,
     "storage_nodes.node.replicas.snapshots.SNAPSHOTS_SENDING_MAX": 1,
     "storage_nodes.node.replicas.catch_up_reads.FEED_BYTES_PER_S_MIN": 20_000,
-    "storage_nodes.node.replicas.replica.LAGGARD_MS_MAX": 1_000,
+    "storage_nodes.node.replicas.disposable.LAGGARD_MS_MAX": 1_000,
     "storage_nodes.node.replicas.cluster_replica.CREATING_AT_ONCE_MAX": 1,
     "storage_nodes.machines.cluster.planner.MOVES_PER_NODE_MAX": 1,
     "storage_nodes.machines.cluster.planner.PLAN_PARTITIONS_MAX": 1,

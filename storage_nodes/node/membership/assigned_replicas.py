@@ -165,6 +165,7 @@ class AssignedReplicas:
             self._log.set_suspect(plan.partition, True)
         self._committer.wake()
         replica = self._replicas.open(log, meta)
+        assert replica is not None, "nothing is to be loaded"
         replica.start(campaign=plan.replicas[0] == self._replicas.node_id)
         for sender, message in self._early.take(plan.partition):
             replica.receive(sender, message)

@@ -17,7 +17,6 @@ from typing import ClassVar
 
 import structlog
 
-from storage_nodes.limits import LAGGARD_BYTES_MAX, LAGGARD_MS_MAX
 from storage_nodes.log.node_log import FlushFacts, PartitionLog
 from storage_nodes.log.record_batch import (
     CONTROL_EPOCH_START,
@@ -35,19 +34,19 @@ from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.membership import Change, ConfigChangeError
 from storage_nodes.node.replicas.append_sending import LastAppend, send_entries
+from storage_nodes.node.replicas.disposable import NEVER, disposable_end
 from storage_nodes.node.replicas.failover import ELECTIONS
 from storage_nodes.node.replicas.folding import fold_committed
 from storage_nodes.node.replicas.host import Host
 from storage_nodes.node.replicas.leader_time import LeaderTime
 from storage_nodes.node.replicas.partition_machine import FoldedMachine
 from storage_nodes.node.replicas.partition_meta import PartitionMeta, shared_meta
+from storage_nodes.node.replicas.stopped_replicas import ReplicaError, StopKind
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply
 from storage_nodes.protocol.records import encode_body
 
 _log = structlog.get_logger()
-
-_NEVER = (0, 0)
 
 # What performs an effect, by the type of the effect: a function of a replica and the effect.
 Performers = dict[type, Callable[..., None]]
@@ -84,7 +83,7 @@ class Replica:
         # Whom `failover` was told of.
         self._leader_told = 0
         # The `replicated` position last seen by a flush, and since when it stands there.
-        self._replicated_since = _NEVER
+        self._replicated_since = NEVER
         self.raft = RaftMachine(
             log.partition,
             host.node_id,
@@ -98,8 +97,13 @@ class Replica:
         )
         if not meta.learner:
             self.raft.was_made_voter()
-        if log.checkpoint is not None:
-            machine.restore(log.checkpoint)
+
+    def load(self) -> None:
+        """The state of the checkpoint, before anything else is asked of the replica. Raises CorruptionError, and
+        whatever the machine raises."""
+        checkpoint = self.log.checkpoint
+        if checkpoint is not None:
+            self.machine.restore(checkpoint)
 
     @property
     def meta(self) -> PartitionMeta:
@@ -159,9 +163,8 @@ class Replica:
             return
         try:
             effects = self.raft.step(sender, message, now_ms, headers)
-        except raft_effects.SafetyViolation:
-            _log.critical("replica stopped: its group broke a promise of Raft", partition=self.partition, exc_info=True)
-            self.close()
+        except raft_effects.SafetyViolation as error:
+            self.host.stopped.stop(self, StopKind.RAFT, self.raft.commit, error)
             return
         self.perform(effects)
 
@@ -174,7 +177,8 @@ class Replica:
         if self.closed or not self.serving or self.handing_over:
             return
         before = self.log.log_end
-        self.propose()
+        if not self._leads_on(self.propose):
+            return
         if self.log.log_end != before:
             # Nothing to tell anybody yet: this is no progress.
             performers = self.raft_performers
@@ -202,9 +206,16 @@ class Replica:
             return
         # Where the log is empty, too: its first stamps bind all later leaders.
         self.perform(self.raft.tick(self.host.clock.mono_ms(), self.host.clocks.is_fit))
-        if self.serving and not self.handing_over:
-            self.on_tick()
+        if self.serving and not self.handing_over and self._leads_on(self.on_tick):
             self.schedule()
+
+    def _leads_on(self, step: Callable[[], None]) -> bool:
+        """Take a step of the machine. False: it raised, and the replica is stopped."""
+        try:
+            step()
+        except Exception as error:
+            self.host.stopped.stop(self, StopKind.LEADING, self.applied, error)
+        return not self.closed
 
     def hand_over(self, target: int) -> None:
         """Let `target` lead. What was accepted so far is proposed, committed and answered first."""
@@ -241,6 +252,8 @@ class Replica:
     def start(self, campaign: bool, after_ms: int = 0) -> None:
         """Begin to take part: learn who is up; `campaign` when we are the preferred leader of a new partition. The
         election timer begins to run `after_ms` from now."""
+        if self.closed:
+            return
         now_ms = self.host.clock.mono_ms()
         self.host.failover.changed(self)
         for peer in self.host.peers_up():
@@ -266,8 +279,12 @@ class Replica:
 
     def installed(self, end_offset: int, checkpoint: bytes) -> None:
         """A snapshot took the place of the log: go on from its state."""
+        try:
+            self.machine.restore(checkpoint)
+        except Exception as error:
+            self.host.stopped.stop(self, StopKind.CHECKPOINT, end_offset, error)
+            return
         self.applied = end_offset
-        self.machine.restore(checkpoint)
         self.perform(self.raft.installed(end_offset, self.host.clock.mono_ms()))
 
     def snapshot_ended(self, peer: int) -> None:
@@ -310,22 +327,9 @@ class Replica:
     def flush_facts(self) -> FlushFacts:
         self.rest()
         machine = self.machine
-        return FlushFacts(self.raft.commit, machine.checkpoint(), self.applied, self.disposable_end(), machine.is_live)
-
-    def disposable_end(self) -> int:
-        """Dead entries below need not be kept: every member holds them, or those that do not are so far behind that
-        they get a snapshot."""
-        replicated = self.raft.needed_from()
         now_ms = self.host.clock.mono_ms()
-        if replicated >= self.raft.commit:
-            self._replicated_since = _NEVER
-            return replicated
-        if replicated != self._replicated_since[0]:
-            self._replicated_since = (replicated, now_ms)
-        waited_ms = now_ms - self._replicated_since[1]
-        if waited_ms > LAGGARD_MS_MAX or self.log.bytes_from(replicated) > LAGGARD_BYTES_MAX:
-            return max(replicated, self.raft.level())
-        return replicated
+        end, self._replicated_since = disposable_end(self.raft, self.log, self._replicated_since, now_ms)
+        return FlushFacts(self.raft.commit, machine.checkpoint(), self.applied, end, machine.is_live)
 
     def on_stall(self) -> None:
         """The node had no turn for longer than its peers wait for it. Quick where nothing is led: there may be
@@ -340,12 +344,17 @@ class Replica:
         that is up: asking for votes tells them that it leads no more (rule 2 of the Raft package)."""
         now_ms = self.host.clock.mono_ms()
         if self.raft.role is Role.LEADER:
-            self.perform(self.raft.on_stall(now_ms))
-            self.perform(self.raft.campaign(now_ms))
+            try:
+                self.perform(self.raft.on_stall(now_ms))
+            finally:
+                self.perform(self.raft.campaign(now_ms))
 
     def require_leader(self) -> None:
-        """Raises NOT_LEADER, with the leader where it is known."""
+        """Raises NOT_LEADER, with the leader where it is known; QUARANTINED where the replica is stopped."""
         if not self.serving or self.handing_over:
+            refusal = self.host.stopped.refusal(self.partition) if self.closed else None
+            if refusal is not None:
+                raise refusal
             leader = self.raft.transferee or self.raft.leader
             hint = leader if leader != self.host.node_id else 0
             raise StorageError(ErrorCode.NOT_LEADER, f"partition {self.partition} is led elsewhere", hint)
@@ -373,8 +382,12 @@ class Replica:
     def perform(self, effects: list[raft_effects.Effect]) -> None:
         """Do what the Raft machine asks, in order, and all that follows from its input."""
         performers = self.raft_performers
-        for effect in effects:
-            performers[type(effect)](self, effect)
+        try:
+            for effect in effects:
+                performers[type(effect)](self, effect)
+        except ReplicaError as error:
+            self.host.stopped.failed(self, error)
+            return
         if self.serving:
             self.progressed()
         if self.raft.leader != self._leader_told:
@@ -399,6 +412,10 @@ class Replica:
         self.host.committer.wake()
 
     def _truncate(self, effect: raft_effects.Truncate) -> None:
+        if effect.offset < self.log.flushed_end:
+            # What was flushed is committed; after a restart the machine does not know all of that.
+            error = raft_effects.SafetyViolation(f"asked to cut at {effect.offset}, flushed to {self.log.flushed_end}")
+            raise ReplicaError(StopKind.RAFT, effect.offset) from error
         self.host.log.truncate(self.partition, effect.offset)
         self.host.committer.wake()
         self.perform(self.raft.configured(self.host.clock.mono_ms()))
@@ -476,7 +493,10 @@ class Replica:
                 self.time.not_before(self.folded_ms())
             self.serving = True
             self.host.failover.serves(self.raft)
-            self.on_lead()
+            try:
+                self.on_lead()
+            except Exception as error:
+                raise ReplicaError(StopKind.LEADING, self.applied) from error
 
     raft_performers: ClassVar[Performers] = {
         raft_effects.SaveVote: _save_vote,
