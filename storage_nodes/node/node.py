@@ -97,6 +97,7 @@ class StorageNode:
         self.log = NodeLog.open(config.node_dir, incarnation_min=self.clock.wall_ms(), repair=True)
         self.work = BlockingWork(self.loop)
         self.run_cold = self.work.run_cold
+        self.run_maintenance = self.work.run_maintenance
         self.replicas = LocalReplicas(self, self._open_cluster)
         self.timers = Timers(self.loop, self.clock.mono_ms, self._on_timer, lambda: self._inbox.is_behind())
         self.catch_up_reads = CatchUpReads(self.run_cold, self.loop.call_later, self.clock.mono_ms)
@@ -130,7 +131,7 @@ class StorageNode:
         self._inbox: Inbox = Inbox(self.loop, self._raft_message, self.links.incarnation_of, budget)
         self._connections = ConnectionTable(self, self.loop)
         self._server: asyncio.Server | None = None
-        self._flushing = Flushing(self.loop, self.log, self.work.executor, self._flush_facts)
+        self._flushing = Flushing(self.loop, self.log, self.work.maintenance, self._flush_facts)
         self.damage = DamageControl(self.log, self.replicas, self.work, self.clock, self.is_up, self.committer.wake)
         self.stopped = self.damage.stopped
         self.work.on_corruption = self.damage.on_read_corruption

@@ -231,7 +231,7 @@ class DamageControl:
                 if replica is not None:
                     replica.start(campaign=False)
 
-        self._work.run_cold(lambda: self._log.run_install(plan), done)
+        self._work.run_maintenance(lambda: self._log.run_install(plan), done)
 
     def _report(self, error: CorruptionError, partition: int, outcome: str) -> None:
         kind = _kind_of(error.path)

@@ -186,7 +186,7 @@ class AssignedReplicas:
         plan = self._log.plan_forget(partition) if self._log.is_dropping(partition) else None
         if plan is not None:
             forget = plan
-            self._work.run_cold(lambda: self._log.run_forget(forget), lambda _: self._forgotten(partition, True))
+            self._work.run_maintenance(lambda: self._log.run_forget(forget), lambda _: self._forgotten(partition, True))
         elif self._log.is_dropping(partition):
             self._work.loop.call_later(FORGET_RETRY_S, self._forget, partition)
         else:

@@ -59,4 +59,8 @@ class Host(Protocol):
     def retired(self, partition: int) -> None:
         """A queue partition led here is to be deleted, and takes no requests any more."""
 
-    def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...
+    def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """A read that somebody waits for, in a thread; then `done` on the event loop."""
+
+    def run_maintenance(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """The same for what takes long, and keeps no read waiting."""

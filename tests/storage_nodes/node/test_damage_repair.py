@@ -215,7 +215,7 @@ def test_emptied_replica_is_opened_again_unless_the_node_stops(closing: bool, op
     bench.log.plan_reset = lambda partition: partition
     bench.log.run_install = lambda plan: steps.append("emptied")
     bench.log.install_done = lambda plan: steps.append("done")
-    bench.work.run_cold = lambda work, done: done(work())
+    bench.work.run_maintenance = lambda work, done: done(work())
     bench.replicas.closing = closing
     bench.control._reset(bench.log.partitions[7])
     assert steps == ["emptied", "done"] and bench.opened == opened

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 
@@ -18,6 +18,7 @@ from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.record_batch import BatchHeader, control_key
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.raft.effects import SafetyViolation
+from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.unknown_entries import UnknownEntryError
 from storage_nodes.model import CLUSTER_PARTITION, Acks, PartitionKind
 from storage_nodes.node.node import StorageNode
@@ -25,6 +26,7 @@ from storage_nodes.node.replicas.queue_replica import QueueReplica
 from storage_nodes.node.replicas.stopped_replicas import ReplicaError, StopKind, StoppedReplicas
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import SendRequest, StoppedReplica, encode_message
+from storage_nodes.protocol.peer_messages import AppendReply
 from storage_nodes.protocol.records import encode_body
 from tests.storage_nodes.node.node_programs import POISON, poisoned_node
 from tests.storage_nodes.node.test_cluster_of_nodes import run
@@ -409,6 +411,36 @@ def test_cluster_log_that_cannot_be_folded_stops_the_manager_and_no_queue(
     asyncio.run(scenario())
 
 
+def test_replica_whose_group_broke_a_promise_is_suspect_over_a_restart_and_trusted_once_it_holds_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def break_promise() -> None:
+        node, partition = await node_with_queue(tmp_path)
+        replica = node.replicas[partition]
+        with monkeypatch.context() as broken:
+            broken.setattr(RaftMachine, "step", lambda *_: raise_violation())
+            replica.receive(2, AppendReply(partition, replica.raft.epoch, True, 1))
+        assert replica.closed and partition not in node.replicas
+        assert [(told.kind, told.reason) for told in node.stopped.told(9)] == [("raft", "SafetyViolation: two leaders")]
+        assert node.damage.quarantined() == [partition] and node.log.partitions[partition].suspect
+        await node.close()
+
+    async def start_again() -> None:
+        node = await lone_node(tmp_path)
+        partition = next(iter(node.cluster.machine.partitions))
+        assert node.log.partitions[partition].suspect and node.damage.quarantined() == [partition]
+        await until(lambda: not node.log.partitions[partition].suspect)  # it is all of its group
+        assert node.replicas[partition].serving
+        await node.close()
+
+    asyncio.run(break_promise())
+    asyncio.run(start_again())
+
+
+def raise_violation() -> NoReturn:
+    raise SafetyViolation("two leaders")
+
+
 @pytest.mark.parametrize("kind", [PartitionKind.QUEUE, PartitionKind.CLUSTER])
 def test_control_record_of_a_later_version_stops_its_replica(tmp_path: Path, kind: PartitionKind) -> None:
     """It is not passed over: the state would be another one than where the record is known."""
@@ -435,6 +467,7 @@ def test_entry_that_poisons_all_replicas_leaves_its_partition_without_a_leader_u
     cluster = poisoned_cluster
 
     async def scenario() -> None:
+        others = await cluster.client()
         client = StorageClient(cluster.cluster_id, cluster.addresses, "bench", timeout_s=2)
         await client.start()
         bad = await cluster.create_partition(client, PartitionKind.QUEUE, "queue:bad:0")
@@ -458,7 +491,7 @@ def test_entry_that_poisons_all_replicas_leaves_its_partition_without_a_leader_u
             assert refused.value.traits.retriable and time.monotonic() < deadline
             refusals.append(refused.value)
         assert "no such color" in refusals[-1].message
-        await client.send(good, [encode_body(b"fine")])
+        await others.send(good, [encode_body(b"fine")])
         (cluster.directory / "healed").touch()
         waiting = 0
         while not waiting:
@@ -466,6 +499,7 @@ def test_entry_that_poisons_all_replicas_leaves_its_partition_without_a_leader_u
             with suppress(StorageError):
                 waiting = (await client.stats(bad)).waiting
         await client.close()
+        await others.close()
 
     before = {node_id: process.pid for node_id, process in cluster.processes.items()}
     run(scenario())
