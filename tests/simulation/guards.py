@@ -64,7 +64,7 @@ NEVER_CONTAINED: list[type[BaseException]] = [NotDeterministic]
 
 def _drop(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> NoReturn:
     error = sys.exc_info()[1]
-    if isinstance(error, tuple(NEVER_CONTAINED)):
+    if error is not None and isinstance(error, tuple(NEVER_CONTAINED)):
         raise error
     complaints.append(f"{event.get('event')} {sys.exc_info()[1]!r}")
     raise structlog.DropEvent
