@@ -238,7 +238,7 @@ class SimProcess:
 
     def spoil(self, chance: random.Random, unreadable: bool) -> None:
         """A file that is read at the start is damaged: a manifest, both, a slot of the mark, both, a checkpoint."""
-        versions = [name for name in self.disk.list_directory(DIRECTORY) if manifest_version(name) is not None]
+        versions = [name for name in self.disk.names_in(DIRECTORY) if manifest_version(name) is not None]
         manifests = [os.path.join(DIRECTORY, name) for name in versions]
         checkpoints = os.path.join(DIRECTORY, "checkpoints")
         paths = [os.path.join(checkpoints, name) for name in self.disk.names_in(checkpoints)]
