@@ -392,6 +392,8 @@ class Oracle(LogOracle):
         """What was well stays so while neither the state changes nor how far it is folded: what is committed grows."""
         node_id, touched = process.process_id, process.touched.states
         for partition, replica in replicas.items():
+            if replica.closed:
+                continue  # in the middle of an entry, maybe
             is_touched = partition in touched
             if isinstance(replica, StreamReplica):
                 self._world.group_referee.check_fold(node_id, replica)
