@@ -41,6 +41,7 @@ from storage_nodes.node.replicas.host import Host
 from storage_nodes.node.replicas.leader_time import LeaderTime
 from storage_nodes.node.replicas.partition_machine import FoldedMachine
 from storage_nodes.node.replicas.partition_meta import PartitionMeta, shared_meta
+from storage_nodes.node.replicas.replica_steps import ReplicaSteps
 from storage_nodes.node.replicas.stopped_replicas import ReplicaError, StopKind
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply
@@ -52,7 +53,7 @@ _log = structlog.get_logger()
 Performers = dict[type, Callable[..., None]]
 
 
-class Replica:
+class Replica(ReplicaSteps):
     """Base of all replicas. A node has very many, most of them idle: they keep nothing that they can do without."""
 
     __slots__ = (
@@ -113,36 +114,6 @@ class Replica:
     @property
     def tag(self) -> str:
         return self.meta.tag
-
-    # --- what subclasses say ----------------------------------------------------------------------------------
-
-    def fold(self, header: BatchHeader, batch: bytes) -> None:
-        raise NotImplementedError
-
-    def propose(self) -> None:
-        """Called while leading when a group gathers: append own batches with `append_own`."""
-
-    def progressed(self) -> None:
-        """Commit, durability or replication moved: answer who waited for it."""
-
-    def on_lead(self) -> None:
-        """The epoch-start entry is committed and folded: serve."""
-
-    def on_follow(self) -> None:
-        """No longer leading: nobody may be told that something succeeded any more."""
-
-    def on_tick(self) -> None:
-        """A timer of the machine rang."""
-
-    def machine_tick_mono_ms(self) -> int:
-        return 0
-
-    def folded_ms(self) -> int:
-        """The latest time in what was folded."""
-        return 0
-
-    def rest(self) -> None:
-        """A flush is about to begin: let go of what nobody waits for."""
 
     # --- inputs -----------------------------------------------------------------------------------------------
 

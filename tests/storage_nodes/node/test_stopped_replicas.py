@@ -15,6 +15,7 @@ from benchmarks.storage_cluster import StorageCluster
 from storage_nodes.client import StorageClient
 from storage_nodes.limits import STOPPED_RETRIES_AT_ONCE_MAX, STOPPED_RETRY_MS
 from storage_nodes.log.errors import CorruptionError
+from storage_nodes.log.node_log import NodeLog
 from storage_nodes.log.record_batch import BatchHeader, control_key
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.raft.effects import SafetyViolation
@@ -428,12 +429,14 @@ def test_replica_whose_group_broke_a_promise_is_suspect_over_a_restart_and_trust
     async def start_again() -> None:
         node = await lone_node(tmp_path)
         partition = next(iter(node.cluster.machine.partitions))
-        assert node.log.partitions[partition].suspect and node.damage.quarantined() == [partition]
         await until(lambda: not node.log.partitions[partition].suspect)  # it is all of its group
-        assert node.replicas[partition].serving
+        await until(lambda: node.replicas[partition].serving)
         await node.close()
 
     asyncio.run(break_promise())
+    log = NodeLog.open(str(tmp_path))
+    assert [part.suspect for part in log.partitions.values() if part.partition != CLUSTER_PARTITION] == [True]
+    log.close()
     asyncio.run(start_again())
 
 
