@@ -18,7 +18,7 @@ from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.node_log import NodeLog
 from storage_nodes.log.record_batch import BatchHeader, control_key
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.raft.effects import SafetyViolation
+from storage_nodes.machines.raft.effects import SafetyViolation, Truncate
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.unknown_entries import UnknownEntryError
 from storage_nodes.model import CLUSTER_PARTITION, Acks, PartitionKind
@@ -395,6 +395,8 @@ def test_cluster_log_that_cannot_be_folded_stops_the_manager_and_no_queue(
         monkeypatch.setattr(node.cluster.machine, "apply", lambda value: 1 // 0)
         ask_for_one(node, 99, Asker())
         await until(lambda: CLUSTER_PARTITION in node.stopped)
+        facts = node._flush_facts(CLUSTER_PARTITION)
+        assert facts is not None and facts.applied < 0, "its state may be half an entry's"
         with pytest.raises(StorageError) as refused:
             node.cluster.require_leader()
         assert refused.value.code is ErrorCode.QUARANTINED
@@ -438,6 +440,40 @@ def test_replica_whose_group_broke_a_promise_is_suspect_over_a_restart_and_trust
     assert [part.suspect for part in log.partitions.values() if part.partition != CLUSTER_PARTITION] == [True]
     log.close()
     asyncio.run(start_again())
+
+
+def test_messages_for_a_stopped_replica_are_dropped_and_push_out_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its leader goes on asking for as long as it is stopped."""
+    poison(monkeypatch)
+
+    async def scenario() -> None:
+        node, partition = await node_with_queue(tmp_path)
+        send(node, Sender(), partition, POISON)
+        await until(lambda: partition in node.stopped)
+        node._raft_message(2, AppendReply(partition, 1, True, 1))
+        assert not node._early.take(partition)
+        node._raft_message(2, AppendReply(partition + 1, 1, True, 1))
+        assert len(node._early.take(partition + 1)) == 1
+        await node.close()
+
+    asyncio.run(scenario())
+
+
+def test_cut_below_what_was_flushed_is_a_broken_promise_and_cuts_nothing(tmp_path: Path) -> None:
+    """After a restart the Raft machine knows of no commit beyond its checkpoint, and would cut."""
+
+    async def scenario() -> None:
+        node, partition = await node_with_queue(tmp_path)
+        replica = node.replicas[partition]
+        replica.log.flushed_end = replica.log.log_end
+        replica.perform([Truncate(0)])
+        assert [told.kind for told in node.stopped.told(9)] == ["raft"] and replica.log.suspect
+        assert replica.log.log_end == 1
+        await node.close()
+
+    asyncio.run(scenario())
 
 
 def raise_violation() -> NoReturn:
