@@ -97,6 +97,16 @@ class Accidents:
             text = f"node {process.process_id}, partition {partition}: {kind}: {type(error).__name__}: {error}"
             raise BrokenInvariant("REPLICA STOPPED", text) from error
         self.stops += 1
+        self._see_commit(process, partition)
+
+    def _see_commit(self, process: SimProcess, partition: int) -> None:
+        """The oracle looks at replicas after each turn: what this one committed, and answered, in its last one counts,
+        though it is gone by then."""
+        oracle, node_id = self._world.oracle, process.process_id
+        replica = getattr(process.node, "replicas", {}).get(partition)
+        seen = oracle._seen.get(node_id, {}).get(partition)
+        if replica is not None and seen is not None and seen.replica is replica and replica.raft.commit != seen.commit:
+            oracle._commit_changed(node_id, partition, seen, replica)
 
     def check_stopped(self, process: SimProcess, log: PartitionLog, kind: StopKind) -> None:
         """R12: whoever takes its group for broken may itself be what is: it is suspect from here on."""
