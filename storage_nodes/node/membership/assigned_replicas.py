@@ -165,7 +165,8 @@ class AssignedReplicas:
             self._log.set_suspect(plan.partition, True)
         self._committer.wake()
         replica = self._replicas.open(log, meta)
-        assert replica is not None, "nothing is to be loaded"
+        if replica is None:
+            return  # it is stopped
         replica.start(campaign=plan.replicas[0] == self._replicas.node_id)
         for sender, message in self._early.take(plan.partition):
             replica.receive(sender, message)

@@ -195,6 +195,8 @@ class Replica(ReplicaSteps):
         # Not `stage`: if we wait for the committer's call, we go on waiting for it. A hand-over that is tried again and
         # again while a group hangs in the disk would put us into the committer's list once more each time.
         self._propose_now()
+        if self.closed:
+            return
         self.host.committer.wake()
         effects = self.raft.transfer(target, self.host.clock.mono_ms())
         self.handing_over = self.raft.transferee == target

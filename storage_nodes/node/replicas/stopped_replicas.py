@@ -145,7 +145,8 @@ class StoppedReplicas:
         self._stopped: dict[int, Stopped] = {}
         # Opened again, not yet for STOPPED_RETRY_MS: one that stops again was stopped all the time.
         self._tried: dict[int, Stopped] = {}
-        STOPPED.set_function(lambda: len(self._ailing()))
+        # Asked from another thread. One that is tried counts until it has held: an alarm must not come and go.
+        STOPPED.set_function(lambda: len({*self._stopped, *self._tried}))
 
     def __contains__(self, partition: int) -> bool:
         return partition in self._stopped
