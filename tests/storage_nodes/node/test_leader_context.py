@@ -63,9 +63,13 @@ def test_what_raises_when_it_goes_on_stops_its_replica_and_not_the_node() -> Non
     bench, stops = Bench(), list[tuple[object, ...]]()
     bench.replica.applied = 7
     bench.replica.host.stopped = SimpleNamespace(stop=lambda *said: stops.append(said))  # type: ignore[assignment]
-    bench.context.then(lambda outcome: 1 // outcome)(0)
+
+    def fail(outcome: str) -> None:
+        raise ValueError(outcome)
+
+    bench.context.then(fail)("no such color")
     ((replica, kind, offset, error),) = stops
-    assert (replica, kind, offset) == (bench.replica, StopKind.LEADING, 7) and isinstance(error, ZeroDivisionError)
+    assert (replica, kind, offset) == (bench.replica, StopKind.LEADING, 7) and str(error) == "no such color"
 
 
 @pytest.mark.parametrize("lose", LOSSES)
