@@ -88,7 +88,7 @@ class WalScanner:
         self._seed = google_crc32c.value(identity)
         self._window = b""
         self._window_at = 0
-        self._unreadable: list[tuple[int, int]] = []  # [first, last) of what turned out so
+        self._unreadable: set[int] = set()  # steps of UNREADABLE_STEP_BYTES that turned out so
         self.size_bytes = file.size()
 
     def block_at(self, position: int) -> Block | None:
@@ -127,8 +127,9 @@ class WalScanner:
         if len(header) == GROUP_HEADER_BYTES and header[: len(MAGIC)] == MAGIC:
             length = min(GROUP_HEADER.unpack(header)[5], self.size_bytes)
             self._bytes(position + GROUP_HEADER_BYTES, length)
-        end = position + GROUP_HEADER_BYTES + length
-        return any(first < end and last > position for first, last in self._unreadable)
+        last = position + GROUP_HEADER_BYTES + length - 1
+        steps = range(position // UNREADABLE_STEP_BYTES, last // UNREADABLE_STEP_BYTES + 1)
+        return not self._unreadable.isdisjoint(steps)
 
     def _read(self, position: int, length: int) -> bytes:
         """As `File.read`, with zeros in the place of what cannot be read."""
@@ -144,7 +145,7 @@ class WalScanner:
                     data += self._file.read(at, step)
                 except UnreadableError:
                     data += bytes(step)
-                    self._unreadable.append((at, at + step))
+                    self._unreadable.add(at // UNREADABLE_STEP_BYTES)
             return bytes(data)
 
     def _bytes(self, position: int, length: int) -> bytes:
