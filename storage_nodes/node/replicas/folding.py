@@ -7,9 +7,10 @@ from typing import Protocol
 
 from storage_nodes.limits import READ_BYTES_MAX
 from storage_nodes.log.node_log import PartitionLog
-from storage_nodes.log.record_batch import BatchHeader, read_header
+from storage_nodes.log.record_batch import ATTRIBUTES_UNKNOWN, BatchHeader, read_header
 from storage_nodes.machines.raft.effects import Committed
 from storage_nodes.machines.raft.machine import RaftMachine
+from storage_nodes.machines.unknown_entries import UnknownEntryError
 from storage_nodes.node.replicas.host import Host
 from storage_nodes.node.replicas.stopped_replicas import ReplicaError, StoppableReplica
 
@@ -97,6 +98,8 @@ def _fold_all(replica: FoldingReplica, batches: list[bytes], commit: int) -> Non
         # Moved first: what the fold lets out (a woken reader, a fetch) may read this very batch.
         replica.applied = end_offset
         try:
+            if header.attributes & ATTRIBUTES_UNKNOWN:
+                raise UnknownEntryError(f"batch attributes {header.attributes & ATTRIBUTES_UNKNOWN:#x}")
             replica.fold(header, batch)
         except Exception as error:
             # It may be the same at each replica of the partition: it stops, and nothing else does.
