@@ -350,6 +350,8 @@ USAGE_WINDOWS_PER_EXPORT_MAX = 8
 USAGE_EXPORT_PAUSE_MS = 5_000
 # The hour of a quiet queue is closed so long after its end, at the latest.
 USAGE_CLOSE_SPREAD_MS = 60_000
+# What became of leases is told in the log with the next commands, or alone after so long.
+HANDED_OVER_MS = 1_000
 
 # --- cluster ------------------------------------------------------------------------------------------------
 REPLICATION_FACTOR = 3

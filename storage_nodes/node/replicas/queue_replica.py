@@ -35,6 +35,7 @@ from storage_nodes.node.replicas.browsing import browse
 from storage_nodes.node.replicas.dead_letters import DeadLetters
 from storage_nodes.node.replicas.deliveries import deliver
 from storage_nodes.node.replicas.host import Host
+from storage_nodes.node.replicas.message_sizes import with_sizes
 from storage_nodes.node.replicas.partition_meta import PartitionMeta
 from storage_nodes.node.replicas.partition_replica import PartitionReplica
 from storage_nodes.node.replicas.queue_checks import (
@@ -214,8 +215,12 @@ class QueueReplica(PartitionReplica):
         request = _reschedule_request.decode(payload)
         self.require_leader()
         check_changes(request)
-        self._do(self.machine.reschedule(token, request.changes, self.now_ms()))
-        self.propose_soon()
+        cancelled = [offset for offset, due_ms in request.changes if not due_ms]
+
+        def changed() -> None:
+            self.staged(self.machine.reschedule(token, request.changes, self.now_ms()))
+
+        with_sizes(self.leader_context(), self.machine, token, cancelled, changed)
 
     def remove(self, token: Token, payload: bytes) -> None:
         request = _remove_request.decode(payload)

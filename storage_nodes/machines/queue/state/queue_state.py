@@ -45,7 +45,16 @@ from storage_nodes.limits import (
     PURGE_INTERVAL_MS,
     SCHEDULE_MS_MAX,
 )
-from storage_nodes.machines.queue.commands import FIRST_FIELD, IF_HELD_MAX, NACKED, TIME_MS, Command, if_held, uncounted
+from storage_nodes.machines.queue.commands import (
+    FIRST_FIELD,
+    IF_HELD_MAX,
+    NACKED,
+    TIME_MS,
+    Command,
+    if_held,
+    sizes_of,
+    uncounted,
+)
 from storage_nodes.machines.queue.state.checkpoint import Entry
 from storage_nodes.machines.queue.state.configs import config_of, shared_config
 from storage_nodes.machines.queue.state.dedup import NOT_SEEN, DedupWindow
@@ -249,13 +258,17 @@ class QueueState(HeldMessages):
         live = self.live
         ahead: list[int] = []
         deleted = 0
-        fields = iter(command[FIRST_FIELD])
-        for offset, delivery in zip(fields, fields, strict=True):
+        sizes: list[int] = []
+        receipts = command[FIRST_FIELD]
+        fields = iter(receipts)
+        for offset, delivery, size in zip(fields, fields, sizes_of(command, 1, len(receipts) // 2), strict=True):
             entry = live.get(offset)
             if entry is not None:
                 if delivery > 0:
                     del live[offset]
                     deleted += 1
+                    if size:
+                        sizes.append(size)
                     if offset >= self.cursor:
                         self._mark_removed(offset, offset + 1)
             elif self.cursor <= offset < self.log_end and offset not in self.removed_above_cursor:
@@ -264,8 +277,10 @@ class QueueState(HeldMessages):
                 deleted += 1
                 ahead.append(offset)
         self.deleted += deleted
+        if sizes:
+            self._left(sizes)
         if self.keys:
-            drop_keys(self.keys, self.live, command[FIRST_FIELD][::2])
+            drop_keys(self.keys, self.live, receipts[::2])
         return ahead
 
     def fold_visibility(self, command: Command) -> list[ErrorCode]:
@@ -318,6 +333,7 @@ class QueueState(HeldMessages):
     def fold_expired(self, command: Command) -> None:
         cursor, ranges, offsets = command[FIRST_FIELD : FIRST_FIELD + 3]
         expired = 0
+        sizes: list[int] = []
         fields = iter(ranges)
         for first, last in zip(fields, fields, strict=True):
             count = len(self._still_fresh(first, last))
@@ -325,12 +341,14 @@ class QueueState(HeldMessages):
             expired += count
             if count and not first < cursor:  # ... which passes it; it moves over all messages before it or none
                 self._mark_removed(max(first, self.cursor), last + 1)
-        for offset in offsets:
+        for offset, size in zip(offsets, sizes_of(command, 3, len(offsets)), strict=True):
             if self.live.pop(offset, None) is not None:
                 expired += 1
+                sizes.append(size)
                 if offset >= self.cursor:
                     self._mark_removed(offset, offset + 1)
         self.expired += expired
+        self._left(sizes)
         if self.keys:
             drop_keys(self.keys, self.live, offsets)
         self._move_cursor(cursor)
@@ -377,7 +395,10 @@ class QueueState(HeldMessages):
 
     def fold_dead_lettered(self, command: Command) -> list[int]:
         """These stand in the dead-letter queue now; returns those that were still here."""
-        moved = [offset for offset in command[FIRST_FIELD] if self.live.pop(offset, None) is not None]
+        offsets = command[FIRST_FIELD]
+        sized = dict(zip(offsets, sizes_of(command, 1, len(offsets)), strict=True))
+        moved = [offset for offset in offsets if self.live.pop(offset, None) is not None]
+        self._left([sized[offset] for offset in moved])
         for offset in moved:
             if offset >= self.cursor:
                 self._mark_removed(offset, offset + 1)
@@ -390,8 +411,9 @@ class QueueState(HeldMessages):
         """One code a change. What is not scheduled any more is due, or gone: nothing happens to it."""
         latest_ms = command[TIME_MS] + SCHEDULE_MS_MAX
         codes: list[ErrorCode] = []
-        fields = iter(command[FIRST_FIELD])
-        for offset, due_ms in zip(fields, fields, strict=True):
+        changes = command[FIRST_FIELD]
+        fields = iter(changes)
+        for offset, due_ms, size in zip(fields, fields, sizes_of(command, 1, len(changes) // 2), strict=True):
             if not self.scheduled.remove(offset):
                 codes.append(ErrorCode.NOT_SCHEDULED)
                 continue
@@ -400,6 +422,7 @@ class QueueState(HeldMessages):
                 self.scheduled.add(offset, min(due_ms, latest_ms))
             else:
                 self.deleted += 1
+                self._left((size,))
         return codes
 
     def fold_removed(self, command: Command) -> list[ErrorCode]:
@@ -408,6 +431,8 @@ class QueueState(HeldMessages):
         codes = [ErrorCode.OK if self._remove(offset) else ErrorCode.UNKNOWN_RECORD for offset in offsets]
         if self.keys:
             drop_keys(self.keys, self.live, offsets)
+        sizes = sizes_of(command, 2, len(offsets))
+        self._left([size for size, code in zip(sizes, codes, strict=True) if code is ErrorCode.OK])
         count = codes.count(ErrorCode.OK)
         if moved:
             self.dead_lettered += count
@@ -416,6 +441,12 @@ class QueueState(HeldMessages):
         return codes
 
     # --- inside -----------------------------------------------------------------------------------------------
+
+    def _left(self, sizes: Sequence[int]) -> None:
+        """Messages of these sizes, as commands give them, leave the queue."""
+        known = [size - 1 for size in sizes if size]
+        if known and self.metering is not None:
+            self.metering.left(len(known), sum(known))
 
     def _remove(self, offset: int) -> bool:
         if self.scheduled.remove(offset):
