@@ -230,6 +230,9 @@ PRODUCER_PARTITIONS_MAX = 100_000
 
 # --- queue machine ------------------------------------------------------------------------------------------
 IN_FLIGHT_MESSAGES_MAX = 120_000
+# Messages of a partition that failed and wait for their next try, beside those in flight; what exceeds it counts as in
+# flight, so that no queue holds more of both.
+RETRIES_PAUSED_MAX = 120_000
 VISIBILITY_MS_MAX = 43_200_000
 DELAY_MS_MAX = 900_000
 # Scheduled messages: how far ahead, how many a partition holds, each with so many bytes in memory and in a checkpoint;

@@ -142,8 +142,8 @@ class HeldMessages:
     def stats(self, now_ms: int) -> QueueStats:
         """As a replica counts that does not lead; O(messages in `live`)."""
         ready = [entry[3] for offset, entry in self.live.items() if self.due_ms(offset, entry) <= now_ms]
-        delayed = sum(entry[1] == 0 and entry[0] > now_ms for entry in self.live.values())
-        in_flight = len(self.live) - len(ready) - delayed
+        in_flight = sum(entry[1] > 0 and entry[0] > now_ms for entry in self.live.values())
+        delayed = len(self.live) - len(ready) - in_flight
         oldest_ms = min(ready, default=0)
         scheduled = len(self.scheduled)
         totals = (self.duplicates, self.dead_lettered, self.parked_count)
