@@ -345,6 +345,11 @@ CONSUMER_FENCE_PAUSE_MS = 300
 # Records of commands at the end of a stream that holds no messages; beyond, they are trimmed.
 STREAM_COMMANDS_LEFT_MAX = 1_000
 
+# --- event loop -----------------------------------------------------------------------------------------------
+# How often a node looks whether its event loop stood still, and from when on that is counted.
+LOOP_LOOK_MS = 20
+LOOP_STALL_MS_MIN = 20
+
 # --- metering -------------------------------------------------------------------------------------------------
 # Closed windows of one queue partition that wait for their export; beyond, the open one goes on.
 USAGE_WINDOWS_HELD_MAX = 48

@@ -6,8 +6,8 @@ Timers are per range, or list, of messages acquired together, not per message. A
 when it rings. Messages on which a command of ours is not folded yet are *held*: whatever their timer says they do not
 become ready, because the command may move the deadline; when it is folded their timer is set again. Messages that were
 received `receives_max` times, where the queue has a dead-letter queue, are not ready when their lease runs out but
-*dead*. With a retry policy a lease is followed by a pause: then the message is *paused*, which uses up none of what may be
-in flight, up to a bound of its own. Each message has a timer of its own then, at the end of its lease and of its pause.
+*dead*. With a retry policy a lease is followed by a pause: then the message is *paused*, which uses up none of what may
+be in flight, up to a bound of its own. Each message has its own timer, for the end of its lease, then of its pause.
 """
 
 from __future__ import annotations
