@@ -3,7 +3,7 @@
     ./penstock bench metering
 
 Three real, fsyncing nodes. Turns of TURN_S, each kind first in every other pair; the figures are medians of the pairs'
-ratios, metered to not metered: rate (above 1: metered is quicker) and CPU of all processes a message (below 1: cheaper).
+ratios, metered to not metered: rate (above 1: metered is quicker), CPU of all processes a message (below 1: cheaper).
 The aim is a rate of at least 0.97.
 """
 
