@@ -87,6 +87,7 @@ class QueueBook:
         self.changes: list[LeaseChange] = []  # not looked at yet
         self.changed: set[tuple[int, int]] = set()  # (offset, delivery) of leases that were changed
         self.scheduled: dict[int, int] = {}  # offset -> due_ms
+        self.delayed: dict[int, int] = {}  # the same of delayed messages, which wait in a schedule or by themselves
         self.origin: dict[int, int] = {}  # offset -> where the message was scheduled
         self.releases: set[bytes] = set()
         self.early: list[int] = []  # released before they were due, and not looked at yet
@@ -124,17 +125,19 @@ class QueueBook:
             if due_ms > time_ms and offset not in self.gone and not self._is_repeated(headers):
                 self.scheduled[offset] = due_ms
                 self.times.scheduled(offset, int(due), not due.startswith(b"+"))
+        elif HEADER_DELAY_MS in headers:
+            self.delayed[offset] = time_ms + int(headers[HEADER_DELAY_MS])
         elif HEADER_RELEASED in headers:
-            origin, due_ms = map(int, headers[HEADER_RELEASED].split(b"/"))
+            origin, due_ms, *_sent_ms = map(int, headers[HEADER_RELEASED].split(b"/"))
             if decode_body(self.bodies[origin])[:2] == decode_body(body)[:2]:
                 self.releases.add(body)
-            if self.scheduled.get(origin) != due_ms:
+            if origin in self.gone or due_ms not in (self.scheduled.get(origin), self.delayed.get(origin)):
                 self.gone[offset] = gone
                 return
-            del self.scheduled[origin]
+            self.scheduled.pop(origin, None)
             self.gone[origin] = gone
             self.origin[offset] = origin
-            self.times.released(origin)
+            self.times.released(origin, offset, is_delayed=origin in self.delayed)
             if self._last_ms < due_ms:
                 self.early.append(offset)
 

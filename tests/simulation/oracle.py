@@ -422,7 +422,7 @@ class Oracle(LogOracle):
         """I10: sent = fresh + live + deleted + expired + purged, and never more than is committed."""
         state = replica.machine.state
         total = state.fresh_count + len(state.live) + state.deleted + state.expired + state.purged
-        total += state.dead_lettered + len(state.scheduled)
+        total += state.dead_lettered + len(state.scheduled) + len(state.delayed)
         if state.sent != total:
             self.fail("I10 conservation", f"node {node_id}: sent {state.sent}, found {total}")
         self.check_metering(node_id, replica)

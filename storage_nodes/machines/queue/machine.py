@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from storage_nodes.limits import (
     ACQUIRE_MESSAGES_MAX,
     DEDUP_IDS_MAX,
+    DELAYED_LIVE_MAX,
+    DELAYED_MESSAGES_MAX,
     SCHEDULE_MS_MAX,
     SCHEDULED_MESSAGES_MAX,
 )
@@ -159,7 +161,7 @@ class QueueMachine:
         self._term = self.state.log_end
         self._led_ms = self.state.last_ms  # what earlier leaders leased, they leased before
         effects: list[Effect] = [Retired()] if self.state.is_retired else []
-        if self.state.live or self.state.fresh_count or self.state.scheduled:
+        if self.state.held_count:
             effects += self.leader_state().start(now_ms)
         return effects
 
@@ -359,6 +361,12 @@ class QueueMachine:
         """How many messages may still be scheduled, when so many are on their way already."""
         return SCHEDULED_MESSAGES_MAX - len(self.state.scheduled) - uncommitted
 
+    def delay_room(self, uncommitted: int) -> int:
+        """The same of delayed messages. Those of a FIFO queue take six times the memory."""
+        if self.is_fifo:
+            return DELAYED_LIVE_MAX - len(self.state.live) - uncommitted
+        return DELAYED_MESSAGES_MAX - len(self.state.delayed) - uncommitted
+
     def look_at(self, offset: int, now_ms: int) -> tuple[MessageState, int, int, int] | None:
         """(state, delivery, deadline_ms, sent_ms, 0 = that of its batch) of a message, None for one that is gone."""
         return self.state.look_at(offset, now_ms)
@@ -377,8 +385,8 @@ class QueueMachine:
         return 0 if entry is None else entry[2]
 
     def due_ms(self, offset: int) -> int | None:
-        """Of a scheduled message; None: it is not scheduled (any more)."""
-        return self.state.scheduled.due_ms(offset)
+        """Of a message that waits in a schedule; None: it does not (any more)."""
+        return self.state.due_of(offset)
 
     @property
     def config(self) -> QueueConfig:

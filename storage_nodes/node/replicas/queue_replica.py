@@ -308,16 +308,19 @@ class QueueReplica(PartitionReplica):
             if is_fifo:
                 raise StorageError(ErrorCode.INVALID_REQUEST, "a message of a FIFO queue names its group")
             return BATCH_BYTES_MAX
-        ids = scheduled = 0
+        ids = scheduled = delayed = 0
         for body in request.bodies:
-            has_id, is_scheduled = check_headers(body, is_fifo)
+            has_id, is_scheduled, is_delayed = check_headers(body, is_fifo)
             ids += has_id
             scheduled += is_scheduled
-        if ids or scheduled:
+            delayed += is_delayed
+        if ids or scheduled or delayed:
             gathered = 0 if self._appends is None else self._appends.gathered_records
             uncommitted = self.log.log_end - self.applied + gathered
             if scheduled > self.machine.schedule_room(uncommitted):
                 raise StorageError(ErrorCode.SCHEDULE_FULL, "no more messages can be scheduled here")
+            if delayed > self.machine.delay_room(uncommitted):
+                raise StorageError(ErrorCode.OVER_LIMIT, "no more messages can be delayed here")
             if ids > self.machine.dedup_room(self.now_ms(), uncommitted):
                 raise StorageError(ErrorCode.OVER_LIMIT, "too many deduplication ids are remembered")
         return SCHEDULED_BATCH_BYTES_MAX if scheduled else BATCH_BYTES_MAX

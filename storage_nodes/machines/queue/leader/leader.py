@@ -90,7 +90,7 @@ class Leader:
         self._fetch_again_ms = 0  # the last Fetch found nothing to go by: not before this time; 0 = at once
         self._retention_check_ms = 0  # 0 = nothing to look after
         self._letters = Letters(term)
-        self.releases = Releases(state.scheduled)
+        self.releases = Releases(state.scheduled, state.delayed)
         self._removals = Removals()
         self.delivery: DeliveryStrategy = InOrderDelivery(context)
         if isinstance(state, FifoState):
@@ -111,7 +111,7 @@ class Leader:
     def is_idle(self) -> bool:
         """Nothing here that the replicated state does not say as well, and no answer of the driver to come."""
         state = self._state
-        held = state.fresh_count or state.live or state.scheduled or self._waiters or self._probes
+        held = state.held_count or self._waiters or self._probes
         asked = self._fetching >= 0 or self._letters.under_way or self.releases.is_reading
         return not held and not asked and self._staging.is_settled
 
@@ -262,7 +262,7 @@ class Leader:
         due_ms = [self._retention_check_ms, self._fetch_again_ms, self._letters.again_ms]
         if not self._staging.announced:
             due_ms.append(self.handed_over.due_ms)
-        if self._state.scheduled:
+        if self._state.scheduled or self._state.delayed:
             due_ms.append(self._next_release_ms())
         if self._waiters:
             due_ms += (self._waiters.next_deadline_ms(), self._leases.next_deadline_ms())
@@ -431,8 +431,9 @@ class Leader:
             delivery.serve(effects, time_ms)
         if self._leases.dead or self._letters.again_ms:
             self._move_dead(effects, time_ms)
-        if state.scheduled and (release := self.releases.due(time_ms, time_ms - self._context.ahead_ms)) is not None:
-            effects.append(release)
+        if state.scheduled or state.delayed:
+            release = self.releases.due(time_ms, time_ms - self._context.ahead_ms)
+            effects += (release,) if release is not None else ()
         if self._fetch_again_ms and time_ms >= self._fetch_again_ms:
             self._fetch_again_ms = 0
         if self._fetching < 0 and not self._fetch_again_ms:

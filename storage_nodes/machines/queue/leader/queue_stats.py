@@ -18,7 +18,7 @@ def queue_stats(context: DeliveryContext, delivery: DeliveryStrategy) -> QueueSt
     return QueueStats(
         fresh_count + leases.ready_count,
         context.in_flight_count,
-        leases.delayed + leases.paused_count + len(state.scheduled),
+        leases.delayed + leases.paused_count + len(state.scheduled) + len(state.delayed),
         oldest_ms,
         *window.group_counts(),
         state.duplicates,

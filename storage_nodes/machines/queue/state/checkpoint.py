@@ -1,7 +1,7 @@
 """The checkpoint of a queue machine: a msgpack array, version first.
 
     [version, scalars, runs, ahead, dedup, groups, config, scheduled, producers, last_purge, metering,
-     letters_taken]
+     letters_taken, delayed]
 
     scalars  [cursor, log_end, fresh_count, last_ms, last_purge_ms,
               sent, received, deleted, expired, purged, duplicates, dead_lettered]
@@ -19,6 +19,7 @@
     last_purge  [attempt, messages purged]; empty where it had none
     metering  see metering.py; empty where there is nothing to meter
     letters_taken  see taken_letters.py; empty where no dead letter came
+    delayed  as `scheduled`
 
 Of version 3 what follows `config` may be missing. Version 2 ended with `groups`, but had retention_ms and in_flight_max
 before `sent` among the scalars, and fifo, dedup_window_ms, max_receives and dead_letter_partition after `purged`.
@@ -70,6 +71,7 @@ class Checkpoint(NamedTuple):
     last_purge: list[Any]
     metering: list[Any]
     letters_taken: list[Any]
+    delayed: Schedule
 
     @property
     def is_fifo(self) -> bool:
@@ -77,9 +79,10 @@ class Checkpoint(NamedTuple):
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    scalars, live, ahead, dedup, groups, config, scheduled, *later = checkpoint
+    scalars, live, ahead, dedup, groups, config, scheduled, *later, delayed = checkpoint
     assert len(scalars) == SCALARS
-    return _encode([VERSION, scalars, _pack_runs(live), ahead.pack(), dedup, groups, config, scheduled.pack(), *later])
+    parts = (dedup, groups, config, scheduled.pack(), *later, delayed.pack())
+    return _encode([VERSION, scalars, _pack_runs(live), ahead.pack(), *parts])
 
 
 def decode_checkpoint(blob: bytes) -> Checkpoint:
@@ -90,12 +93,14 @@ def decode_checkpoint(blob: bytes) -> Checkpoint:
             return _read_version_1(fields)
         if fields and fields[0] == 2 and len(fields) == 6 and len(fields[1]) == _VERSION_2_SCALARS:
             return _of_version_2(fields[1], _unpack_runs(fields[2]), OffsetRanges.unpack(fields[3]), *fields[4:])
-        if not fields or fields[0] != VERSION or not 7 <= len(fields) <= 12 or len(fields[1]) != SCALARS:
+        if not fields or fields[0] != VERSION or not 7 <= len(fields) <= 13 or len(fields[1]) != SCALARS:
             raise CheckpointError(f"queue checkpoint of version {fields[:1]}, version {VERSION} is read here")
         _, scalars, runs, ahead, dedup, groups, config, *later = fields
-        schedule = Schedule.unpack(*later[:1])
-        parts = (scalars, _unpack_runs(runs), OffsetRanges.unpack(ahead), dedup, groups, config, schedule)
-        return Checkpoint(*parts, *[*later[1:], [], [], [], []][:4])
+        scheduled, producers, last_purge, metering, letters_taken, delayed = [*later, *([[]] * 6)][:6]
+        return Checkpoint(
+            scalars, _unpack_runs(runs), OffsetRanges.unpack(ahead), dedup, groups, config,
+            Schedule.unpack(scheduled), producers, last_purge, metering, letters_taken, Schedule.unpack(delayed),
+        )  # fmt: skip
     except CheckpointError:
         raise
     except (msgspec.DecodeError, TypeError, ValueError) as error:
@@ -114,7 +119,7 @@ def _of_version_2(
 ) -> Checkpoint:
     config = [*scalars[5:7], bool(scalars[12]), *scalars[13:16]]
     scalars = [*scalars[:5], *scalars[7:12], *scalars[16:]]
-    return Checkpoint(scalars, live, ahead, dedup, groups, config, Schedule(), [], [], [], [])
+    return Checkpoint(scalars, live, ahead, dedup, groups, config, Schedule(), [], [], [], [], Schedule())
 
 
 def _pack_runs(live: Live) -> list[int]:

@@ -8,6 +8,7 @@
                     they were delayed and overtook the cursor; and scheduled ones
     fresh_count     messages at or beyond the cursor in neither of the two: they wait, and only the log knows them
     scheduled       messages that are due at a time of their own, by offset and by time (schedule.py)
+    delayed         delayed messages of a standard queue for which `live` had no room, in the same way
     dedup           deduplication ids within their window; a message that repeats one is dropped as it arrives
     keys            message group and tag of the messages in `live` that have any: who leads next hands out fairly, and
                     by tag, from the first moment
@@ -15,19 +16,19 @@
     letters_taken   dead letters that came here, until their source is done with them; a second copy is dropped
     producers       where what senders numbered stands, so that a repeat is recognised (machines/producers.py)
 
-A scheduled message that becomes due is appended once more, by the leader (HEADER_RELEASED): that record is the message
-from then on, fresh like any other, and the fold takes the first one out of the schedule as it folds the second. One
+A message of either schedule that becomes due is appended once more, by the leader (HEADER_RELEASED): that record is the
+message from then on, fresh like any other, and the fold takes the first one out as it folds the second. One
 whose message is not scheduled, or not for that time (it was cancelled or rescheduled before in the log, or released
 already), is nothing. So a release happens once, whatever leaders did.
 
-So memory is O(in flight + delayed), whatever waits, plus what is remembered of ids and of the schedule, and a range in
+So memory is O(in flight), whatever waits, plus what is remembered of ids and of the schedules, and a range in
 `removed_above_cursor` for each stretch that was taken out from among waiting messages (delivery/backlog.py). Two rules
 keep the fold exact:
   - nothing but log entries changes it, and time is only what stands in them (`last_ms` never falls);
   - when nothing is fresh at the end of an entry the cursor jumps to the log end, so a drained queue remembers nothing.
 
 Conservation, at the end of every entry:
-    sent = fresh_count + len(live) + len(scheduled) + deleted + expired + purged + dead_lettered
+    sent = fresh_count + len(live) + len(scheduled) + len(delayed) + deleted + expired + purged + dead_lettered
                                                        (duplicates are not sent, nor are releases)
 
 `fifo_state.py` is the same for FIFO queues.
@@ -42,6 +43,7 @@ import msgspec
 
 from storage_nodes.limits import (
     DEAD_LETTERS_BY_AGE_MAX,
+    DELAYED_LIVE_MAX,
     PURGE_INTERVAL_MS,
     SCHEDULE_MS_MAX,
 )
@@ -67,7 +69,7 @@ from storage_nodes.machines.queue.state.headers import (
 )
 from storage_nodes.machines.queue.state.held_messages import HeldMessages
 from storage_nodes.machines.queue.state.message_keys import drop_keys, take_keys
-from storage_nodes.machines.queue.state.retry import RetryPolicy
+from storage_nodes.machines.queue.state.schedule import Schedule
 from storage_nodes.machines.queue.state.shared_empty import EMPTY_IDS
 from storage_nodes.machines.queue.state.taken_letters import TakenLetters
 from storage_nodes.protocol.deliveries import receives_of, released
@@ -101,7 +103,7 @@ class QueueState(HeldMessages):
         for offset, section in records:
             delay_ms, group, dedup_id, dead_source, tag, due, release = machine_headers(section)
             if release:  # no new message: it passes where the partition was closed since it was sent
-                if not self._fold_release(offset, release, noted):
+                if not self._fold_release(offset, release, sent_ms, noted):
                     continue
             elif self.config.closed:
                 original = self._fold_refused(dedup_id, dead_source, offset, time_ms)
@@ -123,8 +125,14 @@ class QueueState(HeldMessages):
                 noted.scheduled.append(offset)
                 continue
             if delay_ms:
-                self._fold_delayed(offset, sent_ms + delay_ms, sent_ms, group)
-                noted.delayed.append(offset)
+                if not keeps_keys or len(self.live) < DELAYED_LIVE_MAX:
+                    self._fold_delayed(offset, sent_ms + delay_ms, sent_ms, group)
+                    noted.delayed.append(offset)
+                else:
+                    self.allocate()
+                    self._fold_waiting(self.delayed, offset, sent_ms + delay_ms)
+                    noted.excluded.append(offset)
+                    continue
             elif dead_source and not self._fold_dead_letter(offset, sent_ms, dead_source, noted):
                 continue
             noted.groups[offset] = group
@@ -175,18 +183,28 @@ class QueueState(HeldMessages):
         if due_ms <= sent_ms and (due_ms <= 0 or not is_named_time(due)):
             return False
         self.allocate()
-        self.scheduled.add(offset, due_ms)
-        self.fresh_count -= 1
-        self._mark_removed(offset, offset + 1)
+        self._fold_waiting(self.scheduled, offset, due_ms)
         return True
 
-    def _fold_release(self, offset: int, release: bytes, noted: FoldedHeaders) -> bool:
-        """Whether the record at `offset` is a message now, that which was scheduled."""
-        source, due_ms = source_of_release(release)
+    def _fold_waiting(self, waiting: Schedule, offset: int, due_ms: int) -> None:
+        waiting.add(offset, due_ms)
+        self.fresh_count -= 1
+        self._mark_removed(offset, offset + 1)
+
+    def _fold_release(self, offset: int, release: bytes, arrived_ms: int, noted: FoldedHeaders) -> bool:
+        """Whether the record at `offset` is a message now, that which was scheduled or delayed. A delayed one is as old
+        as it was there, as long as there is room to remember it."""
+        source, due_ms, sent_ms = source_of_release(release)
         noted.released.append(source)
         self.sent -= 1
         if self.scheduled.due_ms(source) == due_ms:
             self.scheduled.remove(source)
+            return True
+        if self.delayed.due_ms(source) == due_ms:
+            self.delayed.remove(source)
+            if sent_ms and len(self.live) < DELAYED_LIVE_MAX:
+                self._fold_delayed(offset, arrived_ms, min(sent_ms, arrived_ms), b"")
+                noted.delayed.append(offset)
             return True
         self.fresh_count -= 1
         self._mark_removed(offset, offset + 1)
@@ -362,11 +380,12 @@ class QueueState(HeldMessages):
             return ErrorCode.OK, self.last_purge[1]
         if now_ms - self.last_purge_ms < PURGE_INTERVAL_MS:
             return ErrorCode.PURGE_IN_PROGRESS, 0
-        count = self.fresh_count + len(self.live) + len(self.scheduled)
+        count = self.held_count
         self.purged += count
         self.fresh_count = 0
         self.live.clear()
         self.scheduled.clear()
+        self.delayed.clear()
         self.keys.clear()
         self.dedup = EMPTY_IDS
         self.last_purge_ms = now_ms
@@ -389,7 +408,6 @@ class QueueState(HeldMessages):
         # Others take the messages of a closed one by then: a configuration that comes late must not open it again.
         closed = self.config.closed or config.closed
         self.config = shared_config(msgspec.structs.replace(config, fifo=self.config.fifo, closed=closed))
-        self.retry = RetryPolicy.of(config)
         if self.dedup is not EMPTY_IDS:
             self.dedup.window_ms = config.dedup_window_ms
 
@@ -449,7 +467,7 @@ class QueueState(HeldMessages):
             self.metering.left(len(known), sum(known))
 
     def _remove(self, offset: int) -> bool:
-        if self.scheduled.remove(offset):
+        if self.scheduled.remove(offset) or self.delayed.remove(offset):
             return True
         if self.live.pop(offset, None) is not None:
             if offset >= self.cursor:

@@ -309,7 +309,7 @@ class Partition:
         assert checkpoint == self.follower.checkpoint()
         state = self.leader.state
         gone = state.deleted + state.expired + state.purged + state.dead_lettered
-        assert state.sent == state.fresh_count + len(state.live) + len(state.scheduled) + gone
+        assert state.sent == state.fresh_count + len(state.live) + len(state.scheduled) + len(state.delayed) + gone
         assert state.cursor <= state.log_end == self.end
         assert not any(offset < state.cursor for offset in state.removed_above_cursor)
         assert self.leader.is_fifo or not any(offset in state.live for offset in state.removed_above_cursor)
