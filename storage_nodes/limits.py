@@ -237,13 +237,15 @@ VISIBILITY_MS_MAX = 43_200_000
 DELAY_MS_MAX = 900_000
 # Delayed messages that a partition holds by themselves, some 200 bytes each, with those in flight. Of a standard queue
 # more wait as scheduled ones do, of a FIFO queue more are refused.
-DELAYED_LIVE_MAX = 250_000
+DELAYED_LIVE_MAX = 150_000
 DELAYED_MESSAGES_MAX = 5_500_000
 # Scheduled messages: how far ahead, how many a partition holds, each with so many bytes in memory and in a checkpoint;
 # how many a call changes or shows, and how many become messages of the queue together; the pause after that failed.
 SCHEDULE_MS_MAX = 366 * 24 * 3_600_000
 SCHEDULED_MESSAGES_MAX = 4_000_000
 SCHEDULED_MESSAGE_BYTES = 32
+# With so many scheduled or delayed messages a checkpoint is written from the arrays in memory, without a copy of them.
+CHECKPOINT_PIECES_MESSAGES = 10_000
 # Scheduled messages leave in an order of their own, so each is read alone, with the batch it is in.
 SCHEDULED_BATCH_BYTES_MAX = 32 * KIB
 SCHEDULE_CHANGES_PER_CALL_MAX = 100

@@ -22,6 +22,7 @@ from storage_nodes.limits import (
     READ_AHEAD_BYTES_MAX,
     SCHEDULED_BATCH_BYTES_MAX,
 )
+from storage_nodes.log.checkpoint import Blob
 from storage_nodes.log.node_log import PartitionLog
 from storage_nodes.log.record_batch import BatchHeader, read_header, records_to_fold, usages_of
 from storage_nodes.machines.queue import effects as queue_effects
@@ -271,6 +272,9 @@ class QueueReplica(PartitionReplica):
         self._do(self.machine.apply(header, lambda: records_to_fold(batch), now_ms, lambda: usages_of(batch)))
         if self.serving and not header.is_control:
             MESSAGES_SENT.count += header.record_count
+
+    def checkpoint_pieces(self) -> Blob:
+        return self.machine.checkpoint_pieces()
 
     def on_follow(self) -> None:
         self._released = ()

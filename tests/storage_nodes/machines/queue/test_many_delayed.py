@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 
 import msgspec
@@ -9,10 +10,10 @@ import pytest
 
 from storage_nodes.limits import DELAYED_LIVE_MAX, DELAYED_MESSAGES_MAX
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.queue.state import queue_state
+from storage_nodes.machines.queue.state import held_messages, queue_state, schedule
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import MessageState, QueueConfig
-from tests.storage_nodes.machines.queue.partition import Partition, offsets_of
+from tests.storage_nodes.machines.queue.partition import NOW_MS, Partition, offsets_of
 
 ROOM = 2
 DELAY_MS = 5_000
@@ -125,3 +126,41 @@ def test_checkpoint_without_them_is_read() -> None:
     again = QueueMachine()
     again.restore(msgspec.msgpack.encode(fields))
     assert again.checkpoint() == partition.leader.checkpoint()
+
+
+# --- checkpoints in pieces ---
+
+
+def many(monkeypatch: pytest.MonkeyPatch) -> Partition:
+    """With chunks of four pairs, and more than one of them in each order."""
+    monkeypatch.setattr(schedule, "CHUNK_PAIRS_MAX", 4)
+    monkeypatch.setattr(held_messages, "CHECKPOINT_PIECES_MESSAGES", 3)
+    partition = Partition()
+    partition.send(10, delay_ms=DELAY_MS)
+    partition.schedule(b"+2000", 9)
+    return partition
+
+
+def test_checkpoint_in_pieces_is_the_same_and_is_a_few_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = many(monkeypatch).leader
+    pieces = machine.checkpoint_pieces()
+    assert isinstance(pieces, list) and sum(isinstance(piece, array) for piece in pieces) >= 8
+    assert b"".join(pieces) == machine.checkpoint()
+    assert isinstance(Partition().leader.checkpoint_pieces(), bytes)
+
+
+def test_pieces_stay_as_they_were_whatever_happens_to_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = many(monkeypatch)
+    before = partition.leader.checkpoint()
+    pieces = partition.leader.checkpoint_pieces()
+    partition.send(3, delay_ms=DELAY_MS // 2)
+    partition.schedule(b"+1000", 2)
+    offsets = [offset for offset, _ in partition.leader.state.scheduled]
+    partition.perform(partition.leader.reschedule("move", [(offsets[0], 0), (offsets[4], NOW_MS + 9_000)], NOW_MS))
+    partition.commit()
+    partition.pass_ms(DELAY_MS)
+    assert b"".join(pieces) == before
+    partition.perform(partition.leader.purge("all", partition.now_ms))
+    partition.commit()
+    assert b"".join(pieces) == before != partition.leader.checkpoint()
+    partition.check()
