@@ -52,6 +52,12 @@ class StorageCluster:
         # What starts a node, and settings beside the usual ones: tests give some nodes others.
         self.command = [sys.executable, "-m", "storage_nodes"]
         self.settings: dict[str, str] = {}
+        # Ports of the metrics of nodes, where somebody asks for them.
+        self.metrics_ports: dict[int, int] = {}
+
+    def serve_metrics(self) -> None:
+        """Before they start: nodes serve metrics."""
+        self.metrics_ports = dict(enumerate(_free_ports(len(self.addresses)), 1))
 
     def add(self) -> int:
         """Start one node more, that joins the cluster; its id."""
@@ -75,6 +81,8 @@ class StorageCluster:
         )
         environment.update(self.settings)
         environment.pop("PENSTOCK_METRICS_LISTEN", None)
+        if node_id in self.metrics_ports:
+            environment["PENSTOCK_METRICS_LISTEN"] = f"127.0.0.1:{self.metrics_ports[node_id]}"
         with open(self.directory / f"node-{node_id}.log", "ab") as log:
             self.processes[node_id] = self.launch(environment, log)
 

@@ -13,6 +13,7 @@ import uvloop
 
 from storage_nodes.config import ConfigError, NodeConfig
 from storage_nodes.log.errors import CorruptionError
+from storage_nodes.node.loop_stalls import LoopStalls
 from storage_nodes.node.node import StorageNode
 from storage_nodes.telemetry import configure_logging, serve_metrics
 
@@ -36,7 +37,10 @@ async def run(config: NodeConfig) -> None:
     await node.start()
     gc.freeze()
     gc.enable()
+    stalls = LoopStalls(loop)
+    stalls.start()
     await stop.wait()
+    stalls.stop()
     await node.close()
 
 

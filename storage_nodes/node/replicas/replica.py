@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import structlog
 
+from storage_nodes.log.checkpoint import Blob
 from storage_nodes.log.node_log import FlushFacts, PartitionLog
 from storage_nodes.log.record_batch import (
     CONTROL_EPOCH_START,
@@ -299,10 +300,13 @@ class Replica(ReplicaSteps):
 
     def flush_facts(self) -> FlushFacts:
         self.rest()
-        machine = self.machine
         now_ms = self.host.clock.mono_ms()
         end, self._replicated_since = disposable_end(self.raft, self.log, self._replicated_since, now_ms)
-        return FlushFacts(self.raft.commit, machine.checkpoint(), self.applied, end, machine.is_live)
+        return FlushFacts(self.raft.commit, self.checkpoint_pieces(), self.applied, end, self.machine.is_live)
+
+    def checkpoint_pieces(self) -> Blob:
+        """The state of the machine, to be written by a thread: nothing of it changes any more."""
+        return self.machine.checkpoint()
 
     def on_stall(self) -> None:
         """The node had no turn for longer than its peers wait for it. Quick where nothing is led: there may be
