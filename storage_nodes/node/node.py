@@ -117,6 +117,7 @@ class StorageNode:
             budget,
         )
         self.clocks = self.links.clocks
+        self.leases = self.links.leases
         self.has_room = self.links.has_room
         self.when_room = self.links.when_room
         self.committer.flush_peers = self.links.flush_now
@@ -129,6 +130,7 @@ class StorageNode:
         self._early = PendingRaftMessages(self.links.incarnation_of)
         self._inbox: Inbox = Inbox(self.loop, self._raft_message, self.links.incarnation_of, budget)
         self._connections = ConnectionTable(self, self.loop)
+        self.links.is_connected = self._connections.has_peer
         self._server: asyncio.Server | None = None
         self._flushing = Flushing(self.loop, self.log, self.work.executor, self._flush_facts)
         self.damage = DamageControl(self.log, self.replicas, self.work, self.clock, self.is_up)

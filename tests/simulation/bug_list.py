@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from tests.simulation import planted, planted_clients, planted_clocks, planted_groups, planted_queues, provocations
+from tests.simulation import planted, planted_clients, planted_clocks, planted_groups, planted_leases
+from tests.simulation import planted_queues, provocations
 from tests.simulation.faults import Faults
 
 
@@ -40,7 +41,11 @@ PLANTED = [
     Planted("B6", "R12", planted.trusts_an_empty_disk, provocations.empty_disks),
     Planted("B6a", "R4", planted.takes_older_incarnations, provocations.late_frames),
     Planted("B7", "R15", planted.changes_before_own_commit, provocations.moves),
-    Planted("B8", "R8", planted.no_check_quorum, provocations.lone_leaders, 12_000),
+    Planted("B8", "R8", planted_leases.leads_without_a_majority, provocations.lone_leaders, 12_000),
+    Planted("B60", "R8", planted_leases.votes_in_spite_of_promises, provocations.flapping_links),
+    Planted("B61", "R8", planted_leases.keeps_the_lease_while_handing_over, provocations.late_stops),
+    Planted("B62", "R8", planted_leases.counts_from_the_echo, provocations.late_echoes),
+    Planted("B63", "R8", planted_leases.counts_on_broken_promises, provocations.flapping_links),
     Planted("B9", "R12", planted.counts_suspect_votes, provocations.empty_disks),
     Planted("B10", "R5", planted.no_fsync, provocations.more_faults(crash_rate=0.01, power_share=0.5)),
     Planted("B11", "R5", planted.no_directory_fsync, provocations.more_faults(crash_rate=0.01, power_share=0.5)),

@@ -170,10 +170,8 @@ class Referee:
         request = operation.request
         if operation.opcode in (Opcode.SEND, Opcode.STREAM_APPEND):
             if request.acks >= Acks.QUORUM:
-                oracle.check_not_stale(process, request.partition)
                 self.check_send_committed(request, reply)
         elif operation.opcode in (Opcode.STREAM_READ, Opcode.GROUP_READ):
-            oracle.check_not_stale(process, request.partition)
             self.check_stream_read(request, reply)
         elif operation.opcode == Opcode.CREATE_PARTITION:
             self.check_created(request, reply)
@@ -186,7 +184,6 @@ class Referee:
         elif operation.opcode == Opcode.CONFIGURE and process.node is not None:
             self._paused_epoch = process.node.replicas[request.partition].raft.epoch
         elif operation.opcode == Opcode.ACQUIRE:
-            oracle.check_not_stale(process, request.partition)
             if reply.messages:
                 self.check_paused(operation, reply.epoch)
             for message in reply.messages:

@@ -30,6 +30,7 @@ from tests.simulation.faults import (
 from tests.simulation.front_ends import FrontEnd, Receive
 from tests.simulation.group_clients import GroupMember
 from tests.simulation.group_referee import GROUPS, GroupReferee
+from tests.simulation.lease_referee import LeaseReferee
 from tests.simulation.guards import guarded
 from tests.simulation.keeper_clients import Keeper
 from tests.simulation.log_oracle import BrokenInvariant
@@ -126,6 +127,7 @@ class World:
         self.referee = Referee(self)
         self.group_referee = GroupReferee(self)
         self.usage_referee = UsageReferee(self)
+        self.lease_referee = LeaseReferee(self)
         self.clients: list[Client] = []
         self.front_ends: list[FrontEnd] = []
         # Receives that named an attempt and were given up: whoever asks next may repeat one, at whatever front end.

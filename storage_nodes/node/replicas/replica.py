@@ -39,6 +39,7 @@ from storage_nodes.node.replicas.failover import ELECTIONS
 from storage_nodes.node.replicas.folding import fold_committed
 from storage_nodes.node.replicas.host import Host
 from storage_nodes.node.replicas.leader_time import LeaderTime
+from storage_nodes.node.replicas.leased import Leased
 from storage_nodes.node.replicas.partition_machine import FoldedMachine
 from storage_nodes.node.replicas.partition_meta import PartitionMeta, shared_meta
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -53,7 +54,7 @@ _NEVER = (0, 0)
 Performers = dict[type, Callable[..., None]]
 
 
-class Replica:
+class Replica(Leased):
     """Base of all replicas. A node has very many, most of them idle: they keep nothing that they can do without."""
 
     __slots__ = (
@@ -80,6 +81,7 @@ class Replica:
         self.reading_cold: tuple[tuple[int, int], ...] = ()
         self._lead_at = -1
         self._trust_at = -1
+        self._leased_until_ms = 0
         self.last_append: LastAppend | None = None
         # Whom `failover` was told of.
         self._leader_told = 0
@@ -216,6 +218,7 @@ class Replica:
         self.host.committer.wake()
         effects = self.raft.transfer(target, self.host.clock.mono_ms())
         self.handing_over = self.raft.transferee == target
+        self.drop_lease()
         self.perform(effects)
 
     def change_configuration(self, change: Change) -> ConfigChangeError | None:
@@ -243,6 +246,9 @@ class Replica:
         election timer begins to run `after_ms` from now."""
         now_ms = self.host.clock.mono_ms()
         self.host.failover.changed(self)
+        if self.raft.epoch or self.raft.suspect:
+            # It may have followed somebody before it was made anew.
+            self.perform(self.raft.promised(0, self.host.leases.withdraw_all(now_ms), now_ms))
         for peer in self.host.peers_up():
             self.perform(self.raft.peer_up(peer, now_ms))
         if campaign and self.host.clocks.is_fit:
@@ -418,6 +424,7 @@ class Replica:
     def _stepped_down(self, effect: raft_effects.SteppedDown) -> None:
         self._lead_at = -1
         self.handing_over = False
+        self.drop_lease()
         self.host.snapshots.stop_sending(self.partition)
         _log.debug("stepped down", partition=self.partition, leader=effect.leader, reason=effect.reason)
         if self.serving:
@@ -436,6 +443,7 @@ class Replica:
 
     def _configuration_committed(self, effect: raft_effects.ConfigurationCommitted) -> None:
         self.handing_over = bool(self.raft.transferee)  # a leader that removed itself
+        self.drop_lease()
         _log.info("configuration committed", partition=self.partition, **effect.configuration._asdict())
         self.host.configuration_committed(self.partition, effect.configuration)
 
@@ -451,6 +459,7 @@ class Replica:
         self.host.committer.wake()
         now_ms = self.host.clock.mono_ms()
         self.perform(self.raft.configured(now_ms))
+        self.drop_lease()
         self.perform(self.raft.proposed(end, now_ms))
 
     def _send(self, effect: raft_effects.Send) -> None:
@@ -458,6 +467,11 @@ class Replica:
             self.host.committer.send_after_sync(effect.peer, effect.message)
         else:
             self.host.send(effect.peer, effect.message)
+
+    def _withdraw_promise(self, effect: raft_effects.WithdrawPromise) -> None:
+        now_ms = self.host.clock.mono_ms()
+        until_ms = self.host.leases.withdraw(effect.leader, now_ms)
+        self.perform(self.raft.promised(effect.leader, until_ms, now_ms))
 
     def maybe_trust(self) -> None:
         """No longer suspect, once all that was committed when the machine said so is folded: what the fold makes in
@@ -494,4 +508,5 @@ class Replica:
         raft_effects.TransferEnded: _transfer_ended,
         raft_effects.AppendConfiguration: _append_configuration,
         raft_effects.ConfigurationCommitted: _configuration_committed,
+        raft_effects.WithdrawPromise: _withdraw_promise,
     }

@@ -33,6 +33,7 @@ from storage_nodes.model import NodeAddress
 from storage_nodes.node.clocks.clock import NodeClock
 from storage_nodes.node.clocks.clock_watch import ClockWatch
 from storage_nodes.node.memory.memory_budget import MemoryBudget
+from storage_nodes.node.transport.leases import Leases
 from storage_nodes.node.transport.peer_history import PeerHistory
 from storage_nodes.node.transport.peer_link import FRAME_SLACK_BYTES, PeerLink, take_frame
 from storage_nodes.protocol.frames import encode_frame
@@ -72,9 +73,12 @@ class PeerLinks:
         # When this process began, on its monotonic clock.
         self.began_ms = clock.mono_ms()
         self.clocks = ClockWatch(clock, self.node_id)
+        self.leases = Leases()
         self._on_change = on_change
         # Called with its length when this node stood still for longer than its peers wait for it.
         self.on_stall: Callable[[int], None] = lambda gap_ms: None
+        # Does a connection that this peer opened to us stand?
+        self.is_connected: Callable[[int], bool] = lambda peer: True
         # Called with the time whenever all links beat.
         self.on_beat: Callable[[int], None] = lambda now_ms: None
         self._links = {peer.node_id: PeerLink(self, peer) for peer in peers}
@@ -119,6 +123,7 @@ class PeerLinks:
             dialer.cancel()
         if link is not None:
             link.close_peer_connections()
+            self.leases.remove(peer)
             if link.up:
                 link.up = False
                 self._on_change(peer, False)

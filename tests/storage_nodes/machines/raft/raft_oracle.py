@@ -54,6 +54,8 @@ _PLAIN = {
     "on_stall": Input.STOOD_STILL,
     "installed": Input.INSTALLED,
     "configured": Input.CONFIGURED,
+    "promised": Input.PROMISED,
+    "confirm": Input.CONFIRM,
     "change_configuration": Input.CHANGE_CONFIGURATION,
 }
 
