@@ -126,15 +126,15 @@ HEARTBEAT_INTERVAL_MS = 150
 # A peer that did not answer for this long is down: its leaders are replaced, and a leader that lost a majority
 # this way steps down. Three heartbeats may be lost before that.
 PEER_TIMEOUT_MS = 700
-ELECTION_JITTER_MS = 300
+ELECTION_JITTER_MS = 200
 # Leases of leaders (docs/decisions/0053-leases-of-leaders.md). Whoever heard of its leader's node votes for nobody else
 # for so long; the leader counts from when it sent what was heard, and gives away LEASE_DRIFT_MS of it: for clocks that
 # do not run alike, and for both ends being rounded down to a millisecond.
 VOTE_HOLD_MS = PEER_TIMEOUT_MS
 LEASE_DRIFT_MS = 15
 LEADER_LEASE_MS = VOTE_HOLD_MS - LEASE_DRIFT_MS
-# A leader that sees no majority of nodes up waits for one more heartbeat, then steps down.
-QUORUM_LOST_MS = HEARTBEAT_INTERVAL_MS
+# A leader that sees no majority of nodes up waits for so long whether one comes back, then steps down.
+QUORUM_LOST_MS = 100
 # A node whose clock is off lets so many of its turns to stand for election pass: others that can win have by then.
 TURNS_PASSED_MAX = 4
 # Uncommitted bytes a leader sends a follower ahead of its answers.

@@ -6,8 +6,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from tests.simulation import planted, planted_clients, planted_clocks, planted_groups, planted_leases
-from tests.simulation import planted_queues, provocations
+from tests.simulation import (
+    planted,
+    planted_clients,
+    planted_clocks,
+    planted_groups,
+    planted_leases,
+    planted_queues,
+    provocations,
+)
 from tests.simulation.faults import Faults
 
 

@@ -1,9 +1,9 @@
 """Leases of leaders (R8): nothing is answered by a leader that another one may have taken the place of.
 
-Two laws. When somebody is elected, and whenever it commits something, no leader of an earlier epoch holds a lease, by its
-own clock at that moment. And what a leader answers from its own state, it answers before a leader of a later epoch committed anything: before
-that nobody else serves, so nobody can have been told what contradicts it. No time is allowed for: not for a process
-that stood still, not for messages under way.
+Two laws. When somebody is elected, and whenever it commits something, no leader of an earlier epoch holds a lease, by
+its own clock at that moment. And what a leader answers from its own state, it answers before a leader of a later epoch
+committed anything: before that nobody else serves, so nobody can have been told what contradicts it. No time is
+allowed for: not for a process that stood still, not for messages under way.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ def counts_from_the_echo() -> AbstractContextManager[Any]:
 
 @contextmanager
 def counts_on_broken_promises() -> Iterator[None]:
-    """B63: a leader counts on whoever hears of its node, whether or not that one followed another one meanwhile; it does
-    not step down while it sees nobody, either."""
+    """B63: a leader counts on whoever hears of its node, whether or not that one followed another one meanwhile; nor
+    does it step down while it sees nobody."""
 
     def echoed(self: Leases, lease: PeerLease, promise: int, sent_ms: int) -> None:
         if not lease.told:

@@ -30,9 +30,9 @@ from tests.simulation.faults import (
 from tests.simulation.front_ends import FrontEnd, Receive
 from tests.simulation.group_clients import GroupMember
 from tests.simulation.group_referee import GROUPS, GroupReferee
-from tests.simulation.lease_referee import LeaseReferee
 from tests.simulation.guards import guarded
 from tests.simulation.keeper_clients import Keeper
+from tests.simulation.lease_referee import LeaseReferee
 from tests.simulation.log_oracle import BrokenInvariant
 from tests.simulation.manager_clients import TOPIC_PARTITIONS, Creator, Manager
 from tests.simulation.memory_oracle import MemoryOracle

@@ -54,10 +54,10 @@ class Input(enum.Enum):
 ILLEGAL: frozenset[Role] = frozenset()
 
 # Of two that ask each other for pre-votes at the same moment one lets the other go first. A LEADER whose successor did
-# not take over stands again. A single voter goes straight from FOLLOWER to LEADER when it campaigns. APPEND_CURRENT at a LEADER raises
-# SafetyViolation: two leaders in one epoch. A vote request that a hand-over caused deposes the LEADER. Whoever learns,
-# from its log or by a snapshot, that it is no voter any more campaigns no more; a LEADER that is removed hands over.
-# Answers of nodes that are no members change nothing, however new their epoch.
+# not take over stands again. A single voter goes straight from FOLLOWER to LEADER when it campaigns. APPEND_CURRENT at
+# a LEADER raises SafetyViolation: two leaders in one epoch. A vote request that a hand-over caused deposes the LEADER.
+# Whoever learns, from its log or by a snapshot, that it is no voter any more campaigns no more; a LEADER that is
+# removed hands over. Answers of nodes that are no members change nothing, however new their epoch.
 TRANSITIONS: dict[Input, dict[Role, frozenset[Role]]] = {
     Input.PROPOSED: {F: ILLEGAL, P: ILLEGAL, C: ILLEGAL, L: frozenset({L})},
     Input.DURABLE: {role: frozenset({role}) for role in Role},

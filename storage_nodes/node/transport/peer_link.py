@@ -111,7 +111,7 @@ class PeerLink(asyncio.Protocol):
         self.outbox_bytes = 0
         self._waiting: deque[Callable[[], None]] = deque()
         self._resuming = False
-        self._alive_until_ms = 0
+        self.alive_until_ms = 0
         self._beaten_ms = 0
         self._pause_s = RECONNECT_PAUSE_S_MIN
         self._lost = asyncio.Event()
@@ -147,7 +147,7 @@ class PeerLink(asyncio.Protocol):
                 self._attempt += 1
                 self._refusals += 1
                 if self._refusals >= len(self.addresses):
-                    self._alive_until_ms = 0
+                    self.alive_until_ms = 0
                     if not self._links.is_connected(self.node_id):
                         self.lease.release()
                     self.history.expect(NO_PROCESS)
@@ -242,13 +242,13 @@ class PeerLink(asyncio.Protocol):
         # One that was under way for longer may say anything of its sender's clock.
         if now_ms < beat.echo_seq + PEER_TIMEOUT_MS:
             self._links.clocks_heard(beat)
-        self._alive_until_ms = max(self._alive_until_ms, beat.echo_seq + PEER_TIMEOUT_MS)
+        self.alive_until_ms = max(self.alive_until_ms, beat.echo_seq + PEER_TIMEOUT_MS)
         self._lived_ms = max(self._lived_ms, beat.echo_seq)
 
     def extend_lease(self, late_ms: int) -> None:
         """This node itself did nothing for so long: neither did it beat, nor did it read what the peer sent."""
         if self.up:
-            self._alive_until_ms += late_ms
+            self.alive_until_ms += late_ms
 
     def restarted(self, incarnation: int) -> None:
         """Another process of the peer greets: whatever it led, it leads no more."""
@@ -259,7 +259,7 @@ class PeerLink(asyncio.Protocol):
         self._lived_ms = 0
         self.retiring = False
         self.heard_seq = 0
-        self._alive_until_ms = 0
+        self.alive_until_ms = 0
         self._pause_s = RECONNECT_PAUSE_S_MIN
 
     def is_newer(self, hello: PeerHello) -> bool:
@@ -278,7 +278,7 @@ class PeerLink(asyncio.Protocol):
         return hello.told_ms - hello.age_ms + unsure_ms > self._lived_ms
 
     def is_alive(self, now_ms: int) -> bool:
-        return now_ms < self._alive_until_ms
+        return now_ms < self.alive_until_ms
 
     def write(self, frame: bytes) -> None:
         if self._out is not None:

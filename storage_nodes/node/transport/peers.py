@@ -329,11 +329,19 @@ class PeerLinks:
             link.beat(now_ms)
             link.look(now_ms)
         # Only now: with thousands of replicas it takes its time when a peer goes down.
-        for link in list(self._links.values()):
-            self.check(link)
+        self._check_all()
         if gap_ms > PEER_TIMEOUT_MS:
             self.on_stall(gap_ms)
         self.on_beat(now_ms)
+
+    def _check_all(self) -> None:
+        """Who is silent; whoever will have been for too long before the next beat is looked at just then."""
+        now_ms = self._clock.mono_ms()
+        for link in list(self._links.values()):
+            self.check(link)
+            left_ms = link.alive_until_ms - now_ms
+            if link.up and left_ms < HEARTBEAT_INTERVAL_MS:
+                self.loop.call_later((left_ms + 1) / 1000, self.check, link)
 
     def clocks_heard(self, beat: Heartbeat) -> None:
         """What the peer's clock says, and what it knows of others'."""
