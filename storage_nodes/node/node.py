@@ -35,6 +35,7 @@ from storage_nodes.node.disk.blocking_work import BlockingWork
 from storage_nodes.node.disk.committer import Committer
 from storage_nodes.node.disk.damage import DamageControl
 from storage_nodes.node.disk.flushing import Flushing
+from storage_nodes.node.disk.going_back import GoingBack
 from storage_nodes.node.disk.maintenance import DiskMaintenance
 from storage_nodes.node.disk.scrub import Scrub
 from storage_nodes.node.membership.assigned_replicas import AssignedReplicas
@@ -140,6 +141,8 @@ class StorageNode:
         self.assigned.on_change = self.moves.wake
         self._balance = LeaderBalance(self.node_id, self._preferred_leader, self.moves.may_lead)
         self._tasks: list[asyncio.Task[None]] = []
+        self.going_back = GoingBack(self.log, self.replicas, self.links.age, self.committer.wake)
+        self.links.on_older = self.going_back.told
         self.maintenance = DiskMaintenance(
             self, Scrub(self.log, self.work, self.clock, self.damage), config.node_disk_reserve_bytes
         )
@@ -240,6 +243,9 @@ class StorageNode:
 
     def peers_up(self) -> list[int]:
         return self.links.peers_up()
+
+    def was_heard(self, peer: int) -> bool:
+        return self.links.was_heard(peer)
 
     def configuration_committed(self, partition: int, configuration: Configuration) -> None:
         self.moves.wake()
@@ -437,6 +443,7 @@ class StorageNode:
         if self.room.crowded:
             self.room.takes_appends()
         self.catch_up_reads.rate.look(self.clock.mono_ms())
+        self.going_back.after_group()
         self._flushing.look()
 
     def _flush_facts(self, partition: int) -> FlushFacts | None:

@@ -66,6 +66,12 @@ class Heartbeat(Message, frozen=True):
     # The sender's promise to the receiver not to vote for others, by number: another number than before says that it
     # was broken meanwhile (node/transport/leases.py). 0 = it makes none.
     promise: int = 0
+    # The last WAL group that the sender synced, and how far it is accounted for; and which group it knows the receiver
+    # to have synced, in which incarnation (node/transport/directory_age.py). 0 = it does not tell.
+    sequence: int = 0
+    accounted: int = 0
+    known_incarnation: int = 0
+    known_sequence: int = 0
 
 
 class Manage(Message, frozen=True):

@@ -53,6 +53,7 @@ PLANTED = [
     Planted("B61", "R8", planted_leases.keeps_the_lease_while_handing_over, provocations.late_stops),
     Planted("B62", "R8", planted_leases.counts_from_the_echo, provocations.late_echoes),
     Planted("B63", "R8", planted_leases.counts_on_broken_promises, provocations.flapping_links),
+    Planted("B64", "R12", planted_leases.trusts_an_older_directory, provocations.older_directories),
     Planted("B9", "R12", planted.counts_suspect_votes, provocations.empty_disks),
     Planted("B10", "R5", planted.no_fsync, provocations.more_faults(crash_rate=0.01, power_share=0.5)),
     Planted("B11", "R5", planted.no_directory_fsync, provocations.more_faults(crash_rate=0.01, power_share=0.5)),

@@ -356,6 +356,7 @@ class Oracle(LogOracle):
 
     def leaves(self, process: SimProcess, peer: int, message: RaftMessage) -> None:
         """R1, R5: an answer leaves after what it promises is durable."""
+        self._world.older.check_vote(process, message)
         ledger = self.ledgers[process.process_id]
         if message.partition not in ledger.staged:
             return  # deleted meanwhile

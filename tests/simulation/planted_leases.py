@@ -1,4 +1,4 @@
-"""Planted bugs around leases of leaders: see `planted.py`."""
+"""Planted bugs around leases of leaders, and around directories that went back: see `planted.py`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from unittest import mock
 
 from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.machine import RaftMachine
+from storage_nodes.node.disk.going_back import GoingBack
 from storage_nodes.node.replicas.leased import Leased
 from storage_nodes.node.transport.leases import Leases, PeerLease
 
@@ -78,3 +79,12 @@ def counts_on_broken_promises() -> Iterator[None]:
         mock.patch.object(Leadership, "quorum_changed", lambda *_: None),
     ):
         yield
+
+
+def trusts_an_older_directory() -> AbstractContextManager[Any]:
+    """B64: a node whose peers know that its directory went back goes on as if it had not."""
+
+    def told(self: GoingBack, peer: int, sequence: int) -> None:
+        self._told = sequence
+
+    return mock.patch.object(GoingBack, "told", told)

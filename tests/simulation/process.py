@@ -123,6 +123,8 @@ class SimProcess:
         self.disk = SimDisk(random.Random(f"{world.seed}-disk-{node_id}"))
         self.clock = MachineClock(world.scheduler)
         self.damaged = ""  # the file in which a byte changed
+        self.gone_back: set[int] = set()  # partitions that an older directory holds, and that are not trusted yet
+        self.is_untold = False  # no peer has said so yet
         self.is_up = False
         self.is_stopping = False
         self.resumed_us = 0
@@ -200,7 +202,7 @@ class SimProcess:
         """The disk is replaced by an empty one, and the node keeps its name."""
         assert not self.is_up
         self.disk = SimDisk(self.disk.chance)
-        self.damaged, self.confirmed_groups = "", []
+        self.damaged, self.confirmed_groups, self.gone_back = "", [], set()
         self.world.oracle.wiped(self.process_id)
 
     def exit(self) -> None:

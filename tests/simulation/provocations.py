@@ -51,6 +51,12 @@ def empty_disks(faults: Faults) -> None:
     faults.isolate_rate, faults.heal_rate = 0.02, 0.05
 
 
+def older_directories(faults: Faults) -> None:
+    faults.back_rate, faults.crash_rate, faults.restart_rate = 0.5, 0.03, 0.2
+    faults.eio_rate = faults.full_rate = faults.wipe_rate = faults.power_failure_rate = 0.0
+    faults.isolate_rate, faults.heal_rate = 0.02, 0.1
+
+
 def many_snapshots(faults: Faults) -> None:
     faults.tiny, faults.wipe_rate, faults.crash_rate = True, 0.03, 0.01
     faults.links.duplicate, faults.links.late = 0.4, 0.1

@@ -162,6 +162,20 @@ class RaftMachine(Elections):
             self.timer_ms += until_ms - now_ms
         return []
 
+    def became_suspect(self, now_ms: int) -> list[Effect]:
+        """What this replica acknowledged and voted before it was started may be gone: the node learned that only now.
+        It may have forgotten a vote, so it deposes whoever it follows, as a suspect replica does with the first leader
+        that speaks to it; and if it leads, it was elected by a vote that counted for too much."""
+        self.suspect = self._may_have_lost_vote = True
+        if self._lead is not None:
+            return self._step_down(now_ms, Loss.GAVE_UP) + self.campaign(now_ms)
+        if self.leader and self.members.is_voter:
+            return self._want_new_epoch(self.leader, self.epoch, now_ms)
+        if self.role is not Role.FOLLOWER:
+            self.role = Role.FOLLOWER  # its votes so far say that it is not suspect
+            self._arm(now_ms + self._retry_ms())
+        return []
+
     def lease_until_ms(self, until_ms: Callable[[int, int], int]) -> int:
         """Leader: until when nobody else can have been elected. `until_ms(peer, round)`: until when that peer votes for
         nobody else, where `round` is the last one that its answers brought back."""

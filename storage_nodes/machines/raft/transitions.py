@@ -49,6 +49,7 @@ class Input(enum.Enum):
     CONFIGURED = "configured"
     PROMISED = "promised"
     CONFIRM = "confirm"
+    BECAME_SUSPECT = "became suspect"
 
 
 ILLEGAL: frozenset[Role] = frozenset()
@@ -92,6 +93,8 @@ TRANSITIONS: dict[Input, dict[Role, frozenset[Role]]] = {
     Input.CONFIGURED: {F: frozenset({F}), P: frozenset({P, F}), C: frozenset({C, F}), L: frozenset({L})},
     Input.PROMISED: {role: frozenset({role}) for role in Role},
     Input.CONFIRM: {role: frozenset({role}) for role in Role},
+    # A single voter elects itself at once.
+    Input.BECAME_SUSPECT: {F: frozenset({F}), P: frozenset({F}), C: frozenset({F}), L: frozenset({P, L})},
     Input.TIMEOUT_NOW: {F: frozenset({F, C, L}), P: frozenset({P}), C: frozenset({C}), L: frozenset({L})},
 }
 

@@ -53,6 +53,9 @@ class Host(Protocol):
     def is_up(self, peer: int) -> bool: ...
     def nodes_without_room(self, voters: Sequence[int]) -> list[int]: ...
     def peers_up(self) -> list[int]: ...
+    def was_heard(self, peer: int) -> bool:
+        """Has this node told, since it greeted us, what it knows of our directory?"""
+
     def configuration_committed(self, partition: int, configuration: Configuration) -> None:
         """The configuration in force of a replica here is committed; perhaps said again after a restart."""
 

@@ -43,7 +43,7 @@ from storage_nodes.node.replicas.leased import Leased
 from storage_nodes.node.replicas.partition_machine import FoldedMachine
 from storage_nodes.node.replicas.partition_meta import PartitionMeta, shared_meta
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply
+from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply, VoteRequest
 from storage_nodes.protocol.records import encode_body
 
 _log = structlog.get_logger()
@@ -159,6 +159,8 @@ class Replica(Leased):
         elif type(message) is SnapshotReply:
             self.host.snapshots.replied(sender, message)
             return
+        elif type(message) is VoteRequest and not self.host.was_heard(sender):
+            return  # it may know that what this vote would rest on is gone; it asks again
         try:
             effects = self.raft.step(sender, message, now_ms, headers)
         except raft_effects.SafetyViolation:
@@ -231,6 +233,12 @@ class Replica(Leased):
         if refusal is None:
             self.perform(self.raft.change_configuration(change, self.host.clock.mono_ms()))
         return refusal
+
+    def became_suspect(self) -> None:
+        """The log says so already: what this node synced is gone."""
+        self._trust_at = -1
+        if not self.closed:
+            self.perform(self.raft.became_suspect(self.host.clock.mono_ms()))
 
     def was_made_voter(self) -> None:
         """The cluster log says that the move which brought this replica is done."""

@@ -28,6 +28,7 @@ from storage_nodes.model import NodeAddress
 from storage_nodes.node.clocks.clock_watch import ClockWatch
 from storage_nodes.node.memory.memory_budget import Kind, MemoryBudget
 from storage_nodes.node.transport.connections import CUTS
+from storage_nodes.node.transport.directory_age import OwnAge, PeerAge
 from storage_nodes.node.transport.leases import Leases
 from storage_nodes.node.transport.outflow import Outflow
 from storage_nodes.node.transport.peer_history import NO_PROCESS, RESTARTED, PeerHistory
@@ -70,6 +71,8 @@ class LinkOwner(Protocol):
     budget: MemoryBudget
     clocks: ClockWatch
     leases: Leases
+    age: OwnAge
+    on_older: Callable[[int, int], None]
 
     def now_ms(self) -> int: ...
     def wall_ms(self) -> int: ...
@@ -117,6 +120,7 @@ class PeerLink(asyncio.Protocol):
         self._lost = asyncio.Event()
         self.history = PeerHistory()
         self.lease = links.leases.add(self.node_id)
+        self.age = PeerAge()
         self._attempt = 0
         self._refusals = 0
         self._objection = ""
@@ -211,6 +215,7 @@ class PeerLink(asyncio.Protocol):
                 own.node_id, own.incarnation, now_ms, self.heard_seq, self.incarnation, own.retiring, own.read_only,
                 own.slow, own.sync_us, own.wall_ms(), own.clocks.is_off, own.crowded,
                 own.clocks.agreement.known(now_ms), own.clocks.is_unknown, self.lease.promise,
+                own.age.synced(), own.age.accounted, self.age.incarnation, self.age.sequence,
             )  # fmt: skip
             self._out.put_first(encode_frame(Opcode.HEARTBEAT, 0, 0, encode_message(beat)))
 
@@ -235,6 +240,8 @@ class PeerLink(asyncio.Protocol):
         self.sync_us = beat.sync_us
         self.crowded = beat.crowded
         self.resume_soon()
+        if is_latest:
+            self._look_at_ages(beat)
         if beat.echo_incarnation != self._links.incarnation or not beat.echo_seq:
             return
         if is_latest:
@@ -244,6 +251,12 @@ class PeerLink(asyncio.Protocol):
             self._links.clocks_heard(beat)
         self.alive_until_ms = max(self.alive_until_ms, beat.echo_seq + PEER_TIMEOUT_MS)
         self._lived_ms = max(self._lived_ms, beat.echo_seq)
+
+    def _look_at_ages(self, beat: Heartbeat) -> None:
+        own = self._links
+        self.age.heard(beat.incarnation, beat.sequence, beat.accounted)
+        if beat.known_sequence > own.age.accounted and beat.known_incarnation != own.incarnation:
+            own.on_older(self.node_id, beat.known_sequence)
 
     def extend_lease(self, late_ms: int) -> None:
         """This node itself did nothing for so long: neither did it beat, nor did it read what the peer sent."""

@@ -33,6 +33,7 @@ from storage_nodes.model import NodeAddress
 from storage_nodes.node.clocks.clock import NodeClock
 from storage_nodes.node.clocks.clock_watch import ClockWatch
 from storage_nodes.node.memory.memory_budget import MemoryBudget
+from storage_nodes.node.transport.directory_age import OwnAge
 from storage_nodes.node.transport.leases import Leases
 from storage_nodes.node.transport.peer_history import PeerHistory
 from storage_nodes.node.transport.peer_link import FRAME_SLACK_BYTES, PeerLink, take_frame
@@ -74,6 +75,9 @@ class PeerLinks:
         self.began_ms = clock.mono_ms()
         self.clocks = ClockWatch(clock, self.node_id)
         self.leases = Leases()
+        self.age = OwnAge()
+        # Called with a peer, and the WAL group that it knows this node to have synced before it was started.
+        self.on_older: Callable[[int, int], None] = lambda peer, sequence: None
         self._on_change = on_change
         # Called with its length when this node stood still for longer than its peers wait for it.
         self.on_stall: Callable[[int], None] = lambda gap_ms: None
@@ -208,6 +212,11 @@ class PeerLinks:
         what that one sent, perhaps from a disk that is gone (R4)."""
         link = self._links.get(peer)
         return link is not None and incarnation == link.incarnation
+
+    def was_heard(self, peer: int) -> bool:
+        """Did a heartbeat of its present process come? Then it has told what it knows of this node."""
+        link = self._links.get(peer)
+        return link is not None and link.heard_seq > 0
 
     def peers_up(self) -> list[int]:
         return [link.node_id for link in self._links.values() if link.up]

@@ -121,8 +121,8 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (p.PeerRefusal(4, "why", 1_000, 6), "9404a3776879cd03e806"),
     (p.Manage([b"command"]), "9191c407636f6d6d616e64"),
     (
-        p.Heartbeat(2, 5, 1_000, 999, 4, True, True, True, 900, -7, True, True, [(3, 70, 1)], True, 6),
-        "9f0205cd03e8cd03e704c3c3c3cd0384f9c3c39193034601c306",
+        p.Heartbeat(2, 5, 1_000, 999, 4, True, True, True, 900, -7, True, True, [(3, 70, 1)], True, 6, 7, 8, 3, 9),
+        "dc00130205cd03e8cd03e704c3c3c3cd0384f9c3c39193034601c30607080309",
     ),
     (p.AppendEntries(7, 3, 2, 100, 90, [b"entry"], 80, True, 6), "9a01070302645a91c405656e74727950c306"),
     (p.AppendReply(7, 3, False, 64, 1, 5, True, 6), "99020703c2400105c306"),

@@ -56,6 +56,7 @@ _PLAIN = {
     "configured": Input.CONFIGURED,
     "promised": Input.PROMISED,
     "confirm": Input.CONFIRM,
+    "became_suspect": Input.BECAME_SUSPECT,
     "change_configuration": Input.CHANGE_CONFIGURATION,
 }
 

@@ -129,6 +129,7 @@ WAYS: dict[Input, list[Act]] = {
     Input.CONFIGURED: [configure("voters=1,2,3/4"), configure("voters=2,3/")],
     Input.PROMISED: [lambda b: b.machine.promised(2, b.now_ms + 100, b.now_ms)],
     Input.CONFIRM: [lambda b: b.machine.confirm(b.now_ms)],
+    Input.BECAME_SUSPECT: [lambda b: b.machine.became_suspect(b.now_ms)],
     Input.TRANSFER: [lambda b: b.machine.transfer(2, b.now_ms)],
     Input.TIMEOUT_NOW: [
         lambda b: b.step(2, TimeoutNow(PARTITION, b.machine.epoch)),
@@ -169,6 +170,10 @@ def test_machine_given_any_input_in_any_role_goes_where_the_table_says(row: Inpu
     if row is Input.STOOD_STILL and role is Role.LEADER:
         alone = Bench(size=1)
         assert alone.machine.on_stall(alone.now_ms) == []
+        reached.add(alone.machine.role)
+    if row is Input.BECAME_SUSPECT and role is Role.LEADER:
+        alone = Bench(size=1)
+        alone.perform(alone.machine.became_suspect(alone.now_ms))
         reached.add(alone.machine.role)
     if row is Input.TIMEOUT_NOW and role is Role.FOLLOWER:
         following = bench_in(role).follow(2)
