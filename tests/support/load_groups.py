@@ -36,6 +36,7 @@ GROUPS = (
         (
             "tests/storage_nodes/node/test_acks_between_nodes.py",
             "tests/storage_nodes/node/test_leases_between_nodes.py",
+            "tests/storage_nodes/node/test_older_directory.py",
             "tests/storage_nodes/node/test_clocks_of_nodes.py",
             "tests/storage_nodes/node/test_cluster_of_nodes.py",
             "tests/storage_nodes/node/test_consumer_groups_of_nodes.py",
