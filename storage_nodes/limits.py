@@ -125,7 +125,7 @@ STOPPED_RETRY_MS = 30_000
 HEARTBEAT_INTERVAL_MS = 150
 # A peer that did not answer for this long is down: its leaders are replaced, and a leader that lost a majority
 # this way steps down. Three heartbeats may be lost before that.
-PEER_TIMEOUT_MS = 700
+PEER_TIMEOUT_MS = 600
 ELECTION_JITTER_MS = 200
 # Leases of leaders (docs/decisions/0053-leases-of-leaders.md). Whoever heard of its leader's node votes for nobody else
 # for so long; the leader counts from when it sent what was heard, and gives away LEASE_DRIFT_MS of it: for clocks that
@@ -184,7 +184,7 @@ EARLY_BYTES_MAX = 8 * MIB
 TIMERS_SLICE_PARTITIONS = 64
 PEER_NEWS_SLICE_PARTITIONS = 64
 # While so many messages wait that timers would ring for what is among them, due timers wait too, at most so long.
-TIMERS_HELD_MS_MAX = 700
+TIMERS_HELD_MS_MAX = 600
 # A flush asks each partition for a checkpoint.
 FLUSH_SLICE_PARTITIONS = 64
 # How many groups of a node that starts may begin to wait for their leaders in one millisecond.

@@ -10,8 +10,8 @@ from unittest import mock
 from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.node.disk.going_back import GoingBack
-from storage_nodes.node.replicas.leased import Leased
-from storage_nodes.node.transport.leases import Leases, PeerLease
+from storage_nodes.node.replicas.leased import LeaseHolder
+from storage_nodes.node.transport.leases import LeaderLeases, PeerLease
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def leads_without_a_majority() -> Iterator[None]:
     """
     with (
         mock.patch.object(Leadership, "quorum_changed", lambda *_: None),
-        mock.patch.object(Leased, "holds_lease", lambda self: True),
+        mock.patch.object(LeaseHolder, "holds_lease", lambda self: True),
     ):
         yield
 
@@ -55,12 +55,12 @@ def keeps_the_lease_while_handing_over() -> Iterator[None]:
 
 def counts_from_the_echo() -> AbstractContextManager[Any]:
     """B62: a leader counts its lease from when an echo came, not from when it sent what is echoed."""
-    real = Leases.echoed
+    real = LeaderLeases.echoed
 
-    def echoed(self: Leases, lease: PeerLease, promise: int, sent_ms: int) -> None:
+    def echoed(self: LeaderLeases, lease: PeerLease, promise: int, sent_ms: int) -> None:
         real(self, lease, promise, lease.heard_ms)  # its heartbeat came just now
 
-    return mock.patch.object(Leases, "echoed", echoed)
+    return mock.patch.object(LeaderLeases, "echoed", echoed)
 
 
 @contextmanager
@@ -68,14 +68,14 @@ def counts_on_broken_promises() -> Iterator[None]:
     """B63: a leader counts on whoever hears of its node, whether or not that one followed another one meanwhile; nor
     does it step down while it sees nobody."""
 
-    def echoed(self: Leases, lease: PeerLease, promise: int, sent_ms: int) -> None:
+    def echoed(self: LeaderLeases, lease: PeerLease, promise: int, sent_ms: int) -> None:
         if not lease.told:
             self.round += 1
             lease.told, lease.round_from = promise, self.round
         lease.echoed_ms = max(lease.echoed_ms, sent_ms)
 
     with (
-        mock.patch.object(Leases, "echoed", echoed),
+        mock.patch.object(LeaderLeases, "echoed", echoed),
         mock.patch.object(Leadership, "quorum_changed", lambda *_: None),
     ):
         yield

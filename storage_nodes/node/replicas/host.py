@@ -17,7 +17,7 @@ from storage_nodes.node.replicas.failover import Failover
 from storage_nodes.node.replicas.snapshots import Snapshots
 from storage_nodes.node.timers import Timers
 from storage_nodes.node.transport.inter_partition_client import InterPartitionClient
-from storage_nodes.node.transport.leases import Leases
+from storage_nodes.node.transport.leases import LeaderLeases
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.peer_messages import RaftMessage
 
@@ -32,7 +32,7 @@ class Host(Protocol):
     loop: asyncio.AbstractEventLoop
     clock: NodeClock
     clocks: ClockWatch
-    leases: Leases
+    leases: LeaderLeases
     log: NodeLog
     committer: Committer
     timers: Timers

@@ -15,7 +15,7 @@ from storage_nodes.node.replicas.host import Host
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 
 
-class Leased:
+class LeaseHolder:
     """Base of all replicas."""
 
     __slots__ = ("_leased_until_ms",)

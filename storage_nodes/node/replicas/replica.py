@@ -39,7 +39,7 @@ from storage_nodes.node.replicas.failover import ELECTIONS
 from storage_nodes.node.replicas.folding import fold_committed
 from storage_nodes.node.replicas.host import Host
 from storage_nodes.node.replicas.leader_time import LeaderTime
-from storage_nodes.node.replicas.leased import Leased
+from storage_nodes.node.replicas.leased import LeaseHolder
 from storage_nodes.node.replicas.partition_machine import FoldedMachine
 from storage_nodes.node.replicas.partition_meta import PartitionMeta, shared_meta
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -54,7 +54,7 @@ _NEVER = (0, 0)
 Performers = dict[type, Callable[..., None]]
 
 
-class Replica(Leased):
+class Replica(LeaseHolder):
     """Base of all replicas. A node has very many, most of them idle: they keep nothing that they can do without."""
 
     __slots__ = (

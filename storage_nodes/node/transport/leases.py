@@ -62,7 +62,7 @@ class PeerLease:
         self.told = self.round_from = self.echoed_ms = 0
 
 
-class Leases:
+class LeaderLeases:
     """One per node."""
 
     __slots__ = ("_peers", "round")

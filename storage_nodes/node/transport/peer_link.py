@@ -29,7 +29,7 @@ from storage_nodes.node.clocks.clock_watch import ClockWatch
 from storage_nodes.node.memory.memory_budget import Kind, MemoryBudget
 from storage_nodes.node.transport.connections import CUTS
 from storage_nodes.node.transport.directory_age import OwnAge, PeerAge
-from storage_nodes.node.transport.leases import Leases
+from storage_nodes.node.transport.leases import LeaderLeases
 from storage_nodes.node.transport.outflow import Outflow
 from storage_nodes.node.transport.peer_history import NO_PROCESS, RESTARTED, PeerHistory
 from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, FrameError, encode_frame
@@ -70,7 +70,7 @@ class LinkOwner(Protocol):
     sync_us: int
     budget: MemoryBudget
     clocks: ClockWatch
-    leases: Leases
+    leases: LeaderLeases
     age: OwnAge
     on_older: Callable[[int, int], None]
 

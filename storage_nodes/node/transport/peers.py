@@ -34,7 +34,7 @@ from storage_nodes.node.clocks.clock import NodeClock
 from storage_nodes.node.clocks.clock_watch import ClockWatch
 from storage_nodes.node.memory.memory_budget import MemoryBudget
 from storage_nodes.node.transport.directory_age import OwnAge
-from storage_nodes.node.transport.leases import Leases
+from storage_nodes.node.transport.leases import LeaderLeases
 from storage_nodes.node.transport.peer_history import PeerHistory
 from storage_nodes.node.transport.peer_link import FRAME_SLACK_BYTES, PeerLink, take_frame
 from storage_nodes.protocol.frames import encode_frame
@@ -74,7 +74,7 @@ class PeerLinks:
         # When this process began, on its monotonic clock.
         self.began_ms = clock.mono_ms()
         self.clocks = ClockWatch(clock, self.node_id)
-        self.leases = Leases()
+        self.leases = LeaderLeases()
         self.age = OwnAge()
         # Called with a peer, and the WAL group that it knows this node to have synced before it was started.
         self.on_older: Callable[[int, int], None] = lambda peer, sequence: None

@@ -13,7 +13,7 @@ from storage_nodes.node.replicas.leader_context import LeaderContext
 from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.node.replicas.stream_replica import StreamReplica
 from storage_nodes.node.transport.connections import Token
-from storage_nodes.node.transport.leases import Leases
+from storage_nodes.node.transport.leases import LeaderLeases
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import Opcode
 
@@ -34,7 +34,7 @@ class Bench:
         host: Any = SimpleNamespace(
             run_cold=lambda work, done: self.ends.append(lambda: done(work())),
             clock=SimpleNamespace(mono_ms=lambda: NOW_MS),
-            leases=Leases(),
+            leases=LeaderLeases(),
             loop=SimpleNamespace(call_soon=lambda call: None),
         )
         log: Any = SimpleNamespace(read_hot=lambda *_: self.cached, read_cold=lambda *_: [b"from disk"])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from storage_nodes.limits import HEARTBEAT_INTERVAL_MS, LEADER_LEASE_MS, VOTE_HOLD_MS
-from storage_nodes.node.transport.leases import Leases
+from storage_nodes.node.transport.leases import LeaderLeases
 
 PEER = 2
 
 
 def test_promise_stays_the_same_while_heartbeats_come_in_time() -> None:
-    lease = Leases().add(PEER)
+    lease = LeaderLeases().add(PEER)
     lease.heard(10_000)
     first = lease.promise
     lease.heard(10_000 + VOTE_HOLD_MS - 1)
@@ -19,7 +19,7 @@ def test_promise_stays_the_same_while_heartbeats_come_in_time() -> None:
 
 
 def test_withdrawn_promise_binds_as_long_as_what_was_said_before() -> None:
-    leases = Leases()
+    leases = LeaderLeases()
     lease = leases.add(PEER)
     lease.heard(10_000)
     first = lease.promise
@@ -30,7 +30,7 @@ def test_withdrawn_promise_binds_as_long_as_what_was_said_before() -> None:
 
 
 def test_promise_to_a_peer_that_was_never_heard_or_has_no_process_binds_nobody() -> None:
-    leases = Leases()
+    leases = LeaderLeases()
     lease = leases.add(PEER)
     assert leases.withdraw(PEER, 10_000) == 0
     lease.heard(10_000)
@@ -40,7 +40,7 @@ def test_promise_to_a_peer_that_was_never_heard_or_has_no_process_binds_nobody()
 
 def test_promise_to_a_process_binds_when_another_one_of_that_node_greets() -> None:
     """The one before may run on: it is turned away by us, and counts on us still."""
-    leases = Leases()
+    leases = LeaderLeases()
     lease = leases.add(PEER)
     lease.heard(10_000)
     lease.restarted()
@@ -48,7 +48,7 @@ def test_promise_to_a_process_binds_when_another_one_of_that_node_greets() -> No
 
 
 def test_promise_to_a_node_that_was_decommissioned_binds_as_long_as_any() -> None:
-    leases = Leases()
+    leases = LeaderLeases()
     leases.add(PEER).heard(10_000)
     leases.remove(PEER)
     assert leases.withdraw(PEER, 10_100) == 10_100 + VOTE_HOLD_MS
@@ -56,7 +56,7 @@ def test_promise_to_a_node_that_was_decommissioned_binds_as_long_as_any() -> Non
 
 
 def test_who_does_not_remember_promises_everybody_anew() -> None:
-    leases = Leases()
+    leases = LeaderLeases()
     one, other = leases.add(PEER), leases.add(3)
     before = one.promise, other.promise
     assert leases.withdraw_all(10_000) == 10_000 + VOTE_HOLD_MS
@@ -64,7 +64,7 @@ def test_who_does_not_remember_promises_everybody_anew() -> None:
 
 
 def test_lease_counts_from_when_the_echoed_heartbeat_was_sent() -> None:
-    leases = Leases()
+    leases = LeaderLeases()
     lease = leases.add(PEER)
     leases.echoed(lease, 5, 10_000)
     assert leases.until_ms(PEER, leases.round) == 10_000 + LEADER_LEASE_MS
@@ -74,7 +74,7 @@ def test_lease_counts_from_when_the_echoed_heartbeat_was_sent() -> None:
 
 
 def test_answers_from_before_another_promise_count_no_more() -> None:
-    leases = Leases()
+    leases = LeaderLeases()
     lease = leases.add(PEER)
     leases.echoed(lease, 5, 10_000)
     answered = leases.round
@@ -84,7 +84,7 @@ def test_answers_from_before_another_promise_count_no_more() -> None:
 
 
 def test_promise_of_one_peer_leaves_answers_of_the_others_alone() -> None:
-    leases = Leases()
+    leases = LeaderLeases()
     one, other = leases.add(PEER), leases.add(3)
     leases.echoed(one, 5, 10_000)
     answered = leases.round
@@ -93,7 +93,7 @@ def test_promise_of_one_peer_leaves_answers_of_the_others_alone() -> None:
 
 
 def test_peer_that_makes_no_promise_or_was_restarted_counts_for_nothing() -> None:
-    leases = Leases()
+    leases = LeaderLeases()
     lease = leases.add(PEER)
     leases.echoed(lease, 0, 10_000)
     assert leases.until_ms(PEER, 99) == 0
