@@ -164,6 +164,7 @@ class Referee:
         oracle = self._world.oracle
         if isinstance(reply, ErrorReply):
             if reply.code == ErrorCode.INTERNAL:
+                self._world.lease_referee.check_broken()
                 oracle.fail("NODE BUG", f"node {process.process_id} answered INTERNAL: {reply.message}")
             return
         oracle.turned(process)  # what the answer rests on may be as young as the answer
