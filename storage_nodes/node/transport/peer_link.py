@@ -33,6 +33,8 @@ from storage_nodes.node.transport.peer_history import NO_PROCESS, RESTARTED, Pee
 from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, FrameError, encode_frame
 from storage_nodes.protocol.messages import Opcode, encode_message
 from storage_nodes.protocol.peer_messages import Heartbeat, PeerHello, PeerRefusal, RaftMessage, size_of
+from storage_nodes.trust.connection import PeerRefused, connect_named, is_node
+from storage_nodes.trust.credentials import Credentials
 
 RECONNECT_PAUSE_S_MIN = 0.05
 RECONNECT_PAUSE_S_MAX = 0.5
@@ -68,6 +70,7 @@ class LinkOwner(Protocol):
     sync_us: int
     budget: MemoryBudget
     clocks: ClockWatch
+    credentials: Credentials | None
 
     def now_ms(self) -> int: ...
     def wall_ms(self) -> int: ...
@@ -128,13 +131,13 @@ class PeerLink(asyncio.Protocol):
 
     async def keep_connected(self) -> None:
         """Dial, greet, stay until lost, again. Runs as long as the node."""
-        loop = asyncio.get_running_loop()
+        expected = is_node(self.node_id)
         while True:
             address = self.addresses[self._attempt % len(self.addresses)]
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     self._lost.clear()
-                    await loop.create_connection(lambda: self, address.host, address.port)
+                    await connect_named(self._links.credentials, lambda: self, address.host, address.port, expected)
                 self._pause_s = RECONNECT_PAUSE_S_MIN
                 self._refusals = 0
                 await self._lost.wait()
@@ -146,6 +149,9 @@ class PeerLink(asyncio.Protocol):
                     self._alive_until_ms = 0
                     self.history.expect(NO_PROCESS)
                     self._links.check(self)
+            except PeerRefused as error:
+                self._attempt += 1
+                self._refused(str(error))
             except (OSError, TimeoutError):
                 self._attempt += 1
             await asyncio.sleep(self._pause_s)

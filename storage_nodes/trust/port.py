@@ -1,0 +1,52 @@
+"""The port of a service that is no storage node: who may connect, and how many handshakes there are at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from storage_nodes.limits import HANDSHAKES_MAX
+from storage_nodes.trust.connection import ServerEnd
+from storage_nodes.trust.credentials import Credentials
+from storage_nodes.trust.names import InnerName, InnerRole
+from storage_nodes.trust.permissions import MAY_CONNECT
+
+
+class NamedPort:
+    """Of one process of the role `service`."""
+
+    def __init__(self, credentials: Credentials, service: InnerRole, is_http: bool = False) -> None:
+        self._credentials = credentials
+        self._service = service
+        self._is_http = is_http
+        self._shaking = 0
+
+    def over(self, protocol: Callable[..., asyncio.Protocol]) -> Callable[..., asyncio.Protocol]:
+        """Makes connections whose `protocol` begins after the handshake, with the options given for each of them."""
+
+        def accept(**options: Any) -> asyncio.Protocol:
+            self._shaking += 1
+            return ServerEnd(
+                self._credentials,
+                partial(self._begin, partial(protocol, **options)),
+                self._objection,
+                lambda: self._shaking > HANDSHAKES_MAX,
+                self._left,
+                self._is_http,
+            )
+
+        return accept
+
+    def _begin(self, protocol: Callable[[], asyncio.Protocol], name: InnerName) -> asyncio.Protocol:
+        self._shaking -= 1
+        return protocol()
+
+    def _left(self) -> None:
+        self._shaking -= 1
+
+    def _objection(self, name: InnerName) -> str:
+        if name.role in MAY_CONNECT[self._service]:
+            return ""
+        return f"a process of the role {name.role} has nothing to ask of the role {self._service}"
