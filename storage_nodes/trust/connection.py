@@ -6,9 +6,9 @@
                            <-----------   verdict             frames only: 0 = welcome; other words say why not
     frames                 <----------->  frames              in TLS, or plain (`authenticate`)
 
-The verdict is one record of TLS: whoever is refused hears why, and a client does not begin before it was let in. Both
-sides say in the handshake whether they encrypt (ALPN); where they differ the connection is refused. HTTP is encrypted
-always and has no verdict: its clients are not ours.
+The verdict is one record of TLS: whoever is refused hears why, and a client does not begin before it was let in. Whether
+frames of storage nodes are encrypted both sides say in the handshake (ALPN); where they differ the connection is refused.
+The other ports encrypt whatever the mode is. HTTP has no verdict: its clients are not ours.
 """
 
 from __future__ import annotations
@@ -106,14 +106,16 @@ class ServerEnd(_End):
         objection: Callable[[InnerName], str] = lambda name: "",
         is_crowded: Callable[[], bool] = lambda: False,
         lost: Callable[[], None] = lambda: None,
+        always_encrypts: bool = False,
         is_http: bool = False,
     ) -> None:
-        super().__init__(is_http or credentials.encrypts)
+        super().__init__(always_encrypts or credentials.encrypts)
         self._credentials = credentials
         self._make = begin
         self._objection = objection
         self._is_crowded = is_crowded
         self._lost = lost
+        self._always_encrypts = always_encrypts
         self._is_http = is_http
         self._context: ssl.SSLContext | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -168,7 +170,7 @@ class ServerEnd(_End):
             return
         if name.cluster_id != self._credentials.cluster_id:
             self._turn_away(CLUSTER, f"it is of another cluster than {self._credentials.cluster_id}", name)
-        elif not self._is_http and found.selected_alpn_protocol() != self._credentials.mode:
+        elif not self._always_encrypts and found.selected_alpn_protocol() != self._credentials.mode:
             self._turn_away(MODE, f"here frames are to {self._credentials.mode}: PENSTOCK_INNER_TLS differs", name)
         elif objection := self._objection(name):
             self._turn_away(ROLE, objection, name)
@@ -216,9 +218,13 @@ class ClientEnd(_End):
     """Of one connection that we opened. `opened` has the protocol when the other side let us in, or PeerRefused."""
 
     def __init__(
-        self, credentials: Credentials, make: Callable[[], asyncio.Protocol], objection: Callable[[InnerName], str]
+        self,
+        credentials: Credentials,
+        make: Callable[[], asyncio.Protocol],
+        objection: Callable[[InnerName], str],
+        always_encrypts: bool,
     ) -> None:
-        super().__init__(credentials.encrypts)
+        super().__init__(always_encrypts or credentials.encrypts)
         self._context = credentials.client_context()
         self._cluster_id = credentials.cluster_id
         self._make = make
@@ -316,6 +322,7 @@ async def connect_named(
     host: str,
     port: int,
     objection: Callable[[InnerName], str],
+    always_encrypts: bool = False,
 ) -> P:
     """A connection whose protocol has begun. Without credentials: a plain one. Raises OSError, of which PeerRefused is
     one. To be called with a timeout."""
@@ -323,7 +330,7 @@ async def connect_named(
     if credentials is None:
         _, protocol = await loop.create_connection(make, host, port)
         return protocol
-    _, end = await loop.create_connection(lambda: ClientEnd(credentials, make, objection), host, port)
+    _, end = await loop.create_connection(lambda: ClientEnd(credentials, make, objection, always_encrypts), host, port)
     try:
         return cast(P, await end.opened)
     except BaseException:

@@ -38,14 +38,15 @@ _log = structlog.get_logger()
 
 
 class InnerTlsMode(enum.StrEnum):
-    """Of frames between processes. HTTP between front ends and the control plane is encrypted in both of the first."""
+    """Of frames to and between storage nodes. Calls to the metadata service and the control plane are encrypted in both
+    of the first."""
 
-    ENCRYPT = "encrypt"
     AUTHENTICATE = "authenticate"  # a handshake as for `encrypt`, and plain frames behind it
+    ENCRYPT = "encrypt"
     OFF = "off"
 
 
-DEFAULT_MODE = InnerTlsMode.ENCRYPT
+DEFAULT_MODE = InnerTlsMode.AUTHENTICATE
 
 
 class CredentialsRefused(Exception):

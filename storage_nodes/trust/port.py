@@ -1,4 +1,5 @@
-"""The port of a service that is no storage node: who may connect, and how many handshakes there are at once."""
+"""The port of a service that is no storage node: who may connect, and how many handshakes there are at once. It
+encrypts whatever the mode of frames is: keys pass there, and few bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class NamedPort:
                 self._objection,
                 lambda: self._shaking > HANDSHAKES_MAX,
                 self._left,
-                self._is_http,
+                always_encrypts=True,
+                is_http=self._is_http,
             )
 
         return accept

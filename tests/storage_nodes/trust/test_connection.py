@@ -279,7 +279,7 @@ def test_port_of_a_service_bounds_handshakes_and_roles(tmp_path: Path, monkeypat
 
         async def call(role: InnerRole) -> Caller:
             async with asyncio.timeout(2):
-                return await connect_named(authority.credentials(role), Caller, *where, lambda name: "")
+                return await connect_named(authority.credentials(role), Caller, *where, lambda name: "", True)
 
         with pytest.raises(PeerRefused, match="nothing to ask of the role metadata"):
             await call(InnerRole.WORKER)

@@ -119,9 +119,9 @@ def test_settings_name_three_files_under_either_name(authority: InnerAuthority) 
     settings = {"PENSTOCK_INNER_CA": files.authority, "PENSTOCK_INNER_CERTIFICATE_FILE": files.certificate}
     settings["PENSTOCK_INNER_KEY"] = files.key
     made = credentials_of(CLUSTER, settings)
-    assert made is not None and made.encrypts and made.name.role is InnerRole.WORKER
-    told = credentials_of(CLUSTER, {**settings, "PENSTOCK_INNER_TLS": "authenticate"})
-    assert told is not None and told.mode is InnerTlsMode.AUTHENTICATE
+    assert made is not None and not made.encrypts and made.name.role is InnerRole.WORKER
+    told = credentials_of(CLUSTER, {**settings, "PENSTOCK_INNER_TLS": "encrypt"})
+    assert told is not None and told.mode is InnerTlsMode.ENCRYPT
 
 
 def test_process_without_certificates_has_to_say_so() -> None:
