@@ -68,6 +68,17 @@ def settle(authority_folder: Path, folder: Path, names: Iterable[InnerName], day
     return made
 
 
+def ends_of(folder: Path) -> dict[str, float]:
+    """In how many days each certificate ends; one that cannot be read has ended."""
+    ends = {}
+    for path in sorted(folder.glob("*/own.pem")):
+        try:
+            ends[path.parent.name] = _days_left(x509.load_pem_x509_certificate(path.read_bytes()))
+        except (OSError, ValueError):
+            ends[path.parent.name] = 0.0
+    return ends
+
+
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Two commands at once would make two authorities."""

@@ -94,6 +94,7 @@ async def run(config: FrontendConfig, credentials: Credentials | None) -> int:
     storage = StorageClient(config.cluster_id, config.nodes, name, credentials=credentials)
     services = build_services(config, storage, metadata, credentials)
     if credentials is not None:
+        credentials.tell()
         services.meters.gauge("inner_certificate_expires_seconds", lambda: int(credentials.current.not_after_s))
     services.meters.gauge("answers_held_bytes", lambda: paused_clients.held_bytes)
     services.meters.gauge("headers_held_bytes", lambda: held_headers.held_bytes)

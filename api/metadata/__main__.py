@@ -42,6 +42,8 @@ def main() -> int:
 async def _run(settings: MetadataSettings) -> None:
     from api.metadata.process import MetadataProcess
 
+    if settings.credentials is not None:
+        settings.credentials.tell()
     process = MetadataProcess(settings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

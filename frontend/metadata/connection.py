@@ -205,7 +205,9 @@ async def open_connection(
     expected = is_role(InnerRole.METADATA)
     try:
         async with asyncio.timeout(METADATA_CONNECT_TIMEOUT_MS / 1000):
-            connection = await connect_named(credentials, lambda: MetadataConnection(on_push), host, port, expected, always_encrypts=True)
+            connection = await connect_named(
+                credentials, lambda: MetadataConnection(on_push), host, port, expected, always_encrypts=True
+            )
     except TimeoutError:
         raise MetadataUnavailable("the metadata service does not take connections") from None
     try:

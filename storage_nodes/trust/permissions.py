@@ -90,7 +90,7 @@ MAY_CONNECT: dict[InnerRole, frozenset[InnerRole]] = {
 
 def freely(role: InnerRole) -> frozenset[int]:
     """What a role may ask for whatever it says: the rest is looked at by `may`."""
-    return frozenset(opcode for opcode in OPERATIONS[role] if (role, opcode) not in CONDITIONS)
+    return frozenset(int(opcode) for opcode in OPERATIONS[role] if (role, opcode) not in CONDITIONS)
 
 
 def may(name: InnerName, opcode: int, payload: bytes) -> bool:

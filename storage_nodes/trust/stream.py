@@ -78,7 +78,7 @@ class TlsStream:
 
     def seal(self, data: bytes) -> bytes:
         """What goes to the network for these bytes. Raises ssl.SSLError."""
-        if len(data) <= _RECORD_BYTES_MAX:
+        if 0 < len(data) <= _RECORD_BYTES_MAX:
             self._object.write(data)
             return self._outgoing.read()
         records: list[bytes] = []

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from cryptography import x509
 
-from deploy import certificates, limits, roles
+from deploy import certificates, limits, make_certificates, roles
+from deploy.commands import doctor
 from deploy.errors import CommandError
-from deploy.installation import SETTINGS_OF_ROLE, Installation
+from deploy.installation import ROOT, SETTINGS_OF_ROLE, Installation
 from deploy.state import State, choose_port
 from storage_nodes.trust.credentials import Credentials, credentials_of
 from storage_nodes.trust.names import InnerName, InnerRole
@@ -116,6 +118,48 @@ def test_certificates_of_the_callers_environment_reach_no_process(
         monkeypatch.setenv(name, "/elsewhere")
     for role in SETTINGS_OF_ROLE:
         assert "/elsewhere" not in installation.environment(state, role).values()
+
+
+def test_doctor_tells_which_certificate_ends_first(installation: Installation) -> None:
+    assert "made by up" in doctor.inner_certificates(installation)
+    state = settled(installation)
+    installation.renew_certificates(state)
+    assert "10 certificates" in doctor.inner_certificates(installation)
+    name = InnerName(state.cluster_id, InnerRole.WORKER, "1")
+    (installation.certificates / "worker-1" / "own.pem").unlink()
+    certificates.settle(installation.admin, installation.certificates, [name], 3)
+    with pytest.raises(CommandError, match="worker-1 ends in 3 days"):
+        doctor.inner_certificates(installation)
+    state.inner_tls = "off"
+    installation.save_state(state)
+    assert doctor.inner_certificates(installation).startswith("off")
+
+
+def test_containers_get_a_certificate_each_and_no_more(tmp_path: Path) -> None:
+    """As the service of docker-compose.yml makes them."""
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    words = services["certificates"]["command"].split()
+    assert words[:3] == ["python", "-m", "deploy.make_certificates"]
+    assert words[3:7] == ["--stay", "/authority", "/certificates", "pk-compose"]
+    made = dict(volume.split(":") for volume in services["certificates"]["volumes"])
+    assert make_certificates.main([str(tmp_path / "ca"), str(tmp_path / "own"), *words[6:]]) == 0
+    folders = {f"/certificates/{path.parent.name}" for path in (tmp_path / "own").glob("*/own.pem")}
+    assert {place for volume, place in made.items() if volume != "authority"} == folders
+    shown = {}
+    for service, definition in services.items():
+        for volume in definition.get("volumes", []):
+            name, _, place = volume.partition(":")
+            if service != "certificates" and name in made:
+                assert place == "/certificate:ro" and name != "authority"
+                shown[service] = made[name]
+    assert len(set(shown.values())) == len(shown) == len(folders), "each of another one"
+    assert shown["node-2"] == "/certificates/node-2" and shown["frontend"] == "/certificates/front-end-1"
+
+
+@pytest.mark.parametrize("words", [[], ["a", "b", "c"], ["a", "b", "", "node/1"], ["a", "b", "c", "king/1"]])
+def test_certificates_asked_for_wrongly_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert make_certificates.main(words) == 2
+    assert "usage" in capsys.readouterr().err
 
 
 def test_inner_tls_is_off_where_the_caller_says_so_alone(
