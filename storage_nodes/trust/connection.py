@@ -6,9 +6,9 @@
                            <-----------   verdict             frames only: 0 = welcome; other words say why not
     frames                 <----------->  frames              in TLS, or plain (`authenticate`)
 
-The verdict is one record of TLS: whoever is refused hears why, and a client does not begin before it was let in. Whether
-frames of storage nodes are encrypted both sides say in the handshake (ALPN); where they differ the connection is refused.
-The other ports encrypt whatever the mode is. HTTP has no verdict: its clients are not ours.
+The verdict is one record of TLS: whoever is refused hears why, and a client does not begin before it was let in.
+Whether frames of storage nodes are encrypted both sides say in the handshake (ALPN); where they differ the connection
+is refused. The other ports encrypt whatever the mode is. HTTP has no verdict: its clients are not ours.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def test_only_the_owner_reads_keys_and_no_process_is_given_that_of_the_authority
     installation.renew_certificates(state)
     for folder in (installation.admin, installation.certificates, *installation.certificates.iterdir()):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
-    files = [path for path in (*installation.admin.iterdir(), *installation.certificates.rglob("*.pem"))]
+    files = [*installation.admin.iterdir(), *installation.certificates.rglob("*.pem")]
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files)
     for role in SETTINGS_OF_ROLE:
         assert str(installation.admin) not in str(installation.environment(state, role))

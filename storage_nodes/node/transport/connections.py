@@ -25,18 +25,18 @@ from prometheus_client import Counter
 
 from storage_nodes.limits import (
     CONNECTION_ANSWERS_BYTES_MAX,
-    OVERLOADED_RETRY_MS,
     REFUSED_CLOSE_MS,
     REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
     WRITE_BYTES,
 )
 from storage_nodes.node.memory.memory_budget import Kind
 from storage_nodes.node.memory.room import NodeRoom
+from storage_nodes.node.transport.answers import error_frame, peer_refusal
 from storage_nodes.node.transport.connection_deadline import ConnectionDeadline
 from storage_nodes.node.transport.outflow import Outflow
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, Frame, FrameDecoder, FrameError, encode_frame
-from storage_nodes.protocol.messages import Cancel, Empty, ErrorReply, Hello, Opcode, encode_message
+from storage_nodes.protocol.frames import FLAG_ANSWER, Frame, FrameDecoder, FrameError, encode_frame
+from storage_nodes.protocol.messages import Cancel, Empty, Hello, Opcode, encode_message
 from storage_nodes.protocol.peer_messages import Heartbeat, Manage, PeerHello, PeerRefusal, RaftFrame
 from storage_nodes.trust.connection import is_node
 from storage_nodes.trust.names import InnerName
@@ -201,7 +201,7 @@ class NodeConnection(asyncio.Protocol):
     def refuse(self, token: Token, error: StorageError) -> None:
         self._in_flight -= 1
         self.parked.pop(token.request_id, None)
-        self._write(_error_frame(token.opcode, token.request_id, error))
+        self._write(error_frame(token.opcode, token.request_id, error))
 
     def close(self) -> None:
         if self._transport is not None:
@@ -385,7 +385,7 @@ class NodeConnection(asyncio.Protocol):
             objection = self._table.client_greeted()
             if objection:
                 refused = StorageError(ErrorCode.OVERLOADED, objection)
-                self._turn_away(_error_frame(Opcode.HELLO, request_id, refused))
+                self._turn_away(error_frame(Opcode.HELLO, request_id, refused))
                 return
             self._greeted = True
             own = Hello(self._requests.cluster_id, "node", self._requests.node_id)
@@ -413,14 +413,14 @@ class NodeConnection(asyncio.Protocol):
 
     def _turn_peer_away(self, peer: PeerHello, objection: str) -> None:
         _log.info("not letting a node in", peer=peer.node_id, reason=objection)
-        self._turn_away(_peer_refusal(self._requests.refusal(objection)))
+        self._turn_away(peer_refusal(self._requests.refusal(objection)))
 
     def _turn_stranger_away(self, reason: str, text: str, request_id: int, opcode: int) -> None:
         connection_refused(reason, text, self._source(), self._name)
         if opcode == Opcode.PEER_HELLO:
-            frame = _peer_refusal(self._requests.refusal(text))
+            frame = peer_refusal(self._requests.refusal(text))
         else:
-            frame = _error_frame(opcode, request_id, StorageError(ErrorCode.FORBIDDEN, text))
+            frame = error_frame(opcode, request_id, StorageError(ErrorCode.FORBIDDEN, text))
         self._turn_away(frame, REFUSED_CLOSE_S)
 
     def _source(self) -> str:
@@ -463,7 +463,7 @@ class NodeConnection(asyncio.Protocol):
         operation = Opcode(opcode).name
         operation_refused(operation, self._source(), name, name.role)
         text = f"a process of the role {name.role} may not ask for {operation}"
-        self._turn_away(_error_frame(opcode, request_id, StorageError(ErrorCode.FORBIDDEN, text)), REFUSED_CLOSE_S)
+        self._turn_away(error_frame(opcode, request_id, StorageError(ErrorCode.FORBIDDEN, text)), REFUSED_CLOSE_S)
         return False
 
     def _from_client(self, opcode: int, request_id: int, payload: bytes) -> None:
@@ -492,16 +492,3 @@ class NodeConnection(asyncio.Protocol):
             # Our bug, met while reading a request: one caller is told, the others go on.
             _log.exception("request failed", opcode=opcode)
             self.refuse(token, StorageError(ErrorCode.INTERNAL, type(error).__name__))
-
-
-def _peer_refusal(refusal: PeerRefusal) -> bytes:
-    return encode_frame(Opcode.PEER_HELLO, FLAG_ANSWER | FLAG_ERROR, 0, encode_message(refusal))
-
-
-def _error_frame(opcode: int, request_id: int, error: StorageError) -> bytes:
-    """Whoever is told that there is no room is told when to come again, whoever refused it."""
-    retry_after_ms = error.retry_after_ms
-    if error.code == ErrorCode.OVERLOADED:
-        retry_after_ms = retry_after_ms or OVERLOADED_RETRY_MS
-    payload = encode_message(ErrorReply(error.code, error.message, error.leader, retry_after_ms))
-    return encode_frame(opcode, FLAG_ANSWER | FLAG_ERROR, request_id, payload)
