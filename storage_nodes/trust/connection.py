@@ -18,6 +18,8 @@ import ssl
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+import structlog
+
 from storage_nodes.limits import GREETING_MS_MAX, REFUSED_CLOSE_MS
 from storage_nodes.trust.credentials import Credentials
 from storage_nodes.trust.names import InnerName, InnerRole, NameRefused, name_of
@@ -40,6 +42,7 @@ _WELCOME = b"\0"
 _VERDICT_BYTES_MAX = 512
 
 P = TypeVar("P", bound=asyncio.Protocol)
+_log = structlog.get_logger()
 
 
 class PeerRefused(ConnectionError):
@@ -141,6 +144,14 @@ class ServerEnd(_End):
             self._network.abort()
 
     def _shake(self, data: bytes) -> None:
+        try:
+            self._take(data)
+        except Exception:
+            # Our bug, met before it was known who is there: it ends one connection, and not the process.
+            _log.exception("handshake failed")
+            self._refuse(HANDSHAKE, "the handshake failed here")
+
+    def _take(self, data: bytes) -> None:
         assert self._network is not None
         if self._stream is None:
             if data[0] != _FIRST_BYTE:
@@ -165,7 +176,7 @@ class ServerEnd(_End):
         found = self._stream.object
         try:
             name = name_of(found.getpeercert())
-        except NameRefused as error:
+        except (NameRefused, ValueError) as error:
             self._turn_away(NAME, str(error), "")
             return
         if name.cluster_id != self._credentials.cluster_id:
@@ -198,7 +209,7 @@ class ServerEnd(_End):
         assert network is not None
         connection_refused(reason, text, str(network.get_extra_info("peername")), name)
         self._cancel_deadline()
-        if words_left:
+        if words_left and not network.is_closing():
             network.pause_reading()
             asyncio.get_running_loop().call_later(REFUSED_CLOSE_MS / 1000, network.abort)
         else:
@@ -261,7 +272,7 @@ class ClientEnd(_End):
         except ssl.SSLError as error:
             self._say(stream.outgoing())
             self._fail(_told(error))
-        except (NameRefused, PeerRefused) as error:
+        except (NameRefused, PeerRefused, ValueError) as error:
             self._fail(str(error))
 
     def _check(self) -> None:

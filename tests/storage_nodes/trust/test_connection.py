@@ -264,6 +264,27 @@ def test_who_shows_nothing_is_cut_in_time(tmp_path: Path, monkeypatch: pytest.Mo
     asyncio.run(scenario())
 
 
+def test_bug_of_ours_before_it_is_known_who_is_there_ends_one_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = InnerAuthority(tmp_path)
+    unhandled: list[object] = []
+
+    def judge(_: object) -> None:
+        raise AssertionError("a bug")
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: unhandled.append(context))
+        async with Server(authority.credentials(InnerRole.NODE)) as server:
+            with monkeypatch.context() as patched:
+                patched.setattr(ServerEnd, "_judge", judge)
+                assert await server.refuses(authority.credentials(InnerRole.FRONT_END))
+            await server.call(authority.credentials(InnerRole.FRONT_END))
+
+    asyncio.run(scenario())
+    assert not unhandled
+
+
 def test_port_of_a_service_bounds_handshakes_and_roles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage_nodes.trust.port.HANDSHAKES_MAX", 3)
     authority = InnerAuthority(tmp_path)
@@ -272,16 +293,16 @@ def test_port_of_a_service_bounds_handshakes_and_roles(tmp_path: Path, monkeypat
         port = NamedPort(authority.credentials(InnerRole.METADATA), InnerRole.METADATA)
         loop = asyncio.get_running_loop()
         listening = await loop.create_server(port.over(Echo), "127.0.0.1", 0)
-        where = listening.sockets[0].getsockname()
+        address, number = listening.sockets[0].getsockname()
 
         async def call(role: InnerRole) -> Caller:
             async with asyncio.timeout(2):
-                return await connect_named(authority.credentials(role), Caller, *where, lambda name: "", True)
+                return await connect_named(authority.credentials(role), Caller, address, number, lambda name: "", True)
 
         with pytest.raises(PeerRefused, match="nothing to ask of the role metadata"):
             await call(InnerRole.WORKER)
         await asyncio.sleep(0.3)  # it has a moment to read why, and counts until then
-        silent = [await asyncio.open_connection(*where) for _ in range(3)]
+        silent = [await asyncio.open_connection(address, number) for _ in range(3)]
         await asyncio.sleep(0.1)
         with pytest.raises(PeerRefused):
             await call(InnerRole.FRONT_END)
@@ -313,8 +334,8 @@ def test_slow_reader_is_felt_through_tls(tmp_path: Path) -> None:
         loop = asyncio.get_running_loop()
         credentials = authority.credentials(InnerRole.NODE)
         server = await loop.create_server(lambda: ServerEnd(credentials, lambda name: Writes()), "127.0.0.1", 0)
-        where = server.sockets[0].getsockname()
-        caller = await connect_named(authority.credentials(InnerRole.WORKER), Caller, *where, is_node(1))
+        address, number = server.sockets[0].getsockname()
+        caller = await connect_named(authority.credentials(InnerRole.WORKER), Caller, address, number, is_node(1))
         caller.transport.pause_reading()
         caller.transport.write(b"go on")
         async with asyncio.timeout(5):

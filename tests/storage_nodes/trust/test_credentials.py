@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from storage_nodes.limits import CREDENTIALS_LOOK_S
+from storage_nodes.trust import credentials as credentials_module
 from storage_nodes.trust.credentials import (
     CredentialFiles,
     Credentials,
     CredentialsRefused,
     InnerTlsMode,
+    LoadedCredentials,
     credentials_of,
 )
 from storage_nodes.trust.names import InnerName, InnerRole
@@ -109,6 +111,27 @@ def test_certificate_in_use_stays_while_the_files_are_no_good_and_is_replaced_wh
     Path(files.key).write_bytes(Path(other.key).read_bytes())
     clock.look_later(credentials)
     assert credentials.name.number == "2"
+
+
+def test_files_that_were_refused_are_tried_again_though_they_did_not_change(
+    authority: InnerAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was wrong need not be in them: a clock that was behind."""
+    clock = Clock()
+    files = authority.files(InnerRole.NODE)
+    credentials = Credentials(CLUSTER, files, steady_s=lambda: clock.now_s)
+    before = credentials.current
+    Path(files.certificate).write_bytes(Path(files.certificate).read_bytes() + b"\n")
+
+    def refuse(*_: object) -> LoadedCredentials:
+        raise CredentialsRefused("not yet valid")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(credentials_module, "load", refuse)
+        clock.look_later(credentials)
+    assert credentials.current is before
+    clock.look_later(credentials)
+    assert credentials.current is not before
 
 
 # --- settings -------------------------------------------------------------------------------------------------
