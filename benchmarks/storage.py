@@ -42,12 +42,12 @@ async def run(report: Report) -> None:
     try:
         partition = await cluster.create_partition(client, PartitionKind.QUEUE, "bench:send")
         body = encode_body(os.urandom(BODY_BYTES))
-        await _sends(client, partition, [body], 64, 1.0)
+        await send_for(client, partition, [body], 64, 1.0)
         for in_flight in IN_FLIGHT:
-            rate, cpu = await measured(cluster, partial(_sends, client, partition, [body], in_flight, SECONDS))
+            rate, cpu = await measured(cluster, partial(send_for, client, partition, [body], in_flight, SECONDS))
             report.add(f"send 1 KiB, {in_flight} in flight", rate, "msg/s")
             report.add(f"  CPU, {in_flight} in flight, client included", cpu, "s per million")
-        rate, _ = await measured(cluster, lambda: _sends(client, partition, [body] * BATCH, 16, SECONDS))
+        rate, _ = await measured(cluster, lambda: send_for(client, partition, [body] * BATCH, 16, SECONDS))
         report.add(f"send in batches of {BATCH}, 16 in flight", rate * BATCH, "msg/s")
         await client.purge(partition)
         rate, cpu = await measured(cluster, lambda: _cycle(client, partition, body))
@@ -71,9 +71,10 @@ async def measured(cluster: StorageCluster, work: Callable[[], Awaitable[tuple[i
     return count / seconds, spent / count * 1e6
 
 
-async def _sends(
-    client: StorageClient, partition: int, bodies: list[bytes], in_flight: int, seconds: float
+async def send_for(
+    client: StorageClient, partition: int, bodies: list[bytes], in_flight: int, seconds: float, plain: bool = True
 ) -> tuple[int, float]:
+    """Sends these bodies again and again. (Sends, seconds that they took)."""
     started = time.perf_counter()
     ends = started + seconds
     count = 0
@@ -81,7 +82,7 @@ async def _sends(
     async def worker() -> None:
         nonlocal count
         while time.perf_counter() < ends:
-            await client.send(partition, bodies)
+            await client.send(partition, bodies, plain)
             count += 1
 
     await asyncio.gather(*(worker() for _ in range(in_flight)))

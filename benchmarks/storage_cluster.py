@@ -64,6 +64,12 @@ class StorageCluster:
         self.settings: dict[str, str] = {}
         self._mode = inner_mode(os.environ) if mode is None else mode
         self._credentials: Credentials | None = None
+        # Ports of the metrics of nodes, where somebody asks for them.
+        self.metrics_ports: dict[int, int] = {}
+
+    def serve_metrics(self) -> None:
+        """Before they start: nodes serve metrics."""
+        self.metrics_ports = dict(enumerate(_free_ports(len(self.addresses)), 1))
 
     def add(self) -> int:
         """Start one node more, that joins the cluster; its id."""
@@ -87,6 +93,8 @@ class StorageCluster:
         )
         environment.update(self.certificate_settings(node_id) | self.settings)
         environment.pop("PENSTOCK_METRICS_LISTEN", None)
+        if node_id in self.metrics_ports:
+            environment["PENSTOCK_METRICS_LISTEN"] = f"127.0.0.1:{self.metrics_ports[node_id]}"
         with open(self.directory / f"node-{node_id}.log", "ab") as log:
             self.processes[node_id] = self.launch(environment, log)
 

@@ -13,6 +13,7 @@ import uvloop
 
 from storage_nodes.config import ConfigError, NodeConfig
 from storage_nodes.log.errors import CorruptionError
+from storage_nodes.node.loop_stalls import LoopStalls
 from storage_nodes.node.node import StorageNode
 from storage_nodes.telemetry import configure_logging, serve_metrics
 from storage_nodes.trust.connection import is_node
@@ -38,7 +39,10 @@ async def run(config: NodeConfig, credentials: Credentials | None) -> None:
     await node.start()
     gc.freeze()
     gc.enable()
+    stalls = LoopStalls(loop)
+    stalls.start()
     await stop.wait()
+    stalls.stop()
     await node.close()
 
 

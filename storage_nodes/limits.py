@@ -203,7 +203,7 @@ BALANCE_TRANSFERS_MAX = 64
 SNAPSHOT_CHUNK_BYTES_MAX = 1 * MIB
 SNAPSHOT_RESEND_MS = 1_000
 SNAPSHOT_RESENDS_MAX = 10
-SNAPSHOT_CHECKPOINT_BYTES_MAX = 256 * MIB
+SNAPSHOT_CHECKPOINT_BYTES_MAX = 640 * MIB
 # How many snapshots a node sends at a time; more wait.
 SNAPSHOTS_SENDING_MAX = 4
 # A learner that lacks more records than this is not made a voter: a commit that needs it would wait for too long.
@@ -239,13 +239,22 @@ PRODUCER_PARTITIONS_MAX = 100_000
 
 # --- queue machine ------------------------------------------------------------------------------------------
 IN_FLIGHT_MESSAGES_MAX = 120_000
+# Messages of a partition that failed and wait for their next try, beside those in flight; what exceeds it counts as in
+# flight, so that no queue holds more of both.
+RETRIES_PAUSED_MAX = 120_000
 VISIBILITY_MS_MAX = 43_200_000
 DELAY_MS_MAX = 900_000
+# Delayed messages that a partition holds by themselves, some 200 bytes each, with those in flight. Of a standard queue
+# more wait as scheduled ones do, of a FIFO queue more are refused.
+DELAYED_LIVE_MAX = 150_000
+DELAYED_MESSAGES_MAX = 5_500_000
 # Scheduled messages: how far ahead, how many a partition holds, each with so many bytes in memory and in a checkpoint;
 # how many a call changes or shows, and how many become messages of the queue together; the pause after that failed.
 SCHEDULE_MS_MAX = 366 * 24 * 3_600_000
 SCHEDULED_MESSAGES_MAX = 4_000_000
 SCHEDULED_MESSAGE_BYTES = 32
+# With so many scheduled or delayed messages a checkpoint is written from the arrays in memory, without a copy of them.
+CHECKPOINT_PIECES_MESSAGES = 10_000
 # Scheduled messages leave in an order of their own, so each is read alone, with the batch it is in.
 SCHEDULED_BATCH_BYTES_MAX = 32 * KIB
 SCHEDULE_CHANGES_PER_CALL_MAX = 100
@@ -351,6 +360,11 @@ CONSUMER_FENCE_PAUSE_MS = 300
 # Records of commands at the end of a stream that holds no messages; beyond, they are trimmed.
 STREAM_COMMANDS_LEFT_MAX = 1_000
 
+# --- event loop -----------------------------------------------------------------------------------------------
+# How often a node looks whether its event loop stood still, and from when on that is counted.
+LOOP_LOOK_MS = 20
+LOOP_STALL_MS_MIN = 20
+
 # --- metering -------------------------------------------------------------------------------------------------
 # Closed windows of one queue partition that wait for their export; beyond, the open one goes on.
 USAGE_WINDOWS_HELD_MAX = 48
@@ -359,6 +373,8 @@ USAGE_WINDOWS_PER_EXPORT_MAX = 8
 USAGE_EXPORT_PAUSE_MS = 5_000
 # The hour of a quiet queue is closed so long after its end, at the latest.
 USAGE_CLOSE_SPREAD_MS = 60_000
+# What became of leases is told in the log with the next commands, or alone after so long.
+HANDED_OVER_MS = 1_000
 
 # --- cluster ------------------------------------------------------------------------------------------------
 REPLICATION_FACTOR = 3
@@ -405,7 +421,8 @@ assert DISK_RESERVE_BYTES_MIN <= DISK_RESERVE_BYTES
 assert (SLOW_LOOKS_MIN + 1) * CARE_INTERVAL_MS < 15_000, "a slow leader gives way within 15 s"
 assert BATCH_BYTES_MAX < WAL_GROUP_BYTES_MAX < PROPOSALS_PENDING_BYTES_MAX < WAL_FILE_BYTES
 assert BROWSE_BYTES_MAX + BATCH_BYTES_MAX + 100 * BROWSE_MESSAGES_MAX < FRAME_BYTES_MAX, "one page must fit one frame"
-assert SCHEDULED_MESSAGES_MAX * SCHEDULED_MESSAGE_BYTES < SNAPSHOT_CHECKPOINT_BYTES_MAX // 2
+assert (SCHEDULED_MESSAGES_MAX + DELAYED_MESSAGES_MAX) * SCHEDULED_MESSAGE_BYTES < SNAPSHOT_CHECKPOINT_BYTES_MAX // 2
+assert IN_FLIGHT_MESSAGES_MAX < DELAYED_LIVE_MAX, "what is in flight leaves room for delayed ones"
 assert max(RELEASES_AT_ONCE_BYTES_MAX, RECORD_BYTES_MAX) + 64 * RELEASES_AT_ONCE_MAX < BATCH_BYTES_MAX
 assert BROWSE_BYTES_MAX + RECORD_BYTES_MAX + 32 * SCHEDULE_PAGE_MESSAGES_MAX < FRAME_BYTES_MAX, "one page fits a frame"
 assert FIFO_PARSED_BYTES_MAX + READ_AHEAD_BYTES_MAX < BODY_CACHE_BYTES_MAX

@@ -16,6 +16,10 @@ from __future__ import annotations
 
 import os
 import struct
+from array import array
+from bisect import bisect_right
+from itertools import accumulate
+from typing import TypeAlias
 
 import google_crc32c
 
@@ -25,6 +29,43 @@ from storage_nodes.log.errors import CorruptionError
 MAGIC = b"PCK\x01"
 _HEADER = struct.Struct(">4sQqQ")
 _HEADER_BYTES = 32
+
+
+Blob: TypeAlias = "bytes | list[bytes | array[int]]"
+"""A checkpoint to be written; where it is large in pieces, one behind the other."""
+# Pieces in one write.
+_PIECES_AT_ONCE = 64
+
+
+def blob_bytes(blob: Blob) -> int:
+    return len(blob) if isinstance(blob, bytes) else sum(memoryview(piece).nbytes for piece in blob)
+
+
+def joined(blob: Blob) -> bytes:
+    return blob if isinstance(blob, bytes) else b"".join(blob)
+
+
+class BlobReader:
+    """Reads stretches of a checkpoint in pieces, without joining all of it."""
+
+    def __init__(self, blob: Blob) -> None:
+        self._pieces = [memoryview(piece).cast("B") for piece in ([blob] if isinstance(blob, bytes) else blob)]
+        self._ends = list(accumulate(piece.nbytes for piece in self._pieces))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def read(self, start: int, length: int) -> bytes:
+        """Fewer at the end."""
+        found: list[memoryview] = []
+        at = bisect_right(self._ends, start)
+        while length > 0 and at < len(self._pieces):
+            piece = self._pieces[at]
+            first = start - (self._ends[at] - piece.nbytes)
+            found.append(piece[first : first + length])
+            start, length = start + found[-1].nbytes, length - found[-1].nbytes
+            at += 1
+        return b"".join(found)
 
 
 def checkpoint_name(partition: int, number: int) -> str:
@@ -48,12 +89,20 @@ class CheckpointStore:
     def path(self, partition: int, number: int) -> str:
         return os.path.join(self.directory, checkpoint_name(partition, number))
 
-    def write(self, partition: int, number: int, offset: int, blob: bytes) -> None:
+    def write(self, partition: int, number: int, offset: int, blob: Blob) -> None:
         """Durable on return but for the name."""
         file = self._disk.open(self.path(partition, number), create=True)
-        header = _HEADER.pack(MAGIC, partition, offset, len(blob))
-        crc = google_crc32c.extend(google_crc32c.extend(self._seed, header), blob)
-        file.write(0, [header, crc.to_bytes(4, "big"), blob])
+        header = _HEADER.pack(MAGIC, partition, offset, blob_bytes(blob))
+        pieces: list[bytes | array[int]] = [blob] if isinstance(blob, bytes) else blob
+        crc = google_crc32c.extend(self._seed, header)
+        for piece in pieces:
+            crc = google_crc32c.extend(crc, bytes(piece))
+        file.write(0, [header, crc.to_bytes(4, "big")])
+        at = _HEADER_BYTES
+        for first in range(0, len(pieces), _PIECES_AT_ONCE):
+            some = [bytes(piece) for piece in pieces[first : first + _PIECES_AT_ONCE]]
+            file.write(at, some)
+            at += sum(map(len, some))
         file.sync()
 
     def read(self, partition: int, number: int, offset: int, from_disk: bool = False) -> bytes:

@@ -32,6 +32,7 @@ from typing import NamedTuple
 import msgspec
 
 from storage_nodes.log.bounds import LogBounds
+from storage_nodes.log.checkpoint import Blob, blob_bytes, joined
 from storage_nodes.log.disk import Disk
 from storage_nodes.log.install import ImportedLog, InstallPlan
 from storage_nodes.log.manifest import Head, PartitionRow
@@ -51,7 +52,7 @@ class FlushFacts(NamedTuple):
     """What the owner of a partition says about it at flush time."""
 
     commit: int  # only entries that end at or below it are flushed
-    checkpoint: bytes  # machine state as of `applied`
+    checkpoint: Blob  # machine state as of `applied`
     applied: int
     replicated: int  # dead entries below need not be kept for a voter that is behind
     live: Callable[[int, int], bool]  # does any offset in [base, last] still hold a live message
@@ -67,7 +68,7 @@ class FlushItem:
         self.entries = entries  # how many of its oldest unflushed entries leave the index
         self.row = row  # as it will stand in the manifest, but for the new segments and a large checkpoint
         self.gone = gone  # segments that hold nothing any more
-        self.checkpoint: bytes | None = None  # to be written to a file of its own
+        self.checkpoint: Blob | None = None  # to be written to a file of its own
         # Copies of the index: entry i is [bases[i], bases[i + 1]). Plain memory copies, since this is the event loop.
         self.bases = _NOTHING
         self.places = _NOTHING
@@ -282,7 +283,7 @@ class Flusher:
         in_finished = 0 if index is None else index.count_before_place((plan.through + 1) << PLACE_SHIFT)
         bases, places, lengths, kept = _NOTHING, _NOTHING, _NOTHING, []
         entries = 0
-        checkpoint = log.checkpoint_source
+        checkpoint: tuple[int, Blob | None, int] = log.checkpoint_source
         segments, gone = list(log.segments), []
         if facts is not None:
             # A state that is ahead of the own disk (the others made the majority) is not a state to restart from.
@@ -299,14 +300,15 @@ class Flusher:
         log_start = max(log.log_start, segments[0].base if segments else bases[kept[0][0]] if kept else flushed_end)
         epochs, starts = log.boundaries(log_start, flushed_end)
         whole_from = max(_whole_from(log, gone, bases, entries, kept), log_start)
-        large = checkpoint[1] is not None and len(checkpoint[1]) > self._bounds.checkpoint_inline_bytes_max
+        blob = checkpoint[1]
+        large = blob is not None and blob_bytes(blob) > self._bounds.checkpoint_inline_bytes_max
         row = PartitionRow(
             log.partition, log.kind, log.tag, log.epoch, log.voted_for, log_start, flushed_end, epochs, starts,
-            checkpoint[0], None if large else checkpoint[1], checkpoint[2], tuple(segments), whole_from,
+            checkpoint[0], None if large or blob is None else joined(blob), checkpoint[2], tuple(segments), whole_from,
             log.void_sequence, log.suspect, log.configurations_below(checkpoint[0], flushed_end), log.last_stamp_ms,
         )  # fmt: skip
         item = FlushItem(log, entries, row, gone)
-        item.checkpoint = checkpoint[1] if large else None
+        item.checkpoint = blob if large else None
         item.bases, item.places, item.lengths, item.kept = bases, places, lengths, kept
         plan.items.append(item)
         if entries < in_finished:

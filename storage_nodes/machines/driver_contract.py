@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from array import array
+from typing import Any, NamedTuple, TypeAlias
 
 from storage_nodes.protocol.errors import ErrorCode
+
+Buffer: TypeAlias = "bytes | array[int]"
+"""A piece of a checkpoint."""
 
 # Hashable. A machine does nothing with it but hand it back.
 Token = Any

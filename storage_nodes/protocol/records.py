@@ -25,7 +25,9 @@ HEADER_GROUP = b"g"  # message group id: those of a FIFO queue that share it kee
 HEADER_DEDUP = b"u"  # deduplication id: a second message with it, within the window, is dropped
 HEADER_TAG = b"t"  # receives may ask for messages with it
 HEADER_DUE = b"a"  # scheduled: due at this time, ASCII decimal, ms since the epoch; "+n": n ms after the append time
-HEADER_RELEASED = b"r"  # a scheduled message that became due, once more: "offset/due_ms" of where it was scheduled
+HEADER_RELEASED = (
+    b"r"  # a message that became due, once more: "offset/due_ms" of where it waited; "/sent_ms" of a delayed one
+)
 HEADER_DEAD_SOURCE = b"x"  # where a dead letter comes from: msgpack `DeadSource` of protocol/messages/queues.py
 
 NO_HEADERS: tuple[tuple[bytes, bytes], ...] = ()

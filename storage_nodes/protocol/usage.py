@@ -81,12 +81,19 @@ def usage_of(body: bytes) -> Usage:
     """Of one record body, whatever it holds."""
     if len(body) > _KEY_END and body[0] == _KEY_LENGTH and body[1] in _ORIGINS:
         billed = int.from_bytes(body[2:_KEY_END], "big")
-        return body[1], billed, _units_of(billed)
+        return body[1], billed, units_of(billed)
     billed = len(body)
-    return _CLIENT, billed, _units_of(billed)
+    return _CLIENT, billed, units_of(billed)
 
 
-def _units_of(billed_bytes: int) -> int:
+def billed_bytes_of(body: bytes) -> int:
+    """The same without the rest: once a message that is handed over."""
+    if len(body) > _KEY_END and body[0] == _KEY_LENGTH and body[1] in _ORIGINS:
+        return int.from_bytes(body[2:_KEY_END], "big")
+    return len(body)
+
+
+def units_of(billed_bytes: int) -> int:
     """64 KiB begun; a message without a byte is one, too."""
     return (billed_bytes + UNIT_BYTES - 1 >> UNIT_SHIFT) or 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -13,6 +14,7 @@ from storage_nodes.machines.queue.commands import (
     DELETED,
     EXPIRED,
     FIRST_FIELD,
+    HANDED_OVER,
     KIND,
     LEASED,
     PURGED,
@@ -35,6 +37,7 @@ from storage_nodes.protocol.records import (
     HEADER_RELEASED,
     decode_body,
 )
+from storage_nodes.protocol.usage import usage_of
 from tests.simulation.group_book import GroupBook
 from tests.simulation.true_times import StreamTimes, TrueTimes
 
@@ -84,9 +87,12 @@ class QueueBook:
         self.changes: list[LeaseChange] = []  # not looked at yet
         self.changed: set[tuple[int, int]] = set()  # (offset, delivery) of leases that were changed
         self.scheduled: dict[int, int] = {}  # offset -> due_ms
+        self.delayed: dict[int, int] = {}  # the same of delayed messages, which wait in a schedule or by themselves
         self.origin: dict[int, int] = {}  # offset -> where the message was scheduled
         self.releases: set[bytes] = set()
         self.early: list[int] = []  # released before they were due, and not looked at yet
+        self.kept_back = 0  # leases that were said to be no deliveries, less what was said of earlier ones
+        self.wrong_sizes: list[int] = []  # deleted with a size that they do not have
         self.receives_max = 0  # so many make a dead letter
         self._deadline_ms: dict[int, int] = {}  # when the last lease ends
         self._last_purge_ms = -60_000
@@ -119,22 +125,30 @@ class QueueBook:
             if due_ms > time_ms and offset not in self.gone and not self._is_repeated(headers):
                 self.scheduled[offset] = due_ms
                 self.times.scheduled(offset, int(due), not due.startswith(b"+"))
+        elif HEADER_DELAY_MS in headers:
+            self.delayed[offset] = time_ms + int(headers[HEADER_DELAY_MS])
         elif HEADER_RELEASED in headers:
-            origin, due_ms = map(int, headers[HEADER_RELEASED].split(b"/"))
+            origin, due_ms, *_sent_ms = map(int, headers[HEADER_RELEASED].split(b"/"))
             if decode_body(self.bodies[origin])[:2] == decode_body(body)[:2]:
                 self.releases.add(body)
-            if self.scheduled.get(origin) != due_ms:
+            if origin in self.gone or due_ms not in (self.scheduled.get(origin), self.delayed.get(origin)):
                 self.gone[offset] = gone
                 return
-            del self.scheduled[origin]
+            self.scheduled.pop(origin, None)
             self.gone[origin] = gone
             self.origin[offset] = origin
-            self.times.released(origin)
+            self.times.released(origin, offset, is_delayed=origin in self.delayed)
             if self._last_ms < due_ms:
                 self.early.append(offset)
 
     def _is_repeated(self, headers: dict[bytes, bytes]) -> bool:
         return False
+
+    def _check_sizes(self, offsets: list[int], sizes: Sequence[int] = ()) -> None:
+        """METERING: a leader that says how large a message is that leaves says what was sent."""
+        for offset, size in zip(offsets, sizes, strict=False):
+            if size and offset in self.bodies and usage_of(self.bodies[offset])[1] != size - 1:
+                self.wrong_sizes.append(offset)
 
     def _note_source(self, offset: int, body: bytes, gone: Gone) -> None:
         """A second copy of a dead letter is none, however it is named; nor is one of an earlier move, which is late."""
@@ -178,6 +192,10 @@ class QueueBook:
                 offset, delivery = flat[at], flat[at + 1]
                 if offset in self.bodies and delivery > 0:  # whichever delivery the receipt is of
                     self.gone.setdefault(offset, gone)
+            self._check_sizes(flat[::2], *command[FIRST_FIELD + 1 :])
+        elif kind == HANDED_OVER:
+            leases, messages = command[FIRST_FIELD : FIRST_FIELD + 2]
+            self.kept_back += leases - messages
         elif kind == EXPIRED:
             flat = command[FIRST_FIELD + 1]
             ranges = (range(flat[at], flat[at + 1] + 1) for at in range(0, len(flat), 2))

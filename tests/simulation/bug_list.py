@@ -63,6 +63,7 @@ PLANTED = [
     Planted("B26", "R6", planted.answers_sends_before_commit),
     Planted("B27", "R25", planted.answers_deletes_before_commit),
     Planted("B44", "R25", planted_queues.drops_deletes_by_older_receipts),
+    Planted("B65", "METERING", planted_queues.tells_the_size_of_another),
     Planted("B45", "R26", planted_queues.passes_messages_in_flight, provocations.fifo),
     Planted("B46", "R30", planted_queues.forgets_letters_under_way, provocations.dead_letters),
     Planted("B47", "R29", planted_clients.repeats_changes_of_visibility, provocations.front_ends),

@@ -65,6 +65,8 @@ ONE_BY_ONE = {
     "storage_nodes.machines.stream.coordinator.CONSUMER_FENCES_AT_ONCE_MAX": 1,
     "storage_nodes.machines.stream.machine.STREAM_COMMANDS_LEFT_MAX": 5,
     "storage_nodes.machines.queue.state.queue_state.DEAD_LETTERS_BY_AGE_MAX": 2,
+    "storage_nodes.machines.queue.state.queue_state.DELAYED_LIVE_MAX": 2,
+    "storage_nodes.machines.queue.state.held_messages.CHECKPOINT_PIECES_MESSAGES": 2,
     "storage_nodes.node.replicas.queue_replica.FIFO_PARSED_BYTES_MAX": 1_000,
     "storage_nodes.node.replicas.bodies.BODY_CACHE_BYTES_MAX": 2_000,
 }

@@ -253,6 +253,8 @@ class Oracle(LogOracle):
         """R30: a dead letter leaves its queue only when its copy is committed in the other one."""
         if book.early:
             self.fail("DUE", f"partition {partition}, offset {book.early[0]} was released before it was due")
+        if book.wrong_sizes:
+            self.fail("METERING", f"partition {partition}, offset {book.wrong_sizes[0]} was deleted with another size")
         target = self.books.get(self._world.dead_partition)
         for offset in book.dead:
             if not isinstance(target, QueueBook) or (partition, offset) not in target.copies:
@@ -420,7 +422,7 @@ class Oracle(LogOracle):
         """I10: sent = fresh + live + deleted + expired + purged, and never more than is committed."""
         state = replica.machine.state
         total = state.fresh_count + len(state.live) + state.deleted + state.expired + state.purged
-        total += state.dead_lettered + len(state.scheduled)
+        total += state.dead_lettered + len(state.scheduled) + len(state.delayed)
         if state.sent != total:
             self.fail("I10 conservation", f"node {node_id}: sent {state.sent}, found {total}")
         self.check_metering(node_id, replica)

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+from storage_nodes.machines.queue.commands import FIRST_FIELD
 from storage_nodes.machines.queue.delivery.groups import GroupWindow, MessageGroup
+from storage_nodes.machines.queue.delivery.handed_over import HandedOver
 from storage_nodes.machines.queue.leader.letters import Letters
 from storage_nodes.machines.queue.state.queue_state import QueueState
 
@@ -18,16 +20,29 @@ def drops_deletes_by_older_receipts() -> Iterator[None]:
     real = QueueState.fold_deleted
 
     def fold_deleted(self: QueueState, command: Any) -> list[int]:
-        *rest, flat = command
+        flat = command[FIRST_FIELD]
         kept = [
             number
             for offset, delivery in zip(flat[::2], flat[1::2], strict=True)
             if self.live.get(offset, (0, 0))[1] <= delivery
             for number in (offset, delivery)
         ]
-        return real(self, [*rest, kept])
+        return real(self, [*command[:FIRST_FIELD], kept])
 
     with mock.patch.object(QueueState, "fold_deleted", fold_deleted):
+        yield
+
+
+@contextmanager
+def tells_the_size_of_another() -> Iterator[None]:
+    """B65: a leader says of all messages of an answer that they are as large as the first one."""
+    real = HandedOver.handed_over
+
+    def handed_over(self: HandedOver, sizes_bytes: dict[int, int], time_ms: int) -> None:
+        first = next(iter(sizes_bytes.values()), 0)
+        real(self, dict.fromkeys(sizes_bytes, first), time_ms)
+
+    with mock.patch.object(HandedOver, "handed_over", handed_over):
         yield
 
 

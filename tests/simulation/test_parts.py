@@ -229,9 +229,22 @@ def test_release_before_it_is_due_is_noticed() -> None:
     times = TrueTimes()
     times.scheduled(7, WALL_START_MS + 60_000, True)
     times.scheduled(8, 60_000, False)
-    for origin in (7, 8):
-        times.released(origin)
-    assert [rule for rule, _ in times.wrong] == ["DUE by true time"] * 2
+    times.sent(9, delay_ms=60_000)
+    for origin in (7, 8, 9):
+        times.released(origin, origin + 10, is_delayed=origin == 9)
+    assert [rule for rule, _ in times.wrong] == ["DUE by true time"] * 3
+
+
+def test_delayed_message_that_is_released_is_as_old_as_it_was() -> None:
+    times = TrueTimes()
+    times.retention_ms = 60_000
+    times.sent(7, delay_ms=50_000)
+    times.now_us = 50_000_000
+    times.sent(8)
+    times.released(7, 8, is_delayed=True)
+    times.now_us = 60_000_000
+    times.expires(8)
+    assert not times.wrong
 
 
 def test_both_ends_of_a_deduplication_window_are_judged() -> None:

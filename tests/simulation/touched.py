@@ -23,7 +23,7 @@ OF_REPLICA = frozenset({"closed", "log", "raft", "serving"})
 OF_RAFT = frozenset({"commit", "epoch", "role"})
 # References of state machines to state that is changed in place. Plain values are marked when they are written.
 REFERENCES = {
-    QueueMachine: ("_leader", "state"),
+    QueueMachine: ("leader", "state"),
     StreamMachine: ("_consumers", "_coordinator", "_marks", "producers"),
 }
 

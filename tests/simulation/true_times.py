@@ -38,8 +38,12 @@ class TrueTimes:
         elif self.trusted:
             self._due_us[offset] = self.now_us + due_ms * 1_000
 
-    def released(self, origin: int) -> None:
-        self._not_before(self._due_us.pop(origin, 0), "DUE by true time", f"offset {origin} was released")
+    def released(self, origin: int, offset: int, is_delayed: bool) -> None:
+        """A delayed message is as old as it was there."""
+        due_us = self._free_us.get(origin, 0) if is_delayed else self._due_us.pop(origin, 0)
+        self._not_before(due_us, "DUE by true time", f"offset {origin} was released")
+        if is_delayed and origin in self._born_us:
+            self._born_us[offset] = self._born_us[origin]
 
     def leased(self, offset: int, left_ms: int, is_renewal: bool = False) -> None:
         if not is_renewal:

@@ -13,25 +13,29 @@ A command is a msgpack array in the value of a control record whose key is (int1
                              fresh  flat (first offset, last offset, sent_ms)..., messages never delivered before
                              again  offsets delivered before, or delayed ones that are due
                              keys   flat (message group, tag, flat (first offset, last offset)...)... of fresh ones
-    2 DELETED              flat (offset, delivery)...
+    2 DELETED              flat (offset, delivery)..., sizes
     3 VISIBILITY_CHANGED   flat (offset, delivery, visibility_ms)...; the new deadline is time_ms + visibility_ms.
                            NACKED: the lease ends as if it had run out. Less than that: `uncounted`, the receive does
                            not count. IF_HELD_MAX and less: `if_held`, by the receipt of a lease that holds only
     4 EXPIRED              cursor (0 = an ACQUIRED of the same batch moves it), flat (first, last)... of undelivered
-                           messages, offsets of messages that were delivered or delayed
+                           messages, offsets of messages that were delivered or delayed, their sizes
     5 PURGED               attempt id of the call, empty = none
     6 CONFIGURED           the fields of QueueConfig, in their order
     7 LEASED               FIFO: leases; a lease is [time_ms, deadline_ms, attempt, is_renewal, parts]
                              parts  flat (group, again, fresh)..., in the order of delivery
                              again  offsets delivered before, or delayed ones that are due
                              fresh  flat (offset, sent_ms)..., messages never delivered before
-    8 DEAD_LETTERED        offsets of messages that stand, committed, in the dead-letter queue
-   16 RESCHEDULED          flat (offset, due_ms; 0 = cancelled)... of scheduled messages
-   19 REMOVED              offsets (-1 = no message), whether they stand in the dead-letter queue; leases do not count
+    8 DEAD_LETTERED        offsets of messages that stand, committed, in the dead-letter queue; sizes
+   16 RESCHEDULED          flat (offset, due_ms; 0 = cancelled)... of scheduled messages; sizes
+   19 REMOVED              offsets (-1 = no message), whether they stand in the dead-letter queue, sizes; leases do not
+                           count
    20 UNPARKED             FIFO: groups that are handed out again; none named = all of them
    21 USAGE_CLOSED         (nothing): the open window of state/metering.py ends here, or goes on and is named early
    22 USAGE_EXPORTED       hour_ms, until_ms: the closed windows up to this one stand in the usage stream
    23 RETIRED              (nothing): the partition takes no requests any more, its next window is its last one
+   24 HANDED_OVER          leases, messages, billed bytes, units: of so many leases so much was handed over
+
+    sizes: billed bytes + 1 of each message named, 0 = unknown; missing, or empty, where all are. For the meter.
 
 Kinds are on disk: never reuse one; a kind gets new fields only at its end. Arrays are flat because decoding
 and walking a flat list of integers costs a third of a list of pairs.
@@ -40,6 +44,8 @@ and walking a flat list of integers costs a third of a list of pairs.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -76,6 +82,7 @@ UNPARKED = 20
 USAGE_CLOSED = 21
 USAGE_EXPORTED = 22
 RETIRED = 23
+HANDED_OVER = 24
 USAGE_COMMANDS = (USAGE_CLOSED, USAGE_EXPORTED, RETIRED)
 
 # In the place of a visibility.
@@ -95,6 +102,9 @@ EXPIRED_PER_COMMAND_MAX = 10_000
 # Purges, configurations and the like in one control batch.
 SINGLE_COMMANDS_PER_BATCH_MAX = 64
 
+# Of one message, in the commands that take messages out of the queue.
+_SIZE_BYTES_MAX = 5
+
 # A group and a tag in ACQUIRED without their own bytes, and one range: three headers and two integers.
 KEY_ITEM_BYTES_MAX = 28
 
@@ -105,13 +115,15 @@ _ACQUIRED_BYTES_MAX = _ITEMS_MAX * 54  # every message alone in a range, every r
 _ACQUIRED_BYTES_MAX += KEYS_PER_COMMAND_BYTES_MAX + KEY_ITEM_BYTES_MAX + GROUP_BYTES_MAX + TAG_BYTES_MAX
 # Every message alone in a lease: group and attempt, two times, offset and sent_ms, the arrays around them.
 _LEASED_BYTES_MAX = (LEASED_ITEMS_MAX + ACQUIRE_MESSAGES_MAX) * (GROUP_BYTES_MAX + ATTEMPT_BYTES_MAX + 50)
-_DEAD_LETTERED_BYTES_MAX = DEAD_LETTERS_PER_MOVE_MAX * 9
-_DELETED_BYTES_MAX = _ITEMS_MAX * 18
+_DEAD_LETTERED_BYTES_MAX = DEAD_LETTERS_PER_MOVE_MAX * (9 + _SIZE_BYTES_MAX)
+_DELETED_BYTES_MAX = _ITEMS_MAX * (18 + _SIZE_BYTES_MAX)
 _CHANGED_BYTES_MAX = _ITEMS_MAX * 27
 _SINGLE_BYTES_MAX = 200 + max(
-    UNPARK_GROUPS_MAX * (GROUP_BYTES_MAX + 3), 9 * REMOVES_PER_CALL_MAX, 18 * SCHEDULE_CHANGES_PER_CALL_MAX
+    UNPARK_GROUPS_MAX * (GROUP_BYTES_MAX + 3),
+    (9 + _SIZE_BYTES_MAX) * REMOVES_PER_CALL_MAX,
+    (18 + _SIZE_BYTES_MAX) * SCHEDULE_CHANGES_PER_CALL_MAX,
 )
-_EXPIRED_BYTES_MAX = (EXPIRED_PER_COMMAND_MAX + READ_AHEAD_MESSAGES_MAX) * 18
+_EXPIRED_BYTES_MAX = (EXPIRED_PER_COMMAND_MAX + READ_AHEAD_MESSAGES_MAX) * (18 + _SIZE_BYTES_MAX)
 _BATCH_BYTES_MAX = (
     max(_ACQUIRED_BYTES_MAX, _LEASED_BYTES_MAX)
     + _DEAD_LETTERED_BYTES_MAX
@@ -139,6 +151,12 @@ def uncounted(visibility_ms: int) -> int:
 def if_held(visibility_ms: int) -> int:
     """What stands in the place of a visibility that is set only while the lease holds. Its own inverse."""
     return IF_HELD_MAX - visibility_ms
+
+
+def sizes_of(command: Command, position: int, count: int) -> Iterable[int]:
+    """The sizes that stand at this position, behind FIRST_FIELD, for so many messages."""
+    sizes: list[int] = command[FIRST_FIELD + position] if len(command) > FIRST_FIELD + position else []
+    return sizes or repeat(0, count)
 
 
 def encode_command(command: Command) -> bytes:

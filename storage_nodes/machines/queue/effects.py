@@ -72,11 +72,12 @@ class Pick(NamedTuple):
 
 class Deliver(NamedTuple):
     """Answer an acquire with these messages (none: the wait ran out). The driver adds the bodies from the log.
-    `deadline_ms`, of a FIFO queue, is when their leases end."""
+    `deadline_ms`, of a FIFO queue, is when their leases end; a repeat gives what an earlier answer gave."""
 
     token: Token
     picks: list[Pick]
     deadline_ms: int = 0
+    is_repeat: bool = False
 
 
 class Duplicated(NamedTuple):

@@ -25,16 +25,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from storage_nodes.limits import (
     ACQUIRE_MESSAGES_MAX,
     DEDUP_IDS_MAX,
+    DELAYED_LIVE_MAX,
+    DELAYED_MESSAGES_MAX,
     SCHEDULE_MS_MAX,
     SCHEDULED_MESSAGES_MAX,
 )
-from storage_nodes.machines.driver_contract import Refuse, Token
+from storage_nodes.machines.driver_contract import Buffer, Refuse, Token
 from storage_nodes.machines.queue.commands import (
     KIND,
     RETIRED,
     TIME_MS,
     USAGE_COMMANDS,
-    USAGE_EXPORTED,
     decode_command,
     uncounted,
 )
@@ -43,7 +44,6 @@ from storage_nodes.machines.queue.effects import (
     BatchFacts,
     Duplicated,
     Effect,
-    ExportUsage,
     FreshRange,
     Groups,
     Keys,
@@ -59,12 +59,15 @@ from storage_nodes.machines.queue.state.folding import fold_command, fold_produc
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
 from storage_nodes.machines.queue.state.meter_entries import (
     Usages,
+    drop_idle_meter,
     meter_commands,
     meter_messages,
+    meter_new_leader,
     no_usages,
     totals_of,
 )
 from storage_nodes.machines.queue.state.queue_state import QueueState
+from storage_nodes.machines.queue.usage import QueueUsage
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import MessageState, ParkedGroup, QueueConfig, QueueStats
 
@@ -74,15 +77,15 @@ _NOT_LEADING = -1
 
 
 class QueueMachine:
-    __slots__ = ("_export", "_leader", "_led_ms", "_term", "ahead_ms", "state")
+    __slots__ = ("_led_ms", "_term", "ahead_ms", "export", "leader", "state")
 
     def __init__(self, config: QueueConfig | None = None) -> None:
         self.state = _new_state(config or QueueConfig())
         self._term = _NOT_LEADING
         self._led_ms = 0
-        self._leader: Leader | None = None  # made when needed: an idle queue stays small
+        self.leader: Leader | None = None  # made when needed: an idle queue stays small
         self.ahead_ms = 0
-        self._export: UsageExport | None = None  # made when needed
+        self.export: UsageExport | None = None  # made when needed
 
     # --- fold, every replica ----------------------------------------------------------------------------------
 
@@ -95,7 +98,7 @@ class QueueMachine:
         assert base >= before, f"entry at {base} was folded already, the log ends at {before} here"
         if header.is_control:
             return self._apply_commands(header, records, before, now_ms)
-        leader = self._leader_state() if self._term >= 0 else None
+        leader = self.leader_state() if self._term >= 0 else None
         last, timestamp_ms = header.last_offset, header.timestamp_ms
         self.state.fold_messages(last, timestamp_ms, header.record_count)
         noted: FoldedHeaders | None = None
@@ -118,6 +121,10 @@ class QueueMachine:
     def checkpoint(self) -> bytes:
         return self.state.checkpoint()
 
+    def checkpoint_pieces(self) -> bytes | list[Buffer]:
+        """The same; not joined where that would take long. Nothing of it changes any more."""
+        return self.state.checkpoint_pieces()
+
     def restore(self, blob: bytes) -> None:
         """Continue from a checkpoint: the next entry to apply is the first one at or after `log_end`.
 
@@ -130,7 +137,7 @@ class QueueMachine:
 
     def rest(self) -> None:
         """From time to time: let go of what an idle queue can do without. Nothing else changes."""
-        if self._leader is None:
+        if self.leader is None:
             self.state.rest()
 
     def is_live(self, base_offset: int, last_offset: int) -> bool:
@@ -158,20 +165,20 @@ class QueueMachine:
         self._term = self.state.log_end
         self._led_ms = self.state.last_ms  # what earlier leaders leased, they leased before
         effects: list[Effect] = [Retired()] if self.state.is_retired else []
-        if self.state.live or self.state.fresh_count or self.state.scheduled:
-            effects += self._leader_state().start(now_ms)
+        if self.state.held_count:
+            effects += self.leader_state().start(now_ms)
         return effects
 
     def clocks_say(self, ahead_ms: int) -> None:
         """So far is `now_ms` ahead of what most clocks of the cluster say; AHEAD_UNKNOWN where that is not known."""
         self.ahead_ms = ahead_ms
-        if self._leader is not None:
-            self._leader.clocks_say(ahead_ms)
+        if self.leader is not None:
+            self.leader.clocks_say(ahead_ms)
 
     def follow(self) -> list[Effect]:
         """Leadership is over: everyone who waits is refused. Harmless when not leading."""
-        leader, self._leader, self._term = self._leader, None, _NOT_LEADING
-        self._export = None
+        leader, self.leader, self._term = self.leader, None, _NOT_LEADING
+        self.export = None
         return leader.stop() if leader is not None else []
 
     # --- leader: requests -------------------------------------------------------------------------------------
@@ -196,23 +203,23 @@ class QueueMachine:
         if tags:
             if self.is_fifo:
                 return [Refuse(token, ErrorCode.INVALID_REQUEST, "a FIFO queue keeps an order: no tags")]
-            self._leader_state().track_keys()
-        return self._leader_state().acquire(token, wanted, visibility_ms, wait_until_ms, now_ms, attempt, tags)
+            self.leader_state().track_keys()
+        return self.leader_state().acquire(token, wanted, visibility_ms, wait_until_ms, now_ms, attempt, tags)
 
     def cancel(self, token: Token) -> list[Effect]:
         """Give up a waiting acquire: refused with CANCELLED if it still waited, nothing otherwise."""
-        return self._leader.cancel(token) if self._leader is not None else []
+        return self.leader.cancel(token) if self.leader is not None else []
 
     def delete(self, token: Token, receipts: Sequence[tuple[int, int]]) -> list[Effect]:
         """Receipts are (offset, delivery)."""
-        return self._leader_state().delete(token, receipts) if self._term >= 0 else [_not_leader(token)]
+        return self.leader_state().delete(token, receipts) if self._term >= 0 else [_not_leader(token)]
 
     def change_visibility(self, token: Token, changes: Sequence[tuple[int, int, int]], now_ms: int) -> list[Effect]:
         """Changes are (offset, delivery, visibility_ms from commit; 0 = available at once; NACKED, or `uncounted` of a
         visibility)."""
         if self._term < 0:
             return [_not_leader(token)]
-        return self._leader_state().change_visibility(token, changes, now_ms)
+        return self.leader_state().change_visibility(token, changes, now_ms)
 
     def of_earlier_leaders(self, changes: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
         """The same changes, but with no delivery where the lease may be one of this leadership: of a standard queue
@@ -227,7 +234,7 @@ class QueueMachine:
 
     def is_under_way(self, changes: Sequence[tuple[int, int, int]]) -> bool:
         """Is a command on one of these messages under way? What becomes of them is not known before it is folded."""
-        leader = self._leader
+        leader = self.leader
         return leader is not None and any(leader.is_held(offset) for offset, _, _ in changes)
 
     def of_leases_until(self, changes: Sequence[tuple[int, int, int]], deadline_ms: int) -> list[tuple[int, int, int]]:
@@ -249,18 +256,18 @@ class QueueMachine:
         changes = [(offset, delivery, uncounted(0)) for offset, delivery in picks]
         if deadline_ms:
             changes = self.of_leases_until(changes, deadline_ms)
-        return self._leader_state().change_visibility(None, changes, now_ms)
+        return self.leader_state().change_visibility(None, changes, now_ms)
 
     def purge(self, token: Token, now_ms: int, attempt: bytes = b"") -> list[Effect]:
         """`attempt` names the call: a repeat of it hears what the first one did."""
-        return self._leader_state().purge(token, now_ms, attempt) if self._term >= 0 else [_not_leader(token)]
+        return self.leader_state().purge(token, now_ms, attempt) if self._term >= 0 else [_not_leader(token)]
 
     def remove(self, token: Token, offsets: Sequence[int], groups: Mapping[int, bytes], moved: bool) -> list[Effect]:
         """Remove messages from wherever they stand. Distinct offsets of messages, -1 in the place of what is none; of a
         FIFO queue with the groups of those that are not in `live`."""
         if self._term < 0 or self.state.is_retired:  # since the messages were looked up
             return [_not_leader(token)]
-        return self._leader_state().remove(token, offsets, groups, moved)
+        return self.leader_state().remove(token, offsets, groups, moved)
 
     def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
         if self._term < 0:
@@ -268,7 +275,7 @@ class QueueMachine:
         problem = config_problem(config, self.state.config)
         if problem is not None:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, problem)]
-        return self._leader_state().configure(token, config)
+        return self.leader_state().configure(token, config)
 
     def reschedule(self, token: Token, changes: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
         """Changes are (offset, due_ms; 0 = cancel) of scheduled messages; answered with a code each, after commit."""
@@ -276,7 +283,7 @@ class QueueMachine:
             return [_not_leader(token)]
         if any(not 0 <= due_ms <= now_ms + SCHEDULE_MS_MAX for _, due_ms in changes):
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "due_ms is out of range")]
-        return self._leader_state().reschedule(token, changes, now_ms)
+        return self.leader_state().reschedule(token, changes, now_ms)
 
     def scheduled_page(self, after: tuple[int, int], count_max: int, until_ms: int) -> list[tuple[int, int]]:
         """(due_ms, offset) of scheduled messages beyond `after`, in the order in which they are due."""
@@ -288,7 +295,7 @@ class QueueMachine:
             return [_not_leader(token)]
         if not self.is_fifo:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "a standard queue parks no groups")]
-        return self._leader_state().unpark(token, groups, now_ms)
+        return self.leader_state().unpark(token, groups, now_ms)
 
     # --- leader: the driver's other inputs --------------------------------------------------------------------
 
@@ -304,84 +311,42 @@ class QueueMachine:
 
         For a FIFO queue with the groups of each range's messages, for one that `sorts` with their keys.
         """
-        if self._leader is None:
+        if self.leader is None:
             return []
-        return self._leader.fetched(from_offset, ranges, groups, next_offset, now_ms)
+        return self.leader.fetched(from_offset, ranges, groups, next_offset, now_ms)
 
     def moved(self, offsets: list[int], now_ms: int) -> list[Effect]:
         """Answer to DeadLetter: these, the first of them, are committed in the dead-letter queue."""
-        return self._leader.moved(offsets, now_ms) if self._leader is not None else []
+        return self.leader.moved(offsets, now_ms) if self.leader is not None else []
 
     def move_failed(self, is_final: bool, now_ms: int) -> list[Effect]:
         """Answer to DeadLetter: none of them was moved, and (is_final) none ever will be."""
-        return self._leader.move_failed(is_final, now_ms) if self._leader is not None else []
+        return self.leader.move_failed(is_final, now_ms) if self.leader is not None else []
 
     def release_begun(self, offsets: Sequence[int], now_ms: int) -> list[Effect]:
         """Answer to Release: these, the first of them, were appended once more; none: try again later."""
-        if self._leader is None:
+        if self.leader is None:
             return []
-        self._leader.releases.begun(offsets, max(now_ms, self.state.last_ms))
-        return self._leader.tick(now_ms)
+        self.leader.releases.begun(offsets, max(now_ms, self.state.last_ms))
+        return self.leader.tick(now_ms)
 
     def tick(self, now_ms: int) -> list[Effect]:
-        effects = self._leader.tick(now_ms) if self._leader is not None else []
+        effects = self.leader.tick(now_ms) if self.leader is not None else []
         if self.state.metering is not None:
-            effects += self._meter_step(now_ms)
+            effects += self.usage.step(now_ms)
         return effects
 
     def next_tick_ms(self) -> int:
         """When to call `tick`, on the clock of now_ms; 0 = never. May change with every call into the machine."""
-        due_ms = self._leader.next_tick_ms() if self._leader is not None else 0
-        meter = self.state.metering
-        if meter is None or self._term < 0:
+        due_ms = self.leader.next_tick_ms() if self.leader is not None else 0
+        if self.state.metering is None:
             return due_ms
-        export_ms = self._usage_export().next_ms(meter)
+        export_ms = self.usage.next_ms()
         return min(due_ms, export_ms) if due_ms and export_ms else due_ms or export_ms
-
-    def close_usage(self, now_ms: int) -> list[Effect]:
-        """Name what was metered up to now, although its hour is not over."""
-        meter = self.state.metering
-        if self._term < 0 or meter is None:
-            return []
-        self._usage_export().ask(meter)
-        return self._meter_step(now_ms)
-
-    @property
-    def is_usage_told(self) -> bool:
-        """Does the usage stream have all that was to be closed and exported?"""
-        meter = self.state.metering
-        asked = self._export is not None and self._export.is_asked and meter is not None and meter.is_changed
-        return not asked and (meter is None or not meter.closed)
-
-    def retire(self, now_ms: int) -> list[Effect]:
-        """To be deleted: take no requests any more, and export the last window. Said until `may_be_deleted`."""
-        if self._term < 0 or self.state.is_retired or not self.state.config.account_id:
-            return []
-        command = self._usage_export().retire(now_ms)
-        return [] if command is None else self._leader_state().note(command, now_ms)
-
-    @property
-    def may_be_deleted(self) -> bool:
-        """Does the usage stream have all that was folded, and does nothing more come?"""
-        state, leader = self.state, self._leader
-        is_told = state.metering is not None and state.metering.is_ended and (leader is None or leader.is_quiet)
-        return is_told or not state.config.account_id
-
-    def usage_exported(self, hour_ms: int, until_ms: int, now_ms: int) -> list[Effect]:
-        """Answer to ExportUsage: its windows, up to this one, are committed in the usage stream."""
-        if self._export is None:
-            return []
-        self._export.ended(now_ms)
-        return self._leader_state().note([USAGE_EXPORTED, hour_ms, until_ms], now_ms)
-
-    def usage_not_exported(self, now_ms: int) -> None:
-        """Answer to ExportUsage: tried again after a pause."""
-        if self._export is not None:
-            self._export.ended(now_ms)
 
     def take_commands(self, now_ms: int) -> list[bytes]:
         """Record bodies for one control batch, in this order; what exceeds a batch is announced by Propose again."""
-        return self._leader.take_commands(now_ms) if self._leader is not None else []
+        return self.leader.take_commands(now_ms) if self.leader is not None else []
 
     @property
     def is_fifo(self) -> bool:
@@ -390,7 +355,7 @@ class QueueMachine:
     @property
     def tracks_keys(self) -> bool:
         """Does the leader look at groups and tags of a standard queue?"""
-        return self._leader is not None and self._leader.tracks_keys
+        return self.leader is not None and self.leader.tracks_keys
 
     def dedup_room(self, now_ms: int, uncommitted: int) -> int:
         """How many messages with deduplication ids may be appended, when so many are on their way already."""
@@ -399,6 +364,12 @@ class QueueMachine:
     def schedule_room(self, uncommitted: int) -> int:
         """How many messages may still be scheduled, when so many are on their way already."""
         return SCHEDULED_MESSAGES_MAX - len(self.state.scheduled) - uncommitted
+
+    def delay_room(self, uncommitted: int) -> int:
+        """The same of delayed messages. Those of a FIFO queue take six times the memory."""
+        if self.is_fifo:
+            return DELAYED_LIVE_MAX - len(self.state.live) - uncommitted
+        return DELAYED_MESSAGES_MAX - len(self.state.delayed) - uncommitted
 
     def look_at(self, offset: int, now_ms: int) -> tuple[MessageState, int, int, int] | None:
         """(state, delivery, deadline_ms, sent_ms, 0 = that of its batch) of a message, None for one that is gone."""
@@ -418,8 +389,8 @@ class QueueMachine:
         return 0 if entry is None else entry[2]
 
     def due_ms(self, offset: int) -> int | None:
-        """Of a scheduled message; None: it is not scheduled (any more)."""
-        return self.state.scheduled.due_ms(offset)
+        """Of a message that waits in a schedule; None: it does not (any more)."""
+        return self.state.due_of(offset)
 
     @property
     def config(self) -> QueueConfig:
@@ -430,72 +401,68 @@ class QueueMachine:
         """How many groups are parked."""
         return self.state.parked_count
 
-    @property
-    def is_metered(self) -> bool:
-        return self.state.metering is not None
-
     def stats(self, now_ms: int) -> QueueStats:
-        return self.state.stats(now_ms) if self._leader is None else self._leader.stats(now_ms)
+        return self.state.stats(now_ms) if self.leader is None else self.leader.stats(now_ms)
 
     def parked_groups(self, after: bytes, groups_max: int) -> list[ParkedGroup]:
         """By name, from the first one behind `after` on; of a leader, which knows how many messages wait."""
         state = self.state
         if not isinstance(state, FifoState) or not state.parked:
             return []
-        delivery = self._leader_state().delivery
+        delivery = self.leader_state().delivery
         assert isinstance(delivery, ByGroupDelivery)
         page = state.parked.page(after, groups_max)
         return [ParkedGroup(group, *parked, delivery.window.known_count(group)) for group, parked in page]
 
-    # --- inside -----------------------------------------------------------------------------------------------
+    @property
+    def usage(self) -> QueueUsage:
+        """What the driver tells and asks of metering."""
+        return QueueUsage(self)
 
-    def _usage_export(self) -> UsageExport:
-        if self._export is None:
-            self._export = UsageExport()
-        return self._export
+    @property
+    def is_leading(self) -> bool:
+        return self._term >= 0
 
-    def _meter_step(self, now_ms: int) -> list[Effect]:
-        meter = self.state.metering
-        if meter is None or self._term < 0:
-            return []
-        step = self._usage_export().step(meter, now_ms)
-        if step is None:
-            return []
-        return [step] if isinstance(step, ExportUsage) else self._leader_state().note(step, now_ms)
+    # --- inside the package -----------------------------------------------------------------------------------
 
-    def _leader_state(self) -> Leader:
-        if self._leader is None:
+    def leader_state(self) -> Leader:
+        if self.leader is None:
             state = self.state
             state.allocate()
-            self._leader = Leader(state, self._term, self.ahead_ms)
-        return self._leader
+            self.leader = Leader(state, self._term, self.ahead_ms)
+        return self.leader
 
     def _apply_commands(self, header: BatchFacts, records: Records, before: int, now_ms: int) -> list[Effect]:
-        state, leader = self.state, self._leader
+        state, leader = self.state, self.leader
         effects: list[Effect] = []
         totals = totals_of(state) if state.metering is not None else None
         for offset, body in records():
             command = decode_command(body)
-            if command is None:
-                continue  # the epoch-start entry
+            if command is None:  # the epoch-start entry
+                if totals is not None:
+                    meter_new_leader(state)
+                continue
+            if command[KIND] in USAGE_COMMANDS and totals is not None:
+                totals = meter_commands(state, totals)  # its window says what stands before it
             if leader is not None:
                 leader.fold(command, offset, effects)
             else:
                 fold_command(state, command, offset)
             state.last_ms = max(state.last_ms, command[TIME_MS])
-            if command[KIND] in USAGE_COMMANDS and self._export is not None:
-                self._export.folded(command[KIND])
-                effects += [Retired(), *self._leader_state().retire()] if command[KIND] == RETIRED else ()
+            if command[KIND] in USAGE_COMMANDS and self.export is not None:
+                self.export.folded(command[KIND])
+                effects += [Retired(), *self.leader_state().retire()] if command[KIND] == RETIRED else ()
         state.last_ms = max(state.last_ms, header.timestamp_ms)
         state.fold_control(header.base_offset, header.last_offset)
         state.end_entry(header.last_offset + 1)
         if totals is not None:
             meter_commands(state, totals)
+            drop_idle_meter(state)
         if leader is None:
             return effects
         leader.commands_arrived(before, effects, now_ms)
         if leader.is_idle:
-            self._leader = None
+            self.leader = None
             state.rest()
         return effects
 

@@ -27,6 +27,7 @@ from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import DeadSource, DeathReason
 from storage_nodes.protocol.records import section_of
 from storage_nodes.protocol.spreading import partition_of_group
+from storage_nodes.protocol.usage import billed_bytes_of
 
 MESSAGES_DEAD_LETTERED = Counter("penstock_node_messages_dead_lettered", "Messages moved to a dead-letter queue")
 MOVES_FAILED = Counter("penstock_node_dead_letter_moves_failed", "Moves to a dead-letter queue that failed")
@@ -79,7 +80,7 @@ class DeadLetters:
             target = place
             copies.append(copy)
             moving.append(letter.offset)
-
+        self._machine.usage.note_sizes({offset: billed_bytes_of(bodies[offset]) for offset in moving})
         if copies:
             sent = self._context.then(partial(self._sent, target, moving))
             replica.host.other_partitions.send(target, copies, sent)

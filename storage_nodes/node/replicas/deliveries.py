@@ -4,6 +4,8 @@
                                                   |
                      lost, full, too large -> given back: available again at once, uncounted
 
+The meter is told which leases became deliveries, and how large their messages are: what is given back is not billed.
+
 What is given back is the lease of that answer only. A receive of a FIFO queue may be repeated while its first answer
 waits for its connection: that gives the same deliveries a lease with another deadline, which stays.
 """
@@ -24,6 +26,7 @@ from storage_nodes.node.replicas.host import Host
 from storage_nodes.node.replicas.leader_context import LeaderContext
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, encode_message
+from storage_nodes.protocol.usage import billed_bytes_of
 
 MESSAGES_DELIVERED = PlainCounter("penstock_node_messages_delivered", "Messages leased to consumers by leaders here")
 
@@ -64,6 +67,7 @@ def deliver(replica: DeliveringReplica, effect: Deliver) -> None:
         # What was deleted while it was being read (by an earlier receipt, just in time) stays deleted.
         still_live = {offset: body for offset, body in bodies.items() if replica.machine.is_live(offset, offset)}
         _hand_over(replica, effect, still_live)
+        replica.schedule()
 
     def lost() -> None:
         _give_back_elsewhere(replica, effect.picks, effect.deadline_ms)
@@ -77,6 +81,7 @@ def _hand_over(replica: DeliveringReplica, effect: Deliver, bodies: dict[int, by
     picks, deadline_ms = effect.picks, effect.deadline_ms
     if not token.connection.is_open or token.connection.is_full:
         give_back(replica, picks, deadline_ms)
+        _tell_meter(replica, effect, [])
         if token.connection.is_open:
             token.connection.refuse(token, replica.host.room.refusal("too many answers wait to be read"))
         return
@@ -93,15 +98,28 @@ def _hand_over(replica: DeliveringReplica, effect: Deliver, bodies: dict[int, by
             break
         messages.append(AcquiredMessage(offset, delivery, sent_ms, first_received_ms, body))
     MESSAGES_DELIVERED.count += len(messages)
+    _tell_meter(replica, effect, messages)
     epoch = replica.raft.epoch
     reply = encode_message(AcquireReply(epoch, messages, deadline_ms))
-    token.connection.answer(token, reply, partial(_undelivered, replica, picks, deadline_ms, epoch))
+    undelivered = partial(_undelivered, replica, picks, deadline_ms, effect.is_repeat, epoch)
+    token.connection.answer(token, reply, undelivered)
 
 
-def _undelivered(replica: DeliveringReplica, picks: Sequence[Pick], deadline_ms: int, epoch: int) -> None:
+def _tell_meter(replica: DeliveringReplica, effect: Deliver, messages: Sequence[AcquiredMessage]) -> None:
+    """Of the picks of this effect these are handed over. A repeat is no further delivery."""
+    if replica.machine.usage.is_metered and not effect.is_repeat:
+        sizes_bytes = {message.offset: billed_bytes_of(message.body) for message in messages}
+        replica.machine.usage.handed_over(sizes_bytes, len(effect.picks) - len(messages), replica.now_ms())
+
+
+def _undelivered(
+    replica: DeliveringReplica, picks: Sequence[Pick], deadline_ms: int, is_repeat: bool, epoch: int
+) -> None:
     """The connection is gone, and the answer with these never left."""
     if replica.leads_in(epoch):
         give_back(replica, picks, deadline_ms)
+        if not is_repeat:
+            replica.machine.usage.came_back([pick.offset for pick in picks])
         replica.schedule()
 
 

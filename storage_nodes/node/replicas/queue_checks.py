@@ -58,18 +58,19 @@ def give_backs(request: ChangeVisibilityRequest) -> list[tuple[int, int, int]]:
     raise StorageError(ErrorCode.INVALID_REQUEST, f"mode {request.mode} of a change of visibility is not known")
 
 
-def check_headers(body: bytes, is_fifo: bool) -> tuple[bool, bool]:
-    """Whether the message has a deduplication id, and whether it is scheduled. Raises StorageError."""
+def check_headers(body: bytes, is_fifo: bool) -> tuple[bool, bool, bool]:
+    """Whether the message has a deduplication id, whether it is scheduled, and whether it is delayed. Raises
+    StorageError."""
     section = section_of(body)
     group: bytes | None
     dedup_id: bytes | None
-    tag = due = release = None
+    delay = tag = due = release = None
     usual = group_and_id(section)
     if usual is not None:
         group, dedup_id = usual
     else:
         try:
-            _, group, dedup_id, _, tag, due, release = read_headers(section)
+            delay, group, dedup_id, _, tag, due, release = read_headers(section)
         except RecordError as error:
             raise StorageError(ErrorCode.INVALID_REQUEST, f"a record does not parse: {error}") from error
     if group is None:
@@ -83,7 +84,7 @@ def check_headers(body: bytes, is_fifo: bool) -> tuple[bool, bool]:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"a deduplication id has 1 to {DEDUP_ID_BYTES_MAX} bytes")
     if (due is not None and not is_due_time(due)) or release is not None:
         raise StorageError(ErrorCode.INVALID_REQUEST, "a due time is a number of milliseconds")
-    return dedup_id is not None, due is not None
+    return dedup_id is not None, due is not None, delay is not None
 
 
 def check_tags(tags: list[bytes]) -> tuple[bytes, ...]:

@@ -22,6 +22,7 @@ from storage_nodes.limits import (
     READ_AHEAD_BYTES_MAX,
     SCHEDULED_BATCH_BYTES_MAX,
 )
+from storage_nodes.log.checkpoint import Blob
 from storage_nodes.log.node_log import PartitionLog
 from storage_nodes.log.record_batch import BatchHeader, read_header, records_to_fold, usages_of
 from storage_nodes.machines.queue import effects as queue_effects
@@ -35,6 +36,7 @@ from storage_nodes.node.replicas.browsing import browse
 from storage_nodes.node.replicas.dead_letters import DeadLetters
 from storage_nodes.node.replicas.deliveries import deliver
 from storage_nodes.node.replicas.host import Host
+from storage_nodes.node.replicas.message_sizes import with_sizes
 from storage_nodes.node.replicas.partition_meta import PartitionMeta
 from storage_nodes.node.replicas.partition_replica import PartitionReplica
 from storage_nodes.node.replicas.queue_checks import (
@@ -214,8 +216,12 @@ class QueueReplica(PartitionReplica):
         request = _reschedule_request.decode(payload)
         self.require_leader()
         check_changes(request)
-        self._do(self.machine.reschedule(token, request.changes, self.now_ms()))
-        self.propose_soon()
+        cancelled = [offset for offset, due_ms in request.changes if not due_ms]
+
+        def changed() -> None:
+            self.staged(self.machine.reschedule(token, request.changes, self.now_ms()))
+
+        with_sizes(self.leader_context(), self.machine, token, cancelled, changed)
 
     def remove(self, token: Token, payload: bytes) -> None:
         request = _remove_request.decode(payload)
@@ -267,6 +273,9 @@ class QueueReplica(PartitionReplica):
         if self.serving and not header.is_control:
             MESSAGES_SENT.count += header.record_count
 
+    def checkpoint_pieces(self) -> Blob:
+        return self.machine.checkpoint_pieces()
+
     def on_follow(self) -> None:
         self._released = ()
         super().on_follow()
@@ -303,16 +312,19 @@ class QueueReplica(PartitionReplica):
             if is_fifo:
                 raise StorageError(ErrorCode.INVALID_REQUEST, "a message of a FIFO queue names its group")
             return BATCH_BYTES_MAX
-        ids = scheduled = 0
+        ids = scheduled = delayed = 0
         for body in request.bodies:
-            has_id, is_scheduled = check_headers(body, is_fifo)
+            has_id, is_scheduled, is_delayed = check_headers(body, is_fifo)
             ids += has_id
             scheduled += is_scheduled
-        if ids or scheduled:
+            delayed += is_delayed
+        if ids or scheduled or delayed:
             gathered = 0 if self._appends is None else self._appends.gathered_records
             uncommitted = self.log.log_end - self.applied + gathered
             if scheduled > self.machine.schedule_room(uncommitted):
                 raise StorageError(ErrorCode.SCHEDULE_FULL, "no more messages can be scheduled here")
+            if delayed > self.machine.delay_room(uncommitted):
+                raise StorageError(ErrorCode.OVER_LIMIT, "no more messages can be delayed here")
             if ids > self.machine.dedup_room(self.now_ms(), uncommitted):
                 raise StorageError(ErrorCode.OVER_LIMIT, "too many deduplication ids are remembered")
         return SCHEDULED_BATCH_BYTES_MAX if scheduled else BATCH_BYTES_MAX

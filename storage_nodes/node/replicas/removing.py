@@ -17,6 +17,7 @@ from storage_nodes.machines.queue.effects import Effect
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.queue.state.headers import group_of
 from storage_nodes.node.replicas.leader_context import LeaderContext
+from storage_nodes.node.replicas.message_sizes import with_sizes
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import CodesReply, QueueRemoveRequest, encode_message
@@ -34,6 +35,13 @@ def remove(
     if not 1 <= len(offsets) <= REMOVES_PER_CALL_MAX or len(set(offsets)) != len(offsets) or min(offsets) < 0:
         text = f"a call names 1 to {REMOVES_PER_CALL_MAX} different offsets"
         raise StorageError(ErrorCode.INVALID_REQUEST, text)
+    with_sizes(context, machine, token, offsets, lambda: _look(context, machine, token, request, stage))
+
+
+def _look(
+    context: LeaderContext, machine: QueueMachine, token: Token, request: QueueRemoveRequest, stage: Stage
+) -> None:
+    offsets = request.offsets
     log, now_ms = context.replica.log, context.replica.now_ms()
     untracked = [offset for offset in offsets if not machine.is_tracked(offset)]
     waiting = [offset for offset in untracked if machine.look_at(offset, now_ms) is not None]

@@ -18,6 +18,7 @@ from typing import ClassVar
 import structlog
 
 from storage_nodes.limits import LAGGARD_BYTES_MAX, LAGGARD_MS_MAX
+from storage_nodes.log.checkpoint import Blob
 from storage_nodes.log.node_log import FlushFacts, PartitionLog
 from storage_nodes.log.record_batch import (
     CONTROL_EPOCH_START,
@@ -309,8 +310,12 @@ class Replica:
 
     def flush_facts(self) -> FlushFacts:
         self.rest()
-        machine = self.machine
-        return FlushFacts(self.raft.commit, machine.checkpoint(), self.applied, self.disposable_end(), machine.is_live)
+        checkpoint, is_live = self.checkpoint_pieces(), self.machine.is_live
+        return FlushFacts(self.raft.commit, checkpoint, self.applied, self.disposable_end(), is_live)
+
+    def checkpoint_pieces(self) -> Blob:
+        """The state of the machine, to be written by a thread: nothing of it changes any more."""
+        return self.machine.checkpoint()
 
     def disposable_end(self) -> int:
         """Dead entries below need not be kept: every member holds them, or those that do not are so far behind that

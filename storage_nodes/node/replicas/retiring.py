@@ -42,7 +42,7 @@ def retire(replica: QueueReplica, token: Token, payload: bytes) -> None:
     QueueReplica.require_leader(replica)
     if request.tag != replica.tag:
         raise StorageError(ErrorCode.INVALID_REQUEST, "the tag names another partition")
-    replica.staged(replica.machine.retire(replica.now_ms()))
+    replica.staged(replica.machine.usage.retire(replica.now_ms()))
     replica.schedule()
-    is_confirmed = replica.is_quiet and replica.machine.may_be_deleted
+    is_confirmed = replica.is_quiet and replica.machine.usage.may_be_deleted
     token.connection.answer(token, encode_message(RetireReply(is_confirmed)))

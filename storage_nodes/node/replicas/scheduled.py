@@ -1,4 +1,5 @@
-"""Scheduled messages at the leader: releasing those that are due, and showing the others.
+"""Scheduled messages at the leader, and delayed ones beside them: releasing those that are due, and showing scheduled
+ones.
 
 Release:  the machine says which are due -> bodies read from the log -> appended once more with the next group commit,
           with HEADER_RELEASED in the place of what made them wait; the fold takes the first copy out of the schedule
@@ -22,7 +23,7 @@ from storage_nodes.limits import (
 )
 from storage_nodes.machines.queue.effects import Release
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.queue.state.headers import release_header
+from storage_nodes.machines.queue.state.headers import delay_of, release_header
 from storage_nodes.node.replicas.bodies import read_scattered
 from storage_nodes.node.replicas.leader_context import LeaderContext
 from storage_nodes.node.transport.connections import Token
@@ -112,7 +113,10 @@ def released_copy(body: bytes, offset: int, due_ms: int) -> bytes:
     """The message as it joins the queue: all but what made it wait, and which it was."""
     record = decode_body(body)
     headers = [header for header in record.headers if header[0] not in _SPENT_HEADERS]
-    headers.append((HEADER_RELEASED, release_header(offset, due_ms)))
+    spent = {name: content for name, content in record.headers if name in _SPENT_HEADERS}
+    is_delayed = HEADER_DELAY_MS in spent and HEADER_DUE not in spent
+    sent_ms = due_ms - delay_of(spent[HEADER_DELAY_MS]) if is_delayed else 0
+    headers.append((HEADER_RELEASED, release_header(offset, due_ms, sent_ms)))
     return encode_body(record.value, record.key, headers)
 
 

@@ -31,6 +31,7 @@ from storage_nodes.limits import (
     SNAPSHOT_RESENDS_MAX,
     SNAPSHOTS_SENDING_MAX,
 )
+from storage_nodes.log.checkpoint import BlobReader
 from storage_nodes.log.node_log import FlushFacts, ImportedLog, NodeLog, PartitionLog
 from storage_nodes.log.record_batch import BatchError, read_header, verify_batch
 from storage_nodes.log.segment import SegmentRef
@@ -105,7 +106,7 @@ class SnapshotSender:
         self._snapshots = snapshots
         self._end_offset = 0
         self._last_epoch = 0
-        self._checkpoint = b""
+        self._checkpoint = BlobReader(b"")
         self._live: Callable[[int, int], bool] = _all_live
         self._checkpoint_at = 0
         self._read_at = 0
@@ -122,7 +123,7 @@ class SnapshotSender:
         self._live = facts.live
         self._end_offset = facts.applied
         self._last_epoch = log.epoch_at(facts.applied)
-        self._checkpoint = facts.checkpoint
+        self._checkpoint = BlobReader(facts.checkpoint)
         self._configuration = log.configuration_at(facts.applied) or self._configuration
         self._read_at = log.log_start
         _log.info("sending a snapshot", partition=replica.partition, peer=self.peer, end_offset=self._end_offset)
@@ -152,7 +153,7 @@ class SnapshotSender:
             self._timer.cancel()
 
     def _send_state(self, number: int, epochs: list[int], starts: list[int]) -> None:
-        piece = self._checkpoint[self._checkpoint_at : self._checkpoint_at + SNAPSHOT_CHUNK_BYTES_MAX]
+        piece = self._checkpoint.read(self._checkpoint_at, SNAPSHOT_CHUNK_BYTES_MAX)
         self._checkpoint_at += len(piece)
         self._send(number, piece, [], False, epochs, starts)
 

@@ -43,9 +43,9 @@ def export_usage(
 
     def exported(error: StorageError | None) -> None:
         if error is None:
-            stage(machine.usage_exported(last.hour_ms, last.until_ms, replica.now_ms()))
+            stage(machine.usage.exported(last.hour_ms, last.until_ms, replica.now_ms()))
         else:
-            machine.usage_not_exported(replica.now_ms())
+            machine.usage.not_exported(replica.now_ms())
         replica.schedule()
 
     note = context.then(exported)  # a later leader exports the same windows again

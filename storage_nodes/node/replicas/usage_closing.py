@@ -60,7 +60,7 @@ class UsageClosing:
             if not isinstance(replica, QueueReplica) or not _is_concerned(replica):
                 continue
             if replica.serving:
-                replica.staged(replica.machine.close_usage(replica.now_ms()))
+                replica.staged(replica.machine.usage.close(replica.now_ms()))
                 replica.schedule()
                 self._asked.append(partition)
             else:
@@ -69,7 +69,7 @@ class UsageClosing:
     def _is_told(self, partition: int) -> bool:
         """Or led elsewhere now: whoever asks compares leaders from before and after."""
         replica = self._replicas.get(partition)
-        return not isinstance(replica, QueueReplica) or not replica.serving or replica.machine.is_usage_told
+        return not isinstance(replica, QueueReplica) or not replica.serving or replica.machine.usage.is_told
 
 
 def _is_concerned(replica: object) -> bool:
@@ -77,4 +77,4 @@ def _is_concerned(replica: object) -> bool:
     say is not folded yet."""
     if not isinstance(replica, QueueReplica) or replica.raft.role is not Role.LEADER:
         return False
-    return replica.machine.is_metered or not replica.serving
+    return replica.machine.usage.is_metered or not replica.serving

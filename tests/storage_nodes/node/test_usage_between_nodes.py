@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 
 from benchmarks.storage_cluster import StorageCluster
 from storage_nodes.client import StorageClient
@@ -12,9 +13,9 @@ from storage_nodes.limits import MIB
 from storage_nodes.log.record_batch import iterate_bodies
 from storage_nodes.model import PartitionKind
 from storage_nodes.node.transport.inter_partition_client import USAGE_TAG
-from storage_nodes.protocol.errors import StorageError
+from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import QueueConfig
-from storage_nodes.protocol.records import decode_body, encode_body
+from storage_nodes.protocol.records import HEADER_DUE, HEADER_GROUP, decode_body, encode_body
 from storage_nodes.protocol.usage import Origin, usage_key
 
 ACCOUNT = "100000000001"
@@ -94,3 +95,58 @@ async def scenario(cluster: StorageCluster) -> None:
 
 def test_usage_is_exported_on_demand_and_through_the_kill_of_a_leader(cluster: StorageCluster) -> None:
     asyncio.run(asyncio.wait_for(scenario(cluster), 120))
+
+
+async def full_answers(cluster: StorageCluster, fifo: bool) -> None:
+    client = await cluster.client()
+    config = QueueConfig(account_id=ACCOUNT, fifo=fifo)
+    queue = (
+        await client.create_partition(PartitionKind.QUEUE, f"queue:{bytes(15).hex()}0{int(fifo)}:0", config)
+    ).partition
+    large, count, size = bytes(20_000), 240, 150_000
+    bodies = [
+        encode_body(large, usage_key(Origin.CLIENT, size), [(HEADER_GROUP, b"%d" % number)] if fifo else ())
+        for number in range(count)
+    ]
+    for at in range(0, count, 40):
+        await client.send(queue, bodies[at : at + 40], plain=not fifo)
+    received: set[int] = set()
+    answers = 0
+    while len(received) < count:
+        found = await client.acquire(queue, count, visibility_ms=600_000)
+        answers += 1
+        offsets = {message.offset for message in found.messages}
+        assert not offsets & received, "each once, as the others went back"
+        received |= offsets
+    assert answers > 1, "one answer held all of them: nothing went back"
+    await told(client)
+    row = (await windows(client))[queue]
+    (client_row,) = row[9]  # type: ignore[misc]
+    assert client_row[2] == count and client_row[8] == count * size and client_row[10] == 3 * count
+    await client.close()
+
+
+@pytest.mark.parametrize("fifo", [False, True], ids=["standard", "fifo"])
+def test_what_an_answer_has_no_room_for_is_billed_when_it_is_delivered(cluster: StorageCluster, fifo: bool) -> None:
+    asyncio.run(asyncio.wait_for(full_answers(cluster, fifo), 120))
+
+
+async def ways_out(cluster: StorageCluster) -> None:
+    client = await cluster.client()
+    config = QueueConfig(account_id=ACCOUNT)
+    queue = (await client.create_partition(PartitionKind.QUEUE, f"queue:{'ab' * 16}:0", config)).partition
+    later = [(HEADER_DUE, b"+86400000")]
+    tiny = encode_body(b"sealed", usage_key(Origin.CLIENT, 1), later)
+    large = encode_body(b"sealed", usage_key(Origin.CLIENT, 900_000), later)
+    scheduled = await client.send(queue, [tiny] * 20 + [large], plain=False)
+    waiting = encode_body(b"sealed", usage_key(Origin.CLIENT, 50_000))
+    first = await client.send(queue, [waiting, encode_body(b"sealed", usage_key(Origin.CLIENT, 7))])
+    assert await client.reschedule(queue, [(scheduled.first_offset + 20, 0)]) == [ErrorCode.OK]
+    assert await client.remove(queue, [first.first_offset]) == [ErrorCode.OK]
+    await told(client)
+    assert (await windows(client))[queue][8] == 27
+    await client.close()
+
+
+def test_cancelled_and_removed_messages_take_their_own_sizes(cluster: StorageCluster) -> None:
+    asyncio.run(asyncio.wait_for(ways_out(cluster), 60))

@@ -21,12 +21,13 @@ from storage_nodes.protocol.messages import CloseUsageReply, CloseUsageRequest, 
 class LedQueue(QueueReplica):
     """Nothing but what a round asks of a replica."""
 
-    __slots__ = ("told",)
+    __slots__ = ("told", "usage")
 
     def __init__(self, partition: int, role: Role = Role.LEADER, serving: bool = True) -> None:
         self.partition, self.serving, self.told = partition, serving, 0
         self.raft = cast(Any, SimpleNamespace(role=role))
-        self.machine = cast(Any, SimpleNamespace(is_metered=serving, is_usage_told=False, close_usage=self._close))
+        self.usage = SimpleNamespace(is_metered=serving, is_told=False, close=self._close)
+        self.machine = cast(Any, SimpleNamespace(usage=self.usage))
 
     def now_ms(self) -> int:
         return 0
@@ -39,10 +40,10 @@ class LedQueue(QueueReplica):
 
     def serves(self) -> None:
         """What was committed before is folded."""
-        self.serving = self.machine.is_metered = True  # type: ignore[misc]
+        self.serving = self.usage.is_metered = True
 
     def exports(self) -> None:
-        self.machine.is_usage_told = True  # type: ignore[misc]
+        self.usage.is_told = True
 
     def _close(self, now_ms: int) -> list[object]:
         return []

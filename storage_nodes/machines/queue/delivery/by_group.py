@@ -221,12 +221,12 @@ class ByGroupDelivery:
                 if window.groups.get(group.key) is group:
                     window.offer(group)
             self._attempts_under_way.discard(staged.attempt)
-            effects.append(Deliver(staged.token, picks, deadline_ms))
+            effects.append(Deliver(staged.token, picks, deadline_ms, is_repeat=lease[3]))
 
     def fold_deleted(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
         gone: list[tuple[bytes, int]] = []
         codes = self._state.fold_receipts(command, gone)
-        self._leases.forget(command[FIRST_FIELD][::2])
+        self._context.forget(command[FIRST_FIELD][::2])
         self.window.left_live(gone)
         effects += answers_of(codes, taken.askers)
 

@@ -6,8 +6,8 @@ Timers are per range, or list, of messages acquired together, not per message. A
 when it rings. Messages on which a command of ours is not folded yet are *held*: whatever their timer says they do not
 become ready, because the command may move the deadline; when it is folded their timer is set again. Messages that were
 received `receives_max` times, where the queue has a dead-letter queue, are not ready when their lease runs out but
-*dead*. With a retry policy a timer rings when a message is due, a pause after its lease; each message has one of its
-own.
+*dead*. With a retry policy a lease is followed by a pause: then the message is *paused*, which uses up none of what may
+be in flight, up to a bound of its own. Each message has its own timer, for the end of its lease, then of its pause.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
+from storage_nodes.limits import RETRIES_PAUSED_MAX
 from storage_nodes.machines.queue.state.checkpoint import Entry, Live
 from storage_nodes.machines.queue.state.retry import RetryPolicy
 from storage_nodes.protocol.deliveries import RECEIVES_MASK
@@ -31,7 +32,8 @@ class Leases:
     """Messages in `live`: when they become available, and which of them are."""
 
     __slots__ = (
-        "_held", "_is_our_turn", "_live", "_order", "_ready", "_retry", "_timers", "dead", "delayed", "receives_max",
+        "_held", "_is_our_turn", "_live", "_order", "_paused", "_ready", "_retry", "_timers", "dead", "delayed",
+        "receives_max",
     )  # fmt: skip
 
     def __init__(self, live: Live, receives_max: int, retry: RetryPolicy | None = None) -> None:
@@ -40,6 +42,7 @@ class Leases:
         self._retry = retry
         self.dead: set[int] = set()  # to be moved to the dead-letter queue
         self._ready: set[int] = set()  # available again: lease ran out or was released, or delay is over
+        self._paused: set[int] = set()  # lease ran out, and the pause before the next try did not
         self._order: deque[int] = deque()  # _ready in the order in which they came, and offsets that left it
         self._timers: list[_Timer] = []  # heap
         self._held: dict[int, int] = {}  # offset -> commands of ours on it that are not folded yet
@@ -53,8 +56,13 @@ class Leases:
 
     @property
     def in_flight_count(self) -> int:
-        """Messages whose lease holds, and the dead: all but the ready and the delayed."""
-        return len(self._live) - len(self._ready) - self.delayed
+        """Messages whose lease holds, and the dead: all but the ready, the delayed and the paused."""
+        return len(self._live) - len(self._ready) - self.delayed - self.paused_count
+
+    @property
+    def paused_count(self) -> int:
+        """Messages that wait for their next try; what exceeds the bound counts as in flight."""
+        return min(len(self._paused), RETRIES_PAUSED_MAX)
 
     def next_deadline_ms(self) -> int:
         """0 = none. Timers that mean nothing any more are dropped on the way."""
@@ -63,7 +71,7 @@ class Leases:
             deadline_ms, first, last, offsets = timers[0]
             for offset in offsets or range(first, last + 1):
                 entry = live.get(offset)
-                if entry is not None and self._due_ms(offset, entry) == deadline_ms and not self._is_due(offset):
+                if entry is not None and self._next_ms(offset, entry) == deadline_ms and not self._is_due(offset):
                     return deadline_ms
             heapq.heappop(timers)
         return 0
@@ -91,7 +99,9 @@ class Leases:
                 entry = live.get(offset)
                 if entry is None or offset in ready or offset in self._held:
                     continue
-                if (entry[0] if retry is None else self._due_ms(offset, entry)) != deadline_ms:
+                if (entry[0] if retry is None else self._next_ms(offset, entry)) != deadline_ms:
+                    continue
+                if retry is not None and self._pauses(offset, entry):
                     continue
                 if self.receives_max and entry[1] & RECEIVES_MASK >= self.receives_max:
                     self.dead.add(offset)
@@ -122,6 +132,7 @@ class Leases:
             self.dead |= died
         if retry is not None or self._retry is not None:
             self._retry = retry
+            self._paused.clear()
             self._rebuild()
         return revived
 
@@ -192,6 +203,7 @@ class Leases:
         else:
             del self._held[offset]
         entry = self._live.get(offset)
+        self._paused.discard(offset)
         if entry is not None and not self._is_due(offset):
             self.set_timer(entry[0], offset, offset)
 
@@ -200,6 +212,7 @@ class Leases:
         for offset in offsets:
             entry = self._live.get(offset)
             self.dead.discard(offset)
+            self._paused.discard(offset)
             if offset in self._ready:
                 self._ready.remove(offset)
             elif entry is not None and entry[1] == 0 and offset not in self._held:
@@ -209,6 +222,8 @@ class Leases:
         """These may have left `live`."""
         if self.dead:
             self.dead.difference_update([offset for offset in offsets if offset not in self._live])
+        if self._paused:
+            self._paused.difference_update([offset for offset in offsets if offset not in self._live])
         if not self._ready:
             return
         self._ready.difference_update(offset for offset in offsets if offset not in self._live)
@@ -217,6 +232,7 @@ class Leases:
     def clear(self) -> None:
         """`live` was emptied."""
         self._ready.clear()
+        self._paused.clear()
         self.dead.clear()
         self._order.clear()
         self._timers.clear()
@@ -232,6 +248,23 @@ class Leases:
     def _due_ms(self, offset: int, entry: Entry) -> int:
         return entry[0] if self._retry is None else self._retry.due_ms(offset, entry, self.receives_max)
 
+    def _next_ms(self, offset: int, entry: Entry) -> int:
+        """When its lease ends, or the pause that it is in."""
+        if self._retry is None:
+            return entry[0]
+        due_ms = self._due_ms(offset, entry)
+        return due_ms if offset in self._paused else min(due_ms, entry[0])
+
+    def _pauses(self, offset: int, entry: Entry) -> bool:
+        """Its lease ended, or its pause did: does a pause begin?"""
+        due_ms = self._due_ms(offset, entry)
+        if due_ms <= entry[0] or offset in self._paused:
+            self._paused.discard(offset)
+            return False
+        self._paused.add(offset)
+        self._push((due_ms, offset, offset, _ALL))
+        return True
+
     def _push(self, timer: _Timer) -> None:
         heapq.heappush(self._timers, timer)
         if len(self._timers) > 2 * len(self._live) + _GARBAGE_MAX:
@@ -241,12 +274,12 @@ class Leases:
         for offset in offsets:
             entry = self._live.get(offset)
             if entry is not None:
-                self._push((self._due_ms(offset, entry), offset, offset, _ALL))
+                self._push((self._next_ms(offset, entry), offset, offset, _ALL))
 
     def _rebuild(self) -> None:
         """Timers from `live`: neighbours that share a deadline share a timer, where nothing is due later than that."""
         if self._retry is not None:
-            due = [(self._due_ms(o, entry), o, o, _ALL) for o, entry in self._live.items() if not self._is_due(o)]
+            due = [(self._next_ms(o, entry), o, o, _ALL) for o, entry in self._live.items() if not self._is_due(o)]
             heapq.heapify(due)
             self._timers = due
             return

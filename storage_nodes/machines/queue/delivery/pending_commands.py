@@ -21,6 +21,7 @@ from storage_nodes.machines.queue.commands import (
     DELETED,
     EXPIRED,
     EXPIRED_PER_COMMAND_MAX,
+    HANDED_OVER,
     KEY_ITEM_BYTES_MAX,
     LEASED,
     LEASED_ITEMS_MAX,
@@ -32,6 +33,7 @@ from storage_nodes.machines.queue.commands import (
     encode_command,
 )
 from storage_nodes.machines.queue.delivery.groups import MessageGroup
+from storage_nodes.machines.queue.delivery.handed_over import HandedOver
 from storage_nodes.machines.queue.effects import CommandAnswer, FreshRange, Key
 
 
@@ -95,6 +97,7 @@ class PendingCommands:
         "expired_count",
         "fresh_expired",
         "fresh_picked",
+        "handed_over",
         "leased_count",
         "live_expired",
         "outstanding",
@@ -117,6 +120,7 @@ class PendingCommands:
         self.leased_count = 0  # messages in _leases
         self._dead: list[int] = []
         self._taken: deque[InFlightCommand] = deque()
+        self.handed_over = HandedOver()
         self.announced = False  # the driver knows that something is staged
         self.picked_count = 0  # messages in _groups
         self._fresh_picked_staged = 0  # of them fresh ones
@@ -231,8 +235,12 @@ class PendingCommands:
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is staged and everything taken came back."""
-        return not self._taken and self.is_empty
+        """Nothing is staged, or to be told, and everything taken came back."""
+        return not self._taken and self.is_empty and self.handed_over.is_settled
+
+    def is_wanted(self, time_ms: int) -> bool:
+        """Is there something to take? What was handed over waits for other commands, for a while."""
+        return not self.is_empty or 0 < self.handed_over.due_ms <= time_ms
 
     # --- out ----------------------------------------------------------------------------------------------------
 
@@ -247,6 +255,7 @@ class PendingCommands:
         if self.expired_count:
             moved = 0 if self._groups else cursor
             command: Command = [EXPIRED, time_ms, moved, self._expired_ranges, self._expired_offsets]
+            self._add_sizes(command, self._expired_offsets)
             fresh, live = self._fresh_expired_staged, len(self._expired_offsets)
             bodies.append(self._issue(command, fresh_expired=fresh, live_expired=live))
             self._expired_ranges, self._expired_offsets = [], []
@@ -265,12 +274,19 @@ class PendingCommands:
             self._leases, self._leased = [], []
             self.leased_count = self._fresh_picked_staged = 0
         if self._dead:
-            bodies.append(self._issue([DEAD_LETTERED, time_ms, self._dead]))
+            command = [DEAD_LETTERED, time_ms, self._dead]
+            self._add_sizes(command, self._dead)
+            bodies.append(self._issue(command))
             self._dead = []
+        if self.handed_over.due_ms and (told := self.handed_over.take()) is not None:
+            bodies.append(self._issue([HANDED_OVER, time_ms, *told]))
         for kind, merged_list in ((DELETED, self._deletes), (VISIBILITY_CHANGED, self._changes)):
             if merged_list:
                 merged = merged_list.pop(0)
-                bodies.append(self._issue([kind, time_ms, merged.items], merged.answers, merged.askers))
+                command = [kind, time_ms, merged.items]
+                if kind == DELETED:
+                    self._add_sizes(command, merged.items[::2])
+                bodies.append(self._issue(command, merged.answers, merged.askers))
         for _ in range(min(len(self._singles), SINGLE_COMMANDS_PER_BATCH_MAX)):
             (kind, *fields), asker = self._singles.popleft()
             bodies.append(self._issue([kind, time_ms, *fields], askers=(asker,)))
@@ -299,6 +315,11 @@ class PendingCommands:
         return [token for token in tokens if token is not None]
 
     # --- inside -------------------------------------------------------------------------------------------------
+
+    def _add_sizes(self, command: Command, offsets: Sequence[int]) -> None:
+        """The last field of a command that takes these messages out of the queue."""
+        if sizes := self.handed_over.sizes_of(offsets):
+            command.append(sizes)
 
     def _group(self, time_ms: int, deadline_ms: int) -> list[int | list[int]]:
         """Messages acquired at one time until one deadline. Only the last group is looked at: the times of a busy queue

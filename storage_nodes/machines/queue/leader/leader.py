@@ -23,6 +23,7 @@ from storage_nodes.machines.queue.commands import (
     DELETED,
     EXPIRED,
     FIRST_FIELD,
+    HANDED_OVER,
     KIND,
     LEASED,
     PURGED,
@@ -52,11 +53,12 @@ from storage_nodes.machines.queue.effects import (
     overloaded,
 )
 from storage_nodes.machines.queue.leader.letters import Letters
+from storage_nodes.machines.queue.leader.queue_stats import queue_stats
 from storage_nodes.machines.queue.leader.releases import Releases
 from storage_nodes.machines.queue.state.configs import config_fields
 from storage_nodes.machines.queue.state.fifo_state import FifoState
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
-from storage_nodes.machines.queue.state.meter_entries import fold_usage
+from storage_nodes.machines.queue.state.meter_entries import fold_handed_over, fold_usage
 from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig, QueueStats
@@ -75,19 +77,20 @@ class Leader:
 
     __slots__ = (
         "_context", "_fetch_again_ms", "_fetching", "_leases", "_letters", "_probes", "_removals",
-        "_retention_check_ms", "_staging", "_state", "_time_ms", "_waiters", "delivery", "releases",
+        "_retention_check_ms", "_staging", "_state", "_time_ms", "_waiters", "delivery", "handed_over", "releases",
     )  # fmt: skip
 
     def __init__(self, state: QueueState, term: int, ahead_ms: int) -> None:
         self._context = context = DeliveryContext(state, term, ahead_ms)
         self._state, self._leases, self._staging = state, context.leases, context.staging
         self._waiters, self._probes = context.waiters, context.probes
+        self.handed_over = context.staging.handed_over
         self._time_ms = state.last_ms
         self._fetching = -1  # the offset that the outstanding Fetch named, -1 = none
         self._fetch_again_ms = 0  # the last Fetch found nothing to go by: not before this time; 0 = at once
         self._retention_check_ms = 0  # 0 = nothing to look after
         self._letters = Letters(term)
-        self.releases = Releases(state.scheduled)
+        self.releases = Releases(state.scheduled, state.delayed)
         self._removals = Removals()
         self.delivery: DeliveryStrategy = InOrderDelivery(context)
         if isinstance(state, FifoState):
@@ -108,7 +111,7 @@ class Leader:
     def is_idle(self) -> bool:
         """Nothing here that the replicated state does not say as well, and no answer of the driver to come."""
         state = self._state
-        held = state.fresh_count or state.live or state.scheduled or self._waiters or self._probes
+        held = state.held_count or self._waiters or self._probes
         asked = self._fetching >= 0 or self._letters.under_way or self.releases.is_reading
         return not held and not asked and self._staging.is_settled
 
@@ -180,7 +183,8 @@ class Leader:
         if self._is_overloaded or not set(self._letters.under_way).isdisjoint(offsets):
             return [overloaded(token)]  # or a dead letter is on its way: it will have gone
         self._removals.begin(offsets, groups, self._leases, self._state.live)
-        return self._single([REMOVED, list(offsets), moved], token, self._time_ms)
+        command = [REMOVED, list(offsets), moved, self.handed_over.sizes_of(offsets)]
+        return self._single(command, token, self._time_ms)
 
     def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
         # A pause begins here, so that nothing is handed out once it is answered: leases of FIFO queues take a while.
@@ -189,7 +193,8 @@ class Leader:
 
     def reschedule(self, token: Token, changes: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
         flat = [number for change in changes for number in change]
-        return self._single([RESCHEDULED, flat], token, self._advance(now_ms))
+        sizes = self.handed_over.sizes_of(flat[::2])
+        return self._single([RESCHEDULED, flat, sizes], token, self._advance(now_ms))
 
     def unpark(self, token: Token, groups: list[bytes], now_ms: int) -> list[Effect]:
         """Hand these groups of a FIFO queue out again; none named = all. Answered with a code each."""
@@ -255,7 +260,9 @@ class Leader:
         else the next acquire looks."""
         # Asked for after every input.
         due_ms = [self._retention_check_ms, self._fetch_again_ms, self._letters.again_ms]
-        if self._state.scheduled:
+        if not self._staging.announced:
+            due_ms.append(self.handed_over.due_ms)
+        if self._state.scheduled or self._state.delayed:
             due_ms.append(self._next_release_ms())
         if self._waiters:
             due_ms += (self._waiters.next_deadline_ms(), self._leases.next_deadline_ms())
@@ -268,26 +275,7 @@ class Leader:
 
     def stats(self, now_ms: int) -> QueueStats:
         self._advance(now_ms)
-        state, staging, leases = self._state, self._staging, self._leases
-        fresh = max(0, state.fresh_count - staging.fresh_picked - staging.fresh_expired)
-        first_ready = leases.first_ready()
-        window = self.delivery.window
-        oldest_ms = window.oldest_ms
-        if first_ready is not None:
-            sent_ms = state.live[first_ready][3]
-            oldest_ms = min(oldest_ms, sent_ms) if oldest_ms else sent_ms
-        return QueueStats(
-            fresh + leases.ready_count,
-            self._context.in_flight_count,
-            leases.delayed + len(state.scheduled),
-            oldest_ms,
-            *window.group_counts(),
-            state.duplicates,
-            state.dead_lettered,
-            state.parked_count,
-            *self.delivery.noisy_counts(),
-            scheduled=len(state.scheduled),
-        )
+        return queue_stats(self._context, self.delivery)
 
     def start(self, now_ms: int) -> list[Effect]:
         return self._settle([], self._advance(now_ms))
@@ -349,26 +337,32 @@ class Leader:
 
     def _fold_rare(self, command: Command, offset: int, taken: InFlightCommand, effects: list[Effect]) -> None:
         kind, state = command[KIND], self._state
-        if kind == EXPIRED:
+        if kind == HANDED_OVER:
+            fold_handed_over(state, command)
+        elif kind == EXPIRED:
             self._leases.expire(command[FIRST_FIELD + 2])
             state.fold_expired(command)
+            self._context.forget(command[FIRST_FIELD + 2])
         elif kind == PURGED:
             is_repeat = state.is_last_purge(command)
             result = state.fold_purged(command, offset)
             if result[0] == ErrorCode.OK and not is_repeat:
                 self._leases.clear()
+                self.handed_over.clear()
                 self.delivery.window.clear(offset)
             effects += [CommandAnswer(asker.token, result) for asker in taken.askers]
         elif kind == DEAD_LETTERED:
             state.fold_dead_lettered(command)
-            self._leases.forget(command[FIRST_FIELD])
+            self._context.forget(command[FIRST_FIELD])
             self._letters.under_way = []
         elif kind == RESCHEDULED:
             codes = state.fold_rescheduled(command)
+            self._context.forget(command[FIRST_FIELD][::2])
             effects += [CommandAnswer(asker.token, codes) for asker in taken.askers]
         elif kind == REMOVED:
             groups = self._removals.end(command[FIRST_FIELD], self._leases)
             codes = state.fold_removed(command)
+            self._context.forget(command[FIRST_FIELD])
             self.delivery.window.removed(command[FIRST_FIELD], groups)
             effects += [CommandAnswer(asker.token, codes) for asker in taken.askers]
         elif kind in USAGE_COMMANDS:
@@ -437,8 +431,9 @@ class Leader:
             delivery.serve(effects, time_ms)
         if self._leases.dead or self._letters.again_ms:
             self._move_dead(effects, time_ms)
-        if state.scheduled and (release := self.releases.due(time_ms, time_ms - self._context.ahead_ms)) is not None:
-            effects.append(release)
+        if state.scheduled or state.delayed:
+            release = self.releases.due(time_ms, time_ms - self._context.ahead_ms)
+            effects += (release,) if release is not None else ()
         if self._fetch_again_ms and time_ms >= self._fetch_again_ms:
             self._fetch_again_ms = 0
         if self._fetching < 0 and not self._fetch_again_ms:
@@ -446,7 +441,7 @@ class Leader:
             if from_offset >= 0:
                 self._fetching = from_offset
                 effects.append(Fetch(from_offset))
-        if not staging.announced and not staging.is_empty:
+        if not staging.announced and staging.is_wanted(time_ms):
             staging.announced = True
             effects.append(Propose())
         if not self._retention_check_ms and (state.fresh_count or state.live):

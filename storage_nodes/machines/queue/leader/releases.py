@@ -1,4 +1,4 @@
-"""At the leader: scheduled messages that are due, on their way into the log once more.
+"""At the leader: scheduled and delayed messages that are due, on their way into the log once more.
 
 A slice at a time, so that messages follow each other in the order in which they are due, and a million that are due at
 once do not stand in memory:
@@ -19,10 +19,10 @@ from storage_nodes.machines.queue.state.schedule import Schedule
 
 
 class Releases:
-    __slots__ = ("_again_ms", "_scheduled", "_under_way", "is_reading")
+    __slots__ = ("_again_ms", "_schedules", "_under_way", "is_reading")
 
-    def __init__(self, scheduled: Schedule) -> None:
-        self._scheduled = scheduled
+    def __init__(self, *schedules: Schedule) -> None:
+        self._schedules = schedules
         self.is_reading = False  # a slice is with the driver, which says `begun` for it
         self._under_way: set[int] = set()  # offsets of scheduled messages that were appended once more
         self._again_ms = 0  # the last slice got nowhere: not before this time; 0 = at once
@@ -31,10 +31,11 @@ class Releases:
         """The next slice of what is due by then, if there is one and none is under way."""
         if self._again_ms and time_ms >= self._again_ms:
             self._again_ms = 0
-        if self.is_reading or self._under_way or self._again_ms or self._scheduled.first_due_ms() > due_by_ms:
+        if self.is_reading or self._under_way or self._again_ms or not 0 < self._first_due_ms() <= due_by_ms:
             return None
         self.is_reading = True
-        return Release(self._scheduled.due_by(due_by_ms, RELEASES_AT_ONCE_MAX))
+        due = [pair for schedule in self._schedules for pair in schedule.due_by(due_by_ms, RELEASES_AT_ONCE_MAX)]
+        return Release(sorted(due)[:RELEASES_AT_ONCE_MAX])
 
     def begun(self, offsets: Sequence[int], time_ms: int) -> None:
         """These, the first of the slice, were appended; none: try again later."""
@@ -49,6 +50,11 @@ class Releases:
     def next_ms(self) -> int:
         """When something is to be done here; 0 = never, or after what is under way. With everything cancelled meanwhile
         a pause is for nothing: asked for, a tick that does nothing would be asked for again and again."""
-        if self.is_reading or self._under_way or not self._scheduled:
+        first_due_ms = self._first_due_ms()
+        if self.is_reading or self._under_way or not first_due_ms:
             return 0
-        return self._again_ms or self._scheduled.first_due_ms()
+        return self._again_ms or first_due_ms
+
+    def _first_due_ms(self) -> int:
+        """0 = nothing waits for its time."""
+        return min([due_ms for schedule in self._schedules if (due_ms := schedule.first_due_ms())], default=0)

@@ -55,9 +55,9 @@ class UsageExport:
         self._again_ms = now_ms + USAGE_EXPORT_PAUSE_MS
         return [USAGE_CLOSED]
 
-    def ask(self, meter: Metering) -> None:
-        """Close the open window now, if it says anything new, and export what is closed."""
-        self.is_asked, self._again_ms = meter.is_changed, 0
+    def ask(self, is_open: bool) -> None:
+        """Close the open window now, if it says anything new or is about to, and export what is closed."""
+        self.is_asked, self._again_ms = is_open, 0
 
     def retire(self, now_ms: int) -> Command | None:
         """The command that retires the partition; None while it is on its way."""

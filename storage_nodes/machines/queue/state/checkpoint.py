@@ -1,7 +1,7 @@
 """The checkpoint of a queue machine: a msgpack array, version first.
 
     [version, scalars, runs, ahead, dedup, groups, config, scheduled, producers, last_purge, metering,
-     letters_taken]
+     letters_taken, delayed]
 
     scalars  [cursor, log_end, fresh_count, last_ms, last_purge_ms,
               sent, received, deleted, expired, purged, duplicates, dead_lettered]
@@ -19,6 +19,7 @@
     last_purge  [attempt, messages purged]; empty where it had none
     metering  see metering.py; empty where there is nothing to meter
     letters_taken  see taken_letters.py; empty where no dead letter came
+    delayed  as `scheduled`
 
 Of version 3 what follows `config` may be missing. Version 2 ended with `groups`, but had retention_ms and in_flight_max
 before `sent` among the scalars, and fifo, dedup_window_ms, max_receives and dead_letter_partition after `purged`.
@@ -30,13 +31,14 @@ Equal states give equal bytes: replicas can be compared by their checkpoints.
 
 from __future__ import annotations
 
+import struct
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 import msgspec
 
 from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT
-from storage_nodes.machines.driver_contract import CheckpointError
+from storage_nodes.machines.driver_contract import Buffer, CheckpointError
 from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.state.schedule import Schedule
 
@@ -54,6 +56,10 @@ _FIFO = 2  # of the config
 Entry = tuple[int, int, int, int]
 Live = dict[int, Entry]
 
+# What msgpack writes before an array of up to 15 elements, less their count.
+_SMALL_ARRAY = 0x90
+_ARRAY_OF_13 = bytes((_SMALL_ARRAY + 13,))
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Any]).decode
 
@@ -70,6 +76,7 @@ class Checkpoint(NamedTuple):
     last_purge: list[Any]
     metering: list[Any]
     letters_taken: list[Any]
+    delayed: Schedule
 
     @property
     def is_fifo(self) -> bool:
@@ -77,9 +84,35 @@ class Checkpoint(NamedTuple):
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    scalars, live, ahead, dedup, groups, config, scheduled, *later = checkpoint
+    return b"".join(checkpoint_pieces(checkpoint))
+
+
+def checkpoint_pieces(checkpoint: Checkpoint) -> list[Buffer]:
+    """The same, not joined: the arrays of schedules are those in memory, which do not change any more. So millions of
+    scheduled messages cost no copy, and no pause of the event loop."""
+    scalars, live, ahead, dedup, groups, config, scheduled, *later, delayed = checkpoint
     assert len(scalars) == SCALARS
-    return _encode([VERSION, scalars, _pack_runs(live), ahead.pack(), dedup, groups, config, scheduled.pack(), *later])
+    pieces: list[Buffer] = [_ARRAY_OF_13, _encode([VERSION, scalars, _pack_runs(live), ahead.pack()])[1:]]
+    pieces += (_encode(dedup), _encode(groups), _encode(config))
+    _add_schedule(pieces, scheduled)
+    pieces += map(_encode, later)
+    _add_schedule(pieces, delayed)
+    return pieces
+
+
+def _add_schedule(pieces: list[Buffer], schedule: Schedule) -> None:
+    columns = schedule.freeze()
+    pieces.append(bytes((_SMALL_ARRAY + len(columns),)))
+    for chunks in columns:
+        pieces.append(_binary_header(sum(chunk.itemsize * len(chunk) for chunk in chunks)))
+        pieces += chunks
+
+
+def _binary_header(length: int) -> bytes:
+    """What msgpack writes before so many bytes."""
+    if length < 1 << 8:
+        return struct.pack(">BB", 0xC4, length)
+    return struct.pack(">BH", 0xC5, length) if length < 1 << 16 else struct.pack(">BI", 0xC6, length)
 
 
 def decode_checkpoint(blob: bytes) -> Checkpoint:
@@ -90,12 +123,14 @@ def decode_checkpoint(blob: bytes) -> Checkpoint:
             return _read_version_1(fields)
         if fields and fields[0] == 2 and len(fields) == 6 and len(fields[1]) == _VERSION_2_SCALARS:
             return _of_version_2(fields[1], _unpack_runs(fields[2]), OffsetRanges.unpack(fields[3]), *fields[4:])
-        if not fields or fields[0] != VERSION or not 7 <= len(fields) <= 12 or len(fields[1]) != SCALARS:
+        if not fields or fields[0] != VERSION or not 7 <= len(fields) <= 13 or len(fields[1]) != SCALARS:
             raise CheckpointError(f"queue checkpoint of version {fields[:1]}, version {VERSION} is read here")
         _, scalars, runs, ahead, dedup, groups, config, *later = fields
-        schedule = Schedule.unpack(*later[:1])
-        parts = (scalars, _unpack_runs(runs), OffsetRanges.unpack(ahead), dedup, groups, config, schedule)
-        return Checkpoint(*parts, *[*later[1:], [], [], [], []][:4])
+        scheduled, producers, last_purge, metering, letters_taken, delayed = [*later, *([[]] * 6)][:6]
+        return Checkpoint(
+            scalars, _unpack_runs(runs), OffsetRanges.unpack(ahead), dedup, groups, config,
+            Schedule.unpack(scheduled), producers, last_purge, metering, letters_taken, Schedule.unpack(delayed),
+        )  # fmt: skip
     except CheckpointError:
         raise
     except (msgspec.DecodeError, TypeError, ValueError) as error:
@@ -114,7 +149,7 @@ def _of_version_2(
 ) -> Checkpoint:
     config = [*scalars[5:7], bool(scalars[12]), *scalars[13:16]]
     scalars = [*scalars[:5], *scalars[7:12], *scalars[16:]]
-    return Checkpoint(scalars, live, ahead, dedup, groups, config, Schedule(), [], [], [], [])
+    return Checkpoint(scalars, live, ahead, dedup, groups, config, Schedule(), [], [], [], [], Schedule())
 
 
 def _pack_runs(live: Live) -> list[int]:

@@ -23,7 +23,7 @@ from collections import OrderedDict
 from typing import Any, NamedTuple
 
 from storage_nodes.limits import ATTEMPT_MS_MAX, ATTEMPTS_MAX
-from storage_nodes.machines.queue.commands import FIRST_FIELD, TIME_MS, Command
+from storage_nodes.machines.queue.commands import FIRST_FIELD, TIME_MS, Command, sizes_of
 from storage_nodes.machines.queue.effects import Pick
 from storage_nodes.machines.queue.state.checkpoint import Entry
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
@@ -129,8 +129,10 @@ class FifoState(QueueState):
         now_ms = command[TIME_MS]
         live, group_of = self.live, self.group_of
         codes: list[ErrorCode] = []
-        fields = iter(command[FIRST_FIELD])
-        for offset, delivery in zip(fields, fields, strict=True):
+        sizes: list[int] = []
+        receipts = command[FIRST_FIELD]
+        fields = iter(receipts)
+        for offset, delivery, size in zip(fields, fields, sizes_of(command, 1, len(receipts) // 2), strict=True):
             entry = live.get(offset)
             if entry is None:
                 waits = self.cursor <= offset and offset not in self.removed_above_cursor
@@ -141,7 +143,9 @@ class FifoState(QueueState):
                 del live[offset]
                 gone.append((group_of.pop(offset), offset))
                 self.deleted += 1
+                sizes.append(size)
                 codes.append(ErrorCode.OK)
+        self._left(sizes)
         return codes
 
     def _may_change(self, entry: Entry, delivery: int, visibility_ms: int, now_ms: int) -> bool:
@@ -165,10 +169,13 @@ class FifoState(QueueState):
                 self.fresh_count -= count
                 self.expired += count
                 self._mark_removed(max(first, self.cursor), last + 1)
-        for offset in offsets:
+        sizes: list[int] = []
+        for offset, size in zip(offsets, sizes_of(command, 3, len(offsets)), strict=True):
             if self.live.pop(offset, None) is not None:
                 del self.group_of[offset]
                 self.expired += 1
+                sizes.append(size)
+        self._left(sizes)
 
     def fold_dead_lettered(self, command: Command) -> list[int]:
         moved = super().fold_dead_lettered(command)

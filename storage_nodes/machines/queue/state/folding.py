@@ -9,6 +9,7 @@ from storage_nodes.machines.queue.commands import (
     DEAD_LETTERED,
     DELETED,
     EXPIRED,
+    HANDED_OVER,
     KIND,
     LEASED,
     PURGED,
@@ -22,7 +23,7 @@ from storage_nodes.machines.queue.commands import (
 from storage_nodes.machines.queue.effects import BatchFacts
 from storage_nodes.machines.queue.state.fifo_state import FifoState
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
-from storage_nodes.machines.queue.state.meter_entries import fold_usage
+from storage_nodes.machines.queue.state.meter_entries import fold_handed_over, fold_usage
 from storage_nodes.machines.queue.state.queue_state import QueueState
 
 
@@ -33,6 +34,8 @@ def fold_command(state: QueueState, command: Command, offset: int) -> None:
         state.fold_acquired(command)
     elif kind == DELETED:
         state.fold_deleted(command)
+    elif kind == HANDED_OVER:
+        fold_handed_over(state, command)
     elif kind == VISIBILITY_CHANGED:
         state.fold_visibility(command)
     elif kind == EXPIRED:

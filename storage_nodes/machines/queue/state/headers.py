@@ -18,9 +18,9 @@ class FoldedHeaders:
     def __init__(self) -> None:
         self.delayed: list[int] = []
         self.duplicates: list[tuple[int, int]] = []  # (offset, offset of the original or NOT_TAKEN)
-        self.excluded: list[int] = []  # scheduled messages, and releases of what is not scheduled
+        self.excluded: list[int] = []  # messages that wait in a schedule, and releases of what does not
         self.scheduled: list[int] = []  # of these excluded ones, those that wait in the schedule now
-        self.released: list[int] = []  # offsets of the scheduled messages that releases named, whatever became of them
+        self.released: list[int] = []  # offsets of the messages that releases named, whatever became of them
         self.groups: dict[int, bytes] = {}  # of all but the duplicates and those set aside
         self.keys: dict[int, Key] = {}  # of those of them that have a group or a tag
 
@@ -38,7 +38,7 @@ def machine_headers(section: bytes) -> tuple[int, bytes, bytes, bytes, bytes, by
         delay, group, dedup_id, dead_source, tag, due, release = read_headers(section)
     except RecordError:
         return 0, b"", b"", b"", b"", b"", b""
-    delay_ms = min(int(delay), DELAY_MS_MAX) if delay is not None and _is_number(delay) else 0
+    delay_ms = delay_of(delay) if delay is not None else 0
     return (
         delay_ms,
         group[:GROUP_BYTES_MAX] if group else b"",
@@ -69,9 +69,9 @@ def is_named_time(content: bytes) -> bool:
     return is_due_time(content) and not content.startswith(b"+")
 
 
-def release_header(offset: int, due_ms: int) -> bytes:
-    """Content of HEADER_RELEASED."""
-    return b"%d/%d" % (offset, due_ms)
+def release_header(offset: int, due_ms: int, sent_ms: int = 0) -> bytes:
+    """Content of HEADER_RELEASED; of a delayed message with the time at which it was sent."""
+    return b"%d/%d/%d" % (offset, due_ms, sent_ms) if sent_ms else b"%d/%d" % (offset, due_ms)
 
 
 def due_time_ms(due: bytes, sent_ms: int) -> int:
@@ -81,10 +81,15 @@ def due_time_ms(due: bytes, sent_ms: int) -> int:
     return min(int(due) + (sent_ms if due.startswith(b"+") else 0), sent_ms + SCHEDULE_MS_MAX)
 
 
-def source_of_release(content: bytes) -> tuple[int, int]:
-    """(offset, due_ms); what leaders wrote themselves."""
-    offset, _, due_ms = content.partition(b"/")
-    return int(offset), int(due_ms)
+def source_of_release(content: bytes) -> tuple[int, int, int]:
+    """(offset, due_ms, sent_ms or 0); what leaders wrote themselves."""
+    offset, due_ms, *sent_ms = content.split(b"/")
+    return int(offset), int(due_ms), int(sent_ms[0]) if sent_ms else 0
+
+
+def delay_of(content: bytes) -> int:
+    """Content of HEADER_DELAY_MS; 0 where it is senseless."""
+    return min(int(content), DELAY_MS_MAX) if _is_number(content) else 0
 
 
 def _is_number(content: bytes) -> bool:

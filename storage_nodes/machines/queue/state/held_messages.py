@@ -6,10 +6,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from storage_nodes.limits import PURGE_INTERVAL_MS
+from storage_nodes.limits import CHECKPOINT_PIECES_MESSAGES, PURGE_INTERVAL_MS
+from storage_nodes.machines.driver_contract import Buffer
 from storage_nodes.machines.producers import ProducerTable
 from storage_nodes.machines.queue.effects import Key
-from storage_nodes.machines.queue.state.checkpoint import Checkpoint, Entry, Live, encode_checkpoint
+from storage_nodes.machines.queue.state.checkpoint import (
+    Checkpoint,
+    Entry,
+    Live,
+    checkpoint_pieces,
+    encode_checkpoint,
+)
 from storage_nodes.machines.queue.state.configs import config_fields, config_of, shared_config
 from storage_nodes.machines.queue.state.dedup import DedupWindow
 from storage_nodes.machines.queue.state.message_keys import pack_keys, unpack_keys
@@ -32,6 +39,7 @@ class HeldMessages:
         "cursor",
         "dead_lettered",
         "dedup",
+        "delayed",
         "deleted",
         "duplicates",
         "expired",
@@ -49,14 +57,12 @@ class HeldMessages:
         "purged",
         "received",
         "removed_above_cursor",
-        "retry",
         "scheduled",
         "sent",
     )
 
     def __init__(self, config: QueueConfig) -> None:
         self.config = shared_config(config)
-        self.retry = RetryPolicy.of(config)
         self.cursor = 0  # <= log_end
         self.log_end = 0  # end of the last entry folded
         self.fresh_count = 0
@@ -65,6 +71,7 @@ class HeldMessages:
         self.removed_above_cursor = EMPTY_OFFSETS  # all >= cursor, none in live
         self.dedup = EMPTY_IDS
         self.scheduled = EMPTY_SCHEDULE
+        self.delayed = EMPTY_SCHEDULE
         self.keys: dict[int, Key] = EMPTY_ENTRIES
         self.keyed_end = 0
         self.last_ms = 0  # highest time seen in the log
@@ -86,7 +93,7 @@ class HeldMessages:
     @property
     def held_count(self) -> int:
         """Messages of whatever state, those that are due another day too."""
-        return self.fresh_count + len(self.live) + len(self.scheduled)
+        return self.fresh_count + len(self.live) + len(self.scheduled) + len(self.delayed)
 
     def is_live(self, base_offset: int, last_offset: int) -> bool:
         """May any offset of the range still hold a message? O(length of the range) at most."""
@@ -96,13 +103,22 @@ class HeldMessages:
                 return True
         if self.live and not self.live.keys().isdisjoint(range(base_offset, last_offset + 1)):
             return True
-        return self.scheduled.any_between(base_offset, last_offset)
+        return any(waiting.any_between(base_offset, last_offset) for waiting in (self.scheduled, self.delayed))
+
+    def due_of(self, offset: int) -> int | None:
+        """When a message is appended once more that waits for its time in the schedules; None: it does not."""
+        due_ms = self.scheduled.due_ms(offset)
+        return self.delayed.due_ms(offset) if due_ms is None else due_ms
 
     def due_ms(self, offset: int, entry: Entry) -> int:
         """When a message in `live` is available: at the end of its lease, or a pause later."""
-        if self.retry is None:
-            return entry[0]
-        return self.retry.due_ms(offset, entry, self.receives_max)
+        retry = self.retry
+        return entry[0] if retry is None else retry.due_ms(offset, entry, self.receives_max)
+
+    @property
+    def retry(self) -> RetryPolicy | None:
+        """None: what failed is available at once."""
+        return RetryPolicy.of(self.config)
 
     @property
     def receives_max(self) -> int:
@@ -117,8 +133,8 @@ class HeldMessages:
     def low_watermark(self) -> int:
         """No message stands below it. O(in flight)."""
         low = min(self.cursor, min(self.live)) if self.live else self.cursor
-        scheduled = self.scheduled.first_offset()
-        return low if scheduled is None else min(low, scheduled)
+        firsts = (self.scheduled.first_offset(), self.delayed.first_offset())
+        return min(low, *(first for first in firsts if first is not None), low)
 
     def look_at(self, offset: int, now_ms: int) -> tuple[MessageState, int, int, int] | None:
         """(state, delivery, deadline_ms, sent_ms, 0 = that of its batch) of a message, None for one that is gone.
@@ -127,7 +143,7 @@ class HeldMessages:
         """
         entry = self.live.get(offset)
         if entry is None:
-            due_ms = self.scheduled.due_ms(offset)
+            due_ms = self.due_of(offset)
             if due_ms is not None:
                 return MessageState.DELAYED, 0, due_ms, 0
             waits = self.cursor <= offset < self.log_end and offset not in self.removed_above_cursor
@@ -142,8 +158,8 @@ class HeldMessages:
     def stats(self, now_ms: int) -> QueueStats:
         """As a replica counts that does not lead; O(messages in `live`)."""
         ready = [entry[3] for offset, entry in self.live.items() if self.due_ms(offset, entry) <= now_ms]
-        delayed = sum(entry[1] == 0 and entry[0] > now_ms for entry in self.live.values())
-        in_flight = len(self.live) - len(ready) - delayed
+        in_flight = sum(entry[1] > 0 and entry[0] > now_ms for entry in self.live.values())
+        delayed = len(self.live) - len(ready) - in_flight + len(self.delayed)
         oldest_ms = min(ready, default=0)
         scheduled = len(self.scheduled)
         totals = (self.duplicates, self.dead_lettered, self.parked_count)
@@ -151,36 +167,44 @@ class HeldMessages:
         return QueueStats(waiting, in_flight, delayed + scheduled, oldest_ms, 0, 0, *totals, scheduled=scheduled)
 
     def checkpoint(self) -> bytes:
+        return encode_checkpoint(self._checkpoint())
+
+    def checkpoint_pieces(self) -> bytes | list[Buffer]:
+        """The same; not joined where that would take long."""
+        if len(self.scheduled) + len(self.delayed) < CHECKPOINT_PIECES_MESSAGES:
+            return self.checkpoint()
+        return checkpoint_pieces(self._checkpoint())
+
+    def _checkpoint(self) -> Checkpoint:
         scalars = [
             self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
             self.sent, self.received, self.deleted, self.expired, self.purged,
             self.duplicates, self.dead_lettered,
         ]  # fmt: skip
-        return encode_checkpoint(
-            Checkpoint(
-                scalars,
-                self.live,
-                self.removed_above_cursor,
-                self.dedup.pack(),
-                self._pack_groups(),
-                config_fields(self.config),
-                self.scheduled,
-                self.producers.pack() if self.producers is not None else [],
-                list(self.last_purge or ()),
-                self.metering.pack() if self.metering is not None else [],
-                self.letters_taken.pack() if self.letters_taken is not None else [],
-            )
+        return Checkpoint(
+            scalars,
+            self.live,
+            self.removed_above_cursor,
+            self.dedup.pack(),
+            self._pack_groups(),
+            config_fields(self.config),
+            self.scheduled,
+            self.producers.pack() if self.producers is not None else [],
+            list(self.last_purge or ()),
+            self.metering.pack() if self.metering is not None else [],
+            self.letters_taken.pack() if self.letters_taken is not None else [],
+            self.delayed,
         )
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        self.live, self.removed_above_cursor, self.scheduled = checkpoint.live, checkpoint.ahead, checkpoint.scheduled
+        self.live, self.removed_above_cursor = checkpoint.live, checkpoint.ahead
+        self.scheduled, self.delayed = checkpoint.scheduled, checkpoint.delayed
         (
             self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
             self.sent, self.received, self.deleted, self.expired, self.purged,
             self.duplicates, self.dead_lettered,
         ) = checkpoint.scalars  # fmt: skip
         self.config = shared_config(config_of(checkpoint.config, QueueConfig()))
-        self.retry = RetryPolicy.of(self.config)
         self.dedup = DedupWindow(self.config.dedup_window_ms)
         self.dedup.unpack(checkpoint.dedup)
         self._unpack_groups(checkpoint.groups)
@@ -195,11 +219,13 @@ class HeldMessages:
     # --- little memory where nothing is going on ---------------------------------------------------------------
 
     def allocate(self) -> None:
-        """Who leads holds on to these two: they are this queue's own from now on."""
+        """Who leads holds on to these: they are this queue's own from now on."""
         if self.live is EMPTY_ENTRIES:
             self.live = {}
         if self.scheduled is EMPTY_SCHEDULE:
             self.scheduled = Schedule()
+        if self.delayed is EMPTY_SCHEDULE:
+            self.delayed = Schedule()
 
     def rest(self) -> None:
         """Nobody leads: let go of what is empty."""
@@ -208,6 +234,8 @@ class HeldMessages:
         self.removed_above_cursor = self.removed_above_cursor or EMPTY_OFFSETS
         if not len(self.scheduled):
             self.scheduled = EMPTY_SCHEDULE
+        if not len(self.delayed):
+            self.delayed = EMPTY_SCHEDULE
         if self.dedup.is_empty:
             self.dedup = EMPTY_IDS
 

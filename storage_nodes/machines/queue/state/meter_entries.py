@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from storage_nodes.machines.queue.commands import FIRST_FIELD, KIND, RETIRED, TIME_MS, USAGE_EXPORTED, Command
 from storage_nodes.machines.queue.effects import BatchFacts
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
-from storage_nodes.machines.queue.state.metering import Metering, Totals
+from storage_nodes.machines.queue.state.metering import Metering, SettledLeases, Totals
 from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.protocol.usage import MIXED, Usage, unpack_sum
 
@@ -54,15 +54,29 @@ def fold_usage(state: QueueState, command: Command) -> None:
         meter.close(max(state.last_ms, command[TIME_MS]))
 
 
+def fold_handed_over(state: QueueState, command: Command) -> None:
+    if state.metering is not None:
+        state.metering.handed_over(SettledLeases(*command[FIRST_FIELD : FIRST_FIELD + 4]))
+
+
 def totals_of(state: QueueState) -> Totals:
     return Totals(state.held_count, state.received, state.deleted, state.dead_lettered)
 
 
-def meter_commands(state: QueueState, before: Totals) -> None:
-    """A control batch was folded; `before` are the totals from before it."""
-    meter = _at_last_time(state)
-    meter.settle(before, totals_of(state))
-    if meter.is_idle:
+def meter_commands(state: QueueState, before: Totals) -> Totals:
+    """Commands of a control batch were folded; `before` are the totals from before them. What they are now."""
+    after = totals_of(state)
+    _at_last_time(state).settle(before, after)
+    return after
+
+
+def meter_new_leader(state: QueueState) -> None:
+    """The entry was folded with which another leadership begins."""
+    _at_last_time(state).end_leadership(state.held_count)
+
+
+def drop_idle_meter(state: QueueState) -> None:
+    if state.metering is not None and state.metering.is_idle and not state.held_count:
         state.metering = None
 
 

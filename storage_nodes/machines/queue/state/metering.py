@@ -8,15 +8,19 @@ all of it once more. A closed window waits here until USAGE_EXPORTED names it, o
 
     hour_ms, until_ms   the open window: where its hour begins, how far its integral goes
     counters            of the open window, by origin
-    held_bytes/_units   of all messages held
+    held_bytes          of all messages held
     stored_byte_ms      integral of held_bytes from hour_ms to until_ms
     is_changed          does the open window say anything that no closed one says? Only then it is closed
     is_said             was it closed early, in part?
     is_final            is the partition retired? Then its last window says that nothing is stored after it
+    leased              messages that were leased, and of which no leader has said yet what became of them
     closed              windows that wait for confirmation, oldest first, one an hour
 
-No size is remembered by message: what leaves the queue, and what is delivered, has the mean size of what was held
-then. An empty queue holds no bytes, so no error lasts longer than a backlog. A duplicate is taken out by its own size.
+No replica remembers sizes by message. The leader does, of what it read for somebody: it says what was handed over
+(HANDED_OVER: a lease whose messages left for nobody is no delivery), and how large each message was that leaves. What
+no leader said has the mean size of what was held then: leases of a leader that was lost before it told, messages that
+expire, or that are deleted under a later leader. An empty queue holds no bytes, so no error lasts longer than a
+backlog. A duplicate is taken out by its own size.
 
 Bounds: WINDOWS_HELD_MAX closed windows. Where another one cannot be kept, the open window goes on into the next hour
 with its counters: it was not exported under its own hour, so none is counted twice or lost. The integral begins again
@@ -29,7 +33,7 @@ from typing import Any, NamedTuple
 
 from storage_nodes.limits import USAGE_WINDOWS_HELD_MAX
 from storage_nodes.machines.queue.effects import MeteredHour
-from storage_nodes.protocol.usage import Origin
+from storage_nodes.protocol.usage import Origin, units_of
 
 HOUR_MS = 3_600_000
 
@@ -50,18 +54,33 @@ class Totals(NamedTuple):
     dead_lettered: int
 
 
+class SettledLeases(NamedTuple):
+    """What became of leases: `leases` of them are settled; of those, and of earlier ones, so much was handed over."""
+
+    leases: int
+    messages: int
+    billed_bytes: int
+    units: int
+
+
+_NOTHING = SettledLeases(0, 0, 0, 0)
+
+
 class Metering:
     """Of one partition, from its first message on. Changed in log order only, like the state that it is a part of."""
 
     __slots__ = (
+        "_handed_over",
+        "_left_bytes",
+        "_left_messages",
         "closed",
         "counters",
         "held_bytes",
-        "held_units",
         "hour_ms",
         "is_changed",
         "is_final",
         "is_said",
+        "leased",
         "stored_byte_ms",
         "until_ms",
     )
@@ -70,9 +89,12 @@ class Metering:
         self.hour_ms = time_ms - time_ms % HOUR_MS
         self.until_ms = time_ms  # hour_ms <= until_ms < hour_ms + HOUR_MS
         self.counters: dict[int, list[int]] = {}
-        self.held_bytes = self.held_units = self.stored_byte_ms = 0
+        self.held_bytes = self.stored_byte_ms = self.leased = 0
         self.is_changed = self.is_said = self.is_final = False
         self.closed: list[MeteredHour] = []
+        # What the commands of one entry say, until `settle`.
+        self._handed_over = _NOTHING
+        self._left_messages = self._left_bytes = 0
 
     # --- entries ----------------------------------------------------------------------------------------------
 
@@ -90,7 +112,6 @@ class Metering:
     def sent(self, origin: int, messages: int, billed_bytes: int, units: int) -> None:
         """These stand in the queue now. What a move brought is not sent once more."""
         self.held_bytes += billed_bytes
-        self.held_units += units
         counters = self._of(origin)
         if origin == _REDRIVE:
             counters[MOVED] += messages
@@ -102,22 +123,38 @@ class Metering:
     def scheduled(self, origin: int, messages: int) -> None:
         self._of(origin)[SCHEDULED] += messages
 
+    def left(self, messages: int, billed_bytes: int) -> None:
+        """Of the messages that this entry takes out of the queue so many have this size together."""
+        self._left_messages += messages
+        self._left_bytes += billed_bytes
+
+    def handed_over(self, handed_over: SettledLeases) -> None:
+        """The leader says what became of leases, in this entry or before."""
+        self._handed_over = SettledLeases(*map(int.__add__, self._handed_over, handed_over))
+
     def settle(self, before: Totals, after: Totals) -> None:
         """Commands changed the queue from the one to the other: no message came, some may have left."""
-        delivered = after.received - before.received
-        if delivered or after.deleted != before.deleted or after.dead_lettered != before.dead_lettered:
+        deleted, dead_lettered = after.deleted - before.deleted, after.dead_lettered - before.dead_lettered
+        if deleted or dead_lettered:
             counters = self._of(_CLIENT)
-            counters[DELETED] += after.deleted - before.deleted
-            counters[DEAD_LETTERED] += after.dead_lettered - before.dead_lettered
-            if delivered:
-                counters[DELIVERED] += delivered
-                counters[DELIVERED_BYTES] += self.held_bytes * delivered // before.held
-                counters[DELIVERED_UNITS] += max(self.held_units * delivered // before.held, delivered)
+            counters[DELETED] += deleted
+            counters[DEAD_LETTERED] += dead_lettered
+        self.leased += after.received - before.received
+        if self._handed_over is not _NOTHING:
+            self._bill_handed_over()
         left = before.held - after.held
         if left:
             self.is_changed = True
-            self.held_bytes -= _share(self.held_bytes, left, before.held)
-            self.held_units -= _share(self.held_units, left, before.held)
+            self._take_out(left, before.held)
+        self._left_messages = self._left_bytes = 0
+
+    def end_leadership(self, held: int) -> None:
+        """Nobody will say what became of the leases of this leader, of which `held` messages are in the queue now: they
+        are taken for handed over. The client may have them."""
+        leased, self.leased = self.leased, 0
+        if leased:
+            billed_bytes = self.held_bytes * leased // max(held, leased)
+            self._deliver(leased, billed_bytes, max(units_of(billed_bytes), leased))
 
     def close(self, time_ms: int) -> None:
         """Close the open window early, at this time, or a moment later where its figures up to then were named."""
@@ -142,11 +179,11 @@ class Metering:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is held, counted or waiting: the partition needs no meter until its next message. A retired one
-        keeps it, as it says so."""
+        """Nothing is stored, counted or waiting: where the queue holds no message either, the partition needs no meter
+        until its next one. A retired one keeps it, as it says so."""
         if self.is_final:
             return False
-        return not (self.closed or self.counters or self.held_bytes or self.is_changed or self.is_said)
+        return not (self.closed or self.counters or self.held_bytes or self.leased or self.is_changed or self.is_said)
 
     @property
     def is_ended(self) -> bool:
@@ -162,7 +199,7 @@ class Metering:
         """For the checkpoint; the inverse is `unpack`. The counters stand by origin, so equal states give equal
         bytes."""
         scalars = [
-            self.hour_ms, self.until_ms, self.held_bytes, self.held_units, self.stored_byte_ms,
+            self.hour_ms, self.until_ms, self.held_bytes, self.stored_byte_ms, self.leased,
             int(self.is_changed), int(self.is_said),
         ]  # fmt: skip
         if self.is_final:
@@ -174,7 +211,7 @@ class Metering:
         scalars, origins, closed = packed
         meter = cls(scalars[0])
         (
-            meter.hour_ms, meter.until_ms, meter.held_bytes, meter.held_units, meter.stored_byte_ms,
+            meter.hour_ms, meter.until_ms, meter.held_bytes, meter.stored_byte_ms, meter.leased,
             is_changed, is_said, *is_final,
         ) = scalars  # fmt: skip
         meter.is_changed, meter.is_said, meter.is_final = bool(is_changed), bool(is_said), bool(is_final)
@@ -194,6 +231,33 @@ class Metering:
         if counters is None:
             counters = self.counters[origin] = [0] * COUNTERS
         return counters
+
+    def _bill_handed_over(self) -> None:
+        """A message that was deleted by an earlier receipt, before its lease was folded, is no delivery; its share of
+        the sums goes with it."""
+        leases, messages, billed_bytes, units = self._handed_over
+        self._handed_over = _NOTHING
+        delivered = min(messages, self.leased)
+        if delivered < messages:
+            billed_bytes, units = billed_bytes * delivered // messages, max(units * delivered // messages, delivered)
+        self.leased -= min(leases, self.leased)
+        if delivered:
+            self._deliver(delivered, billed_bytes, units)
+
+    def _deliver(self, messages: int, billed_bytes: int, units: int) -> None:
+        counters = self._of(_CLIENT)
+        counters[DELIVERED] += messages
+        counters[DELIVERED_BYTES] += billed_bytes
+        counters[DELIVERED_UNITS] += units
+
+    def _take_out(self, left: int, held: int) -> None:
+        """So many of the messages held leave: by the sizes that were said, the others by their mean."""
+        said = min(self._left_messages, left)
+        self.held_bytes = max(0, self.held_bytes - self._left_bytes)
+        if left == held:
+            self.held_bytes = 0
+        elif left > said:
+            self.held_bytes -= self.held_bytes * (left - said) // (held - said)
 
     def _cross(self, time_ms: int) -> None:
         """An entry of a later hour: the window ends with its own, and another begins."""
@@ -216,8 +280,3 @@ class Metering:
             self.closed.pop()
         self.closed.append(self.window())
         self.is_changed = False
-
-
-def _share(held: int, count: int, held_count: int) -> int:
-    """What so many of so many messages weigh, by their mean; of all of them, all."""
-    return held * count // held_count

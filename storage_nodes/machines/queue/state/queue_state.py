@@ -8,6 +8,7 @@
                     they were delayed and overtook the cursor; and scheduled ones
     fresh_count     messages at or beyond the cursor in neither of the two: they wait, and only the log knows them
     scheduled       messages that are due at a time of their own, by offset and by time (schedule.py)
+    delayed         delayed messages of a standard queue for which `live` had no room, in the same way
     dedup           deduplication ids within their window; a message that repeats one is dropped as it arrives
     keys            message group and tag of the messages in `live` that have any: who leads next hands out fairly, and
                     by tag, from the first moment
@@ -15,19 +16,19 @@
     letters_taken   dead letters that came here, until their source is done with them; a second copy is dropped
     producers       where what senders numbered stands, so that a repeat is recognised (machines/producers.py)
 
-A scheduled message that becomes due is appended once more, by the leader (HEADER_RELEASED): that record is the message
-from then on, fresh like any other, and the fold takes the first one out of the schedule as it folds the second. One
+A message of either schedule that becomes due is appended once more, by the leader (HEADER_RELEASED): that record is the
+message from then on, fresh like any other, and the fold takes the first one out as it folds the second. One
 whose message is not scheduled, or not for that time (it was cancelled or rescheduled before in the log, or released
 already), is nothing. So a release happens once, whatever leaders did.
 
-So memory is O(in flight + delayed), whatever waits, plus what is remembered of ids and of the schedule, and a range in
+So memory is O(in flight), whatever waits, plus what is remembered of ids and of the schedules, and a range in
 `removed_above_cursor` for each stretch that was taken out from among waiting messages (delivery/backlog.py). Two rules
 keep the fold exact:
   - nothing but log entries changes it, and time is only what stands in them (`last_ms` never falls);
   - when nothing is fresh at the end of an entry the cursor jumps to the log end, so a drained queue remembers nothing.
 
 Conservation, at the end of every entry:
-    sent = fresh_count + len(live) + len(scheduled) + deleted + expired + purged + dead_lettered
+    sent = fresh_count + len(live) + len(scheduled) + len(delayed) + deleted + expired + purged + dead_lettered
                                                        (duplicates are not sent, nor are releases)
 
 `fifo_state.py` is the same for FIFO queues.
@@ -42,10 +43,20 @@ import msgspec
 
 from storage_nodes.limits import (
     DEAD_LETTERS_BY_AGE_MAX,
+    DELAYED_LIVE_MAX,
     PURGE_INTERVAL_MS,
     SCHEDULE_MS_MAX,
 )
-from storage_nodes.machines.queue.commands import FIRST_FIELD, IF_HELD_MAX, NACKED, TIME_MS, Command, if_held, uncounted
+from storage_nodes.machines.queue.commands import (
+    FIRST_FIELD,
+    IF_HELD_MAX,
+    NACKED,
+    TIME_MS,
+    Command,
+    if_held,
+    sizes_of,
+    uncounted,
+)
 from storage_nodes.machines.queue.state.checkpoint import Entry
 from storage_nodes.machines.queue.state.configs import config_of, shared_config
 from storage_nodes.machines.queue.state.dedup import NOT_SEEN, DedupWindow
@@ -58,7 +69,7 @@ from storage_nodes.machines.queue.state.headers import (
 )
 from storage_nodes.machines.queue.state.held_messages import HeldMessages
 from storage_nodes.machines.queue.state.message_keys import drop_keys, take_keys
-from storage_nodes.machines.queue.state.retry import RetryPolicy
+from storage_nodes.machines.queue.state.schedule import Schedule
 from storage_nodes.machines.queue.state.shared_empty import EMPTY_IDS
 from storage_nodes.machines.queue.state.taken_letters import TakenLetters
 from storage_nodes.protocol.deliveries import receives_of, released
@@ -92,7 +103,7 @@ class QueueState(HeldMessages):
         for offset, section in records:
             delay_ms, group, dedup_id, dead_source, tag, due, release = machine_headers(section)
             if release:  # no new message: it passes where the partition was closed since it was sent
-                if not self._fold_release(offset, release, noted):
+                if not self._fold_release(offset, release, sent_ms, noted):
                     continue
             elif self.config.closed:
                 original = self._fold_refused(dedup_id, dead_source, offset, time_ms)
@@ -114,8 +125,14 @@ class QueueState(HeldMessages):
                 noted.scheduled.append(offset)
                 continue
             if delay_ms:
-                self._fold_delayed(offset, sent_ms + delay_ms, sent_ms, group)
-                noted.delayed.append(offset)
+                if not keeps_keys or len(self.live) < DELAYED_LIVE_MAX:
+                    self._fold_delayed(offset, sent_ms + delay_ms, sent_ms, group)
+                    noted.delayed.append(offset)
+                else:
+                    self.allocate()
+                    self._fold_waiting(self.delayed, offset, sent_ms + delay_ms)
+                    noted.excluded.append(offset)
+                    continue
             elif dead_source and not self._fold_dead_letter(offset, sent_ms, dead_source, noted):
                 continue
             noted.groups[offset] = group
@@ -166,18 +183,28 @@ class QueueState(HeldMessages):
         if due_ms <= sent_ms and (due_ms <= 0 or not is_named_time(due)):
             return False
         self.allocate()
-        self.scheduled.add(offset, due_ms)
-        self.fresh_count -= 1
-        self._mark_removed(offset, offset + 1)
+        self._fold_waiting(self.scheduled, offset, due_ms)
         return True
 
-    def _fold_release(self, offset: int, release: bytes, noted: FoldedHeaders) -> bool:
-        """Whether the record at `offset` is a message now, that which was scheduled."""
-        source, due_ms = source_of_release(release)
+    def _fold_waiting(self, waiting: Schedule, offset: int, due_ms: int) -> None:
+        waiting.add(offset, due_ms)
+        self.fresh_count -= 1
+        self._mark_removed(offset, offset + 1)
+
+    def _fold_release(self, offset: int, release: bytes, arrived_ms: int, noted: FoldedHeaders) -> bool:
+        """Whether the record at `offset` is a message now, that which was scheduled or delayed. A delayed one is as old
+        as it was there, as long as there is room to remember it."""
+        source, due_ms, sent_ms = source_of_release(release)
         noted.released.append(source)
         self.sent -= 1
         if self.scheduled.due_ms(source) == due_ms:
             self.scheduled.remove(source)
+            return True
+        if self.delayed.due_ms(source) == due_ms:
+            self.delayed.remove(source)
+            if sent_ms and len(self.live) < DELAYED_LIVE_MAX:
+                self._fold_delayed(offset, arrived_ms, min(sent_ms, arrived_ms), b"")
+                noted.delayed.append(offset)
             return True
         self.fresh_count -= 1
         self._mark_removed(offset, offset + 1)
@@ -249,13 +276,17 @@ class QueueState(HeldMessages):
         live = self.live
         ahead: list[int] = []
         deleted = 0
-        fields = iter(command[FIRST_FIELD])
-        for offset, delivery in zip(fields, fields, strict=True):
+        sizes: list[int] = []
+        receipts = command[FIRST_FIELD]
+        fields = iter(receipts)
+        for offset, delivery, size in zip(fields, fields, sizes_of(command, 1, len(receipts) // 2), strict=True):
             entry = live.get(offset)
             if entry is not None:
                 if delivery > 0:
                     del live[offset]
                     deleted += 1
+                    if size:
+                        sizes.append(size)
                     if offset >= self.cursor:
                         self._mark_removed(offset, offset + 1)
             elif self.cursor <= offset < self.log_end and offset not in self.removed_above_cursor:
@@ -264,8 +295,10 @@ class QueueState(HeldMessages):
                 deleted += 1
                 ahead.append(offset)
         self.deleted += deleted
+        if sizes:
+            self._left(sizes)
         if self.keys:
-            drop_keys(self.keys, self.live, command[FIRST_FIELD][::2])
+            drop_keys(self.keys, self.live, receipts[::2])
         return ahead
 
     def fold_visibility(self, command: Command) -> list[ErrorCode]:
@@ -318,6 +351,7 @@ class QueueState(HeldMessages):
     def fold_expired(self, command: Command) -> None:
         cursor, ranges, offsets = command[FIRST_FIELD : FIRST_FIELD + 3]
         expired = 0
+        sizes: list[int] = []
         fields = iter(ranges)
         for first, last in zip(fields, fields, strict=True):
             count = len(self._still_fresh(first, last))
@@ -325,12 +359,14 @@ class QueueState(HeldMessages):
             expired += count
             if count and not first < cursor:  # ... which passes it; it moves over all messages before it or none
                 self._mark_removed(max(first, self.cursor), last + 1)
-        for offset in offsets:
+        for offset, size in zip(offsets, sizes_of(command, 3, len(offsets)), strict=True):
             if self.live.pop(offset, None) is not None:
                 expired += 1
+                sizes.append(size)
                 if offset >= self.cursor:
                     self._mark_removed(offset, offset + 1)
         self.expired += expired
+        self._left(sizes)
         if self.keys:
             drop_keys(self.keys, self.live, offsets)
         self._move_cursor(cursor)
@@ -344,11 +380,12 @@ class QueueState(HeldMessages):
             return ErrorCode.OK, self.last_purge[1]
         if now_ms - self.last_purge_ms < PURGE_INTERVAL_MS:
             return ErrorCode.PURGE_IN_PROGRESS, 0
-        count = self.fresh_count + len(self.live) + len(self.scheduled)
+        count = self.held_count
         self.purged += count
         self.fresh_count = 0
         self.live.clear()
         self.scheduled.clear()
+        self.delayed.clear()
         self.keys.clear()
         self.dedup = EMPTY_IDS
         self.last_purge_ms = now_ms
@@ -371,13 +408,15 @@ class QueueState(HeldMessages):
         # Others take the messages of a closed one by then: a configuration that comes late must not open it again.
         closed = self.config.closed or config.closed
         self.config = shared_config(msgspec.structs.replace(config, fifo=self.config.fifo, closed=closed))
-        self.retry = RetryPolicy.of(config)
         if self.dedup is not EMPTY_IDS:
             self.dedup.window_ms = config.dedup_window_ms
 
     def fold_dead_lettered(self, command: Command) -> list[int]:
         """These stand in the dead-letter queue now; returns those that were still here."""
-        moved = [offset for offset in command[FIRST_FIELD] if self.live.pop(offset, None) is not None]
+        offsets = command[FIRST_FIELD]
+        sized = dict(zip(offsets, sizes_of(command, 1, len(offsets)), strict=True))
+        moved = [offset for offset in offsets if self.live.pop(offset, None) is not None]
+        self._left([sized[offset] for offset in moved])
         for offset in moved:
             if offset >= self.cursor:
                 self._mark_removed(offset, offset + 1)
@@ -390,8 +429,9 @@ class QueueState(HeldMessages):
         """One code a change. What is not scheduled any more is due, or gone: nothing happens to it."""
         latest_ms = command[TIME_MS] + SCHEDULE_MS_MAX
         codes: list[ErrorCode] = []
-        fields = iter(command[FIRST_FIELD])
-        for offset, due_ms in zip(fields, fields, strict=True):
+        changes = command[FIRST_FIELD]
+        fields = iter(changes)
+        for offset, due_ms, size in zip(fields, fields, sizes_of(command, 1, len(changes) // 2), strict=True):
             if not self.scheduled.remove(offset):
                 codes.append(ErrorCode.NOT_SCHEDULED)
                 continue
@@ -400,6 +440,7 @@ class QueueState(HeldMessages):
                 self.scheduled.add(offset, min(due_ms, latest_ms))
             else:
                 self.deleted += 1
+                self._left((size,))
         return codes
 
     def fold_removed(self, command: Command) -> list[ErrorCode]:
@@ -408,6 +449,8 @@ class QueueState(HeldMessages):
         codes = [ErrorCode.OK if self._remove(offset) else ErrorCode.UNKNOWN_RECORD for offset in offsets]
         if self.keys:
             drop_keys(self.keys, self.live, offsets)
+        sizes = sizes_of(command, 2, len(offsets))
+        self._left([size for size, code in zip(sizes, codes, strict=True) if code is ErrorCode.OK])
         count = codes.count(ErrorCode.OK)
         if moved:
             self.dead_lettered += count
@@ -417,8 +460,14 @@ class QueueState(HeldMessages):
 
     # --- inside -----------------------------------------------------------------------------------------------
 
+    def _left(self, sizes: Sequence[int]) -> None:
+        """Messages of these sizes, as commands give them, leave the queue."""
+        known = [size - 1 for size in sizes if size]
+        if known and self.metering is not None:
+            self.metering.left(len(known), sum(known))
+
     def _remove(self, offset: int) -> bool:
-        if self.scheduled.remove(offset):
+        if self.scheduled.remove(offset) or self.delayed.remove(offset):
             return True
         if self.live.pop(offset, None) is not None:
             if offset >= self.cursor:

@@ -8,7 +8,8 @@ restore has anything to sort:
 
 A `SortedPairs` is a list of chunks, each two arrays of at most CHUNK_PAIRS_MAX numbers: 16 bytes a pair. A change moves
 a part of one chunk, whatever the count; messages that arrive (their offsets grow) and delays of one length only append.
-So a scheduled message costs 32 bytes in memory and in the checkpoint, which is a copy of the arrays.
+So a scheduled message costs 32 bytes in memory and in the checkpoint. That is not a copy: `freeze` lends the arrays to
+who writes them, and a chunk that was lent is copied before its next change.
 """
 
 from __future__ import annotations
@@ -24,16 +25,18 @@ CHUNK_PAIRS_MAX = 2_048
 _NUMBER_BYTES = 8
 
 Pair = tuple[int, int]
+Chunks = list["array[int]"]
 
 
 class SortedPairs:
     """Distinct pairs of integers in ascending order."""
 
-    __slots__ = ("_firsts", "_heads", "_keys", "_values", "count")
+    __slots__ = ("_firsts", "_heads", "_is_lent", "_keys", "_values", "count")
 
     def __init__(self) -> None:
         self._keys: list[array[int]] = []
         self._values: list[array[int]] = []
+        self._is_lent: list[bool] = []  # must the chunk be copied before a change?
         self._heads: list[Pair] = []  # the first pair of each chunk
         self._firsts: list[int] = []  # ... and its key
         self.count = 0
@@ -51,13 +54,14 @@ class SortedPairs:
         keys, values = self._keys[-1], self._values[-1]
         if (key, value) > (keys[-1], values[-1]):
             if len(keys) < CHUNK_PAIRS_MAX:
+                keys, values = self._own(len(self._keys) - 1)
                 keys.append(key)
                 values.append(value)
             else:
                 self._insert_chunk(len(self._heads), array("q", (key,)), array("q", (value,)))
             return
         chunk = max(0, bisect_right(self._heads, (key, value)) - 1)
-        keys, values = self._keys[chunk], self._values[chunk]
+        keys, values = self._own(chunk)
         at = _position(keys, values, key, value)
         keys.insert(at, key)
         values.insert(at, value)
@@ -71,7 +75,7 @@ class SortedPairs:
     def remove(self, key: int, value: int) -> None:
         """The pair must be there."""
         chunk = bisect_right(self._heads, (key, value)) - 1
-        keys, values = self._keys[chunk], self._values[chunk]
+        keys, values = self._own(chunk)
         at = _position(keys, values, key, value)
         assert keys[at] == key and values[at] == value, "a pair that is not there"
         del keys[at], values[at]
@@ -124,6 +128,11 @@ class SortedPairs:
         """Keys and values; the same for equal sets."""
         return b"".join(self._keys), b"".join(self._values)
 
+    def freeze(self) -> tuple[Chunks, Chunks]:
+        """The arrays of keys and of values, one behind the other as `pack` has them. They do not change any more."""
+        self._is_lent = [True] * len(self._is_lent)
+        return list(self._keys), list(self._values)
+
     def unpack(self, raw_keys: bytes, raw_values: bytes) -> None:
         """Into an empty set. Raises ValueError."""
         if len(raw_keys) % _NUMBER_BYTES or len(raw_keys) != len(raw_values):
@@ -136,14 +145,22 @@ class SortedPairs:
             self._insert_chunk(len(self._heads), keys, values)
         self.count = len(raw_keys) // _NUMBER_BYTES
 
+    def _own(self, chunk: int) -> tuple[array[int], array[int]]:
+        """Keys and values of a chunk that is about to change."""
+        if self._is_lent[chunk]:
+            self._keys[chunk], self._values[chunk] = self._keys[chunk][:], self._values[chunk][:]
+            self._is_lent[chunk] = False
+        return self._keys[chunk], self._values[chunk]
+
     def _insert_chunk(self, chunk: int, keys: array[int], values: array[int]) -> None:
+        self._is_lent.insert(chunk, False)
         self._keys.insert(chunk, keys)
         self._values.insert(chunk, values)
         self._heads.insert(chunk, (keys[0], values[0]))
         self._firsts.insert(chunk, keys[0])
 
     def _delete_chunk(self, chunk: int) -> None:
-        del self._keys[chunk], self._values[chunk], self._heads[chunk], self._firsts[chunk]
+        del self._keys[chunk], self._values[chunk], self._heads[chunk], self._firsts[chunk], self._is_lent[chunk]
 
     def _set_head(self, chunk: int) -> None:
         self._heads[chunk] = (self._keys[chunk][0], self._values[chunk][0])
@@ -213,6 +230,10 @@ class Schedule:
     def pack(self) -> list[bytes]:
         """Empty where nothing is scheduled."""
         return [*self._by_offset.pack(), *self._by_due.pack()] if self._by_offset.count else []
+
+    def freeze(self) -> list[Chunks]:
+        """What `pack` gives, in pieces that do not change any more; no copy."""
+        return [*self._by_offset.freeze(), *self._by_due.freeze()] if self._by_offset.count else []
 
     @classmethod
     def unpack(cls, packed: Sequence[bytes] = ()) -> Schedule:

@@ -42,6 +42,7 @@ from storage_nodes.protocol.records import (
     HEADER_TAG,
     encode_body,
 )
+from storage_nodes.protocol.usage import billed_bytes_of
 
 NOW_MS = 1_700_000_000_000
 VISIBILITY_MS = 30_000
@@ -69,6 +70,7 @@ class Partition:
         self.holds_fetches = False
         self.releases: list[Release] = []
         self.holds_releases = False
+        self.keeps_back = 0  # so many of the next answer do not fit into it, and are given back
         self.is_proposed = False
         if leads:
             self.start_epoch()
@@ -185,6 +187,7 @@ class Partition:
                 self._answered(effect.token)
                 self.delivered[effect.token] = effect.picks
                 self.deadlines_ms[effect.token] = effect.deadline_ms
+                self._hand_over(effect)
             elif isinstance(effect, CommandAnswer):
                 self._answered(effect.token)
                 self.answers[effect.token] = effect.result
@@ -210,6 +213,17 @@ class Partition:
             self.run_fetches()
         if not self.holds_releases:
             self.run_releases()
+
+    def _hand_over(self, effect: Deliver) -> None:
+        """The answer leaves, and the meter is told."""
+        fitting = len(effect.picks) - self.keeps_back
+        self.keeps_back = 0
+        back = [pick[:2] for pick in effect.picks[fitting:]]
+        if back:
+            self.perform(self.leader.release(back, self.now_ms, effect.deadline_ms))
+        if self.leader.usage.is_metered and not effect.is_repeat:
+            sizes_bytes = {pick.offset: billed_bytes_of(self.body(pick.offset)) for pick in effect.picks[:fitting]}
+            self.leader.usage.handed_over(sizes_bytes, len(back), self.now_ms)
 
     def run_releases(self) -> None:
         while self.releases:
@@ -295,7 +309,7 @@ class Partition:
         assert checkpoint == self.follower.checkpoint()
         state = self.leader.state
         gone = state.deleted + state.expired + state.purged + state.dead_lettered
-        assert state.sent == state.fresh_count + len(state.live) + len(state.scheduled) + gone
+        assert state.sent == state.fresh_count + len(state.live) + len(state.scheduled) + len(state.delayed) + gone
         assert state.cursor <= state.log_end == self.end
         assert not any(offset < state.cursor for offset in state.removed_above_cursor)
         assert self.leader.is_fifo or not any(offset in state.live for offset in state.removed_above_cursor)

@@ -143,7 +143,7 @@ def test_routes_of_dead_letters_stand_in_the_checkpoint_and_older_ones_have_none
     restored = QueueMachine()
     restored.restore(blob)
     assert restored.state.config == config and isinstance(restored.state.config.dead_letter_groups, tuple)
-    *before, fields, scheduled, _, _, _, _ = msgspec.msgpack.decode(blob)
+    *before, fields, scheduled, _, _, _, _, _ = msgspec.msgpack.decode(blob)
     older = decode_checkpoint(msgspec.msgpack.encode([*before, fields[:-3], scheduled]))
     assert config_of(older.config, QueueConfig()) == msgspec.structs.replace(config, dead_letter_groups=())
 

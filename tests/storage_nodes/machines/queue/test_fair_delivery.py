@@ -205,7 +205,7 @@ def test_flood_in_front_is_a_bounded_number_of_runs(monkeypatch: pytest.MonkeyPa
         partition.now_ms += number % 2
     partition.acquire("flood", 31, visibility_ms=1_000_000)
     partition.commit()
-    delivery = partition.leader._leader.delivery
+    delivery = partition.leader.leader.delivery
     assert isinstance(delivery, FairDelivery)
     assert delivery.window._runs < 50 + 6
     assert len(drain(partition)) == 240 - 31

@@ -203,7 +203,7 @@ class FifoAgainstModel(RuleBasedStateMachine):
         assert set(state.parked) == self.naive.parked  # type: ignore[attr-defined]
         assert all(state.is_live(offset, offset) for offset in messages)
         waiting_count, in_flight, delayed = self.partition.counts()
-        expiring = self.partition.leader._leader._staging.fresh_expired if self.partition.leader._leader else 0  # type: ignore[union-attr]
+        expiring = self.partition.leader.leader._staging.fresh_expired if self.partition.leader.leader else 0  # type: ignore[union-attr]
         assert waiting_count + in_flight + delayed + expiring == len(messages)
 
 

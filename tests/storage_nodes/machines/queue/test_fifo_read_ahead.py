@@ -20,7 +20,7 @@ def test_group_beyond_the_read_ahead_is_found_when_it_is_asked_for(
     (far,) = send(partition, "c" * 30)[-1:]
     take(partition, "one", 1)
     assert len(take(partition, "two", 10)) == 3, "the b's"
-    window = partition.leader._leader.delivery.window  # type: ignore[union-attr]
+    window = partition.leader.leader.delivery.window  # type: ignore[union-attr]
     assert window.count <= 20 + 30 and window.end <= far + 20, "what does not fit is not read"
     assert partition.leader.state.fresh_count == 44
 

@@ -128,7 +128,7 @@ class KeyedQueueAgainstModel(QueueAgainstModel):
 
     def _places(self) -> dict[int, int] | None:
         """Where messages that came back stand; None where the desk is that of a queue without groups and tags."""
-        leader = self.partition.leader._leader
+        leader = self.partition.leader.leader
         if leader is None or not isinstance(leader.delivery, fair.FairDelivery):
             return None
         entries = sorted(
@@ -166,7 +166,7 @@ class KeyedQueueAgainstModel(QueueAgainstModel):
 
     @invariant()
     def view_agrees_with_itself(self) -> None:
-        leader = self.partition.leader._leader
+        leader = self.partition.leader.leader
         if leader is None or not isinstance(leader.delivery, fair.FairDelivery):
             return
         view = leader.delivery.window

@@ -1,4 +1,4 @@
-"""Metering in the fold: what entries bill, equal bytes on replicas, export by the leader, crash points."""
+"""Metering in the fold: what entries bill, windows, export by the leader, crash points."""
 
 from __future__ import annotations
 
@@ -6,65 +6,30 @@ from collections.abc import Iterator
 
 import pytest
 
-from storage_nodes.log.record_batch import build_batch, read_header, records_to_fold, usages_of
+from storage_nodes.log.record_batch import records_to_fold
 from storage_nodes.machines.queue.commands import USAGE_EXPORTED, decode_command
-from storage_nodes.machines.queue.effects import ExportUsage, MeteredHour, Retired
+from storage_nodes.machines.queue.effects import ExportUsage, Retired
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.queue.state.metering import HOUR_MS
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
-from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DUE, HEADER_GROUP, encode_body
-from storage_nodes.protocol.usage import Origin, sum_of, usage_key
+from storage_nodes.protocol.usage import Origin
+from tests.storage_nodes.machines.queue.metered import (
+    HOUR_END_MS,
+    close_quiet_hour,
+    message,
+    metered_partition,
+    open_window,
+    rows,
+    send,
+    tick,
+)
 from tests.storage_nodes.machines.queue.partition import NOW_MS, Partition
-
-HOUR_END_MS = NOW_MS - NOW_MS % HOUR_MS + HOUR_MS
-BILLED = QueueConfig(account_id="1" * 12)
-
-
-def message(billed_bytes: int = 10, origin: int = Origin.CLIENT, **headers: bytes) -> bytes:
-    names = {"dedup": HEADER_DEDUP, "group": HEADER_GROUP, "due": HEADER_DUE}
-    return encode_body(
-        b"sealed", usage_key(origin, billed_bytes), [(names[name], content) for name, content in headers.items()]
-    )
-
-
-def send(partition: Partition, *bodies: bytes, plain: bool = True) -> None:
-    base = partition.end
-    batch = build_batch(base, 1, partition.now_ms, list(bodies), plain=plain, usage=sum_of(bodies))
-    header = read_header(batch)
-    partition.log.append((header, batch))
-    for machine in (partition.follower, partition.leader):
-        effects = machine.apply(header, lambda: records_to_fold(batch), partition.now_ms, lambda: usages_of(batch))
-        if machine is partition.leader:
-            partition.perform(effects)
 
 
 @pytest.fixture(params=[False, True], ids=["standard", "fifo"])
 def partition(request: pytest.FixtureRequest) -> Iterator[Partition]:
-    made = Partition(QueueConfig(account_id="1" * 12, fifo=request.param))
-    yield made
-    assert made.leader.checkpoint() == made.follower.checkpoint(), "replicas meter the same"
-    again = QueueMachine()
-    again.restore(made.leader.checkpoint())
-    assert again.checkpoint() == made.leader.checkpoint()
-
-
-def open_window(partition: Partition) -> MeteredHour:
-    meter = partition.leader.state.metering
-    assert meter is not None
-    return meter.window()
-
-
-def rows(window: MeteredHour) -> dict[int, tuple[int, ...]]:
-    return {row[0]: row[1:] for row in window.origins}
-
-
-def tick(partition: Partition, now_ms: int) -> list[ExportUsage]:
-    partition.now_ms = now_ms
-    effects = partition.leader.tick(now_ms)
-    exports = [effect for effect in effects if isinstance(effect, ExportUsage)]
-    partition.perform([effect for effect in effects if not isinstance(effect, ExportUsage)])
-    return exports
+    yield from metered_partition(request.param)
 
 
 def test_messages_are_billed_by_origin_size_and_unit(partition: Partition) -> None:
@@ -107,35 +72,13 @@ def test_queue_of_nobody_is_not_metered() -> None:
     assert partition.leader.state.metering is None
 
 
-def test_delivery_and_delete_are_counted_and_an_empty_queue_holds_nothing(partition: Partition) -> None:
-    send(partition, message(100, group=b"g"), plain=False)
-    picks = partition.acquire("a", 1)
-    partition.commit()
-    picks = picks or partition.delivered["a"]
-    partition.delete("d", [(picks[0].offset, picks[0].delivery)])
-    partition.commit()
-    billed = rows(open_window(partition))[Origin.CLIENT]
-    assert billed[:3] == (1, 1, 1) and billed[7] == 100 and billed[9] == 1
-    assert open_window(partition).stored_bytes == 0
-
-
-def close_quiet_hour(partition: Partition) -> ExportUsage:
-    """Messages were sent: the hour ends without another entry."""
-    due_ms = partition.leader.next_tick_ms()
-    assert HOUR_END_MS <= due_ms < HOUR_END_MS + 60_000
-    assert tick(partition, due_ms) == []
-    partition.commit()
-    (export,) = tick(partition, due_ms + 1)
-    return export
-
-
 def test_quiet_queue_closes_its_hour_exports_it_and_is_silent_then(partition: Partition) -> None:
     send(partition, message(100, group=b"g"), plain=False)
     export = close_quiet_hour(partition)
     (window,) = export.windows
     assert window.until_ms == HOUR_END_MS and window.stored_byte_ms == 100 * (HOUR_END_MS - NOW_MS)
     assert tick(partition, partition.now_ms + 1) == [], "one export at a time"
-    partition.perform(partition.leader.usage_exported(window.hour_ms, window.until_ms, partition.now_ms))
+    partition.perform(partition.leader.usage.exported(window.hour_ms, window.until_ms, partition.now_ms))
     partition.commit()
     meter = partition.leader.state.metering
     assert meter is not None and not meter.closed
@@ -151,7 +94,7 @@ def test_meter_of_an_empty_queue_is_dropped_once_everything_is_exported(partitio
     partition.perform(partition.leader.purge("p", partition.now_ms))
     partition.commit()
     (window,) = close_quiet_hour(partition).windows
-    partition.perform(partition.leader.usage_exported(*window[:2], partition.now_ms))
+    partition.perform(partition.leader.usage.exported(*window[:2], partition.now_ms))
     partition.commit()
     assert partition.leader.state.metering is None and partition.follower.state.metering is None
 
@@ -168,7 +111,7 @@ def test_hour_is_closed_by_one_command_while_that_is_on_its_way(partition: Parti
 def test_export_that_failed_is_tried_again_with_the_same_windows(partition: Partition) -> None:
     send(partition, message(100, group=b"g"), plain=False)
     export = close_quiet_hour(partition)
-    partition.leader.usage_not_exported(partition.now_ms)
+    partition.leader.usage.not_exported(partition.now_ms)
     assert tick(partition, partition.now_ms + 1) == []
     assert tick(partition, partition.leader.next_tick_ms()) == [export]
 
@@ -176,10 +119,10 @@ def test_export_that_failed_is_tried_again_with_the_same_windows(partition: Part
 def test_leader_that_dies_before_the_confirmation_leaves_the_same_windows_to_the_next(partition: Partition) -> None:
     send(partition, message(100, group=b"g"), plain=False)
     export = close_quiet_hour(partition)
-    partition.perform(partition.leader.usage_exported(*export.windows[-1][:2], partition.now_ms))
+    partition.perform(partition.leader.usage.exported(*export.windows[-1][:2], partition.now_ms))
     partition.fail_over()  # USAGE_EXPORTED is lost
     assert tick(partition, partition.now_ms + 1) == [export]
-    assert partition.leader.usage_exported(*export.windows[-1][:2], partition.now_ms)
+    assert partition.leader.usage.exported(*export.windows[-1][:2], partition.now_ms)
     partition.commit()
 
 
@@ -193,18 +136,18 @@ def test_leader_that_led_before_does_not_wait_for_an_export_of_that_time(partiti
 
 def test_usage_is_closed_early_on_demand(partition: Partition) -> None:
     send(partition, message(100, group=b"g"), plain=False)
-    assert partition.leader.is_usage_told
+    assert partition.leader.usage.is_told
     partition.now_ms += 5
-    partition.perform(partition.leader.close_usage(partition.now_ms))
-    assert not partition.leader.is_usage_told
+    partition.perform(partition.leader.usage.close(partition.now_ms))
+    assert not partition.leader.usage.is_told
     partition.commit()
     (export,) = tick(partition, partition.now_ms + 1)
     (window,) = export.windows
     assert window.until_ms == NOW_MS + 5 and window.stored_byte_ms == 500
-    assert not partition.leader.is_usage_told
-    partition.perform(partition.leader.usage_exported(*window[:2], partition.now_ms))
+    assert not partition.leader.usage.is_told
+    partition.perform(partition.leader.usage.exported(*window[:2], partition.now_ms))
     partition.commit()
-    assert partition.leader.is_usage_told
+    assert partition.leader.usage.is_told
     last = decode_command(records_to_fold(partition.log[-1][1])[-1][1])
     assert last is not None and last[0] == USAGE_EXPORTED
 
@@ -213,10 +156,10 @@ def test_close_on_demand_beside_an_export_follows_it(partition: Partition) -> No
     send(partition, message(100, group=b"g"), plain=False)
     (window,) = close_quiet_hour(partition).windows
     send(partition, message(100, group=b"g"), plain=False)
-    partition.perform(partition.leader.close_usage(partition.now_ms))
-    partition.perform(partition.leader.usage_exported(*window[:2], partition.now_ms))
+    partition.perform(partition.leader.usage.close(partition.now_ms))
+    partition.perform(partition.leader.usage.exported(*window[:2], partition.now_ms))
     partition.commit()
-    assert not partition.leader.is_usage_told
+    assert not partition.leader.usage.is_told
     tick(partition, partition.now_ms + 1)
     partition.commit()
     ((early,),) = (export.windows for export in tick(partition, partition.now_ms + 1))
@@ -226,17 +169,17 @@ def test_close_on_demand_beside_an_export_follows_it(partition: Partition) -> No
 def test_close_on_demand_of_a_window_without_news_is_not_left_to_the_next_message(partition: Partition) -> None:
     send(partition, message(100, group=b"g"), plain=False)
     (window,) = close_quiet_hour(partition).windows
-    partition.perform(partition.leader.usage_exported(*window[:2], partition.now_ms))
+    partition.perform(partition.leader.usage.exported(*window[:2], partition.now_ms))
     partition.commit()
-    partition.perform(partition.leader.close_usage(partition.now_ms))
+    partition.perform(partition.leader.usage.close(partition.now_ms))
     send(partition, message(100, group=b"g"), plain=False)
-    assert partition.leader.is_usage_told
+    assert partition.leader.usage.is_told
     assert tick(partition, partition.now_ms + 1) == []
     assert partition.take() == []
 
 
 def retire(partition: Partition) -> None:
-    partition.perform(partition.leader.retire(partition.now_ms))
+    partition.perform(partition.leader.usage.retire(partition.now_ms))
     partition.commit()
 
 
@@ -246,9 +189,9 @@ def confirm_last_window(partition: Partition) -> ExportUsage:
     assert tick(partition, partition.now_ms) == [], "closed first"
     partition.commit()
     (export,) = tick(partition, partition.now_ms + 1)
-    assert not partition.leader.may_be_deleted
-    partition.perform(partition.leader.usage_exported(*export.windows[-1][:2], partition.now_ms))
-    assert not partition.leader.may_be_deleted, "USAGE_EXPORTED is not committed yet"
+    assert not partition.leader.usage.may_be_deleted
+    partition.perform(partition.leader.usage.exported(*export.windows[-1][:2], partition.now_ms))
+    assert not partition.leader.usage.may_be_deleted, "USAGE_EXPORTED is not committed yet"
     partition.commit()
     return export
 
@@ -257,17 +200,17 @@ def test_retired_partition_may_go_once_its_last_window_is_confirmed(partition: P
     send(partition, message(100, group=b"g"), plain=False)
     partition.now_ms += 5
     retire(partition)
-    assert not partition.leader.may_be_deleted
+    assert not partition.leader.usage.may_be_deleted
     export = confirm_last_window(partition)
     assert export.is_final and rows(export.windows[-1])[Origin.CLIENT][0] == 1
-    assert partition.leader.may_be_deleted
+    assert partition.leader.usage.may_be_deleted
 
 
 def test_retired_partition_says_once_more_what_it_stores(partition: Partition) -> None:
     """Nothing happened since the last record, but what it stores would be billed until its next one."""
     send(partition, message(100, group=b"g"), plain=False)
     (window,) = close_quiet_hour(partition).windows
-    partition.perform(partition.leader.usage_exported(*window[:2], partition.now_ms))
+    partition.perform(partition.leader.usage.exported(*window[:2], partition.now_ms))
     partition.commit()
     partition.now_ms += 50
     retire(partition)
@@ -276,11 +219,11 @@ def test_retired_partition_says_once_more_what_it_stores(partition: Partition) -
 
 
 def test_retired_partition_without_usage_has_nothing_to_say(partition: Partition) -> None:
-    assert not partition.leader.may_be_deleted
+    assert not partition.leader.usage.may_be_deleted
     retire(partition)
-    assert partition.leader.may_be_deleted and partition.leader.next_tick_ms() == 0
+    assert partition.leader.usage.may_be_deleted and partition.leader.next_tick_ms() == 0
     partition.fail_over()
-    assert partition.leader.may_be_deleted, "the next leader knows"
+    assert partition.leader.usage.may_be_deleted, "the next leader knows"
 
 
 def test_partition_of_nobody_may_go_at_once() -> None:
@@ -288,7 +231,7 @@ def test_partition_of_nobody_may_go_at_once() -> None:
     send(partition, message())
     entries = len(partition.log)
     retire(partition)
-    assert partition.leader.may_be_deleted and len(partition.log) == entries
+    assert partition.leader.usage.may_be_deleted and len(partition.log) == entries
 
 
 @pytest.mark.parametrize("dies_at", ["retired", "closed", "exported"])
@@ -301,7 +244,7 @@ def test_next_leader_goes_on_with_the_last_window(partition: Partition, dies_at:
         partition.commit()
     if dies_at == "exported":
         (export,) = tick(partition, partition.now_ms + 1)
-        partition.perform(partition.leader.usage_exported(*export.windows[-1][:2], partition.now_ms))
+        partition.perform(partition.leader.usage.exported(*export.windows[-1][:2], partition.now_ms))
     partition.fail_over()
     retire(partition)
     if dies_at == "retired":
@@ -309,9 +252,9 @@ def test_next_leader_goes_on_with_the_last_window(partition: Partition, dies_at:
     else:
         (export,) = tick(partition, partition.now_ms + 1)
         assert export.is_final
-        partition.perform(partition.leader.usage_exported(*export.windows[-1][:2], partition.now_ms))
+        partition.perform(partition.leader.usage.exported(*export.windows[-1][:2], partition.now_ms))
         partition.commit()
-    assert partition.leader.may_be_deleted
+    assert partition.leader.usage.may_be_deleted
 
 
 def test_what_was_on_its_way_when_the_partition_was_retired_is_in_a_later_last_window(partition: Partition) -> None:
@@ -319,10 +262,10 @@ def test_what_was_on_its_way_when_the_partition_was_retired_is_in_a_later_last_w
     retire(partition)
     confirm_last_window(partition)
     send(partition, message(100, group=b"g"), plain=False)
-    assert not partition.leader.may_be_deleted
+    assert not partition.leader.usage.may_be_deleted
     export = confirm_last_window(partition)
     assert export.is_final and rows(export.windows[-1])[Origin.CLIENT][0] == 2
-    assert partition.leader.may_be_deleted
+    assert partition.leader.usage.may_be_deleted
 
 
 def test_command_on_its_way_is_waited_for(partition: Partition) -> None:
@@ -330,7 +273,7 @@ def test_command_on_its_way_is_waited_for(partition: Partition) -> None:
     retire(partition)
     confirm_last_window(partition)
     partition.delete("late", [(0, 1)])
-    assert not partition.leader.may_be_deleted
+    assert not partition.leader.usage.may_be_deleted
 
 
 def test_who_waits_at_a_retired_partition_is_refused(partition: Partition) -> None:
@@ -367,7 +310,7 @@ def test_checkpoint_of_a_retired_partition_says_so(partition: Partition) -> None
     confirm_last_window(partition)
     again = QueueMachine()
     again.restore(partition.follower.checkpoint())
-    assert again.state.is_retired and again.may_be_deleted
+    assert again.state.is_retired and again.usage.may_be_deleted
     assert any(isinstance(effect, Retired) for effect in again.lead(partition.now_ms))
 
 
@@ -379,25 +322,11 @@ def test_window_of_a_partition_that_stays_is_not_final(partition: Partition) -> 
 def test_window_that_waited_when_the_partition_was_retired_is_not_the_last_one(partition: Partition) -> None:
     send(partition, message(100, group=b"g"), plain=False)
     earlier = close_quiet_hour(partition)
-    partition.leader.usage_not_exported(partition.now_ms)
+    partition.leader.usage.not_exported(partition.now_ms)
     partition.now_ms += 10
     retire(partition)
     (again,) = tick(partition, partition.now_ms + 1)
     assert (again.windows, again.is_final) == (earlier.windows, False), "what it stores since has to be said"
-    partition.perform(partition.leader.usage_exported(*again.windows[-1][:2], partition.now_ms))
+    partition.perform(partition.leader.usage.exported(*again.windows[-1][:2], partition.now_ms))
     partition.commit()
     assert confirm_last_window(partition).is_final
-
-
-def test_receive_that_is_asked_again_is_one_delivery() -> None:
-    """Its answer was lost with the leader: the repeat gets the same messages under the same receipts."""
-    partition = Partition(QueueConfig(account_id="1" * 12, fifo=True))
-    send(partition, message(100, group=b"g"), plain=False)
-    for leader in range(2):
-        partition.acquire(leader, 1, attempt=b"receive")
-        partition.commit()
-        (pick,) = partition.delivered[leader]
-        assert pick.delivery == 1
-        partition.fail_over()
-    billed = rows(open_window(partition))[Origin.CLIENT]
-    assert billed[1] == 1 and billed[7] == 100 and billed[9] == 1

@@ -18,6 +18,7 @@ from storage_nodes.machines.queue.state.metering import (
     SENT_BYTES,
     SENT_UNITS,
     Metering,
+    SettledLeases,
     Totals,
 )
 from storage_nodes.protocol.usage import Origin
@@ -79,22 +80,74 @@ def test_moved_message_is_stored_and_not_sent_once_more() -> None:
     assert meter.held_bytes == 10
 
 
-def test_delivery_and_delete_take_the_mean_of_what_is_held_and_an_empty_queue_holds_nothing() -> None:
+def delivered(meter: Metering) -> tuple[int, int, int]:
+    row = counters(meter.window())
+    return row[DELIVERED], row[DELIVERED_BYTES], row[DELIVERED_UNITS]
+
+
+def test_delivery_is_billed_as_the_leader_says_it_was_handed_over() -> None:
     meter = metered(3, 100, 5)
     meter.settle(Totals(3, 0, 0, 0), Totals(3, 2, 0, 0))
-    row = counters(meter.window())
-    assert (row[DELIVERED], row[DELIVERED_BYTES], row[DELIVERED_UNITS]) == (2, 66, 3)
-    meter.settle(Totals(3, 2, 0, 0), Totals(1, 2, 2, 0))
-    assert meter.held_bytes == 34
-    meter.settle(Totals(1, 2, 2, 0), Totals(0, 2, 3, 0))
-    assert (meter.held_bytes, meter.held_units) == (0, 0)
-    assert counters(meter.window())[DELETED] == 3
+    assert delivered(meter) == (0, 0, 0), "nobody said yet what became of the leases"
+    meter.handed_over(SettledLeases(2, 1, 7, 1))
+    meter.settle(Totals(3, 2, 0, 0), Totals(3, 2, 0, 0))
+    assert delivered(meter) == (1, 7, 1), "one of them went back"
+    meter.end_leadership(3)
+    assert delivered(meter) == (1, 7, 1)
+
+
+def test_lease_and_its_outcome_may_stand_in_one_entry() -> None:
+    meter = metered(3, 100, 5)
+    meter.handed_over(SettledLeases(1, 1, 70, 2))
+    meter.handed_over(SettledLeases(1, 1, 5, 1))
+    meter.settle(Totals(3, 0, 0, 0), Totals(3, 2, 0, 0))
+    assert delivered(meter) == (2, 75, 3) and meter.leased == 0
+
+
+def test_lease_that_found_its_message_gone_is_no_delivery() -> None:
+    meter = metered(3, 100, 5)
+    meter.handed_over(SettledLeases(2, 2, 80, 4))
+    meter.settle(Totals(3, 0, 0, 0), Totals(2, 1, 1, 0))
+    assert delivered(meter) == (1, 40, 2) and meter.leased == 0
+
+
+def test_leases_of_a_leader_that_was_lost_are_deliveries_of_the_mean_size() -> None:
+    meter = metered(3, 300_000, 5)
+    meter.settle(Totals(3, 0, 0, 0), Totals(3, 2, 0, 0))
+    meter.end_leadership(3)
+    assert delivered(meter) == (2, 200_000, 4)
+    meter.end_leadership(3)
+    assert delivered(meter) == (2, 200_000, 4), "once"
 
 
 def test_unit_is_counted_for_each_delivery_even_where_sizes_are_unknown() -> None:
     meter = Metering(START_MS)
     meter.settle(Totals(4, 0, 0, 0), Totals(4, 3, 0, 0))
-    assert counters(meter.window())[DELIVERED_UNITS] == 3
+    meter.end_leadership(4)
+    assert delivered(meter) == (3, 0, 3)
+
+
+def test_message_that_leaves_takes_its_own_size_or_the_mean_of_the_others() -> None:
+    meter = metered(4, 1_000, 4)
+    meter.left(1, 700)
+    meter.settle(Totals(4, 0, 0, 0), Totals(3, 0, 1, 0))
+    assert meter.held_bytes == 300
+    meter.left(1, 60)
+    meter.settle(Totals(3, 0, 1, 0), Totals(1, 0, 3, 0))
+    assert meter.held_bytes == 120, "60, and half of the other 240"
+    meter.settle(Totals(1, 0, 3, 0), Totals(0, 0, 4, 0))
+    assert meter.held_bytes == 0
+    assert counters(meter.window())[DELETED] == 4
+
+
+def test_sizes_that_are_said_never_make_what_is_stored_negative() -> None:
+    meter = metered(4, 1_000, 4)
+    meter.left(1, 5_000)
+    meter.settle(Totals(4, 0, 0, 0), Totals(3, 0, 1, 0))
+    assert meter.held_bytes == 0
+    meter.sent(CLIENT, 1, 10, 1)
+    meter.settle(Totals(4, 0, 1, 0), Totals(3, 0, 2, 0))
+    assert meter.held_bytes == 8, "what one entry said is not for the next"
 
 
 def test_early_close_is_cumulative_and_the_later_record_replaces_it() -> None:
@@ -182,6 +235,8 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("sent"), st.integers(1, 5), st.integers(0, 200_000)),
         st.tuples(st.just("delivered"), st.integers(1, 5), st.just(0)),
+        st.tuples(st.just("told"), st.integers(1, 5), st.integers(0, 200_000)),
+        st.tuples(st.just("lead"), st.just(0), st.just(0)),
         st.tuples(st.just("deleted"), st.integers(1, 5), st.just(0)),
         st.tuples(st.just("advance"), st.integers(1, 2 * HOUR_MS), st.just(0)),
         st.tuples(st.just("close"), st.just(0), st.just(0)),
@@ -207,6 +262,12 @@ def test_latest_records_of_all_hours_and_the_open_window_sum_up_to_the_totals(wa
         elif what == "delivered" and totals.held:
             totals = totals._replace(received=totals.received + number)
             meter.settle(before, totals)
+        elif what == "told" and meter.leased:
+            told = min(number, meter.leased)
+            meter.handed_over(SettledLeases(told, told, size, told))
+            meter.settle(before, before)
+        elif what == "lead":
+            meter.end_leadership(totals.held)
         elif what == "deleted" and totals.held:
             gone = min(number, totals.held)
             totals = totals._replace(held=totals.held - gone, deleted=totals.deleted + gone)
@@ -219,6 +280,7 @@ def test_latest_records_of_all_hours_and_the_open_window_sum_up_to_the_totals(wa
             _export(meter, said)
         assert Metering.unpack(meter.pack()).pack() == meter.pack()
         assert meter.held_bytes >= 0 and (totals.held or not meter.held_bytes)
+    meter.end_leadership(totals.held)
     meter.advance(now_ms + HOUR_MS)
     _export(meter, said)
     rows = [counters(window) for window in said.values() if window.origins]

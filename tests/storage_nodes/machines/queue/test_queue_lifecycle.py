@@ -318,7 +318,7 @@ def test_drained_queue_remembers_nothing(partition: Partition) -> None:
     state = partition.leader.state
     assert not state.live and not state.removed_above_cursor and state.cursor == state.log_end
     assert len(partition.leader.checkpoint()) < 80
-    assert partition.leader._leader is None, "the leader's side goes with the last message"
+    assert partition.leader.leader is None, "the leader's side goes with the last message"
 
 
 def bytes_each(make: Callable[[], QueueMachine], count: int = 100) -> float:
@@ -342,7 +342,7 @@ def test_idle_machine_is_small_when_new_and_when_restored(partition: Partition) 
     def new() -> QueueMachine:
         machine = QueueMachine()
         machine.lead(NOW_MS)
-        assert machine._leader is None
+        assert machine.leader is None
         return machine
 
     def restored() -> QueueMachine:
@@ -415,8 +415,8 @@ def test_timers_and_ready_heap_stay_bounded_under_churn(partition: Partition) ->
         partition.send()
         partition.delete(("d", number), receipts_of(partition.acquire(number, visibility_ms=40_000_000)))
         partition.commit()
-    assert partition.leader._leader is not None
-    assert len(partition.leader._leader._leases._timers) < 2_000
+    assert partition.leader.leader is not None
+    assert len(partition.leader.leader._leases._timers) < 2_000
     assert list(partition.leader.state.live) == [kept]
 
 

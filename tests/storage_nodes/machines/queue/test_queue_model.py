@@ -230,10 +230,10 @@ class QueueAgainstModel(RuleBasedStateMachine):
         state, now_ms = partition.leader.state, partition.now_ms
         stats = partition.leader.stats(now_ms)
         available = sum(state.due_ms(offset, entry) <= now_ms for offset, entry in state.live.items())
-        delayed = sum(entry[1] == 0 and entry[0] > now_ms for entry in state.live.values())
+        leased = sum(entry[1] > 0 and entry[0] > now_ms for entry in state.live.values())
         assert stats.waiting == state.fresh_count + available
-        assert stats.delayed == delayed
-        assert stats.in_flight == len(state.live) - available - delayed
+        assert stats.in_flight == leased
+        assert stats.delayed == len(state.live) - available - leased, "not due yet, or in a pause before the next try"
         assert stats.in_flight <= self.in_flight_max or self.put_off, "changes put off what was available"
 
     @invariant()

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from storage_nodes.machines.queue.commands import NACKED, uncounted
+from storage_nodes.machines.queue.delivery import leases
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.queue.state.retry import RetryPolicy
 from storage_nodes.protocol.deliveries import RELEASES_MAX, receives_of, released
@@ -114,6 +115,57 @@ def test_long_poll_is_woken_when_the_pause_is_over(partition: Partition) -> None
     assert offsets_of(partition.delivered["long"]) == [offset]
     served_ms = partition.effect_times_ms[-1] if not partition.leader.is_fifo else partition.now_ms
     assert served_ms - started_ms >= 1_000
+
+
+@pytest.mark.parametrize("ending", ["nack", "lease"])
+@pytest.mark.parametrize("fails_over", [False, True], ids=["same leader", "next leader"])
+def test_messages_that_wait_for_their_next_try_do_not_use_up_what_may_be_in_flight(
+    partition: Partition, ending: str, fails_over: bool
+) -> None:
+    config = msgspec.structs.replace(partition.leader.config, in_flight_max=2)
+    partition.perform(partition.leader.configure("few", config))
+    partition.commit()
+    offsets = partition.send_keyed(*[(b"%d" % number, b"") for number in range(4)])
+    receipts = take(partition, "first")
+    assert len(receipts) == 2, "no more may be in flight"
+    if ending == "nack":
+        assert [give_back(partition, receipt, NACKED) for receipt in receipts] == [OK, OK]
+    else:
+        partition.pass_ms(VISIBILITY_MS)
+    if fails_over:
+        partition.fail_over()
+    assert [offset for offset, _ in take(partition, "others")] == list(offsets[2:])
+    stats = partition.leader.stats(partition.now_ms)
+    assert (stats.waiting, stats.in_flight, stats.delayed) == (0, 2, 2)
+    partition.pass_ms(1_000)
+    assert partition.leader.stats(partition.now_ms).waiting == 2
+    partition.check()
+
+
+def test_messages_beyond_the_bound_of_those_that_wait_count_as_in_flight(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "RETRIES_PAUSED_MAX", 1)
+    partition.send_keyed(*[(b"%d" % number, b"") for number in range(3)])
+    for receipt in take(partition, "first"):
+        assert give_back(partition, receipt, NACKED) is OK
+    stats = partition.leader.stats(partition.now_ms)
+    assert (stats.in_flight, stats.delayed) == (2, 1)
+    partition.pass_ms(1_000)
+    assert partition.leader.stats(partition.now_ms).waiting == 3
+
+
+def test_pause_that_a_visibility_of_the_caller_or_a_delete_ends_is_counted_no_more() -> None:
+    partition = Partition(LINEAR)
+    partition.send(2)
+    first, second = take(partition, "first")
+    for receipt in (first, second):
+        assert give_back(partition, receipt, NACKED) is OK
+    assert give_back(partition, first, 5_000) is OK
+    partition.delete("gone", [second])
+    partition.commit()
+    stats = partition.leader.stats(partition.now_ms)
+    assert (stats.waiting, stats.in_flight, stats.delayed) == (0, 1, 0)
 
 
 def test_nack_is_followed_by_the_pause_and_a_visibility_of_the_caller_is_not(partition: Partition) -> None:

@@ -1,0 +1,166 @@
+"""Delayed messages for which `live` has no room: they wait in a schedule, and join the queue when they are due."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from storage_nodes.limits import DELAYED_LIVE_MAX, DELAYED_MESSAGES_MAX
+from storage_nodes.machines.queue.machine import QueueMachine
+from storage_nodes.machines.queue.state import held_messages, queue_state, schedule
+from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.messages import MessageState, QueueConfig
+from tests.storage_nodes.machines.queue.partition import NOW_MS, Partition, offsets_of
+
+ROOM = 2
+DELAY_MS = 5_000
+
+
+@pytest.fixture(autouse=True)
+def _little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_state, "DELAYED_LIVE_MAX", ROOM)
+
+
+@pytest.fixture
+def partition() -> Iterator[Partition]:
+    made = Partition()
+    yield made
+    made.check()
+    again = QueueMachine()
+    again.restore(made.leader.checkpoint())
+    assert again.checkpoint() == made.leader.checkpoint() == made.follower.checkpoint()
+
+
+def receive_all(partition: Partition, token: str) -> list[int]:
+    partition.acquire(token, 10)
+    partition.commit()
+    return offsets_of(partition.delivered[token])
+
+
+def test_those_beyond_the_room_are_delivered_when_they_are_due_whoever_leads(partition: Partition) -> None:
+    sent = partition.send(5, delay_ms=DELAY_MS)
+    sent_ms = partition.now_ms
+    state = partition.leader.state
+    assert (len(state.live), len(state.delayed), len(state.scheduled)) == (ROOM, 3, 0)
+    assert partition.leader.stats(sent_ms).delayed == partition.follower.stats(sent_ms).delayed == 5
+    assert partition.leader.stats(sent_ms).scheduled == 0
+    assert partition.leader.look_at(sent[4], sent_ms) == (MessageState.DELAYED, 0, sent_ms + DELAY_MS, 0)
+    partition.fail_over()
+    partition.pass_ms(DELAY_MS - 1)
+    assert receive_all(partition, "early") == []
+    partition.pass_ms(1)
+    received = receive_all(partition, "due")
+    assert len(received) == 5 and set(sent[:ROOM]) <= set(received), "and the copies of the others"
+    assert not partition.leader.state.delayed
+
+
+def test_message_is_as_old_as_it_was_while_there_is_room_to_remember_it(partition: Partition) -> None:
+    partition.send(ROOM + 1, delay_ms=DELAY_MS)
+    sent_ms = partition.now_ms
+    partition.perform(partition.leader.remove("room", list(partition.leader.state.live), {}, False))
+    partition.commit()
+    partition.pass_ms(DELAY_MS)
+    partition.acquire("due", 10)
+    partition.commit()
+    (pick,) = partition.delivered["due"]
+    assert pick.sent_ms == sent_ms
+
+
+def test_purge_and_removal_reach_them(partition: Partition) -> None:
+    sent = partition.send(ROOM + 2, delay_ms=DELAY_MS)
+    partition.perform(partition.leader.remove("one", [sent[-1]], {}, False))
+    partition.commit()
+    assert partition.answers["one"] == [ErrorCode.OK] and len(partition.leader.state.delayed) == 1
+    partition.perform(partition.leader.purge("all", partition.now_ms))
+    partition.commit()
+    assert partition.answers["all"] == (ErrorCode.OK, ROOM + 1)
+    partition.pass_ms(DELAY_MS)
+    assert receive_all(partition, "none") == []
+
+
+def test_they_are_no_scheduled_messages(partition: Partition) -> None:
+    sent = partition.send(ROOM + 1, delay_ms=DELAY_MS)
+    assert partition.leader.scheduled_page((-1, -1), 10, partition.now_ms + 10 * DELAY_MS) == []
+    partition.perform(partition.leader.reschedule("cancel", [(sent[-1], 0)], partition.now_ms))
+    partition.commit()
+    assert partition.answers["cancel"] == [ErrorCode.NOT_SCHEDULED]
+
+
+def test_log_is_kept_as_long_as_one_waits(partition: Partition) -> None:
+    sent = partition.send(ROOM + 1, delay_ms=DELAY_MS)
+    partition.perform(partition.leader.remove("others", list(sent[:ROOM]), {}, False))
+    partition.commit()
+    machine = partition.follower
+    assert machine.is_live(sent[-1], sent[-1]) and not machine.is_live(sent[0], sent[0])
+    assert machine.low_watermark() == sent[-1]
+
+
+def test_they_leave_in_the_order_in_which_they_are_due_beside_scheduled_ones(partition: Partition) -> None:
+    partition.send(ROOM, delay_ms=60_000)
+    (late,) = partition.send(1, delay_ms=3_000)
+    (due,) = partition.schedule(b"+2000")
+    (early,) = partition.send(1, delay_ms=1_000)
+    partition.holds_releases = True
+    partition.now_ms += 4_000
+    partition.tick()
+    (release,) = partition.releases
+    assert [offset for _, offset in release.messages] == [early, due, late]
+    partition.run_releases()
+
+
+def test_fifo_queue_keeps_all_by_themselves_and_has_a_bound() -> None:
+    partition = Partition(QueueConfig(fifo=True))
+    partition.send_keyed(*[(b"g", b"")] * 5, delay_ms=DELAY_MS)
+    assert len(partition.leader.state.live) == 5 and not partition.leader.state.delayed
+    assert partition.leader.delay_room(10) == DELAYED_LIVE_MAX - 15
+    assert Partition().leader.delay_room(10) == DELAYED_MESSAGES_MAX - 10
+
+
+def test_checkpoint_without_them_is_read() -> None:
+    partition = Partition()
+    *fields, delayed = msgspec.msgpack.decode(partition.leader.checkpoint())
+    assert delayed == []
+    again = QueueMachine()
+    again.restore(msgspec.msgpack.encode(fields))
+    assert again.checkpoint() == partition.leader.checkpoint()
+
+
+# --- checkpoints in pieces ---
+
+
+def many(monkeypatch: pytest.MonkeyPatch) -> Partition:
+    """With chunks of four pairs, and more than one of them in each order."""
+    monkeypatch.setattr(schedule, "CHUNK_PAIRS_MAX", 4)
+    monkeypatch.setattr(held_messages, "CHECKPOINT_PIECES_MESSAGES", 3)
+    partition = Partition()
+    partition.send(10, delay_ms=DELAY_MS)
+    partition.schedule(b"+2000", 9)
+    return partition
+
+
+def test_checkpoint_in_pieces_is_the_same_and_is_a_few_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = many(monkeypatch).leader
+    pieces = machine.checkpoint_pieces()
+    assert isinstance(pieces, list) and sum(isinstance(piece, array) for piece in pieces) >= 8
+    assert b"".join(pieces) == machine.checkpoint()
+    assert isinstance(Partition().leader.checkpoint_pieces(), bytes)
+
+
+def test_pieces_stay_as_they_were_whatever_happens_to_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = many(monkeypatch)
+    before = partition.leader.checkpoint()
+    pieces = partition.leader.checkpoint_pieces()
+    partition.send(3, delay_ms=DELAY_MS // 2)
+    partition.schedule(b"+1000", 2)
+    offsets = [offset for offset, _ in partition.leader.state.scheduled]
+    partition.perform(partition.leader.reschedule("move", [(offsets[0], 0), (offsets[4], NOW_MS + 9_000)], NOW_MS))
+    partition.commit()
+    partition.pass_ms(DELAY_MS)
+    assert b"".join(pieces) == before
+    partition.perform(partition.leader.purge("all", partition.now_ms))
+    partition.commit()
+    assert b"".join(pieces) == before != partition.leader.checkpoint()
+    partition.check()

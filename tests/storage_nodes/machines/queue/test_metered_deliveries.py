@@ -1,0 +1,166 @@
+"""Metering of deliveries, and of messages that leave: by what the leader says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from storage_nodes.limits import HANDED_OVER_MS
+from storage_nodes.protocol.messages import QueueConfig
+from storage_nodes.protocol.usage import Origin
+from tests.storage_nodes.machines.queue.metered import (
+    delete,
+    delivered,
+    message,
+    metered_partition,
+    open_window,
+    receive,
+    rows,
+    send,
+    tell,
+    tick,
+)
+from tests.storage_nodes.machines.queue.partition import NOW_MS, Partition
+
+
+@pytest.fixture(params=[False, True], ids=["standard", "fifo"])
+def partition(request: pytest.FixtureRequest) -> Iterator[Partition]:
+    yield from metered_partition(request.param)
+
+
+def test_delivery_and_delete_are_counted_and_an_empty_queue_holds_nothing(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    picks = partition.acquire("a", 1)
+    partition.commit()
+    picks = picks or partition.delivered["a"]
+    partition.delete("d", [(picks[0].offset, picks[0].delivery)])
+    partition.commit()
+    tell(partition)
+    billed = rows(open_window(partition))[Origin.CLIENT]
+    assert billed[:3] == (1, 1, 1) and billed[7] == 100 and billed[9] == 1
+    assert open_window(partition).stored_bytes == 0
+
+
+def test_delivery_is_billed_by_its_own_size_whatever_waits_beside_it(partition: Partition) -> None:
+    due = b"%d" % (NOW_MS + 86_400_000)
+    send(partition, message(1_000_000, group=b"g"), plain=False)
+    for _ in range(20):
+        send(partition, message(1, group=b"h", due=due), plain=False)
+    (pick,) = receive(partition, "a")
+    tell(partition)
+    assert delivered(partition) == (1, 1_000_000, 16)
+    delete(partition, pick)
+    assert open_window(partition).stored_bytes == 20
+
+
+def test_what_an_answer_had_no_room_for_is_not_billed_until_it_is_handed_over(partition: Partition) -> None:
+    send(partition, *[message(100 + number, group=b"g") for number in range(4)], plain=False)
+    partition.keeps_back = 3
+    receive(partition, "a")
+    tell(partition)
+    assert delivered(partition) == (1, 100, 1)
+    receive(partition, "b")
+    tell(partition)
+    if partition.leader.is_fifo:
+        assert delivered(partition) == (1, 100, 1), "the group is held by the first"
+    else:
+        assert delivered(partition) == (4, 406, 4)
+
+
+def test_answer_that_was_lost_before_it_left_counts_with_the_next(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), message(900, group=b"h"), plain=False)
+    picks = receive(partition, "a", 1)
+    tell(partition)
+    assert delivered(partition) == (1, 100, 1)
+    partition.perform(partition.leader.release([pick[:2] for pick in picks], partition.now_ms))
+    partition.leader.usage.came_back([picks[0].offset])
+    partition.commit()
+    receive(partition, "b", 2)
+    tell(partition)
+    assert delivered(partition) == (2, 1_000, 2)
+
+
+def test_what_is_told_goes_with_the_next_commands_and_is_waited_for_by_nobody(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    receive(partition, "a")
+    entries = len(partition.log)
+    partition.pass_ms(HANDED_OVER_MS // 2)
+    partition.commit()
+    assert len(partition.log) == entries
+    tell(partition)
+    assert len(partition.log) == entries + partition.leader.is_fifo, "a standard queue told it with the lease"
+
+
+def test_leases_of_a_leader_that_was_lost_before_it_told_are_billed() -> None:
+    partition = Partition(QueueConfig(account_id="1" * 12, fifo=True))
+    send(partition, message(100, group=b"g"), plain=False)
+    receive(partition, "a")
+    assert delivered(partition) == (0, 0, 0)
+    partition.fail_over()
+    assert delivered(partition) == (1, 100, 1)
+
+
+def test_window_that_is_closed_on_demand_has_what_was_handed_over_before(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    receive(partition, "a")
+    partition.perform(partition.leader.usage.close(partition.now_ms))
+    partition.commit()
+    (export,) = tick(partition, partition.now_ms + 1)
+    assert rows(export.windows[-1])[Origin.CLIENT][1] == 1
+
+
+def test_each_way_out_of_a_queue_takes_the_size_of_its_message(partition: Partition) -> None:
+    sizes = (1_000, 30, 200, 5)
+    send(partition, *[message(size, group=b"%d" % size) for size in sizes], plain=False)
+    send(partition, message(7_000, group=b"s", due=b"%d" % (NOW_MS + 86_400_000)), plain=False)
+    first, second = receive(partition, "a", 2)
+    delete(partition, first)
+    assert open_window(partition).stored_bytes == 7_235
+    partition.leader.usage.note_sizes({second.offset + 1: 200, second.offset + 3: 7_000})
+    groups = {second.offset + 1: b"200"}
+    partition.perform(partition.leader.remove("r", [second.offset + 1], groups, False))
+    partition.commit()
+    assert open_window(partition).stored_bytes == 7_035
+    partition.perform(partition.leader.reschedule("c", [(second.offset + 3, 0)], partition.now_ms))
+    partition.commit()
+    assert open_window(partition).stored_bytes == 35
+
+
+def test_message_that_outlived_its_retention_takes_its_own_size(partition: Partition) -> None:
+    send(partition, message(1_000, group=b"g"), plain=False)
+    receive(partition, "a")
+    partition.now_ms += partition.leader.config.retention_ms - 10
+    send(partition, message(1, group=b"h"), message(2, group=b"h"), plain=False)
+    tick(partition, partition.now_ms + 3_600_000)
+    partition.commit()
+    assert open_window(partition).stored_bytes == 3
+
+
+def test_dead_letter_takes_its_own_size(partition: Partition) -> None:
+    fifo = partition.leader.is_fifo
+    config = QueueConfig(account_id="1" * 12, fifo=fifo, max_receives=1, dead_letter_partition=9)
+    partition.perform(partition.leader.configure("c", config))
+    partition.commit()
+    send(partition, message(1_000, group=b"g"), message(1, group=b"h"), message(2, group=b"i"), plain=False)
+    receive(partition, "a", 1)
+    partition.now_ms += 60_000
+    partition.perform(partition.leader.tick(partition.now_ms))
+    moved = [letter.offset for letter in partition.moves.pop().letters]
+    partition.perform(partition.leader.moved(moved, partition.now_ms))
+    partition.commit()
+    assert open_window(partition).stored_bytes == 3
+
+
+def test_receive_that_is_asked_again_is_one_delivery() -> None:
+    """Its answer was lost with the leader: the repeat gets the same messages under the same receipts."""
+    partition = Partition(QueueConfig(account_id="1" * 12, fifo=True))
+    send(partition, message(100, group=b"g"), plain=False)
+    for leader in range(2):
+        partition.acquire(leader, 1, attempt=b"receive")
+        partition.commit()
+        (pick,) = partition.delivered[leader]
+        assert pick.delivery == 1
+        partition.fail_over()
+    billed = rows(open_window(partition))[Origin.CLIENT]
+    assert billed[1] == 1 and billed[7] == 100 and billed[9] == 1
