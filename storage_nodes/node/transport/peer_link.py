@@ -39,6 +39,8 @@ from storage_nodes.trust.credentials import Credentials
 RECONNECT_PAUSE_S_MIN = 0.05
 RECONNECT_PAUSE_S_MAX = 0.5
 CONNECT_TIMEOUT_S = 1.0
+# With a handshake, for which the peer has to have its turns: one that was just started may be late.
+HANDSHAKE_TIMEOUT_S = 3.0
 # Beats that answer beats of a peer that is not up come no faster than this: two such peers must not storm each other.
 BEAT_AGAIN_MS = 20
 # Room in a frame for everything but the entries themselves.
@@ -132,10 +134,11 @@ class PeerLink(asyncio.Protocol):
     async def keep_connected(self) -> None:
         """Dial, greet, stay until lost, again. Runs as long as the node."""
         expected = is_node(self.node_id)
+        timeout_s = CONNECT_TIMEOUT_S if self._links.credentials is None else HANDSHAKE_TIMEOUT_S
         while True:
             address = self.addresses[self._attempt % len(self.addresses)]
             try:
-                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                async with asyncio.timeout(timeout_s):
                     self._lost.clear()
                     await connect_named(self._links.credentials, lambda: self, address.host, address.port, expected)
                 self._pause_s = RECONNECT_PAUSE_S_MIN
