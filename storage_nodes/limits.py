@@ -48,7 +48,7 @@ GREETING_MS_MAX = 5_000
 FRAME_MS_MAX = 10_000
 # Who was refused has so long to read why.
 REFUSED_CLOSE_MS = 200
-# Of one port of a service: connections that have not shown a certificate yet.
+# Of one port: connections that have not shown a certificate yet.
 HANDSHAKES_MAX = 1_024
 # Lines of the log about connections and calls of other processes that were refused.
 REFUSALS_TOLD_PER_S_MAX = 10

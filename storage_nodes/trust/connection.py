@@ -22,6 +22,7 @@ import structlog
 
 from storage_nodes.limits import GREETING_MS_MAX, REFUSED_CLOSE_MS
 from storage_nodes.trust.credentials import Credentials
+from storage_nodes.trust.handshakes import OpenHandshakes
 from storage_nodes.trust.names import InnerName, InnerRole, NameRefused, name_of
 from storage_nodes.trust.refusals import (
     CLUSTER,
@@ -100,11 +101,13 @@ class _End(asyncio.Protocol):
 
 class ServerEnd(_End):
     """Of one connection that came in. `begin(name)` makes its protocol, once it is known who it is; `lost` is called
-    where it does not come to that; `objection(name)` says why it is not let in, "" = it is."""
+    where it does not come to that; `objection(name)` says why it is not let in, "" = it is. `handshakes`: those of its
+    port."""
 
     def __init__(
         self,
         credentials: Credentials,
+        handshakes: OpenHandshakes,
         begin: Callable[[InnerName], asyncio.Protocol],
         objection: Callable[[InnerName], str] = lambda name: "",
         is_crowded: Callable[[], bool] = lambda: False,
@@ -114,6 +117,7 @@ class ServerEnd(_End):
     ) -> None:
         super().__init__(always_encrypts or credentials.encrypts)
         self._credentials = credentials
+        self._handshakes = handshakes
         self._make = begin
         self._objection = objection
         self._is_crowded = is_crowded
@@ -129,6 +133,7 @@ class ServerEnd(_End):
         if self._is_crowded():
             self._refuse(CROWDED, "there are too many connections")
             return
+        self._handshakes.begin(self)
         loop = asyncio.get_running_loop()
         text = "it did not show a certificate in time"
         self._deadline = loop.call_later(GREETING_MS_MAX / 1000, self._refuse, DEADLINE, text)
@@ -139,9 +144,8 @@ class ServerEnd(_End):
             self._lost()
         super().connection_lost(exc)
 
-    def abort(self) -> None:
-        if self._is_shaking and self._network is not None:
-            self._network.abort()
+    def give_way(self) -> None:
+        self._refuse(CROWDED, "too many connections show no certificate, and this one is the oldest")
 
     def _shake(self, data: bytes) -> None:
         try:
@@ -217,6 +221,7 @@ class ServerEnd(_End):
 
     def _end_shaking(self) -> None:
         self._is_shaking = False
+        self._handshakes.end(self)
         self._cancel_deadline()
 
     def _cancel_deadline(self) -> None:

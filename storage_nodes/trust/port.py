@@ -1,16 +1,15 @@
-"""The port of a service that is no storage node: who may connect, and how many handshakes there are at once. It
-encrypts whatever the mode of frames is: keys pass there, and few bytes."""
+"""The port of a service that is no storage node: who may connect. It encrypts whatever the mode of frames is: keys pass
+there, and few bytes."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from storage_nodes.limits import HANDSHAKES_MAX
 from storage_nodes.trust.connection import ServerEnd
 from storage_nodes.trust.credentials import Credentials
+from storage_nodes.trust.handshakes import OpenHandshakes
 from storage_nodes.trust.names import InnerName, InnerRole
 from storage_nodes.trust.permissions import MAY_CONNECT
 
@@ -22,31 +21,22 @@ class NamedPort:
         self._credentials = credentials
         self._service = service
         self._is_http = is_http
-        self._shaking = 0
+        self._handshakes = OpenHandshakes()
 
     def over(self, protocol: Callable[..., asyncio.Protocol]) -> Callable[..., asyncio.Protocol]:
         """Makes connections whose `protocol` begins after the handshake, with the options given for each of them."""
 
         def accept(**options: Any) -> asyncio.Protocol:
-            self._shaking += 1
             return ServerEnd(
                 self._credentials,
-                partial(self._begin, partial(protocol, **options)),
+                self._handshakes,
+                lambda name: protocol(**options),
                 self._objection,
-                lambda: self._shaking > HANDSHAKES_MAX,
-                self._left,
                 always_encrypts=True,
                 is_http=self._is_http,
             )
 
         return accept
-
-    def _begin(self, protocol: Callable[[], asyncio.Protocol], name: InnerName) -> asyncio.Protocol:
-        self._shaking -= 1
-        return protocol()
-
-    def _left(self) -> None:
-        self._shaking -= 1
 
     def _objection(self, name: InnerName) -> str:
         if name.role in MAY_CONNECT[self._service]:

@@ -30,6 +30,7 @@ from storage_nodes.node.memory.memory_budget import Kind
 from storage_nodes.node.transport.connections import NodeConnection, Requests
 from storage_nodes.trust.connection import ServerEnd
 from storage_nodes.trust.credentials import Credentials
+from storage_nodes.trust.handshakes import OpenHandshakes
 
 OPEN = Gauge("penstock_node_connections", "Inbound connections, of clients and peers")
 PAUSED = Gauge("penstock_node_connections_paused", "Client connections whose requests are not read at the moment")
@@ -43,6 +44,7 @@ class ConnectionTable:
     ) -> None:
         self._requests = requests
         self._credentials = credentials
+        self._handshakes = OpenHandshakes()
         self._loop = loop
         self._connections: dict[NodeConnection, None] = {}
         self._looked_ms = 0
@@ -61,7 +63,11 @@ class ConnectionTable:
         if self._credentials is None:
             return connection
         return ServerEnd(
-            self._credentials, connection.named, is_crowded=self.is_over, lost=lambda: self.gone(connection)
+            self._credentials,
+            self._handshakes,
+            connection.named,
+            is_crowded=self.is_over,
+            lost=lambda: self.gone(connection),
         )
 
     def is_over(self) -> bool:

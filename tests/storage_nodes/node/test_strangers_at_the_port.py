@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import structlog
 from prometheus_client import REGISTRY
 
 from storage_nodes.client import StorageClient
@@ -20,6 +19,8 @@ from storage_nodes.limits import FRAME_BYTES_MAX
 from storage_nodes.model import NodeAddress, NodeState, PartitionKind, parse_node_list
 from storage_nodes.node.memory.memory_budget import Kind
 from storage_nodes.node.node import StorageNode
+from storage_nodes.node.transport import connections as connections_module
+from storage_nodes.node.transport import peer_link as peer_link_module
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, encode_frame
 from storage_nodes.protocol.messages import (
@@ -35,6 +36,7 @@ from storage_nodes.protocol.messages import (
 from storage_nodes.protocol.messages.core import Message
 from storage_nodes.protocol.peer_messages import Heartbeat, Manage, PeerHello, RaftFrame, VoteRequest
 from storage_nodes.protocol.records import encode_body
+from storage_nodes.trust import refusals as refusals_module
 from storage_nodes.trust.connection import PeerRefused, connect_named, is_node
 from storage_nodes.trust.credentials import Credentials, InnerTlsMode
 from storage_nodes.trust.names import InnerRole
@@ -134,10 +136,23 @@ async def scene(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
     await node.close()
 
 
+class Told:
+    """Stands for the loggers: what is said to it is kept."""
+
+    def __init__(self) -> None:
+        self.lines: Logs = []
+
+    def __getattr__(self, level: str) -> Any:
+        return lambda event, **fields: self.lines.append({"event": event, "level": level, **fields})
+
+
 @pytest.fixture
-def told() -> Any:
-    with structlog.testing.capture_logs() as logs:
-        yield logs
+def told(monkeypatch: pytest.MonkeyPatch) -> Logs:
+    """Not `capture_logs`: loggers may have been used before, and keep what they were then."""
+    logger = Told()
+    for module in (refusals_module, connections_module, peer_link_module):
+        monkeypatch.setattr(module, "_log", logger)
+    return logger.lines
 
 
 def lines(told: Logs, event: str) -> Logs:

@@ -15,8 +15,10 @@ import uvloop
 from prometheus_client import REGISTRY
 
 from storage_nodes.trust import connection as connection_module
+from storage_nodes.trust import handshakes as handshakes_module
 from storage_nodes.trust.connection import PeerRefused, ServerEnd, connect_named, is_node
 from storage_nodes.trust.credentials import Credentials, InnerTlsMode
+from storage_nodes.trust.handshakes import OpenHandshakes
 from storage_nodes.trust.names import InnerName, InnerRole
 from storage_nodes.trust.port import NamedPort
 from tests.support.inner_certificates import InnerAuthority
@@ -74,6 +76,7 @@ class Server:
     def __init__(self, credentials: Credentials, objection: Callable[[InnerName], str] = lambda name: "") -> None:
         self.credentials = credentials
         self.objection = objection
+        self.handshakes = OpenHandshakes()
         self.echoes: list[Echo] = []
         self.left = 0
 
@@ -89,7 +92,7 @@ class Server:
     def _accept(self) -> asyncio.Protocol:
         echo = Echo()
         self.echoes.append(echo)
-        return ServerEnd(self.credentials, echo.named, self.objection, lost=self._lose)
+        return ServerEnd(self.credentials, self.handshakes, echo.named, self.objection, lost=self._lose)
 
     def _lose(self) -> None:
         self.left += 1
@@ -285,8 +288,9 @@ def test_bug_of_ours_before_it_is_known_who_is_there_ends_one_connection(
     assert not unhandled
 
 
-def test_port_of_a_service_bounds_handshakes_and_roles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage_nodes.trust.port.HANDSHAKES_MAX", 3)
+def test_port_of_a_service_lets_its_callers_in_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those who show nothing displace each other."""
+    monkeypatch.setattr(handshakes_module, "HANDSHAKES_MAX", 3)
     authority = InnerAuthority(tmp_path)
 
     async def scenario() -> None:
@@ -302,16 +306,21 @@ def test_port_of_a_service_bounds_handshakes_and_roles(tmp_path: Path, monkeypat
         with pytest.raises(PeerRefused, match="nothing to ask of the role metadata"):
             await call(InnerRole.WORKER)
         await asyncio.sleep(0.3)  # it has a moment to read why, and counts until then
-        silent = [await asyncio.open_connection(address, number) for _ in range(3)]
-        await asyncio.sleep(0.1)
-        with pytest.raises(PeerRefused):
-            await call(InnerRole.FRONT_END)
-        for _, writer in silent:
-            writer.close()
-        await asyncio.sleep(0.1)
+        before = refusals("crowded")
+        silent = [await asyncio.open_connection(address, number) for _ in range(5)]
+        async with asyncio.timeout(1):
+            for reader, _ in silent[:2]:
+                with contextlib.suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+        assert refusals("crowded") == before + 2
         caller = await call(InnerRole.FRONT_END)
         caller.transport.write(b"there?")
         assert await caller.hear(6) == b"there?"
+        for _, writer in silent:
+            writer.close()
+        async with asyncio.timeout(2):
+            while len(port._handshakes):
+                await asyncio.sleep(0.01)
         listening.close()
 
     asyncio.run(scenario())
@@ -333,7 +342,9 @@ def test_slow_reader_is_felt_through_tls(tmp_path: Path) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         credentials = authority.credentials(InnerRole.NODE)
-        server = await loop.create_server(lambda: ServerEnd(credentials, lambda name: Writes()), "127.0.0.1", 0)
+        server = await loop.create_server(
+            lambda: ServerEnd(credentials, OpenHandshakes(), lambda name: Writes()), "127.0.0.1", 0
+        )
         address, number = server.sockets[0].getsockname()
         caller = await connect_named(authority.credentials(InnerRole.WORKER), Caller, address, number, is_node(1))
         caller.transport.pause_reading()
