@@ -91,17 +91,18 @@ class StorageCluster:
             PENSTOCK_NODE_JOIN=str(int(join)),
             **allocator.ENVIRONMENT,
         )
-        environment.update(self.certificate_settings(node_id) | self.settings)
+        environment.update(self.certificate_settings(InnerRole.NODE, str(node_id)) | self.settings)
         environment.pop("PENSTOCK_METRICS_LISTEN", None)
         if node_id in self.metrics_ports:
             environment["PENSTOCK_METRICS_LISTEN"] = f"127.0.0.1:{self.metrics_ports[node_id]}"
         with open(self.directory / f"node-{node_id}.log", "ab") as log:
             self.processes[node_id] = self.launch(environment, log)
 
-    def certificate_settings(self, node_id: int) -> dict[str, str]:
+    def certificate_settings(self, role: InnerRole, number: str) -> dict[str, str]:
+        """Of a process that is to be this one."""
         if self._mode is InnerTlsMode.OFF:
             return {MODE_SETTING: self._mode}
-        files = self._files(InnerRole.NODE, str(node_id))
+        files = self._files(role, number)
         return {MODE_SETTING: self._mode, **dict(zip(FILE_SETTINGS, files, strict=True))}
 
     @property

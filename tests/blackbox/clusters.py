@@ -25,6 +25,7 @@ from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.model import NodeAddress, format_node_list
 from storage_nodes.protocol.records import decode_body
 from storage_nodes.trust.credentials import InnerTlsMode
+from storage_nodes.trust.names import InnerRole
 from tests.blackbox.faults.disks import DiskImage
 from tests.blackbox.faults.network import Network
 from tests.blackbox.history import Value
@@ -59,7 +60,7 @@ class NodeCluster(StorageCluster):
             PENSTOCK_STORAGE_NODES=format_node_list(self.addresses),
             **allocator.ENVIRONMENT,
         )
-        environment.update(self.certificate_settings(node_id) | self.settings)
+        environment.update(self.certificate_settings(InnerRole.NODE, str(node_id)) | self.settings)
         environment.pop("PENSTOCK_METRICS_LISTEN", None)
         command = [*self.command_prefix(node_id), sys.executable, "-m", "storage_nodes"]
         with open(self.directory / f"node-{node_id}.log", "ab") as log:
