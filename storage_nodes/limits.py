@@ -127,8 +127,11 @@ SLOW_SYNC_FACTOR = 10
 SLOW_WINDOW_LOOKS = 10
 SLOW_LOOKS_MIN = 3
 SLOW_RECOVERY_LOOKS_MIN = 10
-# How often a replica that met damage its group could not repair tries again.
+# How long a replica that stopped, be it for damage its group could not repair, stays closed before it is tried again;
+# how many are tried in one look (CARE_INTERVAL_MS); what is kept of the reason.
 STOPPED_RETRY_MS = 30_000
+STOPPED_RETRIES_AT_ONCE_MAX = 16
+STOPPED_REASON_CHARS_MAX = 300
 
 # --- replication --------------------------------------------------------------------------------------------
 HEARTBEAT_INTERVAL_MS = 150

@@ -44,9 +44,9 @@ async def describe_cluster(installation: Installation, state: State) -> dict[str
     }
     if not views:
         error = next(answer for answer in answers if isinstance(answer, BaseException))
-        return {"nodes": [], "partitions": [], "cluster_error": str(error) or type(error).__name__}
+        return {"nodes": [], "partitions": [], "quarantined": [], "cluster_error": str(error) or type(error).__name__}
     partitions = merge_partitions(views)
-    return {"nodes": merge_nodes(views, partitions), "partitions": partitions}
+    return {"nodes": merge_nodes(views, partitions), "partitions": partitions, "quarantined": stopped_rows(views)}
 
 
 def merge_partitions(views: dict[int, Any]) -> list[dict[str, Any]]:
@@ -93,6 +93,28 @@ def merge_nodes(views: dict[int, Any], partitions: list[dict[str, Any]]) -> list
         }
         for _, node in sorted(known.items())
     ]
+
+
+def stopped_rows(views: dict[int, Any]) -> list[dict[str, Any]]:
+    """One row for each partition, the eldest first. `views`: the ClusterInfo of each node that answers."""
+    rows: dict[int, dict[str, Any]] = {}
+    told = [
+        (one.since_ms, node.node_id, one)
+        for node_id, view in views.items()
+        for node in view.nodes
+        if node.node_id == node_id
+        for one in node.stopped
+    ]
+    for since_ms, node_id, one in sorted(told, key=lambda item: item[:2]):
+        row = rows.setdefault(
+            one.partition,
+            {
+                "partition": one.partition, "tag": one.tag, "account_id": one.account_id, "nodes": [], "kind": one.kind,
+                "offset": one.offset, "reason": one.reason, "since": since_ms / 1000,
+            },
+        )  # fmt: skip
+        row["nodes"].append(node_id)
+    return list(rows.values())
 
 
 # --- words --------------------------------------------------------------------------------------------------

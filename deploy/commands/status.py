@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from deploy import control, output
 from deploy.commands import cluster_view
 from deploy.commands.cluster_view import when
+from deploy.commands.quarantine_view import Names, names_of, quarantine_lines
 from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
 from deploy.installation import Installation
 from deploy.java import look_for_spark
@@ -27,14 +29,14 @@ def run(options: argparse.Namespace) -> int:
     except CommandError:
         if not options.json:
             raise
-        output.data_json({"running": False, "processes": [], "nodes": [], "partitions": []})
+        output.data_json({"running": False, "processes": [], "nodes": [], "partitions": [], "quarantined": []})
         return EXIT_NOT_RUNNING
     if options.partition is not None:
         return show_partition(status, options.partition, options.json)
     if options.json:
         output.data_json(status)
     else:
-        print_status(status)
+        print_status(status, lambda: names_of(installation, state, status["quarantined"]))
     return 0
 
 
@@ -52,15 +54,25 @@ def show_partition(status: dict[str, Any], partition: int, as_json: bool) -> int
     if as_json:
         output.data_json(row)
         return 0
+    stopped = [one for one in status["quarantined"] if one["partition"] == partition]
+    for quarantined in quarantine_lines(stopped, [row], dict):
+        output.data(output.red(quarantined))
     line = cluster_view.leader_line(row)
     output.data(line if row["leader"] else output.red(line))
     output.data(f"epoch {row['epoch']}, replicas on nodes {', '.join(map(str, row['replicas']))} (home: the first)")
     return 0
 
 
-def print_status(status: dict[str, Any]) -> None:
+def print_status(status: dict[str, Any], names: Callable[[], Names]) -> None:
     output.data(f"endpoint {status['endpoint']}   console {status['console']}")
-    for line in cluster_view.leaderless_lines(status["partitions"]) + cluster_view.clock_lines(status["nodes"]):
+    quarantined = status["quarantined"]
+    told = {row["partition"] for row in quarantined}
+    others = [row for row in status["partitions"] if row["partition"] not in told]
+    for line in (
+        *quarantine_lines(quarantined, status["partitions"], names),
+        *cluster_view.leaderless_lines(others),
+        *cluster_view.clock_lines(status["nodes"]),
+    ):
         output.data(output.red(line))
     output.table(COLUMNS, [process_row(process) for process in status["processes"]])
     for line in not_up_lines(status["processes"]):

@@ -49,7 +49,7 @@ from storage_nodes.protocol.messages import (
 
 # Nobody answered, be it that the node is away or that the partition is slow; and what else says that nobody serves it.
 _UNANSWERED = frozenset((ErrorCode.UNREACHABLE, ErrorCode.OUTCOME_UNKNOWN))
-_UNSERVED = _UNANSWERED | {ErrorCode.NOT_LEADER, ErrorCode.NO_QUORUM, ErrorCode.SHUTTING_DOWN}
+_UNSERVED = _UNANSWERED | {ErrorCode.NOT_LEADER, ErrorCode.NO_QUORUM, ErrorCode.SHUTTING_DOWN, ErrorCode.QUARANTINED}
 
 
 class _Side:

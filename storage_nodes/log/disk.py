@@ -9,6 +9,7 @@ Rules kept here:
 - a name (created, renamed, removed) is durable only after `sync_directory` of its directory;
 - bytes are durable only after `DiskFile.sync`;
 - a write is whole or raises: the callers never see a short write;
+- what the device cannot read is damage (CorruptionError), not a failure of the process. A failed write or sync is one;
 - a file stays readable as long as somebody holds its `DiskFile`, even when another thread let go of it: the
   descriptor is closed when the last reference goes, so it can never be reused under a reader.
 """
@@ -16,13 +17,16 @@ Rules kept here:
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
 from typing import Protocol
 
-from storage_nodes.log.errors import DirectoryInUseError
+from storage_nodes.log.errors import DirectoryInUseError, UnreadableError
 
+# What a read of stored bytes fails with where the medium, or a file system that checks, has them no more.
+UNREADABLE_ERRNOS = frozenset((errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENODATA))
 _ZEROS = bytes(256 * 1024)
 
 
@@ -32,7 +36,7 @@ class File(Protocol):
     path: str
 
     def read(self, position: int, length: int) -> bytes:
-        """Up to `length` bytes; fewer only at the end of the file."""
+        """Up to `length` bytes; fewer only at the end of the file. Raises UnreadableError."""
 
     def write(self, position: int, buffers: Sequence[bytes]) -> None:
         """Write all buffers one after the other. Whole, or raises OSError."""
@@ -70,7 +74,8 @@ class Disk(Protocol):
         """Names in the directory, sorted."""
 
     def open(self, path: str, create: bool = False) -> File:
-        """Open for reading and writing. With `create` the file is made, or emptied where it exists."""
+        """Open for reading and writing. With `create` the file is made, or emptied where it exists. Raises
+        UnreadableError where a file that is there cannot be opened."""
 
     def rename(self, old: str, new: str) -> None:
         """Replace `new` atomically."""
@@ -106,13 +111,18 @@ class OsFile:
             os.close(self._fd)
 
     def read(self, position: int, length: int) -> bytes:
-        data = os.pread(self._fd, length, position)
-        while 0 < len(data) < length:
-            more = os.pread(self._fd, length - len(data), position + len(data))
-            if not more:
-                break
-            data += more
-        return data
+        try:
+            data = os.pread(self._fd, length, position)
+            while 0 < len(data) < length:
+                more = os.pread(self._fd, length - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+            return data
+        except OSError as error:
+            if error.errno in UNREADABLE_ERRNOS:
+                raise UnreadableError(self.path, position, error) from error
+            raise
 
     def write(self, position: int, buffers: Sequence[bytes]) -> None:
         total = sum(map(len, buffers))
@@ -164,7 +174,12 @@ class OsDisk:
         return sorted(os.listdir(path))
 
     def open(self, path: str, create: bool = False) -> File:
-        return OsFile(path, os.O_RDWR | (os.O_CREAT | os.O_TRUNC if create else 0))
+        try:
+            return OsFile(path, os.O_RDWR | (os.O_CREAT | os.O_TRUNC if create else 0))
+        except OSError as error:
+            if error.errno in UNREADABLE_ERRNOS and not create:
+                raise UnreadableError(path, 0, error) from error
+            raise
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)

@@ -21,6 +21,13 @@ class CorruptionError(LogError):
         super().__init__(f"{path}, position {position}: {problem}. {self.next_step}")
 
 
+class UnreadableError(CorruptionError):
+    """The device has these bytes no more (EIO). They are as lost as changed ones, and repaired in the same way."""
+
+    def __init__(self, path: str, position: int, error: OSError) -> None:
+        super().__init__(path, position, f"it cannot be read: {error.strerror}")
+
+
 class DirectoryInUseError(LogError):
     """Another process has the node's directory open."""
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 
 import msgspec
 
 from storage_nodes.log.checkpoint import checkpoint_name
 from storage_nodes.log.disk import Disk
-from storage_nodes.log.errors import CorruptionError
+from storage_nodes.log.errors import CorruptionError, UnreadableError
 from storage_nodes.log.manifest import TEMPORARY_NAME, Head, Manifest, PartitionRow, manifest_version, write_manifest
 from storage_nodes.log.partition_log import LogStore, PartitionLog
 from storage_nodes.log.recovery import LoadedManifests
@@ -151,7 +152,8 @@ class ManifestKeeper:
         kept_bytes = purged = 0
         # The youngest first, damaged ones before all: what exceeds the bound is the oldest of the others.
         for damaged, changed_ms, path in sorted(found, key=lambda file: (not file[0], -file[1])):
-            kept_bytes += self._disk.open(path).size()
+            with suppress(UnreadableError):
+                kept_bytes += self._disk.open(path).size()
             if kept_bytes > bytes_max or changed_ms < (damaged_older_than_ms if damaged else older_than_ms):
                 self._disk.remove(path)
                 purged += 1

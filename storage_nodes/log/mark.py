@@ -31,7 +31,7 @@ import struct
 import google_crc32c
 
 from storage_nodes.log.disk import Disk, File
-from storage_nodes.log.errors import CorruptionError
+from storage_nodes.log.errors import CorruptionError, UnreadableError
 
 MARK_NAME = "synced"
 MAGIC = b"PSM\x02"
@@ -100,7 +100,10 @@ class SyncMark:
         self.file_number = file_number
 
     def _read(self, position: int) -> tuple[int, int, int] | None:
-        data = self._file.read(position, _SLOT.size + 4)
+        try:
+            data = self._file.read(position, _SLOT.size + 4)
+        except UnreadableError:
+            return None  # the next mark, or the one after it, is written over it
         if len(data) < _SLOT.size + 4:
             return None
         magic, sequence, file_number, incarnation = _SLOT.unpack_from(data)

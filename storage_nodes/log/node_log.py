@@ -30,7 +30,7 @@ from storage_nodes.log.directory import (
     prepare_directory,
 )
 from storage_nodes.log.disk import Disk, Lock, OsDisk
-from storage_nodes.log.errors import CorruptionError
+from storage_nodes.log.errors import CorruptionError, UnreadableError
 from storage_nodes.log.flush import Flusher, FlushFacts, FlushPlan, ForgetPlan
 from storage_nodes.log.install import EMPTY, ImportedLog, InstallPlan, LogImport
 from storage_nodes.log.manifest import Head, Manifest
@@ -333,12 +333,12 @@ class NodeLog:
         self._flusher.end_manifest_rewrite()
 
     def read_note(self, name: str) -> bytes:
-        """BLOCKING: a small file of the node's own; empty where there is none."""
+        """BLOCKING: a small file of the node's own; empty where there is none, or none that can be read."""
         try:
             file = self._disk.open(os.path.join(self.directory, name))
-        except FileNotFoundError:
+            return file.read(0, file.size())
+        except (FileNotFoundError, UnreadableError):
             return b""
-        return file.read(0, file.size())
 
     def write_note(self, name: str, data: bytes) -> None:
         """BLOCKING. Not synced: whoever reads it must get along with nothing, or half of it."""

@@ -19,11 +19,12 @@ from __future__ import annotations
 import errno
 import threading
 from bisect import bisect_left, bisect_right
+from contextlib import suppress
 from functools import lru_cache
 from typing import cast
 
 from storage_nodes.log.checkpoint import CheckpointStore
-from storage_nodes.log.errors import CorruptionError
+from storage_nodes.log.errors import CorruptionError, UnreadableError
 from storage_nodes.log.manifest import PartitionRow
 from storage_nodes.log.memtable import PayloadCache, UnflushedIndex, packed_if_few, packed_with, unpacked
 from storage_nodes.log.record_batch import BatchError, read_header, verify_batch
@@ -437,10 +438,15 @@ def read_run(store: LogStore, partition: int, bases: list[int], places: list[int
         if wal_file is None or wal_file.file is None:
             raise FileNotFoundError(errno.ENOENT, "the WAL file was released", wal_name(number))
         position = (places[first] & PLACE_MASK) - RECORD_BYTES
-        window = wal_file.file.read(position, places[last] + lengths[last] - places[first] + RECORD_BYTES)
+        window: bytes | None = None
+        with suppress(UnreadableError):  # what lies between them may be the reason
+            window = wal_file.file.read(position, places[last] + lengths[last] - places[first] + RECORD_BYTES)
         for at in missing:
             start = places[at] - places[first]
-            record = window[start : start + RECORD_BYTES + lengths[at]]
+            if window is None:
+                record = wal_file.file.read(position + start, RECORD_BYTES + lengths[at])
+            else:
+                record = window[start : start + RECORD_BYTES + lengths[at]]
             problem = _problem_of(record, partition, bases[at], lengths[at])
             if problem:
                 raise CorruptionError(wal_file.file.path, position + start, problem)

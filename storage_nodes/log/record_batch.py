@@ -61,6 +61,11 @@ ATTRIBUTE_CONTROL = 0x20
 ATTRIBUTE_PLAIN = 0x100
 ATTRIBUTE_CONFIGURATION = 0x200
 ATTRIBUTE_METERED = 0x400
+_ATTRIBUTES_KNOWN = (
+    ATTRIBUTE_APPEND_TIME | ATTRIBUTE_CONTROL | ATTRIBUTE_PLAIN | ATTRIBUTE_CONFIGURATION | ATTRIBUTE_METERED
+)
+# A batch with one of these means something that this version does not know.
+ATTRIBUTES_UNKNOWN = 0xFFFF & ~_ATTRIBUTES_KNOWN
 
 # Control record keys are (int16 version, int16 type), as in Kafka. Types are on disk: never reuse one.
 CONTROL_EPOCH_START = 16

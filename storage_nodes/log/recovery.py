@@ -7,6 +7,7 @@ it returned, so a crash can spoil the last group only:
     the same, at or below the mark (`mark.py`)          corruption: synced groups are gone
     bad block, a valid later block behind it            corruption: synced bytes changed
     file not sealed by its last valid block, and there is a next file     corruption (that file began after a sync)
+    bad block that the device cannot read               corruption: a write that was torn can be read
     sequence numbers or files missing                   corruption
 
 Nothing is ever cut on any other ground. Corruption ends the opening with CorruptionError, unless it is opened for
@@ -22,7 +23,7 @@ from typing import NamedTuple
 import google_crc32c
 
 from storage_nodes.log.disk import Disk, File
-from storage_nodes.log.errors import CorruptionError
+from storage_nodes.log.errors import CorruptionError, UnreadableError
 from storage_nodes.log.manifest import Manifest, manifest_name, manifest_version, read_manifest
 from storage_nodes.log.wal import (
     CHECKED_HEADER,
@@ -35,6 +36,8 @@ from storage_nodes.log.wal import (
 )
 
 _WINDOW_BYTES = 1024 * 1024
+# What is lost with one sector that cannot be read: devices and the page cache read no less.
+UNREADABLE_STEP_BYTES = 4_096
 
 
 class LoadedManifests(NamedTuple):
@@ -85,6 +88,7 @@ class WalScanner:
         self._seed = google_crc32c.value(identity)
         self._window = b""
         self._window_at = 0
+        self._unreadable: set[int] = set()  # steps of UNREADABLE_STEP_BYTES that turned out so
         self.size_bytes = file.size()
 
     def block_at(self, position: int) -> Block | None:
@@ -106,7 +110,7 @@ class WalScanner:
         needle = CHECKED_HEADER.pack(MAGIC, self._number, 0, 0, 0, 0)[:12]
         at = position + 1
         while at < self.size_bytes:
-            window = self._file.read(at, _WINDOW_BYTES + len(needle))
+            window = self._read(at, _WINDOW_BYTES + len(needle))
             found = window.find(needle)
             while found >= 0:
                 block = self.block_at(at + found)
@@ -116,10 +120,38 @@ class WalScanner:
             at += _WINDOW_BYTES
         return None
 
+    def is_unreadable(self, position: int) -> bool:
+        """Is the block at `position`, if there is one, not valid because the device cannot read it?"""
+        header = self._bytes(position, GROUP_HEADER_BYTES)
+        length = 0
+        if len(header) == GROUP_HEADER_BYTES and header[: len(MAGIC)] == MAGIC:
+            length = min(GROUP_HEADER.unpack(header)[5], self.size_bytes)
+            self._bytes(position + GROUP_HEADER_BYTES, length)
+        last = position + GROUP_HEADER_BYTES + length - 1
+        steps = range(position // UNREADABLE_STEP_BYTES, last // UNREADABLE_STEP_BYTES + 1)
+        return not self._unreadable.isdisjoint(steps)
+
+    def _read(self, position: int, length: int) -> bytes:
+        """As `File.read`, with zeros in the place of what cannot be read."""
+        try:
+            return self._file.read(position, length)
+        except UnreadableError:
+            data = bytearray()
+            while len(data) < length and position + len(data) < self.size_bytes:
+                at = position + len(data)
+                step = UNREADABLE_STEP_BYTES - at % UNREADABLE_STEP_BYTES
+                step = min(step, length - len(data), self.size_bytes - at)
+                try:
+                    data += self._file.read(at, step)
+                except UnreadableError:
+                    data += bytes(step)
+                    self._unreadable.add(at // UNREADABLE_STEP_BYTES)
+            return bytes(data)
+
     def _bytes(self, position: int, length: int) -> bytes:
         start = position - self._window_at
         if start < 0 or start + length > len(self._window):
-            self._window = self._file.read(position, max(length, _WINDOW_BYTES))
+            self._window = self._read(position, max(length, _WINDOW_BYTES))
             self._window_at = position
             start = 0
         return self._window[start : start + length]
@@ -214,6 +246,8 @@ class WalWalk:
             self._found(position, problem)
         elif self._later_file():
             self._found(position, f"group {self._sequence} is not valid, yet a later WAL file exists")
+        elif scanner.is_unreadable(position):
+            self._found(position, f"group {self._sequence} cannot be read")
         return later
 
     def _later_file(self) -> int:

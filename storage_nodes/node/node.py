@@ -99,6 +99,7 @@ class StorageNode:
         self.log = NodeLog.open(config.node_dir, incarnation_min=self.clock.wall_ms(), repair=True)
         self.work = BlockingWork(self.loop)
         self.run_cold = self.work.run_cold
+        self.run_maintenance = self.work.run_maintenance
         self.replicas = LocalReplicas(self, self._open_cluster)
         self.timers = Timers(self.loop, self.clock.mono_ms, self._on_timer, lambda: self._inbox.is_behind())
         self.catch_up_reads = CatchUpReads(self.run_cold, self.loop.call_later, self.clock.mono_ms)
@@ -134,8 +135,9 @@ class StorageNode:
         self._connections = ConnectionTable(self, self.loop, credentials)
         self._credentials = credentials
         self._server: asyncio.Server | None = None
-        self._flushing = Flushing(self.loop, self.log, self.work.executor, self._flush_facts)
-        self.damage = DamageControl(self.log, self.replicas, self.work, self.clock, self.is_up)
+        self._flushing = Flushing(self.loop, self.log, self.work.maintenance, self._flush_facts)
+        self.damage = DamageControl(self.log, self.replicas, self.work, self.clock, self.is_up, self.committer.wake)
+        self.stopped = self.damage.stopped
         self.work.on_corruption = self.damage.on_read_corruption
         self.assigned = AssignedReplicas(self.log, self.replicas, self.work, self.committer, self, self._early)
         self.moves = Moves(self.loop, self.node_id, self.links, self.replicas, lambda: self.cluster)
@@ -313,7 +315,7 @@ class StorageNode:
         replica = self.replicas.get(message.partition)
         if replica is not None:
             replica.receive(sender, message)
-        else:
+        elif message.partition not in self.stopped:
             self._early.keep(sender, message, self.clock.mono_ms())
 
     # --- what the node knows ----------------------------------------------------------------------------------
@@ -361,6 +363,7 @@ class StorageNode:
                 slow=self.links.slow,
                 unrepaired=self.damage.unrepaired,
                 quarantined=self.damage.quarantined()[:QUARANTINED_TOLD_MAX],
+                stopped=self.stopped.told(QUARANTINED_TOLD_MAX),
             )
         since_ms, why = self.failover.peer_words(node_id)
         is_off = self.links.is_clock_off(node_id)
@@ -399,9 +402,12 @@ class StorageNode:
             self._begin_cluster_log()
         # Groups that learn of no leader stand for election one after the other, not all at once.
         for number, log in enumerate(list(self.log.partitions.values())):
-            self.damage.open_replica(log).start(campaign=False, after_ms=number // STARTS_PER_MS_MAX)
-        # The cluster's state may have become durable, by a flush or a snapshot, before what it made here was.
-        self.assigned.catch_up()
+            replica = self.damage.open_replica(log)
+            if replica is not None:
+                replica.start(campaign=False, after_ms=number // STARTS_PER_MS_MAX)
+        if not self.cluster.closed:
+            # Its state may have become durable, by a flush or a snapshot, before what it made here was.
+            self.assigned.catch_up()
 
     def _begin_cluster_log(self) -> None:
         """Empty, as one of the cluster's founders, or as a node that joins it and has no say until it is given one."""
@@ -445,7 +451,7 @@ class StorageNode:
 
     def _flush_facts(self, partition: int) -> FlushFacts | None:
         replica = self.replicas.get(partition)
-        return None if replica is None else replica.flush_facts()
+        return self.stopped.flush_facts(partition) if replica is None or replica.closed else replica.flush_facts()
 
 
 def _brings_messages(message: RaftMessage) -> bool:

@@ -29,6 +29,7 @@ from tests.blackbox import (
     report,
     revocation,
     trials,
+    wire,
 )
 from tests.blackbox.checkers import check_queue, check_stream
 from tests.blackbox.history import load
@@ -44,6 +45,7 @@ TRIALS: dict[str, trials.Trial] = {
     **fuzzing.TRIALS,
     **quotas.TRIALS,
     **refusals.TRIALS,
+    **wire.TRIALS,
 }
 SECONDS_USUAL = 30.0
 Run = Callable[[str, float, int, Path | None], Outcome]

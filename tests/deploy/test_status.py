@@ -7,12 +7,16 @@ import json
 import time
 from typing import Any, cast
 
+import msgspec
 import pytest
 
-from deploy.commands import cluster_view, node, status
+from deploy import management
+from deploy.commands import cluster_view, node, quarantine_view, status
+from deploy.errors import CommandError
 from deploy.installation import Installation
 from deploy.state import State
-from storage_nodes.protocol.messages import ClusterInfo, NodeInfo, PartitionInfo
+from storage_nodes.node.replicas.stopped_replicas import StopKind
+from storage_nodes.protocol.messages import ClusterInfo, NodeInfo, PartitionInfo, StoppedReplica
 
 NOW_MS = int(time.time() * 1000)
 UP = [NodeInfo(node, "h", node, f"zone-{node}", True, NOW_MS - 60_000, "", 2**30) for node in (1, 2, 3)]
@@ -66,6 +70,74 @@ def test_recent_changes_are_grouped_where_there_are_many_and_old_ones_left_out(
     assert all(line.endswith(": node 3 went down") for line in lines)
     lines = cluster_view.recent_lines(cluster_view.merge_partitions({1: view(old, many[0])}))
     assert len(lines) == 1 and "node 1 leads since" in lines[0] and "(4 s)" in lines[0]
+
+
+def stopped(partition: int, since_ms: int = NOW_MS - 4_000, kind: str = "entry") -> StoppedReplica:
+    return StoppedReplica(partition, f"queue:{partition}", kind, 5, "ValueError: no such color", since_ms, "a1")
+
+
+def nodes_with(node_id: int, *replicas: StoppedReplica) -> list[NodeInfo]:
+    return [msgspec.structs.replace(one, stopped=list(replicas)) if one.node_id == node_id else one for one in UP]
+
+
+def test_quarantined_replicas_are_told_by_partition_with_queue_reason_and_who_leads() -> None:
+    views = {
+        1: view(row(7, 0, 3), row(8, 2, 3), nodes=nodes_with(1, stopped(7), stopped(8))),
+        2: view(row(7, 0, 3), row(8, 2, 3), nodes=nodes_with(2, stopped(7, NOW_MS - 9_000))),
+    }
+    rows = cluster_view.stopped_rows(views)
+    assert [(row["partition"], row["nodes"], row["since"]) for row in rows] == [
+        (7, [2, 1], (NOW_MS - 9_000) / 1000), (8, [1], (NOW_MS - 4_000) / 1000),
+    ]  # fmt: skip
+    partitions = cluster_view.merge_partitions(views)
+    first, second = quarantine_view.quarantine_lines(rows, partitions, lambda: {"queue:7": ("acme", "orders")})
+    assert first.startswith("partition 7 (queue orders of account acme): QUARANTINED on nodes 2, 1 since ")
+    assert first.endswith(
+        ": the entry at offset 5 cannot be folded: ValueError: no such color; "
+        "no node leads it, its requests are refused"
+    )
+    assert second.startswith("partition 8 (queue:8, account a1): QUARANTINED on node 1 since ")
+    assert second.endswith("; node 2 leads it")
+
+
+def test_database_is_asked_for_names_only_where_something_is_quarantined() -> None:
+    assert quarantine_view.quarantine_lines([], [], lambda: pytest.fail("asked")) == []
+
+
+def test_many_quarantined_partitions_are_counted() -> None:
+    rows = cluster_view.stopped_rows({1: view(nodes=nodes_with(1, *map(stopped, range(7, 30))))})
+    lines = quarantine_view.quarantine_lines(rows, [], dict)
+    assert len(lines) == 11 and lines[-1] == "and 13 partitions more with quarantined replicas"
+
+
+def test_every_kind_of_stop_has_words() -> None:
+    assert set(quarantine_view.KINDS) == set(StopKind)
+
+
+def test_names_are_done_without_where_the_database_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise CommandError("the database does not answer")
+
+    rows = cluster_view.stopped_rows({1: view(nodes=nodes_with(1, stopped(7)))})
+    state = State("c", "h", 1, 2)
+    monkeypatch.setattr(management, "run_manage_json", refuse)
+    assert quarantine_view.names_of(Installation(), state, rows) == {}
+    monkeypatch.setattr(management, "run_manage_json", lambda *_: {"queue:7": ["acme", "orders"]})
+    assert quarantine_view.names_of(Installation(), state, rows) == {"queue:7": ("acme", "orders")}
+
+
+def test_quarantined_partition_is_told_once_and_not_as_leaderless_too(capsys: pytest.CaptureFixture[str]) -> None:
+    views = {1: view(row(7, 0, 3), row(9, 0, 3), nodes=nodes_with(1, stopped(7)))}
+    partitions = cluster_view.merge_partitions(views)
+    shown: dict[str, Any] = {
+        "endpoint": "e", "console": "c", "processes": [], "partitions": partitions, "nodes": [],
+        "quarantined": cluster_view.stopped_rows(views),
+    }  # fmt: skip
+    status.print_status(shown, dict)
+    said = capsys.readouterr().out
+    assert said.count("partition 7 ") == 1 and "QUARANTINED" in said and "partition 9 (queue:9): NO LEADER" in said
+    status.show_partition(shown, 7, as_json=False)
+    assert "QUARANTINED" in capsys.readouterr().out
 
 
 def test_durations_are_said_in_the_unit_that_fits() -> None:

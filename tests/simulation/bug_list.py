@@ -6,7 +6,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from tests.simulation import planted, planted_clients, planted_clocks, planted_groups, planted_queues, provocations
+from tests.simulation import (
+    planted,
+    planted_clients,
+    planted_clocks,
+    planted_containment,
+    planted_groups,
+    planted_queues,
+    provocations,
+)
 from tests.simulation.faults import Faults
 
 
@@ -31,6 +39,13 @@ PLANTED = [
     Planted("B41", "R28", planted_clients.forgets_sequences_with_the_leader, provocations.front_ends),
     Planted("B42", "G7", planted_clients.keeps_the_budget, provocations.bursts),
     Planted("B43", "G7", planted_clients.cuts_for_its_own_burst, provocations.bursts),
+    Planted("B50", "F17", planted_containment.fold_ends_the_process, provocations.poison),
+    Planted("B51", "F17", planted_containment.passes_over_entries, provocations.poison),
+    Planted("B52", "F17", planted_containment.never_tries_again, provocations.poison),
+    Planted("B53", "R22", planted_containment.flushes_away_what_is_stopped, provocations.poison),
+    Planted("B54", "R12", planted_containment.trusts_who_met_a_violation, provocations.violations),
+    Planted("B55", "F15", planted_containment.unreadable_ends_the_process, provocations.unreadable_sectors),
+    Planted("B56", "R20", planted_containment.unreadable_tails_are_torn, provocations.unreadable_tails),
     Planted("B1", "R17", planted.truncates_on_stale_append),
     Planted("B2", "R6", planted.commits_older_epochs),
     Planted("B3", "R1", planted.votes_before_durable),

@@ -12,6 +12,7 @@ from unittest import mock
 from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT, RETENTION_MS_DEFAULT
 from storage_nodes.log.bounds import LogBounds
 from tests.simulation.network import LinkFaults
+from tests.storage_nodes.log.faulty_disk import SECTOR_BYTES
 
 if TYPE_CHECKING:
     from tests.simulation.process import SimProcess
@@ -37,7 +38,7 @@ TINY = {
     "storage_nodes.node.replicas.append_sending.APPEND_BYTES_MAX": 700,
     "storage_nodes.node.replicas.appends.BATCH_BYTES_MAX": 3_000,
     "storage_nodes.node.replicas.dead_letters.DEAD_LETTERS_PER_MOVE_BYTES_MAX": 1_000,
-    "storage_nodes.node.replicas.replica.LAGGARD_BYTES_MAX": 4_000,
+    "storage_nodes.node.replicas.disposable.LAGGARD_BYTES_MAX": 4_000,
     "storage_nodes.machines.raft.progress.APPEND_IN_FLIGHT_BYTES_MAX": 1_500,
     "storage_nodes.node.replicas.snapshots.SNAPSHOT_CHUNK_BYTES_MAX": 300,
 }
@@ -46,13 +47,14 @@ TINY = {
 ONE_BY_ONE = {
     "storage_nodes.node.transport.inbox.INBOX_SLICE_MESSAGES": 2,
     "storage_nodes.node.timers.TIMERS_SLICE_PARTITIONS": 1,
+    "storage_nodes.node.replicas.stopped_replicas.STOPPED_RETRIES_AT_ONCE_MAX": 1,
     "storage_nodes.node.transport.peer_state_notifier.PEER_NEWS_SLICE_PARTITIONS": 1,
     "storage_nodes.node.node.STARTS_PER_MS_MAX": 1,
     "storage_nodes.node.replicas.hand_over.HAND_OVERS_AT_ONCE_MAX": 1,
     "storage_nodes.node.membership.balance.BALANCE_TRANSFERS_MAX": 1,
     "storage_nodes.node.replicas.snapshots.SNAPSHOTS_SENDING_MAX": 1,
     "storage_nodes.node.replicas.catch_up_reads.FEED_BYTES_PER_S_MIN": 20_000,
-    "storage_nodes.node.replicas.replica.LAGGARD_MS_MAX": 1_000,
+    "storage_nodes.node.replicas.disposable.LAGGARD_MS_MAX": 1_000,
     "storage_nodes.node.replicas.cluster_replica.CREATING_AT_ONCE_MAX": 1,
     "storage_nodes.machines.cluster.planner.MOVES_PER_NODE_MAX": 1,
     "storage_nodes.machines.cluster.planner.PLAN_PARTITIONS_MAX": 1,
@@ -91,8 +93,13 @@ TIGHT_SENDS = {
     # No send has more records than a producer's window (storage_nodes/limits.py).
     "storage_nodes.machines.queue.leader.letters.DEAD_LETTERS_PER_MOVE_MAX": 50,
 }
-# A queue's retention is a minute at least: longer than most seeds live.
-SHORT = {"storage_nodes.machines.queue.state.configs.RETENTION_MS_MIN": 1}
+# A queue's retention is a minute at least, and a stopped replica is tried again after half of one: longer than most
+# seeds live. And the sectors of the simulated disk are small.
+SHORT = {
+    "storage_nodes.machines.queue.state.configs.RETENTION_MS_MIN": 1,
+    "storage_nodes.log.recovery.UNREADABLE_STEP_BYTES": SECTOR_BYTES,
+    "storage_nodes.node.replicas.stopped_replicas.STOPPED_RETRY_MS": 5_000,
+}
 
 # What can be switched off, one by one, when a failure is made smaller.
 KINDS: dict[str, tuple[str, ...]] = {
@@ -104,6 +111,10 @@ KINDS: dict[str, tuple[str, ...]] = {
     "isolate": ("isolate_rate",),
     "rot": ("rot_rate", "segment_rot_rate"),
     "eio": ("eio_rate",),
+    "spoil": ("spoil_rate",),
+    "unreadable": ("unreadable",),
+    "poison": ("poison_rate",),
+    "violation": ("violation_rate",),
     "full": ("full_rate",),
     "wipe": ("wipe_rate",),
     "stop": ("stop_rate",),
@@ -190,6 +201,10 @@ class Faults:
     front_ends: int = 0  # processes with a client of the product's own
     front_end_restart_rate: float = 0.0
     early_work: bool = False  # the disk does the work of threads at once, and the loop hears of it late
+    poison_rate: float = 0.0  # an entry that one node, or none, can fold
+    violation_rate: float = 0.0  # to a replica it seems that its group broke a promise of Raft
+    spoil_rate: float = 0.0  # a file of a node that is down is damaged: a manifest, both, the mark, a checkpoint
+    unreadable: float = 0.0  # share of the damage that is sectors which cannot be read
     keyed: bool = False  # messages of a standard queue have groups and tags, and some receivers ask for tags
 
     @property
@@ -220,6 +235,7 @@ class Faults:
     def heal(self) -> None:
         self.crash_rate = self.power_failure_rate = self.pause_rate = self.cut_rate = self.rot_rate = 0.0
         self.eio_rate = self.isolate_rate = self.wipe_rate = self.stop_rate = self.full_rate = 0.0
+        self.poison_rate = self.violation_rate = self.spoil_rate = 0.0
         self.segment_rot_rate = self.jump_rate = self.suspend_rate = self.sleep_rate = 0.0
         self.disk_us = (100, 1_000)
         self.leisure = 1
@@ -257,6 +273,17 @@ def draw_transport(faults: Faults, chance: random.Random) -> None:
         links.piece_bytes = max(links.piece_bytes, faults.large_bytes // 20)
         links.bytes_per_s = max(links.bytes_per_s, 4 * faults.large_bytes) if links.bytes_per_s else 0
     faults.early_work = chance.random() < 0.5
+
+
+def draw_accidents(faults: Faults, chance: random.Random) -> None:
+    """What stops single replicas, and damage to all kinds of files; from a source of their own."""
+    if chance.random() < 0.3:
+        faults.poison_rate = chance.choice([0.003, 0.02])
+    if chance.random() < 0.3:
+        faults.violation_rate = chance.choice([0.003, 0.02])
+    if chance.random() < 0.4:
+        faults.spoil_rate = chance.choice([0.05, 0.3])
+    faults.unreadable = chance.choice([0.0, 0.5, 1.0])
 
 
 def draw_faults(chance: random.Random) -> Faults:
@@ -313,15 +340,17 @@ class FaultInjector:
     def __init__(self, world: World) -> None:
         self._world = world
         self._chance = random.Random(f"{world.seed}-faults")
+        self._spoil_chance = random.Random(f"{world.seed}-spoil")
 
     def tick(self) -> None:
         world, chance, faults = self._world, self._chance, self._world.faults
         if world.draining:
             return
         world.clock_faults.tick()
+        world.accidents.tick(self._may_lose)
         for process in world.processes.values():
             if not process.is_up:
-                if self._is_wiped(process):
+                if self._is_wiped(process) or self._is_spoiled(process):
                     continue
                 if chance.random() < faults.restart_rate:
                     process.start()
@@ -351,20 +380,26 @@ class FaultInjector:
         power_lost = chance.random() < self._world.faults.power_share
         process.crash(power_lost)
         if chance.random() < self._world.faults.rot_rate and self._may_lose(process):
-            process.rot(chance, power_lost)
+            process.rot(chance, power_lost, self._spoil_chance.random() < self._world.faults.unreadable)
 
     def _may_lose(self, process: SimProcess) -> bool:
         """May this node lose something? Only while all others hold, beyond doubt, all that they ever acknowledged."""
-        others = [other for other in self._world.processes.values() if other is not process]
-        return bool(others) and not process.damaged and all(map(self._world.oracle.is_sound, others))
+        return not process.damaged and self._world.others_are_sound(process)
+
+    def _is_spoiled(self, process: SimProcess) -> bool:
+        """A node that is down finds one of its files damaged. Drawn where it can be, so that others draw as before."""
+        rate, chance = self._world.faults.spoil_rate, self._spoil_chance
+        if not rate or not process.lives or chance.random() > rate or not self._may_lose(process):
+            return False
+        process.spoil(chance, chance.random() < self._world.faults.unreadable)
+        return False
 
     def _is_wiped(self, process: SimProcess) -> bool:
         """A node that is down gets an empty disk: by chance, or because somebody repairs it."""
         faults = self._world.faults
         if not faults.wipe_rate or not process.lives or self._chance.random() > faults.wipe_rate * 5:
             return False
-        others = [other for other in self._world.processes.values() if other is not process]
-        if not others or not all(map(self._world.oracle.is_sound, others)):
+        if not self._world.others_are_sound(process):
             return False
         process.wipe()
         self._world.wipes += 1
@@ -377,7 +412,7 @@ class FaultInjector:
         elif chance.random() < faults.full_rate:
             process.disk.full = True
         if chance.random() < faults.segment_rot_rate and self._may_lose(process):
-            process.rot_segment(chance)
+            process.rot_segment(chance, self._spoil_chance.random() < faults.unreadable)
 
     def _cut(self) -> None:
         chance, world = self._chance, self._world

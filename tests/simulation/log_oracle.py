@@ -6,6 +6,7 @@ The oracle (`oracle.py`) hears of all of it through wrapped calls of the node's 
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
@@ -83,14 +84,15 @@ class LogOracle(ABC):
         ledger = self.ledgers.setdefault(node_id, NodeLedger())
         if log.incarnation <= ledger.incarnation:
             self.fail("I6 incarnations only grow", f"node {node_id}: {ledger.incarnation} -> {log.incarnation}")
-        found = self._recovered(node_id, ledger, log) if not log.damage else None
-        if found is None and process.rotted:
+        nothing_lost = all(is_manifest(damage.path) for damage in log.damage)
+        found = self._recovered(node_id, ledger, log) if nothing_lost else None
+        if found is None and process.rotted and not (log.damage and nothing_lost):
             ledger.lost = {**ledger.lost, **ledger.synced}
             found = self.check_salvage(process, ledger, log)
         if found is None:
             self.check_recovery(node_id, ledger, log)
         assert found is not None
-        process.look_at_damage()
+        process.opened()
         self.recoveries += 1
         renewed = NodeLedger()
         renewed.incarnation, renewed.lost, renewed.cut = log.incarnation, ledger.lost, ledger.cut
@@ -379,6 +381,10 @@ class LogOracle(ABC):
         for end, batch in zip(mirror.ends[first:], mirror.batches[first:], strict=True):
             if end <= truth.end and truth.covering(end - 1) == batch:
                 self.fail("I3 no truncation below commit", f"node {node_id}, partition {partition}, entry up to {end}")
+
+
+def is_manifest(path: str) -> bool:
+    return os.path.basename(path).startswith("manifest-")
 
 
 def _adopt_early_votes(mirrors: dict[int, Mirror], ledger: NodeLedger, log: NodeLog) -> None:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from storage_nodes.config import NodeConfig
 from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.errors import CorruptionError, DiskFailedError
-from storage_nodes.log.mark import MARK_NAME
-from storage_nodes.log.node_log import NodeLog, WriteGroup
+from storage_nodes.log.manifest import manifest_version
+from storage_nodes.log.mark import MARK_NAME, SLOT_BYTES
+from storage_nodes.log.node_log import NodeLog, PartitionLog, WriteGroup
 from storage_nodes.log.segment import segment_partition
 from storage_nodes.log.wal import GROUP_HEADER_BYTES, wal_name
 from storage_nodes.node import node as node_module
@@ -28,6 +29,7 @@ from storage_nodes.node.disk import flushing as flushing_module
 from storage_nodes.node.disk.committer import Committer
 from storage_nodes.node.node import StorageNode
 from storage_nodes.node.replicas import replica as replica_module
+from storage_nodes.node.replicas.stopped_replicas import StopKind, StoppedReplicas
 from storage_nodes.node.transport import inter_partition_client as forwards_module
 from storage_nodes.protocol.peer_messages import Heartbeat, RaftFrame, RaftMessage
 from tests.simulation.clocks import MachineClock, SimClock
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
 DIRECTORY = "/data"
 BOOT_US = 20_000
+MARK_BYTES = 32  # of a slot
 
 
 class GroupWriter:
@@ -122,7 +125,8 @@ class SimProcess:
         self.random = random.Random(f"{world.seed}-node-{node_id}")
         self.disk = SimDisk(random.Random(f"{world.seed}-disk-{node_id}"))
         self.clock = MachineClock(world.scheduler)
-        self.damaged = ""  # the file in which a byte changed
+        self.damaged = ""  # the file in which a byte changed, or cannot be read
+        self.spoiled = 0
         self.is_up = False
         self.is_stopping = False
         self.resumed_us = 0
@@ -217,30 +221,64 @@ class SimProcess:
         extent = (group.file_number, group.position, GROUP_HEADER_BYTES + group.length_bytes)
         self.confirmed_groups = [*self.confirmed_groups[-7:], extent]
 
-    def rot(self, chance: random.Random, power_lost: bool) -> None:
+    def rot(self, chance: random.Random, power_lost: bool, unreadable: bool) -> None:
         """A synced byte changes, or the file is cut there. After a power loss the mark of the synced end may be behind,
-        so that nothing but a changed byte before the last group can be told from a torn tail."""
-        groups = self.confirmed_groups[:-1] if power_lost else self.confirmed_groups
+        so that nothing but a changed byte before the last group can be told from a torn tail; or a sector that cannot
+        be read, since a torn write can be."""
+        groups = self.confirmed_groups[:-1] if power_lost and not unreadable else self.confirmed_groups
         if groups:
             number, position, length = chance.choice(groups)
             name = wal_name(number)
             directory = os.path.join(DIRECTORY, "wal")
             if name in self.disk.list_directory(directory):
-                cut = chance.random() < 0.5 and not power_lost
+                cut = chance.random() < 0.5 and not power_lost and not unreadable
                 if cut:
                     self.disk.open(os.path.join(DIRECTORY, MARK_NAME))._inode.sync()  # written back in the meantime
-                self.damaged = os.path.join(directory, name)
-                self.disk.rot(self.damaged, position + chance.randrange(length), cut)
+                self._damage(os.path.join(directory, name), position + chance.randrange(length), cut, unreadable)
 
-    def rot_segment(self, chance: random.Random) -> None:
+    def spoil(self, chance: random.Random, unreadable: bool) -> None:
+        """A file that is read at the start is damaged: a manifest, both, a slot of the mark, both, a checkpoint."""
+        versions = [name for name in self.disk.names_in(DIRECTORY) if manifest_version(name) is not None]
+        manifests = [os.path.join(DIRECTORY, name) for name in versions]
+        checkpoints = os.path.join(DIRECTORY, "checkpoints")
+        paths = [os.path.join(checkpoints, name) for name in self.disk.names_in(checkpoints)]
+        mark = os.path.join(DIRECTORY, MARK_NAME)
+        what = chance.randrange(8)
+        if what < 3 and len(manifests) == 2:
+            self._damage_any(chance, chance.choice(manifests), unreadable)
+        elif what == 3 and len(manifests) == 2:
+            # As good as no disk at all: nothing of what it held is expected any more.
+            for path in manifests:
+                self._damage_any(chance, path, unreadable)
+            self.confirmed_groups = []
+            self.world.oracle.wiped(self.process_id)
+        elif what < 6 and self.disk.holds(mark):
+            slots = chance.choice([(0,), (SLOT_BYTES,), (0, SLOT_BYTES)])
+            for slot in slots:
+                self._damage(mark, slot + chance.randrange(MARK_BYTES), False, unreadable)
+        elif paths:
+            self._damage_any(chance, chance.choice(paths), unreadable)
+
+    def _damage_any(self, chance: random.Random, path: str, unreadable: bool) -> None:
+        if self.disk.data_of(path):  # one may be in the making
+            self._damage(path, chance.randrange(len(self.disk.data_of(path))), False, unreadable)
+
+    def _damage(self, path: str, position: int, cut: bool, unreadable: bool) -> None:
+        self.damaged = path
+        self.spoiled += 1
+        if unreadable:
+            self.disk.make_unreadable(path, position)
+        else:
+            self.disk.rot(path, position, cut)
+
+    def rot_segment(self, chance: random.Random, unreadable: bool) -> None:
         """A byte of a segment changes. Whoever reads it notices, and lets the group feed the replica again."""
         directory = os.path.join(DIRECTORY, "segments")
         names = [name for name in self.disk.names_in(directory) if segment_partition(name) > 0]
         paths = [os.path.join(directory, name) for name in names]
         paths = [path for path in paths if self.disk.data_of(path)]  # one may be in the making
         if paths:
-            self.damaged = chance.choice(paths)
-            self.disk.rot(self.damaged, chance.randrange(len(self.disk.data_of(self.damaged))))
+            self._damage_any(chance, chance.choice(paths), unreadable)
 
     @property
     def rotted(self) -> bool:
@@ -252,8 +290,15 @@ class SimProcess:
         if not self.disk.holds(self.damaged):
             self.damaged = ""
 
+    def opened(self) -> None:
+        """A start makes another mark where none was left, and its first group goes to the slot that was lost."""
+        if os.path.basename(self.damaged) == MARK_NAME:
+            self.damaged = ""
+        self.look_at_damage()
+
     async def _boot(self) -> None:
         node = StorageNode(self._config())
+        self._follow_stops(node.stopped)
         self.touched.follow_all(node.replicas)
         self.node = node
         oracle, real_send = self.world.oracle, node.links.send
@@ -280,6 +325,16 @@ class SimProcess:
         node.peer_heard = peer_heard  # type: ignore[method-assign]
         node.raft_frame = raft_frame  # type: ignore[method-assign]
         await node.start()
+
+    def _follow_stops(self, stopped: StoppedReplicas) -> None:
+        accidents, real_note = self.world.accidents, stopped._note
+
+        def note(log: PartitionLog, kind: StopKind, offset: int, error: BaseException, commit: int) -> None:
+            accidents.check_stop(self, log.partition, kind, error)
+            real_note(log, kind, offset, error, commit)
+            accidents.check_stopped(self, log, kind)
+
+        stopped._note = note  # type: ignore[method-assign]
 
     def open_log(self, **more: Any) -> NodeLog:
         self.log = NodeLog.open(DIRECTORY, self._bounds, self.disk, **more)

@@ -104,3 +104,24 @@ def bursts(faults: Faults) -> None:
     faults.one_by_one = False
     faults.links.bytes_per_s, faults.links.piece_bytes, faults.links.socket_bytes = 4_000_000, 65_536, 20_000
     faults.pause_rate, faults.crash_rate, faults.power_failure_rate = 0.01, 0.0, 0.0
+
+
+def poison(faults: Faults) -> None:
+    """Entries that one node, or none, can fold; nodes that start again, and logs that are flushed."""
+    faults.poison_rate, faults.violation_rate = 0.05, 0.0
+    faults.crash_rate, faults.restart_rate = 0.02, 0.5
+
+
+def violations(faults: Faults) -> None:
+    faults.violation_rate, faults.poison_rate = 0.05, 0.0
+
+
+def unreadable_sectors(faults: Faults) -> None:
+    faults.unreadable, faults.spoil_rate, faults.rot_rate, faults.segment_rot_rate = 1.0, 0.3, 0.5, 0.01
+    faults.crash_rate, faults.restart_rate = 0.02, 0.2
+
+
+def unreadable_tails(faults: Faults) -> None:
+    """After a loss of power the mark may not tell of the last group."""
+    unreadable_sectors(faults)
+    faults.spoil_rate, faults.rot_rate, faults.power_share = 0.0, 1.0, 1.0

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
 from storage_nodes.node.replicas.queue_replica import QueueReplica
 from storage_nodes.protocol.messages import PartitionInfo
+from tests.simulation.accidents import Accidents
 from tests.simulation.books import QueueBook
 from tests.simulation.clients import Client
 from tests.simulation.clocks import ClockFaults
@@ -22,6 +23,7 @@ from tests.simulation.faults import (
     FaultInjector,
     Faults,
     describe,
+    draw_accidents,
     draw_faults,
     draw_times,
     draw_transport,
@@ -83,6 +85,8 @@ class Outcome(NamedTuple):
     sleeps: int
     calls: int
     calls_acked: int
+    stopped: int
+    spoiled: int
 
 
 class World:
@@ -100,6 +104,7 @@ class World:
         self.faults = draw_faults(random.Random(f"{seed}-swarm"))
         draw_times(self.faults, random.Random(f"{seed}-times"))
         draw_transport(self.faults, random.Random(f"{seed}-transport"))
+        draw_accidents(self.faults, random.Random(f"{seed}-accident-rates"))
         if adjust is not None:
             adjust(self.faults)
         self.scheduler = Scheduler(self.seed)
@@ -135,6 +140,7 @@ class World:
         self._chance = chance
         self._front_chance = random.Random(f"{seed}-front-ends")
         self.clock_faults = ClockFaults(self)
+        self.accidents = Accidents(self)
         if trace is not None:
             trace(f"seed {seed}: {len(self.node_ids)} nodes, {describe(self.faults)}")
 
@@ -142,6 +148,7 @@ class World:
         with ExitStack() as stack:
             stack.enter_context(node_in(self))
             stack.enter_context(tiny_bounds(self.faults))
+            stack.enter_context(self.accidents.in_product())
             stack.enter_context(guarded())
             stack.callback(self._end)
             self._start()
@@ -238,6 +245,11 @@ class World:
             self.scheduler.after(number * 500, client.next_message)
         else:
             self.scheduler.after(number * 500, client.read if isinstance(client, Reader) else client.receive)
+
+    def others_are_sound(self, process: SimProcess) -> bool:
+        """Do all other disks hold, beyond doubt, all that they acknowledged? Then this one may lose something."""
+        others = [other for other in self.processes.values() if other is not process]
+        return bool(others) and all(map(self.oracle.is_sound, others))
 
     def leads(self, node_id: int) -> bool:
         """Does this node serve the queue?"""
@@ -340,10 +352,10 @@ class World:
                     self.oracle.fail("LATE by true time", text)
 
     def _is_stopped(self, partition: int) -> bool:
-        """Is a replica stopped for damage that its group could not repair? It is tried again STOPPED_RETRY_MS later,
-        and until then followers may take it for the leader, because its node is up."""
+        """Is a replica stopped? It is tried again STOPPED_RETRY_MS later, and until then followers may take it for the
+        leader, because its node is up."""
         nodes = [process.node for process in self.processes.values() if process.node is not None]
-        return any(partition in node.damage._stopped for node in nodes if hasattr(node, "damage"))
+        return any(partition in node.stopped for node in nodes if hasattr(node, "stopped"))
 
     def _unsettled(self) -> str:
         """L2 to L4: what is still missing; empty when all is well."""
@@ -438,6 +450,7 @@ class World:
             oracle.cluster.moves_done, oracle.dead_letters, self.group_referee.grants, self.group_referee.commits,
             sum(len(book.times.expired) for book in oracle.books.values() if isinstance(book, QueueBook)),
             self.clock_faults.jumps, self.clock_faults.sleeps, calls, calls_acked,
+            self.accidents.stops, sum(process.spoiled for process in self.processes.values()),
         )  # fmt: skip
 
 

@@ -57,6 +57,7 @@ from storage_nodes.machines.cluster.commands import (
     encode_command,
 )
 from storage_nodes.machines.cluster.placement import place
+from storage_nodes.machines.unknown_entries import UnknownEntryError
 from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, NodeId, NodeState
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
@@ -128,8 +129,11 @@ class ClusterMachine:
         }
 
     def apply(self, command_bytes: bytes) -> Result:
-        """Fold one command."""
-        command = command_decoder.decode(command_bytes)
+        """Fold one command. Raises UnknownEntryError."""
+        try:
+            command = command_decoder.decode(command_bytes)
+        except msgspec.ValidationError as error:
+            raise UnknownEntryError(f"a command of the cluster ({error})") from error
         return self._folds[type(command)](command)
 
     def state_of(self, node_id: NodeId) -> NodeState:

@@ -66,6 +66,7 @@ from storage_nodes.limits import (
     UNPARK_GROUPS_MAX,
     VISIBILITY_MS_MAX,
 )
+from storage_nodes.machines.unknown_entries import require_known
 from storage_nodes.protocol.records import decode_body, encode_body
 
 ACQUIRED = 1
@@ -165,9 +166,11 @@ def encode_command(command: Command) -> bytes:
 
 
 def decode_command(body: bytes) -> Command | None:
-    """The command in a control record's body; None where the record is not for the queue machine."""
+    """The command in a control record's body; None where the record is not for the queue machine. Raises
+    UnknownEntryError where it is for nobody that is known."""
     record = decode_body(body)
     if record.key != CONTROL_QUEUE_KEY:
+        require_known(record.key)
         return None
     command: Command = _decode(record.value)
     return command

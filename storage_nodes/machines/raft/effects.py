@@ -61,7 +61,8 @@ class Loss(enum.IntEnum):
 
 
 class SafetyViolation(Exception):
-    """The group broke a promise that Raft rests on: this replica must stop and be looked at, never repair itself."""
+    """The group broke a promise that Raft rests on: this replica stops and is suspect, and never throws anything away:
+    it may be the one that is right."""
 
 
 class LogPositions(Protocol):

@@ -40,6 +40,7 @@ from typing import Any, NamedTuple
 
 from storage_nodes.limits import CONSUMER_GROUPS_MAX, CONSUMER_MEMBERS_MAX
 from storage_nodes.machines.stream.assignment import assign
+from storage_nodes.machines.unknown_entries import UnknownEntryError
 from storage_nodes.protocol.errors import ErrorCode
 
 JOINED, LEFT, EXPIRED, REVOKED, GRANTED, FENCED, COMMITTED, DELETED, RENEWED = range(3, 12)
@@ -125,7 +126,9 @@ class Consumers:
         self.positions: dict[bytes, GroupPosition] = {}
 
     def fold(self, kind: int, group: bytes, fields: list[Any], end_offset: int) -> Folded:
-        """`end_offset`: where the log ended before the command."""
+        """`end_offset`: where the log ended before the command. Raises UnknownEntryError."""
+        if kind not in _FOLDS:
+            raise UnknownEntryError(f"command kind {kind} of a stream")
         return _FOLDS[kind](self, group, *fields, *((end_offset,) if kind == COMMITTED else ()))
 
     def right(self, group: bytes, generation: int, epoch: int) -> ErrorCode:

@@ -41,6 +41,7 @@ from storage_nodes.machines.stream.coordinator import GroupCoordinator, GroupReq
 from storage_nodes.machines.stream.effects import Effect, Fence, ReadNow, StreamAnswer, not_leader
 from storage_nodes.machines.stream.readers import Readers
 from storage_nodes.machines.stream.retention import Mark, Marks
+from storage_nodes.machines.unknown_entries import require_known
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import Empty
 from storage_nodes.protocol.records import decode_body, encode_body
@@ -138,6 +139,8 @@ class StreamMachine:
                 record = decode_body(body)
                 if record.key == CONTROL_STREAM_KEY:
                     self._fold(_decode(record.value), header.base_offset, effects, now_ms)
+                else:
+                    require_known(record.key)
         else:
             base, last, size_bytes = header.base_offset, header.last_offset, header.length_bytes
             if header.producer_id >= 0:

@@ -4,8 +4,8 @@
               replica
     scrub     a damaged segment or checkpoint costs its replica, which is fed again, if its group can do that; until
               then the damage is reported, and the replica goes on with what it has
-    reading   the same, but a replica that cannot be helped stops: it never skips what it cannot read (F17). It is
-              opened again after a while
+    reading   the same, but a replica that cannot be helped stops (`node/replicas/stopped_replicas.py`): it never skips
+              what it cannot read (F17). It is opened again after a while
 
 **Can the group help?** The other voters' nodes (of the latest configuration in the log; learners cannot help, they
 never lead) must be a majority that is up; and if the replica leads, one of them must hold everything committed, since
@@ -25,7 +25,6 @@ import msgspec
 import structlog
 from prometheus_client import Counter, Gauge
 
-from storage_nodes.limits import STOPPED_RETRY_MS
 from storage_nodes.log.checkpoint import checkpoint_partition
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.node_log import NodeLog, PartitionLog
@@ -37,6 +36,7 @@ from storage_nodes.node.disk.blocking_work import BlockingWork
 from storage_nodes.node.replicas.local_replicas import LocalReplicas
 from storage_nodes.node.replicas.partition_meta import PartitionMeta
 from storage_nodes.node.replicas.replica import Replica
+from storage_nodes.node.replicas.stopped_replicas import StopKind, StoppedReplicas
 
 KINDS = ("wal", "mark", "manifest", "segment", "checkpoint")
 _found = Counter("penstock_node_damage_found", "Damage to stored data that was found", ["kind"])
@@ -46,7 +46,6 @@ REPAIRED = {kind: _repaired.labels(kind) for kind in KINDS}
 SUSPECT = Gauge("penstock_node_suspect_replicas", "Replicas that may lack what they acknowledged")
 
 UNREPAIRED = Gauge("penstock_node_damage_unrepaired", "Found damage that is not repaired yet")
-STOPPED = Gauge("penstock_node_replicas_stopped", "Replicas closed for damage that their group cannot repair now")
 
 RESET_RETRY_S = 0.01
 _KIND_OF_DIRECTORY = {"wal": "wal", "segments": "segment", "checkpoints": "checkpoint"}
@@ -64,19 +63,21 @@ class DamageControl:
         work: BlockingWork,
         clock: NodeClock,
         is_up: Callable[[int], bool],
+        wake: Callable[[], None],
     ) -> None:
+        """`wake`: something was staged in the log."""
         self._log = log
         self._replicas = replicas
         self._work = work
         self._clock = clock
         self._is_up = is_up
+        self.stopped = StoppedReplicas(log, replicas, clock, wake, self._others_up)
         # Partitions whose damaged log is being replaced by an empty one.
         self.resetting: set[int] = set()
         # What was found and is not repaired: (kind, partitions that are suspect for it).
         self._open: list[tuple[str, set[int]]] = []
-        # What the group cannot help with now, by path, and replicas that are closed for it until the given time.
+        # What the group cannot help with now, by path.
         self.waiting: dict[str, CorruptionError] = {}
-        self._stopped: dict[int, int] = {}
         self._restate_wanted = False
 
     def opened(self) -> None:
@@ -89,11 +90,11 @@ class DamageControl:
             affected = suspect if kind in ("wal", "mark") else {partition} if partition is not None else set()
             self._begin(kind, affected)
         UNREPAIRED.set_function(lambda: self.unrepaired)
-        STOPPED.set_function(lambda: len(self._stopped))
         SUSPECT.set_function(lambda: sum(log.suspect for log in self._log.partitions.values()))
 
-    def open_replica(self, log: PartitionLog) -> Replica:
-        """BLOCKING, before anything is served: a replica, made empty where its checkpoint cannot be read."""
+    def open_replica(self, log: PartitionLog) -> Replica | None:
+        """BLOCKING, before anything is served: a replica, made empty where its checkpoint cannot be read; None where
+        that can be read and not be loaded."""
         try:
             if log.partition == CLUSTER_PARTITION:
                 # Small, and a node whose cluster log turns out damaged later could do nothing but end.
@@ -162,20 +163,18 @@ class DamageControl:
         return sum(self._is_up(voter) for voter in voters) > len(voters) // 2
 
     def _stop(self, partition: int, error: CorruptionError) -> None:
-        replica = self._replicas.pop(partition, None)
+        replica = self._replicas.get(partition)
         if replica is None:
             return
-        _log.critical("replica stopped: stored data is damaged, and its group cannot repair it now", error=str(error))
-        replica.give_up_leading()
-        replica.close()
+        self.stopped.stop(replica, StopKind.DAMAGE, replica.applied, error)
         if error.path not in self.waiting:
             FOUND[_kind_of(error.path)].inc()
             self.waiting[error.path] = error
-        self._stopped[partition] = self._clock.mono_ms() + STOPPED_RETRY_MS
 
     def look(self) -> None:
         """Now and then: what is repaired by now, and what can be?"""
-        self._retry()
+        self.stopped.look()
+        self._look_at_waiting()
         logs = self._log.partitions
         still_open = []
         for kind, partitions in self._open:
@@ -187,22 +186,14 @@ class DamageControl:
                 _log.warning("damage is repaired", kind=kind)
         self._open = still_open
 
-    def _retry(self) -> None:
-        now_ms = self._clock.mono_ms()
-        for partition, due_ms in list(self._stopped.items()):
-            log = self._log.partitions.get(partition)
-            if log is None or partition in self._replicas:
-                del self._stopped[partition]  # it went, and perhaps came back by a move
-            elif now_ms >= due_ms and self._others_up(log):
-                del self._stopped[partition]
-                self._replicas.open(log).start(campaign=False)
+    def _look_at_waiting(self) -> None:
         for path, error in list(self.waiting.items()):
             owner = _partition_of(path)
             assert owner is not None, "only files of one partition wait for its group"
             if not self._log.needs(owner, path):
                 REPAIRED[_kind_of(path)].inc()
                 del self.waiting[path]
-            elif owner not in self._stopped:
+            elif owner not in self.stopped:
                 self.reset_replica(error)
 
     async def rewrite_manifest(self) -> None:
@@ -218,9 +209,9 @@ class DamageControl:
         return len(self._open) + len(self.waiting)
 
     def quarantined(self) -> list[int]:
-        """Partitions whose replicas here are closed for damage, or may lack what they acknowledged."""
+        """Partitions whose replicas here are closed, or may lack what they acknowledged."""
         suspect = (log.partition for log in self._log.partitions.values() if log.suspect)
-        return sorted({*self._stopped, *suspect})
+        return sorted({*self.stopped, *suspect})
 
     def _reset(self, log: PartitionLog) -> None:
         partition = log.partition
@@ -236,9 +227,11 @@ class DamageControl:
             self._log.install_done(plan)
             self.resetting.discard(partition)
             if self._log.partitions.get(partition) is log and not self._replicas.closing:
-                self._replicas.open(log).start(campaign=False)
+                replica = self._replicas.open(log)
+                if replica is not None:
+                    replica.start(campaign=False)
 
-        self._work.run_cold(lambda: self._log.run_install(plan), done)
+        self._work.run_maintenance(lambda: self._log.run_install(plan), done)
 
     def _report(self, error: CorruptionError, partition: int, outcome: str) -> None:
         kind = _kind_of(error.path)

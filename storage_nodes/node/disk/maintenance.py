@@ -189,7 +189,7 @@ class DiskMaintenance:
         except FileNotFoundError:
             return  # a flush was quicker
         replica = node.replicas.get(partition)
-        if replica is None or replica.log is not log or node.log.partitions.get(partition) is not log:
+        if replica is None or replica.closed or replica.log is not log or node.log.partitions.get(partition) is not log:
             return
         with self._exclusive():
             plan = rewriter.plan(log, refs, indexes, replica.flush_facts())

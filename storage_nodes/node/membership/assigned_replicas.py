@@ -165,6 +165,8 @@ class AssignedReplicas:
             self._log.set_suspect(plan.partition, True)
         self._committer.wake()
         replica = self._replicas.open(log, meta)
+        if replica is None:
+            return  # it is stopped
         replica.start(campaign=plan.replicas[0] == self._replicas.node_id)
         for sender, message in self._early.take(plan.partition):
             replica.receive(sender, message)
@@ -185,7 +187,7 @@ class AssignedReplicas:
         plan = self._log.plan_forget(partition) if self._log.is_dropping(partition) else None
         if plan is not None:
             forget = plan
-            self._work.run_cold(lambda: self._log.run_forget(forget), lambda _: self._forgotten(partition, True))
+            self._work.run_maintenance(lambda: self._log.run_forget(forget), lambda _: self._forgotten(partition, True))
         elif self._log.is_dropping(partition):
             self._work.loop.call_later(FORGET_RETRY_S, self._forget, partition)
         else:

@@ -31,6 +31,7 @@ from storage_nodes.machines.cluster.commands import (
     encode_command,
 )
 from storage_nodes.machines.cluster.machine import ClusterMachine
+from storage_nodes.machines.unknown_entries import require_known
 from storage_nodes.model import NodeAddress, NodeState, PartitionKind
 from storage_nodes.node.replicas.host import Host
 from storage_nodes.node.replicas.partition_meta import PartitionMeta
@@ -176,6 +177,8 @@ class ClusterReplica(Replica):
 
     def installed(self, end_offset: int, checkpoint: bytes) -> None:
         super().installed(end_offset, checkpoint)
+        if self.closed:
+            return
         self.refolding = self.applied < self._known_end
         self._on_replaced()
 
@@ -204,6 +207,7 @@ class ClusterReplica(Replica):
         for offset, body in iterate_bodies(batch):
             record = decode_body(body)
             if control_kind(record.key) != CONTROL_CLUSTER:
+                require_known(record.key)
                 continue
             outcome, effects = self.machine.apply(record.value)
             for effect in effects:

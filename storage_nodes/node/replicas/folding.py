@@ -7,13 +7,15 @@ from typing import Protocol
 
 from storage_nodes.limits import READ_BYTES_MAX
 from storage_nodes.log.node_log import PartitionLog
-from storage_nodes.log.record_batch import BatchHeader, read_header
+from storage_nodes.log.record_batch import ATTRIBUTES_UNKNOWN, BatchHeader, read_header
 from storage_nodes.machines.raft.effects import Committed
 from storage_nodes.machines.raft.machine import RaftMachine
+from storage_nodes.machines.unknown_entries import UnknownEntryError
 from storage_nodes.node.replicas.host import Host
+from storage_nodes.node.replicas.stopped_replicas import ReplicaError, StoppableReplica
 
 
-class FoldingReplica(Protocol):
+class FoldingReplica(StoppableReplica, Protocol):
     """What this needs of a replica."""
 
     host: Host
@@ -34,7 +36,7 @@ class FoldingReplica(Protocol):
 
 
 def fold_committed(replica: FoldingReplica, _effect: Committed | None = None) -> None:
-    """Fold every entry that is committed and not yet folded, in order."""
+    """Fold every entry that is committed and not yet folded, in order. Raises ReplicaError."""
     if replica.applying_cold:
         return
     while replica.applied < replica.raft.commit:
@@ -53,10 +55,14 @@ def _read_cold(replica: FoldingReplica, read_from: int, committed: int, batches:
     """`committed` is the commit position of the time when the read began."""
     replica.applying_cold = False
     if not replica.closed:
-        # If a snapshot was installed in between, what was read says nothing about what follows it.
-        if replica.applied == read_from:
-            _fold_all(replica, batches, _final_end(replica, committed, batches))
-        fold_committed(replica)
+        try:
+            # If a snapshot was installed in between, what was read says nothing about what follows it.
+            if replica.applied == read_from:
+                _fold_all(replica, batches, _final_end(replica, committed, batches))
+            fold_committed(replica)
+        except ReplicaError as error:
+            replica.host.stopped.failed(replica, error)
+            return
         if replica.serving:
             replica.progressed()
         replica.schedule()
@@ -79,6 +85,7 @@ def _final_end(replica: FoldingReplica, committed: int, batches: list[bytes]) ->
 
 
 def _fold_all(replica: FoldingReplica, batches: list[bytes], commit: int) -> None:
+    """Raises ReplicaError."""
     if not batches and replica.applied < commit:
         replica.applied = commit
     for batch in batches:
@@ -90,4 +97,11 @@ def _fold_all(replica: FoldingReplica, batches: list[bytes], commit: int) -> Non
             break
         # Moved first: what the fold lets out (a woken reader, a fetch) may read this very batch.
         replica.applied = end_offset
-        replica.fold(header, batch)
+        try:
+            if header.attributes & ATTRIBUTES_UNKNOWN:
+                raise UnknownEntryError(f"batch attributes {header.attributes & ATTRIBUTES_UNKNOWN:#x}")
+            replica.fold(header, batch)
+        except Exception as error:
+            # It may be the same at each replica of the partition: it stops, and nothing else does.
+            replica.applied = header.base_offset
+            raise ReplicaError.of_fold(error, header.base_offset) from error

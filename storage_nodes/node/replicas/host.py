@@ -15,6 +15,7 @@ from storage_nodes.node.replicas.bodies import BodyCache
 from storage_nodes.node.replicas.catch_up_reads import CatchUpReads
 from storage_nodes.node.replicas.failover import Failover
 from storage_nodes.node.replicas.snapshots import Snapshots
+from storage_nodes.node.replicas.stopped_replicas import StoppedReplicas
 from storage_nodes.node.timers import Timers
 from storage_nodes.node.transport.inter_partition_client import InterPartitionClient
 from storage_nodes.protocol.configuration import Configuration
@@ -35,6 +36,7 @@ class Host(Protocol):
     committer: Committer
     timers: Timers
     snapshots: Snapshots
+    stopped: StoppedReplicas
     bodies: BodyCache
     other_partitions: InterPartitionClient
     failover: Failover
@@ -57,4 +59,8 @@ class Host(Protocol):
     def retired(self, partition: int) -> None:
         """A queue partition led here is to be deleted, and takes no requests any more."""
 
-    def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...
+    def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """A read that somebody waits for, in a thread; then `done` on the event loop."""
+
+    def run_maintenance(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """The same for what takes long, and keeps no read waiting."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from storage_nodes.node.replicas.replica import Replica
+from storage_nodes.node.replicas.stopped_replicas import StopKind
 from storage_nodes.node.transport.connections import Token
 
 T = TypeVar("T")
@@ -31,11 +32,17 @@ class LeaderContext:
     def then(self, done: Callable[[T], None], lost: Callable[[], None] = _nothing) -> Callable[[T], None]:
         """What is to be called at the end: `done` with the outcome while the leadership lasts, else `lost`."""
 
+        replica = self.replica
+
         def ended(outcome: T) -> None:
-            if self.replica.leads_in(self._epoch):
-                done(outcome)
-            else:
+            if not replica.leads_in(self._epoch):
                 lost()
+                return
+            try:
+                done(outcome)
+            except Exception as error:
+                # What it read may raise at each leader, one after the other.
+                replica.host.stopped.stop(replica, StopKind.LEADING, replica.applied, error)
 
         return ended
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 
+from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.node_log import PartitionLog
 from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
 from storage_nodes.node.replicas.cluster_replica import ClusterReplica
@@ -38,20 +39,37 @@ class LocalReplicas(dict[int, Replica]):
         assert isinstance(replica, ClusterReplica)
         return replica
 
-    def open(self, log: PartitionLog, meta: PartitionMeta | None = None) -> Replica:
+    def open(self, log: PartitionLog, meta: PartitionMeta | None = None) -> Replica | None:
+        """None where its state cannot be loaded: it is stopped. Raises CorruptionError."""
         meta = meta or shared_meta(log.tag)
-        replica: Replica
-        if log.kind == PartitionKind.CLUSTER:
-            replica = self._open_cluster(log, meta)
-        elif log.kind == PartitionKind.QUEUE:
-            replica = QueueReplica(self._host, log, meta)
-        else:
-            assert log.kind == PartitionKind.STREAM, f"partition kind {log.kind}"
-            replica = StreamReplica(self._host, log, meta)
+        try:
+            replica = self._made(log, meta)
+            replica.load()
+        except CorruptionError:
+            raise
+        except Exception as error:
+            self._host.stopped.not_opened(log, error)
+            if log.kind != PartitionKind.CLUSTER:
+                return None
+            # The node needs one. What this one says exists is nothing, so nothing is made or dropped.
+            replica = self._made(log, meta)
+            replica.close()
         self[log.partition] = replica
         if not len(self) % FREEZE_EVERY_REPLICAS:
             gc.freeze()
         return replica
+
+    def discard(self, partition: int) -> None:
+        """The replica is not here any more."""
+        self.pop(partition, None)
+
+    def _made(self, log: PartitionLog, meta: PartitionMeta) -> Replica:
+        if log.kind == PartitionKind.CLUSTER:
+            return self._open_cluster(log, meta)
+        if log.kind == PartitionKind.QUEUE:
+            return QueueReplica(self._host, log, meta)
+        assert log.kind == PartitionKind.STREAM, f"partition kind {log.kind}"
+        return StreamReplica(self._host, log, meta)
 
     def is_led(self, partition: int) -> bool:
         """Has it a leader, as far as this node knows? One without a replica here is taken to have one."""

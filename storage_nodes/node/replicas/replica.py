@@ -17,7 +17,6 @@ from typing import ClassVar
 
 import structlog
 
-from storage_nodes.limits import LAGGARD_BYTES_MAX, LAGGARD_MS_MAX
 from storage_nodes.log.checkpoint import Blob
 from storage_nodes.log.node_log import FlushFacts, PartitionLog
 from storage_nodes.log.record_batch import (
@@ -36,25 +35,26 @@ from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.membership import Change, ConfigChangeError
 from storage_nodes.node.replicas.append_sending import LastAppend, send_entries
+from storage_nodes.node.replicas.disposable import NEVER, disposable_end
 from storage_nodes.node.replicas.failover import ELECTIONS
 from storage_nodes.node.replicas.folding import fold_committed
 from storage_nodes.node.replicas.host import Host
 from storage_nodes.node.replicas.leader_time import LeaderTime
 from storage_nodes.node.replicas.partition_machine import FoldedMachine
 from storage_nodes.node.replicas.partition_meta import PartitionMeta, shared_meta
+from storage_nodes.node.replicas.replica_steps import ReplicaSteps
+from storage_nodes.node.replicas.stopped_replicas import ReplicaError, StopKind
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply
 from storage_nodes.protocol.records import encode_body
 
 _log = structlog.get_logger()
 
-_NEVER = (0, 0)
-
 # What performs an effect, by the type of the effect: a function of a replica and the effect.
 Performers = dict[type, Callable[..., None]]
 
 
-class Replica:
+class Replica(ReplicaSteps):
     """Base of all replicas. A node has very many, most of them idle: they keep nothing that they can do without."""
 
     __slots__ = (
@@ -85,7 +85,7 @@ class Replica:
         # Whom `failover` was told of.
         self._leader_told = 0
         # The `replicated` position last seen by a flush, and since when it stands there.
-        self._replicated_since = _NEVER
+        self._replicated_since = NEVER
         self.raft = RaftMachine(
             log.partition,
             host.node_id,
@@ -99,8 +99,13 @@ class Replica:
         )
         if not meta.learner:
             self.raft.was_made_voter()
-        if log.checkpoint is not None:
-            machine.restore(log.checkpoint)
+
+    def load(self) -> None:
+        """The state of the checkpoint, before anything else is asked of the replica. Raises CorruptionError, and
+        whatever the machine raises."""
+        checkpoint = self.log.checkpoint
+        if checkpoint is not None:
+            self.machine.restore(checkpoint)
 
     @property
     def meta(self) -> PartitionMeta:
@@ -110,36 +115,6 @@ class Replica:
     @property
     def tag(self) -> str:
         return self.meta.tag
-
-    # --- what subclasses say ----------------------------------------------------------------------------------
-
-    def fold(self, header: BatchHeader, batch: bytes) -> None:
-        raise NotImplementedError
-
-    def propose(self) -> None:
-        """Called while leading when a group gathers: append own batches with `append_own`."""
-
-    def progressed(self) -> None:
-        """Commit, durability or replication moved: answer who waited for it."""
-
-    def on_lead(self) -> None:
-        """The epoch-start entry is committed and folded: serve."""
-
-    def on_follow(self) -> None:
-        """No longer leading: nobody may be told that something succeeded any more."""
-
-    def on_tick(self) -> None:
-        """A timer of the machine rang."""
-
-    def machine_tick_mono_ms(self) -> int:
-        return 0
-
-    def folded_ms(self) -> int:
-        """The latest time in what was folded."""
-        return 0
-
-    def rest(self) -> None:
-        """A flush is about to begin: let go of what nobody waits for."""
 
     # --- inputs -----------------------------------------------------------------------------------------------
 
@@ -160,9 +135,8 @@ class Replica:
             return
         try:
             effects = self.raft.step(sender, message, now_ms, headers)
-        except raft_effects.SafetyViolation:
-            _log.critical("replica stopped: its group broke a promise of Raft", partition=self.partition, exc_info=True)
-            self.close()
+        except raft_effects.SafetyViolation as error:
+            self.host.stopped.stop(self, StopKind.RAFT, self.raft.commit, error)
             return
         self.perform(effects)
 
@@ -175,7 +149,8 @@ class Replica:
         if self.closed or not self.serving or self.handing_over:
             return
         before = self.log.log_end
-        self.propose()
+        if not self._leads_on(self.propose):
+            return
         if self.log.log_end != before:
             # Nothing to tell anybody yet: this is no progress.
             performers = self.raft_performers
@@ -203,9 +178,16 @@ class Replica:
             return
         # Where the log is empty, too: its first stamps bind all later leaders.
         self.perform(self.raft.tick(self.host.clock.mono_ms(), self.host.clocks.is_fit))
-        if self.serving and not self.handing_over:
-            self.on_tick()
+        if self.serving and not self.handing_over and self._leads_on(self.on_tick):
             self.schedule()
+
+    def _leads_on(self, step: Callable[[], None]) -> bool:
+        """Take a step of the machine. False: it raised, and the replica is stopped."""
+        try:
+            step()
+        except Exception as error:
+            self.host.stopped.stop(self, StopKind.LEADING, self.applied, error)
+        return not self.closed
 
     def hand_over(self, target: int) -> None:
         """Let `target` lead. What was accepted so far is proposed, committed and answered first."""
@@ -214,6 +196,8 @@ class Replica:
         # Not `stage`: if we wait for the committer's call, we go on waiting for it. A hand-over that is tried again and
         # again while a group hangs in the disk would put us into the committer's list once more each time.
         self._propose_now()
+        if self.closed:
+            return
         self.host.committer.wake()
         effects = self.raft.transfer(target, self.host.clock.mono_ms())
         self.handing_over = self.raft.transferee == target
@@ -242,6 +226,8 @@ class Replica:
     def start(self, campaign: bool, after_ms: int = 0) -> None:
         """Begin to take part: learn who is up; `campaign` when we are the preferred leader of a new partition. The
         election timer begins to run `after_ms` from now."""
+        if self.closed:
+            return
         now_ms = self.host.clock.mono_ms()
         self.host.failover.changed(self)
         for peer in self.host.peers_up():
@@ -267,8 +253,12 @@ class Replica:
 
     def installed(self, end_offset: int, checkpoint: bytes) -> None:
         """A snapshot took the place of the log: go on from its state."""
+        try:
+            self.machine.restore(checkpoint)
+        except Exception as error:
+            self.host.stopped.stop(self, StopKind.CHECKPOINT, end_offset, error)
+            return
         self.applied = end_offset
-        self.machine.restore(checkpoint)
         self.perform(self.raft.installed(end_offset, self.host.clock.mono_ms()))
 
     def snapshot_ended(self, peer: int) -> None:
@@ -310,27 +300,13 @@ class Replica:
 
     def flush_facts(self) -> FlushFacts:
         self.rest()
-        checkpoint, is_live = self.checkpoint_pieces(), self.machine.is_live
-        return FlushFacts(self.raft.commit, checkpoint, self.applied, self.disposable_end(), is_live)
+        now_ms = self.host.clock.mono_ms()
+        end, self._replicated_since = disposable_end(self.raft, self.log, self._replicated_since, now_ms)
+        return FlushFacts(self.raft.commit, self.checkpoint_pieces(), self.applied, end, self.machine.is_live)
 
     def checkpoint_pieces(self) -> Blob:
         """The state of the machine, to be written by a thread: nothing of it changes any more."""
         return self.machine.checkpoint()
-
-    def disposable_end(self) -> int:
-        """Dead entries below need not be kept: every member holds them, or those that do not are so far behind that
-        they get a snapshot."""
-        replicated = self.raft.needed_from()
-        now_ms = self.host.clock.mono_ms()
-        if replicated >= self.raft.commit:
-            self._replicated_since = _NEVER
-            return replicated
-        if replicated != self._replicated_since[0]:
-            self._replicated_since = (replicated, now_ms)
-        waited_ms = now_ms - self._replicated_since[1]
-        if waited_ms > LAGGARD_MS_MAX or self.log.bytes_from(replicated) > LAGGARD_BYTES_MAX:
-            return max(replicated, self.raft.level())
-        return replicated
 
     def on_stall(self) -> None:
         """The node had no turn for longer than its peers wait for it. Quick where nothing is led: there may be
@@ -345,12 +321,17 @@ class Replica:
         that is up: asking for votes tells them that it leads no more (rule 2 of the Raft package)."""
         now_ms = self.host.clock.mono_ms()
         if self.raft.role is Role.LEADER:
-            self.perform(self.raft.on_stall(now_ms))
-            self.perform(self.raft.campaign(now_ms))
+            try:
+                self.perform(self.raft.on_stall(now_ms))
+            finally:
+                self.perform(self.raft.campaign(now_ms))
 
     def require_leader(self) -> None:
-        """Raises NOT_LEADER, with the leader where it is known."""
+        """Raises NOT_LEADER, with the leader where it is known; QUARANTINED where the replica is stopped."""
         if not self.serving or self.handing_over:
+            refusal = self.host.stopped.refusal(self.partition) if self.closed else None
+            if refusal is not None:
+                raise refusal
             leader = self.raft.transferee or self.raft.leader
             hint = leader if leader != self.host.node_id else 0
             raise StorageError(ErrorCode.NOT_LEADER, f"partition {self.partition} is led elsewhere", hint)
@@ -378,8 +359,12 @@ class Replica:
     def perform(self, effects: list[raft_effects.Effect]) -> None:
         """Do what the Raft machine asks, in order, and all that follows from its input."""
         performers = self.raft_performers
-        for effect in effects:
-            performers[type(effect)](self, effect)
+        try:
+            for effect in effects:
+                performers[type(effect)](self, effect)
+        except ReplicaError as error:
+            self.host.stopped.failed(self, error)
+            return
         if self.serving:
             self.progressed()
         if self.raft.leader != self._leader_told:
@@ -404,6 +389,10 @@ class Replica:
         self.host.committer.wake()
 
     def _truncate(self, effect: raft_effects.Truncate) -> None:
+        if effect.offset < self.log.flushed_end:
+            # What was flushed is committed; after a restart the machine does not know all of that.
+            error = raft_effects.SafetyViolation(f"asked to cut at {effect.offset}, flushed to {self.log.flushed_end}")
+            raise ReplicaError(StopKind.RAFT, effect.offset) from error
         self.host.log.truncate(self.partition, effect.offset)
         self.host.committer.wake()
         self.perform(self.raft.configured(self.host.clock.mono_ms()))
@@ -481,7 +470,10 @@ class Replica:
                 self.time.not_before(self.folded_ms())
             self.serving = True
             self.host.failover.serves(self.raft)
-            self.on_lead()
+            try:
+                self.on_lead()
+            except Exception as error:
+                raise ReplicaError(StopKind.LEADING, self.applied) from error
 
     raft_performers: ClassVar[Performers] = {
         raft_effects.SaveVote: _save_vote,

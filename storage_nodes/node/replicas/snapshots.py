@@ -70,7 +70,7 @@ class SnapshotHost(Protocol):
     @property
     def catch_up_reads(self) -> CatchUpReads: ...
     def send(self, peer: int, message: RaftMessage) -> None: ...
-    def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...
+    def run_maintenance(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...
 
 
 class SnapshotReplica(Protocol):
@@ -267,7 +267,7 @@ class SnapshotReceiver:
             self._answer(chunk.number)
             return
         self._busy = True
-        self.replica.host.run_cold(lambda: self._import.add(chunk.entries), lambda _: self._taken(chunk))
+        self.replica.host.run_maintenance(lambda: self._import.add(chunk.entries), lambda _: self._taken(chunk))
 
     def close(self) -> None:
         """Give it up: its files go. One that is being installed is not given up any more."""
@@ -282,7 +282,7 @@ class SnapshotReceiver:
             self._discard()
         elif chunk.done:
             self._busy = True
-            self.replica.host.run_cold(self._import.finish, lambda segments: self._finished(chunk, segments))
+            self.replica.host.run_maintenance(self._import.finish, lambda segments: self._finished(chunk, segments))
         else:
             self._answer(chunk.number)
 
@@ -321,14 +321,14 @@ class SnapshotReceiver:
                 replica.installed(self.end_offset, state)
                 self._answer(chunk.number)
 
-        replica.host.run_cold(lambda: log.run_install(plan), done)
+        replica.host.run_maintenance(lambda: log.run_install(plan), done)
 
     def _answer(self, number: int) -> None:
         reply = SnapshotReply(self.replica.partition, self.epoch, self.end_offset, number, self.serial)
         self.replica.host.send(self.sender, reply)
 
     def _discard(self) -> None:
-        self.replica.host.run_cold(self._import.discard, lambda _: None)
+        self.replica.host.run_maintenance(self._import.discard, lambda _: None)
 
 
 def _all_live(_base_offset: int, _last_offset: int) -> bool:

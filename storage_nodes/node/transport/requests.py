@@ -14,6 +14,7 @@ from storage_nodes.node.replicas.local_replicas import LocalReplicas
 from storage_nodes.node.replicas.queue_replica import QueueReplica
 from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.node.replicas.retiring import retire
+from storage_nodes.node.replicas.stopped_replicas import StoppedReplicas
 from storage_nodes.node.replicas.stream_replica import StreamReplica
 from storage_nodes.node.replicas.usage_closing import UsageClosing
 from storage_nodes.node.transport.connections import Token
@@ -59,6 +60,8 @@ class ServingNode(Protocol):
     def loop(self) -> asyncio.AbstractEventLoop: ...
     @property
     def maintenance(self) -> DiskMaintenance: ...
+    @property
+    def stopped(self) -> StoppedReplicas: ...
     def is_up(self, peer: int) -> bool: ...
     def nodes_without_room(self, voters: Sequence[int]) -> list[int]: ...
     def describe(self, partitions: list[int] | None, first: int, moving: bool) -> ClusterInfo: ...
@@ -136,6 +139,10 @@ class RequestTable:
     def _replica(self, payload: bytes, kind: type[Any] | tuple[type[Any], ...]) -> Any:
         partition = first_integer(payload)
         replica = self._replicas.get(partition)
+        if replica is None:
+            refusal = self._node.stopped.refusal(partition)
+            if refusal is not None:
+                raise refusal
         plan = self._replicas.cluster.machine.partitions.get(partition) if replica is None else None
         if plan is not None:
             # It is known, but not held here (any more): whoever is first in line, and up, knows better.

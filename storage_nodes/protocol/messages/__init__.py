@@ -19,6 +19,7 @@ from storage_nodes.protocol.messages.cluster import (
     ScrubReply,
     ScrubRequest,
     SetNodeStateRequest,
+    StoppedReplica,
 )
 from storage_nodes.protocol.messages.core import (
     Cancel,
@@ -152,6 +153,7 @@ __all__ = [
     "SendReply",
     "SendRequest",
     "SetNodeStateRequest",
+    "StoppedReplica",
     "StreamReadReply",
     "StreamReadRequest",
     "UnparkRequest",

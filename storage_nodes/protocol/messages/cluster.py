@@ -8,6 +8,19 @@ from storage_nodes.protocol.messages.core import Message
 from storage_nodes.protocol.messages.queues import QueueConfig
 
 
+class StoppedReplica(Message, frozen=True):
+    """A replica that is closed while its node goes on: at which offset, since when (ms since the epoch) and why. `kind`
+    is a `StopKind` of node/replicas/stopped_replicas.py; `account_id`: who owns the queue, "" = not known here."""
+
+    partition: int
+    tag: str
+    kind: str
+    offset: int
+    reason: str
+    since_ms: int
+    account_id: str = ""
+
+
 class NodeInfo(Message, frozen=True):
     node_id: int
     host: str
@@ -27,12 +40,13 @@ class NodeInfo(Message, frozen=True):
     clock_offset_ms: int | None = None
     clock_off: bool = False
     # Of the answering node only: is its disk nearly full (`read_only`), or so slow that others lead (`slow`); how much
-    # damage is not repaired; the partitions whose replicas are closed for damage, or may lack something that they
-    # acknowledged (`QUARANTINED_TOLD_MAX` of them).
+    # damage is not repaired; the partitions whose replicas are closed, or may lack something that they acknowledged
+    # (`QUARANTINED_TOLD_MAX` of them), and of those that are closed, why.
     read_only: bool = False
     slow: bool = False
     unrepaired: int = 0
     quarantined: list[int] = msgspec.field(default_factory=list)
+    stopped: list[StoppedReplica] = msgspec.field(default_factory=list)
 
 
 class MoveInfo(Message, frozen=True):

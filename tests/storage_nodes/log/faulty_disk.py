@@ -3,13 +3,17 @@
 Writes are visible to reads at once, as through a page cache. `after_power_loss` gives the disk that is found at the
 next start: of every file the synced bytes, plus any of the sectors written since; of every directory the synced names,
 plus a prefix of the changes made since. `crash_after` stops the process in the middle of the n-th change from now on.
+What `make_unreadable` names fails every read that touches it (EIO), until it is written anew.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from collections.abc import Sequence
+
+from storage_nodes.log.errors import UnreadableError
 
 SECTOR_BYTES = 64  # small, so that small groups can tear
 
@@ -23,9 +27,14 @@ class _Inode:
         self.data = bytearray()
         self.synced = bytearray()
         self.unsynced: list[tuple[int, bytes]] = []
+        self.unreadable: list[tuple[int, int]] = []  # [first, last)
 
     def write(self, position: int, data: bytes) -> None:
         _put(self.data, position, data)
+        if self.unreadable:
+            self.unreadable = [
+                (first, last) for first, last in self.unreadable if last <= position or first >= position + len(data)
+            ]
         self.unsynced.append((position, data))
 
     def sync(self) -> None:
@@ -44,6 +53,7 @@ class _Inode:
                     _put(found.synced, position + at, data[at : at + step])
                 at += step
         found.data = bytearray(found.synced)
+        found.unreadable = list(self.unreadable)
         return found
 
 
@@ -60,6 +70,8 @@ class FaultyFile:
         self._inode = inode
 
     def read(self, position: int, length: int) -> bytes:
+        if any(first < position + length and last > position for first, last in self._inode.unreadable):
+            raise UnreadableError(self.path, position, OSError(errno.EIO, "Input/output error"))
         return bytes(self._inode.data[position : position + length])
 
     def write(self, position: int, buffers: Sequence[bytes]) -> None:
@@ -128,6 +140,12 @@ class FaultyDisk:
 
     def data_of(self, path: str) -> bytearray:
         return self._names[os.path.dirname(path)][os.path.basename(path)].data
+
+    def make_unreadable(self, path: str, position: int) -> None:
+        """The sector there is lost, for every name of the file."""
+        first = position // SECTOR_BYTES * SECTOR_BYTES
+        inode = self._names[os.path.dirname(path)][os.path.basename(path)]
+        inode.unreadable.append((first, first + SECTOR_BYTES))
 
     def make_directory(self, path: str) -> None:
         if path not in self._names:

@@ -23,3 +23,24 @@ SMALL_FILES_NODE = node_with(
     SEGMENT_BYTES_MAX=SMALL_WAL_FILE_BYTES,
     LAGGARD_BYTES_MAX=SMALL_LAGGARD_BYTES_MAX,
 )
+
+# A message that holds this cannot be folded, until there is a file `healed` beside the node's directory.
+POISON = b"poison"
+
+
+def poisoned_node(retry_ms: int = 3_000) -> str:
+    """A program for `python -c`: a node whose queues cannot fold POISON, and which tries again soon."""
+    return f"""
+import os, runpy
+from storage_nodes import limits
+limits.STOPPED_RETRY_MS = {retry_ms}
+from storage_nodes.node.replicas.queue_replica import QueueReplica
+real = QueueReplica.fold
+healed = os.path.join(os.path.dirname(os.environ["PENSTOCK_NODE_DIR"]), "healed")
+def fold(self, header, batch):
+    if {POISON!r} in batch and not os.path.exists(healed):
+        raise ValueError("no such color")
+    real(self, header, batch)
+QueueReplica.fold = fold
+runpy.run_module("storage_nodes", run_name="__main__")
+"""

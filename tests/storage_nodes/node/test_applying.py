@@ -6,9 +6,12 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from storage_nodes.log.record_batch import build_batch, read_header
 from storage_nodes.node.replicas.folding import fold_committed
 from storage_nodes.node.replicas.replica import Replica
+from storage_nodes.node.replicas.stopped_replicas import ReplicaError, StopKind
 
 
 class Follower(Replica):
@@ -92,3 +95,41 @@ def test_empty_read_says_nothing_about_what_came_after_it_began() -> None:
     while follower.reads:
         follower.answer_read()
     assert follower.folded == list(range(3, 30))
+
+
+def test_fold_that_raises_ends_at_its_entry_and_folds_no_further() -> None:
+    follower = Follower()
+    follower.applied = 20
+
+    def fold(header: Any, batch: bytes) -> None:
+        if header.base_offset == 23:
+            raise ValueError("no such color")
+        follower.folded.append(header.base_offset)
+
+    follower.fold = fold  # type: ignore[method-assign]
+    with pytest.raises(ReplicaError) as stopped:
+        fold_committed(follower)
+    assert (stopped.value.kind, stopped.value.offset, follower.applied) == (StopKind.ENTRY, 23, 23)
+    assert isinstance(stopped.value.__cause__, ValueError) and follower.folded == [20, 21, 22]
+
+
+def test_fold_that_raises_after_a_read_from_disk_stops_its_replica() -> None:
+    follower = Follower()
+    stops: list[ReplicaError] = []
+    stopped: Any = SimpleNamespace(failed=lambda replica, error: stops.append(error))
+    follower.host.stopped = stopped
+    follower.fold = lambda header, batch: 1 // 0  # type: ignore[method-assign, assignment]
+    fold_committed(follower)
+    follower.answer_read()
+    assert [(stop.kind, stop.offset) for stop in stops] == [(StopKind.ENTRY, 0)] and not follower.reads
+
+
+def test_batch_with_an_attribute_of_a_later_version_is_not_folded() -> None:
+    follower = Follower()
+    follower.applied = 20
+    later = bytearray(follower.entries[21])
+    later[21] |= 0x40
+    follower.entries[21] = bytes(later)
+    with pytest.raises(ReplicaError) as stopped:
+        fold_committed(follower)
+    assert (stopped.value.kind, stopped.value.offset) == (StopKind.UNKNOWN_ENTRY, 21) and follower.folded == [20]

@@ -125,6 +125,28 @@ class HeldReplicas(dict[int, Any]):
     node_id = 1
     closing = False
 
+    def discard(self, partition: int) -> None:
+        self.pop(partition, None)
+
+
+class HeldReplica:
+    """Counts what is asked of it."""
+
+    def __init__(self, raft: Any, log: Any) -> None:
+        self.partition = 7
+        self.raft = raft
+        self.log = log
+        self.applied = 0
+        self.closed = False
+        self.given_up = 0
+
+    def give_up_leading(self) -> None:
+        assert not self.closed, "its followers can be told no more"
+        self.given_up += 1
+
+    def close(self) -> None:
+        self.closed = True
+
 
 class Bench:
     """A node with one partition, as damage control sees it."""
@@ -134,31 +156,26 @@ class Bench:
         raft = SimpleNamespace(role=role, leader=leader, commit=10, status=lambda: SimpleNamespace(peers=peers))
         tag = '{"tag":"t","replicas":[1,2,3]}'
         log = SimpleNamespace(partition=7, tag=tag, suspect=False, configurations=())
-        self.closed = self.reset = self.opened = self.given_up = 0
+        self.reset = self.opened = 0
         self.now_ms = 0
-        replica = SimpleNamespace(raft=raft, log=log, close=self._close, give_up_leading=self._give_up)
+        self.first = HeldReplica(raft, log)
         self.others_up = others_up
         self.is_up: Callable[[int], bool] = lambda peer: peer != 1 and self.others_up
-        self.replicas: Any = HeldReplicas({7: replica})
+        self.replicas: Any = HeldReplicas({7: self.first})
         self.replicas.open = self._open
         self.log: Any = SimpleNamespace(
             partitions={7: log}, note_damage=lambda _: None, plan_reset=self._reset, needs=lambda *_: True
         )
         self.work: Any = SimpleNamespace(loop=SimpleNamespace(call_later=lambda *_: None))
         clock: Any = SimpleNamespace(wall_ms=lambda: 0, mono_ms=lambda: self.now_ms)
-        self.control = DamageControl(self.log, self.replicas, self.work, clock, lambda peer: self.is_up(peer))
+        self.control = DamageControl(
+            self.log, self.replicas, self.work, clock, lambda peer: self.is_up(peer), lambda: None
+        )
         self.error = CorruptionError("/node/segments/0000000000000007-0000000000000001.seg", 0, "rotten")
 
     @property
     def replica(self) -> Any:
         return self.replicas[7]
-
-    def _give_up(self) -> None:
-        assert not self.closed, "its followers can be told no more"
-        self.given_up += 1
-
-    def _close(self) -> None:
-        self.closed += 1
 
     def _reset(self, _partition: int) -> None:
         self.reset += 1
@@ -172,7 +189,7 @@ def test_leader_that_meets_damage_while_no_other_replica_holds_everything_stops_
     """F17: the same record is damaged everywhere; the others were emptied for it already."""
     bench = Bench(Role.LEADER, peer_match=3)
     assert bench.control.on_read_corruption(bench.error)
-    assert bench.closed == bench.given_up == 1 and not bench.reset and not bench.replicas
+    assert bench.first.closed and bench.first.given_up == 1 and not bench.reset and not bench.replicas
     assert bench.control.waiting and bench.control.unrepaired == 1
     bench.now_ms = 60_000
     bench.control.look()
@@ -198,7 +215,7 @@ def test_emptied_replica_is_opened_again_unless_the_node_stops(closing: bool, op
     bench.log.plan_reset = lambda partition: partition
     bench.log.run_install = lambda plan: steps.append("emptied")
     bench.log.install_done = lambda plan: steps.append("done")
-    bench.work.run_cold = lambda work, done: done(work())
+    bench.work.run_maintenance = lambda work, done: done(work())
     bench.replicas.closing = closing
     bench.control._reset(bench.log.partitions[7])
     assert steps == ["emptied", "done"] and bench.opened == opened
@@ -209,7 +226,7 @@ def test_leader_is_not_emptied_because_a_learner_holds_everything() -> None:
     bench = Bench(Role.LEADER, peer_match=3)
     bench.replica.raft.status().peers.append(SimpleNamespace(up=True, match=10, learner=True))
     assert bench.control.on_read_corruption(bench.error)
-    assert bench.closed == 1 and not bench.reset
+    assert bench.first.closed and not bench.reset
 
 
 def test_replica_is_emptied_only_if_the_present_voters_are_up() -> None:
@@ -218,13 +235,13 @@ def test_replica_is_emptied_only_if_the_present_voters_are_up() -> None:
     bench.replica.log.configurations = (ConfigurationEntry(9, Configuration((1, 2, 4))),)
     bench.is_up = lambda peer: peer in (2, 3)
     assert bench.control.on_read_corruption(bench.error)
-    assert bench.closed == 1 and not bench.reset
+    assert bench.first.closed and not bench.reset
 
 
 def test_stopped_replica_that_went_and_came_back_is_not_opened_twice() -> None:
     bench = Bench(Role.LEADER, peer_match=3)
     bench.control.on_read_corruption(bench.error)
-    bench.replicas[7] = SimpleNamespace(log=bench.log.partitions[7])
+    bench.replicas[7] = HeldReplica(None, bench.log.partitions[7])
     bench.log.needs = lambda *_: False  # its files are other ones
     bench.now_ms = 60_000
     bench.control.look()

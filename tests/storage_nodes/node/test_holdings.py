@@ -75,7 +75,7 @@ class FakeNode:
         )
         self._connections = SimpleNamespace(close_peer_connections=self.hung_up.append)
         work: Any = SimpleNamespace(
-            run_cold=lambda work, done: done(work()), loop=SimpleNamespace(call_later=lambda *_: None)
+            run_maintenance=lambda work, done: done(work()), loop=SimpleNamespace(call_later=lambda *_: None)
         )
         committer: Any = SimpleNamespace(wake=lambda: None)
         early = PendingRaftMessages(lambda _sender: 1)

@@ -11,6 +11,7 @@ import pytest
 from storage_nodes.machines.stream.effects import ReadNow
 from storage_nodes.node.replicas.leader_context import LeaderContext
 from storage_nodes.node.replicas.replica import Replica
+from storage_nodes.node.replicas.stopped_replicas import StopKind
 from storage_nodes.node.replicas.stream_replica import StreamReplica
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -56,6 +57,19 @@ def test_what_ends_within_the_leadership_counts() -> None:
     ended = bench.context.then(found.append, lambda: found.append("lost"))
     ended("outcome")
     assert found == ["outcome"]
+
+
+def test_what_raises_when_it_goes_on_stops_its_replica_and_not_the_node() -> None:
+    bench, stops = Bench(), list[tuple[object, ...]]()
+    bench.replica.applied = 7
+    bench.replica.host.stopped = SimpleNamespace(stop=lambda *said: stops.append(said))  # type: ignore[assignment]
+
+    def fail(outcome: str) -> None:
+        raise ValueError(outcome)
+
+    bench.context.then(fail)("no such color")
+    ((replica, kind, offset, error),) = stops
+    assert (replica, kind, offset) == (bench.replica, StopKind.LEADING, 7) and str(error) == "no such color"
 
 
 @pytest.mark.parametrize("lose", LOSSES)

@@ -125,7 +125,7 @@ class Follower:
         self.installed: list[int] = []
         self.snapshots = Snapshots()
         host = SimpleNamespace(
-            log=self.log, run_cold=lambda work, done: done(work()),
+            log=self.log, run_maintenance=lambda work, done: done(work()),
             send=lambda peer, reply: self.replies.append(reply),
         )  # fmt: skip
         self._replica: Any = SimpleNamespace(

@@ -80,8 +80,12 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.GroupDeleteRequest(8, b"g", 6), "9308c4016706"),
     (m.GroupDeleteReply(6), "9106"),
     (
-        m.NodeInfo(1, "127.0.0.1", 7101, "zone-a", False, 1_000, "went", 9, 1, 12, -5, True, True, True, 2, [7]),
-        "dc001001a93132372e302e302e31cd1bbda67a6f6e652d61c2cd03e8a477656e7409010cfbc3c3c3029107",
+        m.StoppedReplica(7, "queue:x:0", "entry", 5, "bad", 1_000, "a"),
+        "9707a971756575653a783a30a5656e74727905a3626164cd03e8a161",
+    ),
+    (
+        m.NodeInfo(1, "127.0.0.1", 7101, "zone-a", False, 1_000, "went", 9, 1, 12, -5, True, True, True, 2, [7], []),
+        "dc001101a93132372e302e302e31cd1bbda67a6f6e652d61c2cd03e8a477656e7409010cfbc3c3c302910790",
     ),
     (m.MoveInfo(3, 1, 4, True, 90, 100), "96030104c35a64"),
     (
@@ -96,7 +100,7 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.DescribeClusterRequest([7], 300, True), "939107cd012cc3"),
     (
         m.ClusterInfo("pk-1", 1, [m.NodeInfo(1, "h", 1, "z", False)], [], 77),
-        "95a4706b2d310191dc001001a16801a17ac200a0000000c0c2c2c20090904d",
+        "95a4706b2d310191dc001101a16801a17ac200a0000000c0c2c2c2009090904d",
     ),
     (m.MoveReplicaRequest(7, 1, 4), "93070104"),
     (m.CancelMoveRequest(7, 3), "920703"),
@@ -260,6 +264,8 @@ def test_error_numbers_are_frozen() -> None:
         "NOT_SCHEDULED",
         "SCHEDULE_FULL",
         "SEQUENCE_TOO_OLD",
+        "QUARANTINED",
+        "FORBIDDEN",
     ]
     assert [int(code) for code in sorted(ErrorCode)] == list(range(len(names)))
 

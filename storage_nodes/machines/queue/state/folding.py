@@ -25,10 +25,11 @@ from storage_nodes.machines.queue.state.fifo_state import FifoState
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
 from storage_nodes.machines.queue.state.meter_entries import fold_handed_over, fold_usage
 from storage_nodes.machines.queue.state.queue_state import QueueState
+from storage_nodes.machines.unknown_entries import UnknownEntryError
 
 
 def fold_command(state: QueueState, command: Command, offset: int) -> None:
-    """Folds a command that no leader waits for."""
+    """Folds a command that no leader waits for. Raises UnknownEntryError."""
     kind = command[KIND]
     if kind == ACQUIRED:
         state.fold_acquired(command)
@@ -56,9 +57,10 @@ def fold_command(state: QueueState, command: Command, offset: int) -> None:
         state.fold_unparked(command)
     elif kind in USAGE_COMMANDS:
         fold_usage(state, command)
-    else:
-        assert kind == CONFIGURED, f"command kind {kind}"
+    elif kind == CONFIGURED:
         state.fold_configured(command)
+    else:
+        raise UnknownEntryError(f"command kind {kind} of a queue")
 
 
 def fold_producer(state: QueueState, batch: BatchFacts, noted: FoldedHeaders | None) -> None:

@@ -1,0 +1,68 @@
+"""Replicas that are closed while their nodes go on, as an operator sees them: which queue, since when, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from deploy import limits, management
+from deploy.commands.cluster_view import SHOWN_MAX, when
+from deploy.errors import CommandError
+from deploy.installation import Installation
+from deploy.state import State
+
+KINDS = {
+    "entry": "the entry at offset {offset} cannot be folded",
+    "unknown-entry": "the entry at offset {offset} is of a kind that this version does not know",
+    "checkpoint": "its checkpoint at offset {offset} cannot be loaded",
+    "leading": "it cannot lead, at offset {offset}",
+    "raft": "its group broke a promise of Raft, at offset {offset}",
+    "damage": "stored data is damaged, at offset {offset}, and its group cannot repair it now",
+}
+# (account, queue) by the tag of a partition.
+Names = dict[str, tuple[str, str]]
+
+
+def names_of(installation: Installation, state: State, rows: list[dict[str, Any]]) -> Names:
+    """What the database calls the queues; nothing where it does not answer."""
+    tags = [row["tag"] for row in rows[:SHOWN_MAX] if row["tag"].startswith("queue:")]
+    if not tags:
+        return {}
+    try:
+        said = management.run_manage_json(
+            installation, state, ["name_partitions", "--", *tags], limits.PARTITION_NAMES_DEADLINE_S
+        )
+    except CommandError:
+        return {}
+    return {tag: (name[0], name[1]) for tag, name in said.items()}
+
+
+def quarantine_lines(
+    rows: list[dict[str, Any]], partitions: list[dict[str, Any]], names: Callable[[], Names]
+) -> list[str]:
+    """`names` is asked only where there is something to name."""
+    if not rows:
+        return []
+    known = names()
+    leaders = {row["partition"]: row["leader"] for row in partitions}
+    lines = [_line(row, leaders.get(row["partition"], 0), known) for row in rows[:SHOWN_MAX]]
+    if len(rows) > SHOWN_MAX:
+        lines.append(f"and {len(rows) - SHOWN_MAX:,} partitions more with quarantined replicas")
+    return lines
+
+
+def _line(row: dict[str, Any], leader: int, names: Names) -> str:
+    nodes = f"node{'s' if len(row['nodes']) > 1 else ''} {', '.join(map(str, row['nodes']))}"
+    leads = f"node {leader} leads it" if leader else "no node leads it, its requests are refused"
+    what = KINDS.get(row["kind"], "{offset}").format(offset=row["offset"])
+    return (
+        f"partition {row['partition']} ({_name(row, names)}): QUARANTINED on {nodes} since {when(row['since'])}: "
+        f"{what}: {row['reason']}; {leads}"
+    )
+
+
+def _name(row: dict[str, Any], names: Names) -> str:
+    if row["tag"] in names:
+        account, queue = names[row["tag"]]
+        return f"queue {queue} of account {account}"
+    return f"{row['tag']}, account {row['account_id']}" if row["account_id"] else str(row["tag"])
