@@ -8,12 +8,16 @@ import os
 import signal
 import sys
 from types import ModuleType
-from typing import cast
+from typing import Any, cast
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from api.settings.environment import environment, split_listen
 from api.settings.server_urls import SettingsError
+from storage_nodes.trust.credentials import CredentialsRefused, own_credentials
+from storage_nodes.trust.names import InnerRole
+from storage_nodes.trust.port import NamedPort
 
 GRACE_S = 10
 
@@ -26,7 +30,8 @@ def main() -> int:
     try:
         env = environment()
         host, port = split_listen(env.control_listen)
-    except SettingsError as error:
+        credentials = own_credentials(env.cluster_id)
+    except (SettingsError, CredentialsRefused) as error:
         print(f"python -m api: {error}", file=sys.stderr)
         return 2
     gc.disable()  # what is imported stays
@@ -52,6 +57,9 @@ def main() -> int:
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
     )
+    if credentials is not None:
+        port_of_names = NamedPort(credentials, InnerRole.CONTROL_PLANE, is_http=True)
+        config.http = cast(Any, port_of_names.over(HttpToolsProtocol))
     # uvicorn raises the signal again once it has stopped; a clean stop shall end with status 0.
     signal.signal(signal.SIGTERM, lambda *_: None)
     server = uvicorn.Server(config)

@@ -13,11 +13,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Protocol
 
-from deploy import allocator
+from deploy import allocator, certificates
+from deploy.installation import inner_mode
 from deploy.state import choose_port
 from storage_nodes.client import StorageClient
 from storage_nodes.model import NodeAddress, format_node_list
 from storage_nodes.protocol.errors import StorageError
+from storage_nodes.trust.credentials import (
+    FILE_SETTINGS,
+    MODE_SETTING,
+    CredentialFiles,
+    Credentials,
+    InnerTlsMode,
+)
+from storage_nodes.trust.names import InnerName, InnerRole
 
 READY_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 10.0
@@ -37,7 +46,8 @@ class NodeProcess(Protocol):
 class StorageCluster:
     """`start`, `kill`, `stop` real node processes on loopback; data in `directory` (a temporary one by default)."""
 
-    def __init__(self, nodes: int = 3, directory: str | None = None) -> None:
+    def __init__(self, nodes: int = 3, directory: str | None = None, mode: InnerTlsMode | None = None) -> None:
+        """`mode` of connections: as PENSTOCK_INNER_TLS says where nothing is given."""
         self._own_directory: tempfile.TemporaryDirectory[str] | None = None
         if not directory:
             self._own_directory = tempfile.TemporaryDirectory(prefix="penstock-bench-")
@@ -52,6 +62,8 @@ class StorageCluster:
         # What starts a node, and settings beside the usual ones: tests give some nodes others.
         self.command = [sys.executable, "-m", "storage_nodes"]
         self.settings: dict[str, str] = {}
+        self._mode = inner_mode(os.environ) if mode is None else mode
+        self._credentials: Credentials | None = None
         # Ports of the metrics of nodes, where somebody asks for them.
         self.metrics_ports: dict[int, int] = {}
 
@@ -79,12 +91,31 @@ class StorageCluster:
             PENSTOCK_NODE_JOIN=str(int(join)),
             **allocator.ENVIRONMENT,
         )
-        environment.update(self.settings)
+        environment.update(self.certificate_settings(InnerRole.NODE, str(node_id)) | self.settings)
         environment.pop("PENSTOCK_METRICS_LISTEN", None)
         if node_id in self.metrics_ports:
             environment["PENSTOCK_METRICS_LISTEN"] = f"127.0.0.1:{self.metrics_ports[node_id]}"
         with open(self.directory / f"node-{node_id}.log", "ab") as log:
             self.processes[node_id] = self.launch(environment, log)
+
+    def certificate_settings(self, role: InnerRole, number: str) -> dict[str, str]:
+        """Of a process that is to be this one."""
+        if self._mode is InnerTlsMode.OFF:
+            return {MODE_SETTING: self._mode}
+        files = self._files(role, number)
+        return {MODE_SETTING: self._mode, **dict(zip(FILE_SETTINGS, files, strict=True))}
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """Of clients."""
+        if self._mode is not InnerTlsMode.OFF and self._credentials is None:
+            self._credentials = Credentials(self.cluster_id, self._files(InnerRole.OPERATOR, "bench"), self._mode)
+        return self._credentials
+
+    def _files(self, role: InnerRole, number: str) -> CredentialFiles:
+        name = InnerName(self.cluster_id, role, number)
+        certificates.settle(self.directory / "authority", self.directory / "certificates", [name])
+        return certificates.files_of(self.directory / "certificates", name)
 
     def launch(self, environment: Mapping[str, str], log: IO[bytes]) -> NodeProcess:
         return subprocess.Popen(self.command, env=environment, stdout=log, stderr=log)
@@ -119,7 +150,7 @@ class StorageCluster:
         return (self.directory / f"node-{node_id}.log").read_text(errors="replace")
 
     async def client(self) -> StorageClient:
-        client = StorageClient(self.cluster_id, self.addresses, "bench")
+        client = StorageClient(self.cluster_id, self.addresses, "bench", credentials=self.credentials)
         await client.start()
         return client
 

@@ -30,6 +30,7 @@ from storage_nodes.node.transport.inter_partition_client import USAGE_TAG
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.usage import Origin
 from storage_nodes.protocol.usage_records import HOUR_MS, window_record
+from storage_nodes.trust.names import InnerRole
 
 RECORDS = 2_000_000
 QUEUES = 20_000
@@ -100,6 +101,7 @@ def ingest(cluster: StorageCluster, directory: Path) -> Cost:
     command = [sys.executable, "-m", "workers.spark_jobs", "ingest", "--lake", str(directory / "lake")]
     command += ["--cluster-id", cluster.cluster_id, "--nodes", format_node_list(cluster.addresses)]
     settings = {"SPARK_MASTER": "local[2]", "PENSTOCK_SPARK_MEMORY_MIB": SPARK_MEMORY_MIB}
+    settings |= cluster.certificate_settings(InnerRole.WORKER, "usage")
     return measured(command, {**settings, "SPARK_LOCAL_DIRS": str(directory / "spill")})
 
 

@@ -4,6 +4,8 @@
 <data>/run/supervisor.pid    held with flock by the supervisor for its life
 <data>/run/control.sock      the supervisor's control socket
 <data>/secrets/              keys made once, 0700/0600
+<data>/admin/                what no process is told of: a password, the authority of the certificates
+<data>/certificates/NAME/    what processes show each other, made by that authority, 0700/0600
 <data>/logs/NAME.log         one a process, bounded
 <data>/nodes/ID/             a storage node's files
 <data>/postgres, valkey      the embedded servers' files, when they are used
@@ -16,11 +18,13 @@ import json
 import os
 import secrets
 import shlex
+import ssl
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from deploy import allocator, limits
+from deploy import allocator, certificates, limits
 from deploy.errors import EXIT_USAGE, CommandError
 from deploy.state import (
     LOOPBACK,
@@ -36,6 +40,18 @@ from deploy.state import (
 )
 from deploy.tls import CERTIFICATE_SETTINGS, KEY_SETTINGS, TlsWish, settle_tls
 from storage_nodes.model import NodeAddress, format_node_list
+from storage_nodes.trust.connection import AskingContext
+from storage_nodes.trust.credentials import (
+    DEFAULT_MODE,
+    FILE_SETTINGS,
+    MODE_SETTING,
+    SETTINGS,
+    CredentialFiles,
+    Credentials,
+    CredentialsRefused,
+    InnerTlsMode,
+)
+from storage_nodes.trust.names import InnerName, InnerRole
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON_CLIENT = ROOT / "clients" / "python" / "src"
@@ -45,6 +61,15 @@ SECRET_NAMES = ("master.key", "internal.key", "receipt.key", "django.key", "pepp
 SERVER_SECRET_NAMES = ("postgres.password", "valkey.password")
 # In a folder that no process is told of.
 ADMIN_SECRET_NAMES = ("postgres-admin.password",)
+# Whose certificate a role's processes show to others of the installation; storage nodes have one each.
+_NAME_OF_ROLE = {
+    "metadata": (InnerRole.METADATA, "1"),
+    "frontend": (InnerRole.FRONT_END, "1"),
+    "control-plane": (InnerRole.CONTROL_PLANE, "1"),
+    "worker": (InnerRole.WORKER, "1"),
+    "usage-worker": (InnerRole.WORKER, "usage"),
+    "manage": (InnerRole.OPERATOR, "manage"),
+}
 # Marks every process of an installation, so that what a killed supervisor left behind can be told from others'.
 MARK = "PENSTOCK_INSTALLATION"
 
@@ -81,10 +106,13 @@ class Installation:
         self.run = self.data / "run"
         self.secrets = self.data / "secrets"
         self.admin = self.data / "admin"
+        self.certificates = self.data / "certificates"
         self.logs = self.data / "logs"
         self.state_file = self.run / "state.json"
         self.pid_file = self.run / "supervisor.pid"
         self.demo_key_file = self.secrets / "demo-key.json"
+        self._credentials: Credentials | None = None
+        self._control_context: ssl.SSLContext | None = None
 
     def exists(self) -> bool:
         return self.state_file.exists()
@@ -151,6 +179,7 @@ class Installation:
             state.front_ends = default_front_ends(len(os.sched_getaffinity(0)))
         state.front_ends = front_ends or state.front_ends
         settle_tls(state, tls)
+        state.inner_tls = inner_mode(os.environ)
         require_free(state.host, state.port)
         if state.redirect_port:
             require_free(state.host, state.redirect_port, "--redirect-port")
@@ -222,7 +251,9 @@ class Installation:
         if not names:
             return {"PATH": os.defpath, "LC_ALL": "C", **common}
         settings = self.settings(state)
-        hidden = {*settings, *(f"{name}_FILE" for name in settings), *CERTIFICATE_SETTINGS, *KEY_SETTINGS}
+        settings |= (inner := self._inner_settings(state, role))
+        hidden = {*settings, *SETTINGS}
+        hidden |= {f"{name}_FILE" for name in hidden} | {*CERTIFICATE_SETTINGS, *KEY_SETTINGS}
         if role not in SENDS_MAIL:
             hidden.update(MAIL_SETTINGS)
         return {
@@ -231,8 +262,59 @@ class Installation:
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),
             "PENSTOCK_LOG_LEVEL": os.environ.get("PENSTOCK_LOG_LEVEL") or "info",
             **common,
-            **{name: settings[name] for name in names},
+            **{name: settings[name] for name in (*names, *inner)},
         }
+
+    # --- certificates of the processes ------------------------------------------------------------------
+
+    def _inner_settings(self, state: State, role: str) -> dict[str, str]:
+        if role not in _NAME_OF_ROLE:
+            return {MODE_SETTING: state.inner_tls}
+        return self.certificate_settings(state, *_NAME_OF_ROLE[role])
+
+    def certificate_settings(self, state: State, role: InnerRole, number: str) -> dict[str, str]:
+        """What a process needs to show that it is this one. The certificate is made where there is none that is
+        good."""
+        if state.inner_tls == InnerTlsMode.OFF:
+            return {MODE_SETTING: InnerTlsMode.OFF}
+        files = self._certificate_files(InnerName(state.cluster_id, role, number))
+        return {MODE_SETTING: state.inner_tls, **dict(zip(FILE_SETTINGS, files, strict=True))}
+
+    def credentials(self, state: State) -> Credentials | None:
+        """Those of the launcher and its commands."""
+        if state.inner_tls == InnerTlsMode.OFF:
+            return None
+        if self._credentials is None:
+            files = self._certificate_files(InnerName(state.cluster_id, InnerRole.OPERATOR, "launcher"))
+            try:
+                self._credentials = Credentials(state.cluster_id, files, InnerTlsMode(state.inner_tls))
+            except CredentialsRefused as error:
+                raise CommandError(f"the certificate of this command cannot be used: {error}") from None
+        return self._credentials
+
+    def control_context(self, state: State) -> ssl.SSLContext | None:
+        """For HTTP to the control plane."""
+        credentials = self.credentials(state)
+        if credentials is None:
+            return None
+        self._control_context = self._control_context or AskingContext.of(credentials, InnerRole.CONTROL_PLANE)
+        return self._control_context
+
+    def renew_certificates(self, state: State) -> list[str]:
+        """All that there are, where they near their end; which were renewed."""
+        if state.inner_tls == InnerTlsMode.OFF:
+            return []
+        named = [*_NAME_OF_ROLE.values(), (InnerRole.OPERATOR, "launcher")]
+        named += [(InnerRole.NODE, str(node_id)) for node_id in state.node_ids()]
+        names = [InnerName(state.cluster_id, role, number) for role, number in named]
+        return certificates.settle(self.admin, self.certificates, names)
+
+    def _certificate_files(self, name: InnerName) -> CredentialFiles:
+        try:
+            certificates.settle(self.admin, self.certificates, [name])
+        except OSError as error:
+            raise CommandError(f"no certificate can be made in {self.certificates}: {error}") from None
+        return certificates.files_of(self.certificates, name)
 
     def database_url(self, state: State) -> str:
         password = self.secret("postgres.password")
@@ -240,6 +322,15 @@ class Installation:
 
     def broker_url(self, state: State) -> str:
         return f"redis://:{self.secret('valkey.password')}@{LOOPBACK}:{state.ports['valkey']}/0"
+
+
+def inner_mode(environment: Mapping[str, str]) -> InnerTlsMode:
+    told = environment.get(MODE_SETTING) or DEFAULT_MODE
+    try:
+        return InnerTlsMode(told)
+    except ValueError:
+        known = ", ".join(InnerTlsMode)
+        raise CommandError(f"{MODE_SETTING} is {told!r}, not one of {known}", EXIT_USAGE) from None
 
 
 def default_front_ends(cores: int) -> int:

@@ -71,6 +71,13 @@ CORES_PER_FRONT_END = 2
 FRONT_ENDS_MAX = 16
 # `doctor` tells of a certificate that is about to expire.
 CERTIFICATE_DAYS_LEFT_MIN = 14
+# What processes show each other (deploy/certificates.py): renewed in the last third of its life, this long before at
+# most; an authority is made anew at a start from so many days before its end on.
+CERTIFICATE_DAYS = 90
+CERTIFICATE_RENEW_DAYS = 30
+CERTIFICATE_LOOK_S = 3_600.0
+AUTHORITY_DAYS = 3_650
+AUTHORITY_RENEW_DAYS = 365
 # Below the kernel's range for outgoing connections, so that a port stays free while its process restarts.
 INTERNAL_PORT_MIN = 20_000
 INTERNAL_PORT_MAX = 32_000
@@ -95,5 +102,6 @@ POLICY_FILE_BYTES_MAX = 32_768
 assert RESTART_DELAY_S_MIN < RESTART_DELAY_S_MAX < RESTART_RESET_S, "a crash loop must never look like recovery"
 assert FAILING_CRASHES < START_ATTEMPTS_MAX and CRASH_LIFE_S < RESTART_RESET_S
 assert READY_DEADLINE_S < RECOVERY_DEADLINE_S
+assert CERTIFICATE_RENEW_DAYS < CERTIFICATE_DAYS < AUTHORITY_RENEW_DAYS, "an authority outlives what it signs"
 assert STOP_DEADLINE_S < DOWN_DEADLINE_S
 assert 1024 < INTERNAL_PORT_MIN < INTERNAL_PORT_MAX < 32_768

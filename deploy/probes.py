@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from deploy import limits
 from storage_nodes.client.connection import connect
+from storage_nodes.model import NodeAddress
 from storage_nodes.protocol.errors import StorageError
+from storage_nodes.trust.credentials import Credentials
 
 Address = tuple[str, int]
 # Another way to ask, for servers that take connections before they can serve.
@@ -46,21 +49,21 @@ async def answers_postgres(address: Address) -> bool:
         return await reader.readexactly(1) in (b"S", b"N")
 
 
-async def answers_greeting(address: Address, cluster_id: str) -> bool:
+async def answers_greeting(node: NodeAddress, cluster_id: str, credentials: Credentials | None = None) -> bool:
     """Whether a storage node greets a client of its cluster."""
     try:
-        connection = await connect(cluster_id, "supervisor", *address, limits.READY_PROBE_TIMEOUT_S)
+        connection = await connect(cluster_id, "supervisor", node, limits.READY_PROBE_TIMEOUT_S, credentials)
     except StorageError:
         return False
     connection.close()
     return True
 
 
-async def answers_http(address: Address, path: str, *, also: Address) -> bool:
+async def answers_http(address: Address, path: str, *, also: Address, tls: ssl.SSLContext | None = None) -> bool:
     """Whether an HTTP request is answered, whatever the status: the process lives and has its turn, though what it
     depends on may be away. `also` takes connections."""
     async with _open(also):
-        return await _status(address, path) is not None
+        return await _status(address, path, tls) is not None
 
 
 async def answers_well(address: Address, path: str) -> bool:
@@ -75,8 +78,8 @@ async def _ask(address: Address, http_path: str | None) -> bool:
         return True
 
 
-async def _status(address: Address, path: str) -> bytes | None:
-    async with _open(address) as (reader, writer):
+async def _status(address: Address, path: str, tls: ssl.SSLContext | None = None) -> bytes | None:
+    async with _open(address, tls) as (reader, writer):
         host = f"{address[0]}:{address[1]}"
         writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
         words = (await reader.readline()).split(b" ")
@@ -84,8 +87,10 @@ async def _status(address: Address, path: str) -> bytes | None:
 
 
 @contextlib.asynccontextmanager
-async def _open(address: Address) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    reader, writer = await asyncio.open_connection(*address)
+async def _open(
+    address: Address, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(*address, ssl=tls)
     try:
         yield reader, writer
     finally:

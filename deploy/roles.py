@@ -18,6 +18,7 @@ from deploy.child import ChildSpec
 from deploy.installation import Installation
 from deploy.state import INTERNAL_PORT, LOOPBACK, State, front_end_name
 from storage_nodes.model import NodeAddress, format_node_list
+from storage_nodes.trust.names import InnerRole
 
 PYTHON = sys.executable
 # Threads wait for storage nodes and PostgreSQL; one process with a few of them serves a whole laptop's lifecycle work.
@@ -39,8 +40,9 @@ def storage_node_spec(installation: Installation, state: State, node: NodeAddres
         log_name=name,
         command=[PYTHON, "-m", "storage_nodes"],
         address=(LOOPBACK, node.port),
-        probe=lambda: probes.answers_greeting((LOOPBACK, node.port), state.cluster_id),
+        probe=lambda: probes.answers_greeting(node, state.cluster_id, installation.credentials(state)),
         environment={
+            **installation.certificate_settings(state, InnerRole.NODE, str(node.node_id)),
             "PENSTOCK_NODE_ID": str(node.node_id),
             "PENSTOCK_NODE_DIR": str(directory),
             "PENSTOCK_NODE_LISTEN": f"{LOOPBACK}:{node.port}",
@@ -68,13 +70,15 @@ def metadata_spec(state: State) -> ChildSpec:
     )
 
 
-def control_spec(state: State) -> ChildSpec:
+def control_spec(installation: Installation, state: State) -> ChildSpec:
     port = state.ports["control"]
     return ChildSpec(
         role="control-plane",
         command=[PYTHON, "-m", "api"],
         address=(LOOPBACK, port),
-        probe=lambda: probes.answers_http((LOOPBACK, port), "/internal/alive", also=(LOOPBACK, port)),
+        probe=lambda: probes.answers_http(
+            (LOOPBACK, port), "/internal/alive", also=(LOOPBACK, port), tls=installation.control_context(state)
+        ),
         environment={
             "PENSTOCK_CONTROL_LISTEN": f"{LOOPBACK}:{port}",
             "PENSTOCK_METRICS_LISTEN": metrics(state, "control"),

@@ -13,6 +13,7 @@ from random import SystemRandom
 from deploy import limits
 from deploy.errors import EXIT_USAGE, CommandError
 from deploy.port_claims import claim
+from storage_nodes.trust.credentials import DEFAULT_MODE
 
 LOOPBACK = "127.0.0.1"
 # Of the front ends' port for the installation's own processes.
@@ -36,6 +37,7 @@ class State:
     tls_key: str = ""
     public_name: str = ""  # of the endpoint, where the certificate is not for the address
     redirect_port: int = 0  # plain HTTP that sends to https; 0 = none
+    inner_tls: str = DEFAULT_MODE  # between its own processes (PENSTOCK_INNER_TLS)
 
     def node_ids(self) -> list[int]:
         return [node_id for node_id in range(1, self.node_count + 1) if node_id not in self.gone]

@@ -157,7 +157,7 @@ class Supervisor:
         await self._start("metadata service", [roles.metadata_spec(self.state)])
 
     async def _start_control_plane(self) -> None:
-        await self._start("control plane", [roles.control_spec(self.state)])
+        await self._start("control plane", [roles.control_spec(self.installation, self.state)])
 
     async def _start_frontend(self) -> None:
         specs = roles.frontend_specs(self.state)
@@ -333,10 +333,24 @@ class Supervisor:
         return None
 
     async def _bound_logs(self) -> None:
+        renewed_s = time.monotonic()
         while True:
             await asyncio.sleep(limits.LOG_CHECK_INTERVAL_S)
             for child in self.children:
                 child.bound_log()
+            if time.monotonic() - renewed_s >= limits.CERTIFICATE_LOOK_S:
+                renewed_s = time.monotonic()
+                await asyncio.to_thread(self._renew_certificates)
+
+    def _renew_certificates(self) -> None:
+        """The processes find them by themselves."""
+        try:
+            renewed = self.installation.renew_certificates(self.state)
+        except OSError as error:
+            self._say(f"certificates cannot be renewed: {error}")
+            return
+        if renewed:
+            self._say(f"renewed the certificates of {', '.join(renewed)}")
 
 
 NODE_CHANGES: dict[str, Callable[[Supervisor, object], Awaitable[dict[str, Any]]]] = {

@@ -57,6 +57,9 @@ from frontend.tls.redirect import HttpsRedirect
 from frontend.usage_reports import UsageReports
 from frontend.writing import paused_clients
 from storage_nodes.client import StorageClient
+from storage_nodes.trust.connection import AskingContext
+from storage_nodes.trust.credentials import Credentials, CredentialsRefused, own_credentials
+from storage_nodes.trust.names import InnerRole
 
 
 def main() -> int:
@@ -67,11 +70,11 @@ def main() -> int:
         return 2
     configure_logging(config.log_level)
     try:
-        return uvloop.run(run(config))
+        return uvloop.run(run(config, own_credentials(config.cluster_id)))
     except SecretFileError as error:
         structlog.get_logger().error("secrets_unreadable", reason=str(error))
         return 2
-    except CertificateRefused as error:
+    except (CertificateRefused, CredentialsRefused) as error:
         structlog.get_logger().error("certificate_refused", reason=str(error))
         return 2
 
@@ -82,14 +85,17 @@ def _told(problem: ErrorDetails) -> str:
     return f"PENSTOCK_{name}: {problem['msg']}" if name else problem["msg"]
 
 
-async def run(config: FrontendConfig) -> int:
+async def run(config: FrontendConfig, credentials: Credentials | None) -> int:
     """Serve until a signal. Returns the exit code."""
     log = structlog.get_logger("frontend")
     name = f"frontend-{os.getpid()}"
     metadata_host, metadata_port = split_address(config.metadata)
-    metadata = MetadataClient(metadata_host, metadata_port, config.cluster_id, name)
-    storage = StorageClient(config.cluster_id, config.nodes, name)
-    services = build_services(config, storage, metadata)
+    metadata = MetadataClient(metadata_host, metadata_port, config.cluster_id, name, credentials=credentials)
+    storage = StorageClient(config.cluster_id, config.nodes, name, credentials=credentials)
+    services = build_services(config, storage, metadata, credentials)
+    if credentials is not None:
+        credentials.tell()
+        services.meters.gauge("inner_certificate_expires_seconds", lambda: int(credentials.current.not_after_s))
     services.meters.gauge("answers_held_bytes", lambda: paused_clients.held_bytes)
     services.meters.gauge("headers_held_bytes", lambda: held_headers.held_bytes)
     services.meters.gauge("bodies_held_bytes", lambda: body_room.held.held_bytes)
@@ -178,8 +184,11 @@ def build_servers(config: FrontendConfig, services: FrontendServices, tls: TlsPo
     return servers
 
 
-def build_services(config: FrontendConfig, storage: StorageClient, metadata: MetadataClient) -> FrontendServices:
+def build_services(
+    config: FrontendConfig, storage: StorageClient, metadata: MetadataClient, credentials: Credentials | None = None
+) -> FrontendServices:
     """Raises SecretFileError."""
+    tls = None if credentials is None else AskingContext.of(credentials, InnerRole.CONTROL_PLANE)
     directory = config.secrets_dir
     internal_key = read_key_file(directory, INTERNAL_KEY_FILE)
     guarded = GuardedStorage(storage, Guards(storage.leader_of))
@@ -188,7 +197,7 @@ def build_services(config: FrontendConfig, storage: StorageClient, metadata: Met
         more_regions=config.all_regions,
         storage=guarded,
         metadata=metadata,
-        control=ControlPlane(config.control, internal_key),
+        control=ControlPlane(config.control, internal_key, tls=tls),
         keyring=Keyring.from_directory(directory),
         pepper=read_key_file(directory, PEPPER_KEY_FILE),
         receipt_key=read_key_file(directory, RECEIPT_KEY_FILE),

@@ -9,6 +9,7 @@ are streamed through; nothing of an upstream failure is shown.
 from __future__ import annotations
 
 import hmac
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -75,6 +76,7 @@ class ControlPlane:
         internal_key: bytes,
         now_s: Callable[[], float] = time.time,
         transport: httpx2.AsyncBaseTransport | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         # How many calls at once an account's quota lets it have; set by those who know quotas.
         self._calls_max_of: Callable[[Principal], int] = lambda _: CONTROL_CALLS_IN_FLIGHT_MAX
@@ -86,8 +88,9 @@ class ControlPlane:
         self._streams = Bulkhead("control plane stream", CONTROL_STREAMS_MAX)
         connections_max = CONTROL_CALLS_IN_FLIGHT_MAX + CONTROL_STREAMS_MAX + 1  # one for the watch
         self._http = httpx2.AsyncClient(
-            base_url=f"http://{address}",
+            base_url=f"http://{address}" if tls is None else f"https://{address}",
             transport=transport,
+            verify=True if tls is None else tls,
             timeout=httpx2.Timeout(CONTROL_TIMEOUT_S, connect=CONTROL_CONNECT_S),
             limits=httpx2.Limits(
                 max_connections=connections_max,

@@ -26,12 +26,12 @@ from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import PartitionInfo, QueueConfig, SendReply
 from storage_nodes.protocol.records import encode_body
+from storage_nodes.protocol.usage import USAGE_TAG
 from storage_nodes.protocol.usage_records import VERSION, window_key
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
-USAGE_TAG = "__usage:0"
 KIND_REQUESTS = 2
 FRONT_END_BYTES = 16
 _PREFIX = bytes((VERSION, KIND_REQUESTS))

@@ -16,6 +16,8 @@ from storage_nodes.log.errors import CorruptionError
 from storage_nodes.node.loop_stalls import LoopStalls
 from storage_nodes.node.node import StorageNode
 from storage_nodes.telemetry import configure_logging, serve_metrics
+from storage_nodes.trust.connection import is_node
+from storage_nodes.trust.credentials import Credentials, CredentialsRefused, credentials_of
 
 EXIT_CONFIG = 78  # EX_CONFIG
 EXIT_DATA = 65  # EX_DATAERR
@@ -25,7 +27,7 @@ SWITCH_INTERVAL_S = 0.0005
 _log = structlog.get_logger()
 
 
-async def run(config: NodeConfig) -> None:
+async def run(config: NodeConfig, credentials: Credentials | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -33,7 +35,7 @@ async def run(config: NodeConfig) -> None:
     loop.set_exception_handler(_stop_on_bug)
     # What recovery makes lives as long as the node: the cycle collector need not look at it, now or ever.
     gc.disable()
-    node = StorageNode(config)
+    node = StorageNode(config, credentials)
     await node.start()
     gc.freeze()
     gc.enable()
@@ -59,6 +61,17 @@ def _stop_on_bug(loop: asyncio.AbstractEventLoop, context: dict[str, object]) ->
     os._exit(EXIT_BUG)
 
 
+def _credentials(config: NodeConfig) -> Credentials | None:
+    """Raises CredentialsRefused."""
+    credentials = credentials_of(config.cluster_id, os.environ)
+    objection = "" if credentials is None else is_node(config.node_id)(credentials.name)
+    if objection:
+        raise CredentialsRefused(f"the certificate is of another process: {objection}")
+    if credentials is not None:
+        credentials.tell()
+    return credentials
+
+
 def main() -> int:
     try:
         config = NodeConfig.from_environment(os.environ)
@@ -68,9 +81,14 @@ def main() -> int:
     # A flush computes beside the event loop and the thread that syncs: neither should wait 5 ms for its turn.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     configure_logging(f"node-{config.node_id}", config.log_level)
+    try:
+        credentials = _credentials(config)
+    except CredentialsRefused as error:
+        _log.critical("stopping: no certificate that can be used", error=str(error))
+        return EXIT_CONFIG
     serve_metrics(config.metrics_listen)
     try:
-        uvloop.run(run(config))
+        uvloop.run(run(config, credentials))
     except CorruptionError as error:
         _log.critical("stopping: stored data is damaged", error=str(error))
         return EXIT_DATA

@@ -46,6 +46,15 @@ LINK_RESUMES_PER_TURN = 64
 # this rate at least.
 GREETING_MS_MAX = 5_000
 FRAME_MS_MAX = 10_000
+# Who was refused has so long to read why.
+REFUSED_CLOSE_MS = 200
+# Of one port: connections that have not shown a certificate yet.
+HANDSHAKES_MAX = 1_024
+# Lines of the log about connections and calls of other processes that were refused.
+REFUSALS_TOLD_PER_S_MAX = 10
+# Files of the own certificate are looked at no more often than this; the log tells of its end from so long before on.
+CREDENTIALS_LOOK_S = 10
+CREDENTIALS_ENDING_S = 7 * 86_400
 FRAME_BYTES_PER_S_MIN = 64 * KIB
 # Where frames that are not whole take too much memory: so long one client is read while the others wait.
 FRAMES_TURN_MS_MAX = 2_000

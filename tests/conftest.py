@@ -27,6 +27,9 @@ __all__ = ["installation", "webhook_receiver"]
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Nodes and clients of unit tests do without certificates, as they have to say. Whole installations have them.
+os.environ.setdefault("PENSTOCK_INNER_TLS", "off")
+
 garbage.leave_off()
 
 GIVEN = {name: os.environ[name] for name in VARIABLES if name in os.environ}

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 
 from api.settings.environment import environment
 from storage_nodes.client.storage_client import StorageClient
+from storage_nodes.trust.credentials import own_credentials
 from workers import limits
 
 S = TypeVar("S", covariant=True)
@@ -48,7 +49,8 @@ class StorageThread:
         self._thread.join(limits.STORAGE_STOP_S_MAX)
 
     async def _open(self, cluster_id: str) -> StorageClient:
-        client = StorageClient(cluster_id, environment().nodes(), "worker")
+        credentials = own_credentials(cluster_id)
+        client = StorageClient(cluster_id, environment().nodes(), "worker", credentials=credentials)
         await client.start()
         return client
 

@@ -19,6 +19,7 @@ from frontend.authn.principal import Principal
 from storage_nodes.client.storage_client import StorageClient
 from storage_nodes.model import NodeState
 from storage_nodes.protocol.errors import StorageError
+from storage_nodes.trust.credentials import own_credentials
 
 _NO_ACCOUNT = ""
 
@@ -70,7 +71,7 @@ async def _asked(call: Callable[[StorageClient], Awaitable[Any]]) -> None:
     addresses = env.nodes()
     if not addresses:
         raise ClusterProblem(503, "The control plane was not told of storage nodes.")
-    client = StorageClient(env.cluster_id, addresses, "control")
+    client = StorageClient(env.cluster_id, addresses, "control", credentials=own_credentials(env.cluster_id))
     await client.start()
     try:
         await call(client)

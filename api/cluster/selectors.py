@@ -16,6 +16,7 @@ from storage_nodes.model import NodeState
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import ClusterInfo
 from storage_nodes.protocol.usage_records import NO_QUEUE, queue_of_tag
+from storage_nodes.trust.credentials import own_credentials
 
 NODE_ANSWER_S_MAX = 2.0
 PARTITIONS_SHOWN_MAX = 100
@@ -131,7 +132,7 @@ async def look_at_cluster() -> ClusterView | None:
     addresses = env.nodes()
     if not addresses:
         return None
-    client = StorageClient(env.cluster_id, addresses, "console")
+    client = StorageClient(env.cluster_id, addresses, "console", credentials=own_credentials(env.cluster_id))
     await client.start()
     asked = [one.node_id for one in addresses]
     try:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 import uvloop
 
 from api.settings.server_urls import DATABASE_URL, SettingsError, server_url
+from storage_nodes.trust.credentials import CredentialsRefused, own_credentials
 
 if TYPE_CHECKING:
     from api.metadata.process import MetadataSettings
@@ -30,7 +31,7 @@ def main() -> int:
     configure_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "info"))
     try:
         settings = _settings()
-    except (KeyError, ValueError, OSError, SettingsError) as error:
+    except (KeyError, ValueError, OSError, SettingsError, CredentialsRefused) as error:
         print(f"python -m api.metadata: setting missing or wrong: {error}", file=sys.stderr)
         return 2
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -41,6 +42,8 @@ def main() -> int:
 async def _run(settings: MetadataSettings) -> None:
     from api.metadata.process import MetadataProcess
 
+    if settings.credentials is not None:
+        settings.credentials.tell()
     process = MetadataProcess(settings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -61,7 +64,9 @@ def _settings() -> MetadataSettings:
     metrics = environ.get("PENSTOCK_METRICS_LISTEN", "")
     metrics_host, metrics_port = _listen(metrics) if metrics else ("", None)
     database_url = server_url(DATABASE_URL)
-    return MetadataSettings(database_url, environ["PENSTOCK_CLUSTER_ID"], host, port, metrics_host, metrics_port)
+    cluster_id = environ["PENSTOCK_CLUSTER_ID"]
+    credentials = own_credentials(cluster_id)
+    return MetadataSettings(database_url, cluster_id, host, port, metrics_host, metrics_port, credentials)
 
 
 def _listen(text: str) -> tuple[str, int]:

@@ -13,6 +13,9 @@ from api.metadata.server import MetadataServer
 from api.metadata.service import MetadataLookups
 from api.metadata.store import MetadataStore
 from api.observability import serve_operators_port
+from storage_nodes.trust.credentials import Credentials
+from storage_nodes.trust.names import InnerRole
+from storage_nodes.trust.port import NamedPort
 
 _log = structlog.get_logger(__name__)
 
@@ -24,6 +27,7 @@ class MetadataSettings(NamedTuple):
     port: int
     metrics_host: str
     metrics_port: int | None
+    credentials: Credentials | None = None
 
 
 class MetadataProcess:
@@ -40,13 +44,17 @@ class MetadataProcess:
 
     async def start(self) -> None:
         settings = self._settings
-        lookups = self.lookups
+        lookups, settings = self.lookups, self._settings
         lookups.start()
         self._listener = asyncio.create_task(follow_forever(settings.database_url, lookups), name="metadata-feed")
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(
-            lambda: MetadataServer(lookups, settings.cluster_id, self._connections), settings.host, settings.port
-        )
+
+        def serve() -> asyncio.Protocol:
+            return MetadataServer(lookups, settings.cluster_id, self._connections)
+
+        credentials = settings.credentials
+        accept = serve if credentials is None else NamedPort(credentials, InnerRole.METADATA).over(serve)
+        server = await loop.create_server(accept, settings.host, settings.port)
         self._servers.append(server)
         self.port = server.sockets[0].getsockname()[1]
         if settings.metrics_port is not None:

@@ -21,6 +21,7 @@ from api.settings.environment import environment
 from frontend.authn.principal import Principal
 from storage_nodes.client.storage_client import StorageClient
 from storage_nodes.protocol.errors import StorageError
+from storage_nodes.trust.credentials import own_credentials
 
 
 async def change_attributes(
@@ -59,7 +60,7 @@ async def scheduled_count(partitions: Sequence[int]) -> int:
     nodes = env.nodes()
     if not nodes:
         raise QueueProblem("ServiceUnavailable", "The control plane was not told of storage nodes.")
-    client = StorageClient(env.cluster_id, nodes, "control")
+    client = StorageClient(env.cluster_id, nodes, "control", credentials=own_credentials(env.cluster_id))
     await client.start()
     try:
         return sum(one.scheduled for one in await asyncio.gather(*(client.stats(one) for one in partitions)))

@@ -26,7 +26,9 @@ async def describe_cluster(installation: Installation, state: State) -> dict[str
     from storage_nodes.client import StorageClient
 
     addresses = installation.nodes(state)
-    client = StorageClient(state.cluster_id, addresses, name="penstock-status")
+    client = StorageClient(
+        state.cluster_id, addresses, name="penstock-status", credentials=installation.credentials(state)
+    )
     await client.start()
     try:
         asked = (

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from deploy import control, output, tls
+from deploy import certificates, control, output, tls
 from deploy.binaries import find_postgres
 from deploy.commands.status import not_up_lines
 from deploy.errors import EXIT_FAILED, EXIT_NOT_RUNNING, CommandError
@@ -21,8 +21,11 @@ from deploy.limits import DEFAULT_PORT
 from deploy.postgres import major_of, postgres_directory
 from deploy.state import LOOPBACK, is_free
 from deploy.valkey import choose_valkey
+from storage_nodes.trust.credentials import InnerTlsMode
 
 DISK_FREE_BYTES_MIN = 2 * 1024**3
+# The supervisor renews them long before.
+INNER_DAYS_LEFT_MIN = 7
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,6 +38,7 @@ def run(options: argparse.Namespace) -> int:
         check("data directory", lambda: data_directory(installation)),
         check("public port", lambda: public_port(installation)),
         check("TLS", lambda: certificate(installation)),
+        check("inner TLS", lambda: inner_certificates(installation)),
         check("open files", open_files),
         check("clock", clock),
         check("spark", spark),
@@ -115,6 +119,23 @@ def public_port(installation: Installation) -> str:
 
 def certificate(installation: Installation) -> str:
     return tls.finding(installation.load_state()) if installation.exists() else "off, unless up is given a certificate"
+
+
+def inner_certificates(installation: Installation) -> str:
+    """What processes show each other: the one that ends first."""
+    if not installation.exists():
+        return "certificates are made by up"
+    mode = installation.load_state().inner_tls
+    if mode == InnerTlsMode.OFF:
+        return "off: whoever reaches the ports of the processes is believed"
+    ends = certificates.ends_of(installation.certificates)
+    if not ends:
+        return f"{mode}; certificates are made by up"
+    name, left_days = min(ends.items(), key=lambda item: item[1])
+    told = f"{mode}; {len(ends)} certificates in {installation.certificates}, {name} ends in {left_days:.0f} days"
+    if left_days < INNER_DAYS_LEFT_MIN:
+        raise CommandError(f"{told}: they are renewed by up and by the supervisor; see ./penstock logs")
+    return told
 
 
 def open_files() -> str:

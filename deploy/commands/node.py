@@ -82,7 +82,8 @@ class Cluster:
 async def with_cluster(installation: Installation, options: argparse.Namespace) -> int:
     state = installation.load_state()
     control.ask(installation.run, {"command": "status"})  # says how to start it, where it is not running
-    client = StorageClient(state.cluster_id, installation.nodes(state), name="penstock-node")
+    credentials = installation.credentials(state)
+    client = StorageClient(state.cluster_id, installation.nodes(state), name="penstock-node", credentials=credentials)
     await client.start()
     try:
         return await VERBS[options.verb](Cluster(installation, state, client), options)

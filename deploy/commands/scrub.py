@@ -32,7 +32,7 @@ async def ask_nodes(
     asked = [node.node_id for node in nodes if node_id in (None, node.node_id)]
     if not asked:
         raise CommandError(f"there is no storage node {node_id}; see ./penstock node list", EXIT_USAGE)
-    client = StorageClient(state.cluster_id, nodes, name="penstock-scrub")
+    client = StorageClient(state.cluster_id, nodes, name="penstock-scrub", credentials=installation.credentials(state))
     await client.start()
     rows, waiting = [], []
     try:

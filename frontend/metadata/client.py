@@ -23,6 +23,8 @@ from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import Literal, TypeVar, cast
 
+import structlog
+
 from frontend.metadata.cache import Versioned, VersionedCache
 from frontend.metadata.connection import ConnectionLost, MetadataConnection, Pushed, open_connection
 from frontend.metadata.interface import MISS, MetadataUnavailable, Missing
@@ -70,7 +72,10 @@ from frontend.metadata.records import (
 )
 from frontend.metadata.shares import Shares
 from frontend.readiness import Trouble
+from storage_nodes.trust.connection import PeerRefused
+from storage_nodes.trust.credentials import Credentials
 
+_log = structlog.get_logger("frontend.metadata")
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R", bound=Versioned)
 
@@ -87,8 +92,10 @@ class MetadataClient:
         cluster_id: str,
         name: str = "frontend",
         staleness_ms: int = METADATA_STALENESS_MS_MAX,
+        credentials: Credentials | None = None,
     ) -> None:
         self._address = (host, port)
+        self._credentials = credentials
         self._cluster_id = cluster_id
         self._name = name
         self._staleness_ms = staleness_ms
@@ -333,14 +340,19 @@ class MetadataClient:
                     await self._connected.wait()
 
     async def _keep_connected(self) -> None:
-        backoff_ms = METADATA_BACKOFF_MS_MIN
+        backoff_ms, refusal = METADATA_BACKOFF_MS_MIN, ""
         host, port = self._address
         while True:
             self._state = None
             try:
                 heard = Subscribe(self._epoch, self._sequence)
-                connection = await open_connection(host, port, self._cluster_id, self._name, heard, self._hear)
-            except (MetadataUnavailable, OSError):
+                connection = await open_connection(
+                    host, port, self._cluster_id, self._name, heard, self._hear, self._credentials
+                )
+            except (MetadataUnavailable, OSError) as error:
+                if isinstance(error, PeerRefused) and str(error) != refusal:
+                    refusal = str(error)
+                    _log.error("metadata_service_refused", reason=refusal)
                 await asyncio.sleep(random.uniform(0.5, 1.0) * backoff_ms / 1000)
                 backoff_ms = min(backoff_ms * 2, METADATA_BACKOFF_MS_MAX)
                 continue

@@ -40,6 +40,9 @@ from frontend.metadata.records import RecordKind
 from storage_nodes.limits import CORRELATION_ID_MAX
 from storage_nodes.protocol.frames import FLAG_ERROR, Frame, FrameDecoder, FrameError, encode_frame
 from storage_nodes.protocol.messages import ErrorReply, Hello, Message, Opcode, encode_message
+from storage_nodes.trust.connection import connect_named, is_role
+from storage_nodes.trust.credentials import Credentials
+from storage_nodes.trust.names import InnerRole
 
 
 class ConnectionLost(MetadataUnavailable):
@@ -187,16 +190,24 @@ class MetadataConnection(asyncio.Protocol):
 
 
 async def open_connection(
-    host: str, port: int, cluster_id: str, name: str, heard: Subscribe, on_push: Callable[[Pushed], None]
+    host: str,
+    port: int,
+    cluster_id: str,
+    name: str,
+    heard: Subscribe,
+    on_push: Callable[[Pushed], None],
+    credentials: Credentials | None = None,
 ) -> MetadataConnection:
     """A connection whose feed is confirmed; `heard` says where an earlier one ended.
 
     Raises MetadataUnavailable or OSError.
     """
-    loop = asyncio.get_running_loop()
+    expected = is_role(InnerRole.METADATA)
     try:
         async with asyncio.timeout(METADATA_CONNECT_TIMEOUT_MS / 1000):
-            _, connection = await loop.create_connection(lambda: MetadataConnection(on_push), host, port)
+            connection = await connect_named(
+                credentials, lambda: MetadataConnection(on_push), host, port, expected, always_encrypts=True
+            )
     except TimeoutError:
         raise MetadataUnavailable("the metadata service does not take connections") from None
     try:

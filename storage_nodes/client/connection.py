@@ -23,9 +23,12 @@ from typing import cast
 import msgspec
 
 from storage_nodes.limits import CLIENT_WRITE_BUFFER_BYTES, CORRELATION_ID_MAX, PING_AFTER_MS, PING_ANSWER_MS
+from storage_nodes.model import NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, FrameError, encode_frame, frame_pieces
 from storage_nodes.protocol.messages import Cancel, Empty, ErrorReply, Hello, Opcode, encode_message
+from storage_nodes.trust.connection import connect_named, is_node
+from storage_nodes.trust.credentials import Credentials
 
 _error_reply = msgspec.msgpack.Decoder(ErrorReply)
 _hello = msgspec.msgpack.Decoder(Hello)
@@ -261,30 +264,40 @@ def error_code(number: int) -> ErrorCode:
         return ErrorCode.INTERNAL
 
 
-async def connect(cluster_id: str, name: str, host: str, port: int, timeout_s: float) -> ClientConnection:
+async def connect(
+    cluster_id: str, name: str, node: NodeAddress, timeout_s: float, credentials: Credentials | None = None
+) -> ClientConnection:
     """Open a connection and greet. Raises StorageError (UNREACHABLE, or what the node refused us with)."""
     loop = asyncio.get_running_loop()
     connection: ClientConnection | None = None
     try:
         async with asyncio.timeout(timeout_s):
-            _, connection = await loop.create_connection(lambda: ClientConnection(loop), host, port)
-            greeted: asyncio.Future[bytes] = loop.create_future()
-
-            def answer(result: bytes | StorageError) -> None:
-                if greeted.done():
-                    return
-                if isinstance(result, StorageError):
-                    greeted.set_exception(result)
-                else:
-                    greeted.set_result(result)
-
-            connection.ask(Opcode.HELLO, encode_message(Hello(cluster_id, name)), answer)
-            theirs = _hello.decode(await greeted)
+            connection = await connect_named(
+                credentials, lambda: ClientConnection(loop), node.host, node.port, is_node(node.node_id)
+            )
+            theirs = _hello.decode(await _greet(connection, Hello(cluster_id, name)))
     except (OSError, TimeoutError) as error:
         if connection is not None:
             connection.close()
-        raise StorageError(ErrorCode.UNREACHABLE, f"{host}:{port}: {error or 'timed out'}") from error
+        text = f"{node.host}:{node.port}: {error or 'timed out'}"
+        raise StorageError(ErrorCode.UNREACHABLE, text) from error
     if theirs.cluster_id != cluster_id:
         connection.close()
-        raise StorageError(ErrorCode.INVALID_REQUEST, f"{host}:{port} belongs to cluster {theirs.cluster_id}")
+        text = f"{node.host}:{node.port} belongs to cluster {theirs.cluster_id}"
+        raise StorageError(ErrorCode.INVALID_REQUEST, text)
     return connection
+
+
+def _greet(connection: ClientConnection, hello: Hello) -> asyncio.Future[bytes]:
+    greeted: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def answer(result: bytes | StorageError) -> None:
+        if greeted.done():
+            return
+        if isinstance(result, StorageError):
+            greeted.set_exception(result)
+        else:
+            greeted.set_result(result)
+
+    connection.ask(Opcode.HELLO, encode_message(hello), answer)
+    return greeted

@@ -25,6 +25,7 @@ from storage_nodes.protocol.messages import (
     PartitionInfo,
     encode_message,
 )
+from storage_nodes.trust.credentials import Credentials
 
 CONNECT_TIMEOUT_S = 2.0
 DESCRIBE_TIMEOUT_S = 3.0
@@ -76,9 +77,12 @@ class Call:
 class NodeLinks:
     """One connection per node, opened on demand, and the leader table."""
 
-    def __init__(self, cluster_id: str, nodes: Sequence[NodeAddress], name: str) -> None:
+    def __init__(
+        self, cluster_id: str, nodes: Sequence[NodeAddress], name: str, credentials: Credentials | None = None
+    ) -> None:
         assert nodes, "a client needs at least one node"
         self._cluster_id = cluster_id
+        self._credentials = credentials
         self._name = name
         self._nodes = {node.node_id: node for node in nodes}
         self._order = [node.node_id for node in nodes]
@@ -279,7 +283,7 @@ class NodeLinks:
         node = self._nodes[node_id]
         assert self.loop is not None
         try:
-            connection = await connect(self._cluster_id, self._name, node.host, node.port, CONNECT_TIMEOUT_S)
+            connection = await connect(self._cluster_id, self._name, node, CONNECT_TIMEOUT_S, self._credentials)
         except StorageError as error:
             self._refused_until[node_id] = self.loop.time() + RECONNECT_PAUSE_S
             self._unhinted_until[node_id] = self.loop.time() + HINT_PAUSE_S

@@ -84,6 +84,7 @@ from storage_nodes.protocol.messages import (
     VisibilityMode,
     encode_message,
 )
+from storage_nodes.trust.credentials import Credentials
 
 CALL_TIMEOUT_S = 15.0
 # How long a client that is closed waits for leases that are on their way back.
@@ -122,7 +123,8 @@ class StorageClient:
     """Pool, leader table and calls. One per process and event loop; safe for any number of concurrent calls.
 
     All that is left to chance (its producer id, the lengths of pauses) comes from `chance`. A call makes up to
-    `attempts_max` attempts; 0 = until it is answered or its deadline is over.
+    `attempts_max` attempts; 0 = until it is answered or its deadline is over. It shows `credentials` to nodes; without
+    any its connections are plain, which only nodes take that have none either.
     """
 
     def __init__(
@@ -133,9 +135,10 @@ class StorageClient:
         timeout_s: float = CALL_TIMEOUT_S,
         chance: Chance | None = None,
         attempts_max: int = 0,
+        credentials: Credentials | None = None,
     ) -> None:
         self._chance = chance or random.Random()
-        self._links = NodeLinks(cluster_id, nodes, name)
+        self._links = NodeLinks(cluster_id, nodes, name, credentials)
         self._timeout_s = timeout_s
         self._attempts_max = attempts_max
         self._sends = Sends(self._links, self._chance, timeout_s, attempts_max)

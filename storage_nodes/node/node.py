@@ -77,6 +77,7 @@ from storage_nodes.protocol.peer_messages import (
     RaftMessage,
     SnapshotChunk,
 )
+from storage_nodes.trust.credentials import Credentials
 
 HAND_OVER_POLL_S = 0.005
 PARTITIONS = Gauge("penstock_node_partitions", "Replicas held by this node")
@@ -86,9 +87,10 @@ _log = structlog.get_logger()
 
 
 class StorageNode:
-    """One process. Satisfies `Host` for its replicas and `Requests` for its connections."""
+    """One process. Satisfies `Host` for its replicas and `Requests` for its connections. Without `credentials` its
+    connections are plain, and whoever knows the cluster id is believed."""
 
-    def __init__(self, config: NodeConfig) -> None:
+    def __init__(self, config: NodeConfig, credentials: Credentials | None = None) -> None:
         self.config = config
         self.cluster_id = config.cluster_id
         self.node_id = config.node_id
@@ -117,6 +119,7 @@ class StorageNode:
             peers,
             self._peer_changed,
             budget,
+            credentials,
         )
         self.clocks = self.links.clocks
         self.leases = self.links.leases
@@ -131,7 +134,8 @@ class StorageNode:
         self.snapshots = Snapshots()
         self._early = PendingRaftMessages(self.links.incarnation_of)
         self._inbox: Inbox = Inbox(self.loop, self._raft_message, self.links.incarnation_of, budget)
-        self._connections = ConnectionTable(self, self.loop)
+        self._connections = ConnectionTable(self, self.loop, credentials)
+        self._credentials = credentials
         self.links.is_connected = self._connections.has_peer
         self._server: asyncio.Server | None = None
         self._flushing = Flushing(self.loop, self.log, self.work.maintenance, self._flush_facts)
@@ -148,7 +152,9 @@ class StorageNode:
         self.maintenance = DiskMaintenance(
             self, Scrub(self.log, self.work, self.clock, self.damage), config.node_disk_reserve_bytes
         )
-        self.other_partitions = InterPartitionClient(self.loop, self.cluster_id, config.nodes, f"node-{self.node_id}")
+        self.other_partitions = InterPartitionClient(
+            self.loop, self.cluster_id, config.nodes, f"node-{self.node_id}", credentials
+        )
         self._table = RequestTable(self)
         self.request: Callable[[Token, bytes], None] = self._table.dispatch
 
@@ -163,7 +169,7 @@ class StorageNode:
         self.moves.start()
         self._tasks.append(self.loop.create_task(self._balance_forever()))
         if self.config.node_join and not self._is_registered():
-            self._tasks.append(self.loop.create_task(ask_to_join(self.config, self._is_registered)))
+            self._tasks.append(self.loop.create_task(ask_to_join(self.config, self._is_registered, self._credentials)))
         self.maintenance.start()
         PARTITIONS.set_function(lambda: len(self.replicas))
         PARTITIONS_LED.set_function(lambda: sum(replica.serving for replica in self.replicas.values()))

@@ -40,6 +40,7 @@ class ErrorCode(enum.IntEnum):
     SCHEDULE_FULL = 26
     SEQUENCE_TOO_OLD = 27  # of a producer: whether these records were appended is not remembered any more
     QUARANTINED = 28  # the replica here is closed until it can go on; others may lead, or none can
+    FORBIDDEN = 29  # the caller's certificate is of a role that may not ask for this
 
 
 class ErrorTraits(NamedTuple):
@@ -87,6 +88,7 @@ TRAITS: dict[ErrorCode, ErrorTraits] = {
     ErrorCode.GROUP_NOT_EMPTY: _FINAL,
     ErrorCode.SEQUENCE_TOO_OLD: _NEVER_KNOWN,
     ErrorCode.QUARANTINED: _ELSEWHERE,
+    ErrorCode.FORBIDDEN: _FINAL,
 }
 assert set(TRAITS) == set(ErrorCode)
 

@@ -25,6 +25,8 @@ from collections.abc import Sequence
 
 from storage_nodes.protocol.records import encode_varint
 
+# Of the stream partition that usage is appended to.
+USAGE_TAG = "__usage:0"
 UNIT_BYTES = 65_536
 UNIT_SHIFT = 16
 BILLED_BYTES_MAX = (1 << 32) - 1

@@ -24,6 +24,8 @@ from storage_nodes.log.record_batch import iterate_bodies, read_header, records_
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.model import NodeAddress, format_node_list
 from storage_nodes.protocol.records import decode_body
+from storage_nodes.trust.credentials import InnerTlsMode
+from storage_nodes.trust.names import InnerRole
 from tests.blackbox.faults.disks import DiskImage
 from tests.blackbox.faults.network import Network
 from tests.blackbox.history import Value
@@ -38,7 +40,7 @@ class NodeCluster(StorageCluster):
     """Nodes, three where nobody says otherwise; knows which run, which stand still, and how the others ended."""
 
     def __init__(self, nodes: int = NODES_USUAL) -> None:
-        super().__init__(nodes, tempfile.mkdtemp(prefix="penstock-blackbox-"))
+        super().__init__(nodes, tempfile.mkdtemp(prefix="penstock-blackbox-"), InnerTlsMode.OFF)
         self.node_ids = tuple(address.node_id for address in self.addresses)
         self.cluster_id = "blackbox"
         self.paused: set[int] = set()
@@ -58,7 +60,7 @@ class NodeCluster(StorageCluster):
             PENSTOCK_STORAGE_NODES=format_node_list(self.addresses),
             **allocator.ENVIRONMENT,
         )
-        environment.update(self.settings)
+        environment.update(self.certificate_settings(InnerRole.NODE, str(node_id)) | self.settings)
         environment.pop("PENSTOCK_METRICS_LISTEN", None)
         command = [*self.command_prefix(node_id), sys.executable, "-m", "storage_nodes"]
         with open(self.directory / f"node-{node_id}.log", "ab") as log:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from deploy.installation import Installation
+from storage_nodes.trust.names import InnerRole
 from tests.blackbox.usage_changes import (
     DeletedQueues,
     make_spread_queue,
@@ -186,6 +187,7 @@ def sum_up(installation: RunningInstallation, lake: Path) -> None:
     """The stream into the lake, and the month of the lake into its quantities: two jobs in one process of Spark."""
     month = f"{datetime.now(UTC):%Y-%m}"
     environment, command = _spark_process(
+        installation,
         _ingestion(installation, lake),
         ["quantities", "--lake", str(lake), "--month", month, "--out", str(out_of(lake))],
     )
@@ -199,7 +201,7 @@ def out_of(lake: Path) -> Path:
 
 def kill_ingestion(installation: RunningInstallation, lake: Path) -> None:
     """An archiver that is killed with all its processes, wherever it is; what it began is done again later."""
-    environment, command = _spark_process(_ingestion(installation, lake))
+    environment, command = _spark_process(installation, _ingestion(installation, lake))
     archiver = subprocess.Popen(
         command, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
@@ -250,12 +252,14 @@ def differences(metered: Mapping[str, dict[str, Any]], billed: Billed) -> list[s
     return found
 
 
-def _spark_process(*jobs: list[str]) -> tuple[dict[str, str], list[str]]:
+def _spark_process(installation: RunningInstallation, *jobs: list[str]) -> tuple[dict[str, str], list[str]]:
     from workers.spark_jobs.java import find_java
 
     java = find_java()
     bounds = {"SPARK_MASTER": "local[2]", "PENSTOCK_SPARK_MEMORY_MIB": "800"}
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **bounds}
+    known = Installation(installation.data)
+    shown = known.certificate_settings(known.load_state(), InnerRole.WORKER, "usage")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **bounds, **shown}
     if java is not None:
         environment["JAVA_HOME"] = java.home
     return environment, [sys.executable, "-P", "-c", RUN_JOBS, json.dumps(jobs)]

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from deploy import limits, probes
+from storage_nodes.model import NodeAddress
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -36,7 +37,7 @@ async def listening(answer: bytes | None) -> AsyncIterator[probes.Address]:
 def asked(kind: str, address: probes.Address) -> probes.Probe:
     return {
         "postgres": lambda: probes.answers_postgres(address),
-        "storage node": lambda: probes.answers_greeting(address, "pk-test"),
+        "storage node": lambda: probes.answers_greeting(NodeAddress(1, *address, ""), "pk-test"),
         "http": lambda: probes.answers_http(address, "/healthz", also=address),
         "valkey": lambda: probes.answers_ping(address, "secret"),
     }[kind]

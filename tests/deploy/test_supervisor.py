@@ -37,7 +37,7 @@ def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
     monkeypatch.setattr("deploy.supervisor.ensure_demo_key", lambda installation, state: {"access_key_id": "x"})
     # "control" is no role that STOP_ORDER names: it must be stopped all the same.
     for name in ("metadata", "control", "worker"):
-        monkeypatch.setattr(roles, f"{name}_spec", lambda state, name=name: sleeper(name))
+        monkeypatch.setattr(roles, f"{name}_spec", lambda *_, name=name: sleeper(name))
     monkeypatch.setattr(roles, "schedule_spec", lambda state: sleeper("schedule"))
     monkeypatch.setattr(roles, "usage_worker_spec", lambda state: sleeper("usage-worker"))
     monkeypatch.setattr(roles, "frontend_specs", lambda state: [sleeper("frontend")])
@@ -212,3 +212,20 @@ def test_printed_flag_quotes_its_path(tmp_path: Path) -> None:
 def test_front_end_that_is_stopped_lets_its_storage_calls_end() -> None:
     assert CALL_TIMEOUT_S < SHUTDOWN_GRACE_S < limits.STOP_DEADLINE_S
     assert (len(STOP_ORDER) + 1) * limits.STOP_DEADLINE_S < limits.DOWN_DEADLINE_S
+
+
+async def test_supervisor_renews_certificates_while_it_runs(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deploy.limits.LOG_CHECK_INTERVAL_S", 0.01)
+    monkeypatch.setattr("deploy.limits.CERTIFICATE_LOOK_S", 0.05)
+    supervisor.state.inner_tls = "authenticate"
+    task, _ = await run_until_ready(supervisor)
+    made = supervisor.installation.certificates / "node-1" / "own.pem"
+    async with asyncio.timeout(10):
+        for _ in range(2):
+            while not made.exists():
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(made.unlink)
+    await supervisor.handle({"command": "stop"})
+    await asyncio.wait_for(task, 20)

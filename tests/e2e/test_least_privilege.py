@@ -3,8 +3,11 @@ in the database."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import pwd
+import socket
 from pathlib import Path
 
 import psycopg
@@ -12,6 +15,12 @@ import pytest
 
 from deploy.identity import SERVERS_USER
 from deploy.installation import Installation
+from storage_nodes.client import StorageClient
+from storage_nodes.model import NodeState
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.frames import encode_frame
+from storage_nodes.protocol.messages import Hello, Opcode, encode_message
+from storage_nodes.trust.credentials import credentials_of
 from tests.support.installation import RunningInstallation
 
 pytestmark = pytest.mark.slow
@@ -37,12 +46,44 @@ def test_environments_hold_no_secret_that_the_role_has_no_use_for(installation: 
     assert seen == {*OF_ROWS, "metadata", "frontend", "storage-node", "postgres", "valkey"}
 
 
+@pytest.mark.parametrize("name", ["node-1", "metadata", "control"])
+def test_caller_without_a_certificate_is_not_answered(installation: RunningInstallation, name: str) -> None:
+    """Though it knows the cluster id."""
+    state = Installation(installation.data).load_state()
+    greeting = encode_frame(Opcode.HELLO, 0, 1, encode_message(Hello(state.cluster_id, "stranger")))
+    said = b"GET /internal/alive HTTP/1.1\r\nHost: x\r\n\r\n" if name == "control" else greeting
+    with socket.create_connection(("127.0.0.1", state.ports[name]), 5) as caller:
+        caller.sendall(said)
+        with contextlib.suppress(ConnectionResetError):
+            assert caller.recv(1024) == b""
+
+
+def test_front_end_that_was_broken_into_cannot_take_a_node_out(installation: RunningInstallation) -> None:
+    """With all that a front end has: its certificate and the cluster id."""
+    made = Installation(installation.data)
+    state = made.load_state()
+    credentials = credentials_of(state.cluster_id, made.environment(state, "frontend"))
+
+    async def attack() -> StorageError:
+        client = StorageClient(state.cluster_id, made.nodes(state), "attacker", 5.0, credentials=credentials)
+        await client.start()
+        try:
+            assert (await client.describe([])).nodes
+            with pytest.raises(StorageError) as caught:
+                await client.set_node_state(1, NodeState.LEAVING)
+            return caught.value
+        finally:
+            await client.close()
+
+    assert asyncio.run(attack()).code is ErrorCode.FORBIDDEN
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run servers as another user")
 def test_embedded_servers_run_as_a_user_of_their_own_who_reads_nothing_else(installation: RunningInstallation) -> None:
     user = pwd.getpwnam(SERVERS_USER).pw_uid
     uids = {row["role"]: os.stat(f"/proc/{row['pid']}").st_uid for row in installation.status()["processes"]}
     assert {role for role, uid in uids.items() if uid == user} == {"postgres", "valkey"}
-    for folder in ("secrets", "admin", "nodes", "run"):
+    for folder in ("secrets", "admin", "certificates", "nodes", "run"):
         assert (Path(installation.data) / folder).stat().st_mode & 0o077 == 0, folder
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from frontend.tls.certificate import load_certificate
-from frontend.tls.stream import TlsStream
+from storage_nodes.trust.stream import TlsStream
 from tests.support.certificates import CertificateAuthority
 
 RECORD_BYTES = 16 * 1024

@@ -13,6 +13,7 @@ import structlog
 from storage_nodes.client.storage_client import StorageClient
 from storage_nodes.config import NodeConfig
 from storage_nodes.protocol.errors import StorageError
+from storage_nodes.trust.credentials import Credentials
 
 ASK_AGAIN_S = 1.0
 # Registered, but not fed after asking so often: something is wrong that an operator must hear of.
@@ -21,14 +22,16 @@ ASKED_IN_VAIN = 15
 _log = structlog.get_logger()
 
 
-async def ask_to_join(config: NodeConfig, is_registered: Callable[[], bool]) -> None:
+async def ask_to_join(
+    config: NodeConfig, is_registered: Callable[[], bool], credentials: Credentials | None = None
+) -> None:
     """Ask until the cluster log that reaches us has us in it."""
     own = config.own_address
     others = [node for node in config.nodes if node.node_id != own.node_id]
     if not others:
         _log.error("nobody to join: the node list names no other node", node=own.node_id)
         return
-    client = StorageClient(config.cluster_id, others, f"node-{own.node_id}")
+    client = StorageClient(config.cluster_id, others, f"node-{own.node_id}", credentials=credentials)
     await client.start()
     try:
         registered = 0

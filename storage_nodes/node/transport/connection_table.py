@@ -28,6 +28,9 @@ from storage_nodes.limits import (
 )
 from storage_nodes.node.memory.memory_budget import Kind
 from storage_nodes.node.transport.connections import NodeConnection, Requests
+from storage_nodes.trust.connection import ServerEnd
+from storage_nodes.trust.credentials import Credentials
+from storage_nodes.trust.handshakes import OpenHandshakes
 
 OPEN = Gauge("penstock_node_connections", "Inbound connections, of clients and peers")
 PAUSED = Gauge("penstock_node_connections_paused", "Client connections whose requests are not read at the moment")
@@ -36,8 +39,12 @@ PAUSED = Gauge("penstock_node_connections_paused", "Client connections whose req
 class ConnectionTable:
     """In the order in which they came, so that whatever is done to all is done in the same order every time."""
 
-    def __init__(self, requests: Requests, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, requests: Requests, loop: asyncio.AbstractEventLoop, credentials: Credentials | None = None
+    ) -> None:
         self._requests = requests
+        self._credentials = credentials
+        self._handshakes = OpenHandshakes()
         self._loop = loop
         self._connections: dict[NodeConnection, None] = {}
         self._looked_ms = 0
@@ -49,10 +56,19 @@ class ConnectionTable:
         OPEN.set_function(lambda: len(self._connections))
         PAUSED.set_function(lambda: sum(not connection.is_reading for connection in list(self._connections)))
 
-    def accept(self) -> NodeConnection:
+    def accept(self) -> asyncio.Protocol:
+        """What comes in counts from here on, also while it has not shown its certificate yet."""
         connection = NodeConnection(self._requests, self._loop, self)
         self._connections[connection] = None
-        return connection
+        if self._credentials is None:
+            return connection
+        return ServerEnd(
+            self._credentials,
+            self._handshakes,
+            connection.named,
+            is_crowded=self.is_over,
+            lost=lambda: self.gone(connection),
+        )
 
     def is_over(self) -> bool:
         return len(self._connections) > CONNECTIONS_MAX

@@ -25,21 +25,23 @@ from prometheus_client import Counter
 
 from storage_nodes.limits import (
     CONNECTION_ANSWERS_BYTES_MAX,
-    FRAME_BYTES_PER_S_MIN,
-    FRAME_MS_MAX,
-    GREETING_MS_MAX,
-    LOOK_COUNTS_MS_MAX,
-    OVERLOADED_RETRY_MS,
+    REFUSED_CLOSE_MS,
     REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
     WRITE_BYTES,
 )
 from storage_nodes.node.memory.memory_budget import Kind
 from storage_nodes.node.memory.room import NodeRoom
+from storage_nodes.node.transport.answers import error_frame, peer_refusal
+from storage_nodes.node.transport.connection_deadline import ConnectionDeadline
 from storage_nodes.node.transport.outflow import Outflow
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, Frame, FrameDecoder, FrameError, encode_frame
-from storage_nodes.protocol.messages import Cancel, Empty, ErrorReply, Hello, Opcode, encode_message
+from storage_nodes.protocol.frames import FLAG_ANSWER, Frame, FrameDecoder, FrameError, encode_frame
+from storage_nodes.protocol.messages import Cancel, Empty, Hello, Opcode, encode_message
 from storage_nodes.protocol.peer_messages import Heartbeat, Manage, PeerHello, PeerRefusal, RaftFrame
+from storage_nodes.trust.connection import is_node
+from storage_nodes.trust.names import InnerName
+from storage_nodes.trust.permissions import KNOWN, NEVER_OF_CLIENTS, freely, may
+from storage_nodes.trust.refusals import NODE, ROLE, connection_refused, operation_refused
 
 MALFORMED_FRAMES = Counter("penstock_node_malformed_frames", "Connections closed because of a malformed frame")
 CUT = Counter("penstock_node_connections_cut", "Connections that this node cut, by reason", ["reason"])
@@ -64,6 +66,7 @@ _ALIVE = encode_frame(Opcode.PING, FLAG_ANSWER, 0, _EMPTY)
 
 # How long a node that is not let in has to hang up by itself.
 TURNED_AWAY_S = 1.0
+REFUSED_CLOSE_S = REFUSED_CLOSE_MS / 1000
 
 _log = structlog.get_logger()
 
@@ -135,11 +138,20 @@ class NodeConnection(asyncio.Protocol):
         self._greeted = False
         self._turned_away = False
         self._peer: PeerHello | None = None
+        # What the certificate of the other end says, and what it may ask for whatever it says; None: all of it.
+        self._name: InnerName | None = None
+        self._free: frozenset[int] | None = None
         self._in_flight = 0
         self._frames = 0
-        self._deadline = _Deadline()
+        self._deadline = ConnectionDeadline()
         # Requests that wait at a partition and may be cancelled: request id -> (partition, opcode).
         self.parked: dict[int, tuple[int, int]] = {}
+
+    def named(self, name: InnerName) -> NodeConnection:
+        """Before it begins: the other end is this process."""
+        self._name = name
+        self._free = freely(name.role)
+        return self
 
     @property
     def peer(self) -> int:
@@ -189,7 +201,7 @@ class NodeConnection(asyncio.Protocol):
     def refuse(self, token: Token, error: StorageError) -> None:
         self._in_flight -= 1
         self.parked.pop(token.request_id, None)
-        self._write(_error_frame(token.opcode, token.request_id, error))
+        self._write(error_frame(token.opcode, token.request_id, error))
 
     def close(self) -> None:
         if self._transport is not None:
@@ -340,7 +352,7 @@ class NodeConnection(asyncio.Protocol):
         held, self._held = self._held, []
         try:
             self._handle(held)
-        except msgspec.DecodeError as error:
+        except (FrameError, msgspec.DecodeError) as error:
             self._malformed(error)
         self.look_at_reading()
         if self.pending_bytes:
@@ -357,8 +369,8 @@ class NodeConnection(asyncio.Protocol):
 
     def _malformed(self, error: Exception) -> None:
         MALFORMED_FRAMES.inc()
-        source = self._transport.get_extra_info("peername") if self._transport else None
-        _log.warning("closing a connection after a malformed frame", error=str(error), source=str(source))
+        name = "" if self._name is None else str(self._name)
+        _log.warning("closing a connection after a malformed frame", error=str(error), source=self._source(), name=name)
         if self._transport is not None:
             self._transport.abort()
 
@@ -367,10 +379,13 @@ class NodeConnection(asyncio.Protocol):
             hello = _hello.decode(payload)
             if hello.cluster_id != self._requests.cluster_id:
                 raise FrameError("a client of another cluster")
+            if self._free is not None and not self._free:
+                self._turn_stranger_away(ROLE, "it has nothing to ask of storage nodes", request_id, opcode)
+                return
             objection = self._table.client_greeted()
             if objection:
                 refused = StorageError(ErrorCode.OVERLOADED, objection)
-                self._turn_away(_error_frame(Opcode.HELLO, request_id, refused))
+                self._turn_away(error_frame(Opcode.HELLO, request_id, refused))
                 return
             self._greeted = True
             own = Hello(self._requests.cluster_id, "node", self._requests.node_id)
@@ -380,6 +395,10 @@ class NodeConnection(asyncio.Protocol):
             peer = _peer_hello.decode(payload)
             if peer.cluster_id != self._requests.cluster_id:
                 raise FrameError("a node of another cluster")
+            if self._name is not None and is_node(peer.node_id)(self._name):
+                text = f"it greets as node {peer.node_id}"
+                self._turn_stranger_away(NODE, text, request_id, opcode)
+                return
             objection = self._requests.peer_greeted(peer)
             if objection:
                 self._turn_peer_away(peer, objection)
@@ -394,15 +413,25 @@ class NodeConnection(asyncio.Protocol):
 
     def _turn_peer_away(self, peer: PeerHello, objection: str) -> None:
         _log.info("not letting a node in", peer=peer.node_id, reason=objection)
-        payload = encode_message(self._requests.refusal(objection))
-        self._turn_away(encode_frame(Opcode.PEER_HELLO, FLAG_ANSWER | FLAG_ERROR, 0, payload))
+        self._turn_away(peer_refusal(self._requests.refusal(objection)))
 
-    def _turn_away(self, why: bytes) -> None:
+    def _turn_stranger_away(self, reason: str, text: str, request_id: int, opcode: int) -> None:
+        connection_refused(reason, text, self._source(), self._name)
+        if opcode == Opcode.PEER_HELLO:
+            frame = peer_refusal(self._requests.refusal(text))
+        else:
+            frame = error_frame(opcode, request_id, StorageError(ErrorCode.FORBIDDEN, text))
+        self._turn_away(frame, REFUSED_CLOSE_S)
+
+    def _source(self) -> str:
+        return str(self._transport.get_extra_info("peername")) if self._transport else ""
+
+    def _turn_away(self, why: bytes, after_s: float = TURNED_AWAY_S) -> None:
         """Say why it is not let in. It hangs up then: if we did, with frames of it unread, the word would be lost with
         the connection."""
         self._turned_away = True
         self._write(why)
-        self._loop.call_later(TURNED_AWAY_S, self.close)
+        self._loop.call_later(after_s, self.close)
 
     def _from_peer(self, opcode: int, payload: bytes, peer: PeerHello) -> None:
         if opcode == _RAFT:
@@ -410,13 +439,32 @@ class NodeConnection(asyncio.Protocol):
             if frame.incarnation == peer.incarnation:
                 self._requests.raft_frame(peer.node_id, frame)
         elif opcode == Opcode.HEARTBEAT:
-            objection = self._requests.peer_heard(_heartbeat.decode(payload))
+            beat = _heartbeat.decode(payload)
+            if beat.node_id != peer.node_id:
+                raise FrameError(f"node {peer.node_id} beats for node {beat.node_id}")
+            objection = self._requests.peer_heard(beat)
             if objection:
                 self._turn_peer_away(peer, objection)
         elif opcode == Opcode.MANAGE:
             self._requests.manage(_manage.decode(payload).commands)
         else:
             raise FrameError(f"opcode {opcode} does not travel between nodes")
+
+    def _may(self, opcode: int, request_id: int, payload: bytes) -> bool:
+        """Of what its role may not ask for, or not always. Who asks for it all the same is broken, or somebody else: it
+        is told, and hung up on. What nobody can read is answered as ever."""
+        name = self._name
+        assert name is not None
+        try:
+            if opcode not in KNOWN or may(name, opcode, payload):
+                return True
+        except msgspec.DecodeError:
+            return True
+        operation = Opcode(opcode).name
+        operation_refused(operation, self._source(), name, name.role)
+        text = f"a process of the role {name.role} may not ask for {operation}"
+        self._turn_away(error_frame(opcode, request_id, StorageError(ErrorCode.FORBIDDEN, text)), REFUSED_CLOSE_S)
+        return False
 
     def _from_client(self, opcode: int, request_id: int, payload: bytes) -> None:
         if opcode == _CANCEL:
@@ -425,6 +473,9 @@ class NodeConnection(asyncio.Protocol):
             if where is not None:
                 self._requests.cancelled(Token(self, cancelled_id, where[1]), where[0])
             return
+        free = self._free
+        if free is not None and opcode not in free and not self._may(opcode, request_id, payload):
+            return
         token = Token(self, request_id, opcode)
         self._in_flight += 1
         try:
@@ -432,6 +483,8 @@ class NodeConnection(asyncio.Protocol):
                 raise StorageError(ErrorCode.OVERLOADED, "too many requests in flight on this connection")
             self._requests.request(token, payload)
         except StorageError as error:
+            if error.code == ErrorCode.UNKNOWN_OPCODE and opcode in NEVER_OF_CLIENTS:
+                raise FrameError(f"{Opcode(opcode).name} from a client that has greeted") from None
             self.refuse(token, error)
         except msgspec.DecodeError as error:
             self.refuse(token, StorageError(ErrorCode.INVALID_REQUEST, str(error)))
@@ -439,48 +492,3 @@ class NodeConnection(asyncio.Protocol):
             # Our bug, met while reading a request: one caller is told, the others go on.
             _log.exception("request failed", opcode=opcode)
             self.refuse(token, StorageError(ErrorCode.INTERNAL, type(error).__name__))
-
-
-def _error_frame(opcode: int, request_id: int, error: StorageError) -> bytes:
-    """Whoever is told that there is no room is told when to come again, whoever refused it."""
-    retry_after_ms = error.retry_after_ms
-    if error.code == ErrorCode.OVERLOADED:
-        retry_after_ms = retry_after_ms or OVERLOADED_RETRY_MS
-    payload = encode_message(ErrorReply(error.code, error.message, error.leader, retry_after_ms))
-    return encode_frame(opcode, FLAG_ANSWER | FLAG_ERROR, request_id, payload)
-
-
-class _Deadline:
-    """When a connection that does not come to the point is cut. Told the time by whoever looks; pure. Time in which
-    this node stood still does not count, for it read nothing: both times are moved on by that."""
-
-    __slots__ = ("_frame_since_ms", "_frames", "_looked_ms", "_made_ms")
-
-    def __init__(self) -> None:
-        self._looked_ms = 0
-        self._made_ms = 0
-        self._frames = -1
-        self._frame_since_ms = 0
-
-    def look(self, now_ms: int) -> None:
-        """To be called before the others: this is the time now."""
-        lost_ms = now_ms - self._looked_ms - LOOK_COUNTS_MS_MAX
-        if lost_ms > 0 and self._looked_ms:
-            self._made_ms += lost_ms if self._made_ms else 0
-            self._frame_since_ms += lost_ms if self._frame_since_ms else 0
-        self._looked_ms = now_ms
-
-    def greeting_is_over(self, now_ms: int) -> bool:
-        self._made_ms = self._made_ms or now_ms
-        return now_ms - self._made_ms >= GREETING_MS_MAX
-
-    def frame_is_over(self, now_ms: int, frames: int, pending_bytes: int) -> bool:
-        """`frames` came in so far, and so much of the next one. One that comes fast enough may take its time."""
-        if not pending_bytes or frames != self._frames:
-            self._frames = frames
-            self._frame_since_ms = now_ms if pending_bytes else 0
-            return False
-        if not self._frame_since_ms:
-            self._frame_since_ms = now_ms
-        taken_ms = now_ms - self._frame_since_ms
-        return taken_ms >= FRAME_MS_MAX and pending_bytes * 1000 < FRAME_BYTES_PER_S_MIN * taken_ms

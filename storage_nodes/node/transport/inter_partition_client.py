@@ -12,20 +12,28 @@ from storage_nodes.limits import RETENTION_MS_MAX
 from storage_nodes.model import NodeAddress, PartitionKind
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import NOT_TAKEN, QueueConfig, VisibilityMode
+from storage_nodes.protocol.usage import USAGE_TAG
+from storage_nodes.trust.credentials import Credentials
 
 # How long the leader of the other partition is looked for before the sender hears that there is none.
 FORWARD_TIMEOUT_S = 3.0
-USAGE_TAG = "__usage:0"
 
 
 class InterPartitionClient:
     """One per node; its client is made when first needed."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, cluster_id: str, nodes: Sequence[NodeAddress], name: str
+        self,
+        loop: asyncio.AbstractEventLoop,
+        cluster_id: str,
+        nodes: Sequence[NodeAddress],
+        name: str,
+        credentials: Credentials | None = None,
     ) -> None:
         self._loop = loop
-        self._make_client = lambda: StorageClient(cluster_id, nodes, name, FORWARD_TIMEOUT_S, random)
+        self._make_client = lambda: StorageClient(
+            cluster_id, nodes, name, FORWARD_TIMEOUT_S, random, credentials=credentials
+        )
         self._client: StorageClient | None = None
         self._under_way: set[asyncio.Task[None]] = set()
         self._usage_stream = 0  # its partition; 0 = not known yet

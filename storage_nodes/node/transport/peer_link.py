@@ -35,10 +35,14 @@ from storage_nodes.node.transport.peer_history import NO_PROCESS, RESTARTED, Pee
 from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, FrameError, encode_frame
 from storage_nodes.protocol.messages import Opcode, encode_message
 from storage_nodes.protocol.peer_messages import Heartbeat, PeerHello, PeerRefusal, RaftMessage, size_of
+from storage_nodes.trust.connection import PeerRefused, connect_named, is_node
+from storage_nodes.trust.credentials import Credentials
 
 RECONNECT_PAUSE_S_MIN = 0.05
 RECONNECT_PAUSE_S_MAX = 0.5
 CONNECT_TIMEOUT_S = 1.0
+# With a handshake, for which the peer has to have its turns: one that was just started may be late.
+HANDSHAKE_TIMEOUT_S = 3.0
 # Beats that answer beats of a peer that is not up come no faster than this: two such peers must not storm each other.
 BEAT_AGAIN_MS = 20
 # Room in a frame for everything but the entries themselves.
@@ -73,6 +77,7 @@ class LinkOwner(Protocol):
     leases: LeaderLeases
     age: OwnAge
     on_older: Callable[[int, int], None]
+    credentials: Credentials | None
 
     def now_ms(self) -> int: ...
     def wall_ms(self) -> int: ...
@@ -136,13 +141,14 @@ class PeerLink(asyncio.Protocol):
 
     async def keep_connected(self) -> None:
         """Dial, greet, stay until lost, again. Runs as long as the node."""
-        loop = asyncio.get_running_loop()
+        expected = is_node(self.node_id)
+        timeout_s = CONNECT_TIMEOUT_S if self._links.credentials is None else HANDSHAKE_TIMEOUT_S
         while True:
             address = self.addresses[self._attempt % len(self.addresses)]
             try:
-                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                async with asyncio.timeout(timeout_s):
                     self._lost.clear()
-                    await loop.create_connection(lambda: self, address.host, address.port)
+                    await connect_named(self._links.credentials, lambda: self, address.host, address.port, expected)
                 self._pause_s = RECONNECT_PAUSE_S_MIN
                 self._refusals = 0
                 await self._lost.wait()
@@ -156,6 +162,9 @@ class PeerLink(asyncio.Protocol):
                         self.lease.release()
                     self.history.expect(NO_PROCESS)
                     self._links.check(self)
+            except PeerRefused as error:
+                self._attempt += 1
+                self._refused(str(error))
             except (OSError, TimeoutError):
                 self._attempt += 1
             await asyncio.sleep(self._pause_s)

@@ -40,6 +40,7 @@ from storage_nodes.node.transport.peer_link import FRAME_SLACK_BYTES, PeerLink, 
 from storage_nodes.protocol.frames import encode_frame
 from storage_nodes.protocol.messages import Opcode, encode_message
 from storage_nodes.protocol.peer_messages import Heartbeat, PeerHello, RaftFrame, RaftMessage
+from storage_nodes.trust.credentials import Credentials
 
 _log = structlog.get_logger()
 
@@ -57,6 +58,7 @@ class PeerLinks:
         peers: list[NodeAddress],
         on_change: Callable[[int, bool], None],
         budget: MemoryBudget | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self.loop = loop
         self.cluster_id = cluster_id
@@ -70,6 +72,7 @@ class PeerLinks:
         self.sync_us = 0
         self.crowded = False
         self.budget = budget or MemoryBudget()
+        self.credentials = credentials
         self._clock = clock
         # When this process began, on its monotonic clock.
         self.began_ms = clock.mono_ms()

@@ -113,7 +113,7 @@ def test_send_for_all_that_is_given_up_is_told_so_and_stays_in_the_log(cluster: 
         first = await send(partition, [body(Acks.QUORUM)])
         leader = (await client.describe([partition])).partitions[0].leader
         address = cluster.addresses[leader - 1]
-        connection = await connect(cluster.cluster_id, "t", address.host, address.port, 5)
+        connection = await connect(cluster.cluster_id, "t", address, 5)
         with standing_still(cluster, [leader % 3 + 1]):
             answer: asyncio.Future[bytes | StorageError] = asyncio.get_running_loop().create_future()
             payload = encode_message(SendRequest(partition, [body(Acks.ALL)], True, Acks.ALL))

@@ -63,7 +63,7 @@ class Nodes:
         """Put it to whoever leads, once. Raises StorageError."""
         node_id = (await self.leader(partition)).host.node_id
         address = self.cluster.addresses[node_id - 1]
-        connection = await connect("c", "test", address.host, address.port, 5.0)
+        connection = await connect("c", "test", address, 5.0)
         try:
             return msgspec.msgpack.decode(await _answer(connection, opcode, encode_message(request)), type=SendReply)
         finally:

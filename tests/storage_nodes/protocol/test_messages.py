@@ -265,6 +265,7 @@ def test_error_numbers_are_frozen() -> None:
         "SCHEDULE_FULL",
         "SEQUENCE_TOO_OLD",
         "QUARANTINED",
+        "FORBIDDEN",
     ]
     assert [int(code) for code in sorted(ErrorCode)] == list(range(len(names)))
 

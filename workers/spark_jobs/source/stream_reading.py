@@ -11,6 +11,7 @@ from storage_nodes.log.record_batch import iterate_bodies, read_header
 from storage_nodes.model import PartitionKind, parse_node_list
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.records import decode_body
+from storage_nodes.trust.credentials import own_credentials
 from workers.spark_jobs.limits import READ_BYTES, READ_TIMEOUT_S
 
 # The partitions of the usage stream have tags that begin so.
@@ -36,7 +37,10 @@ class StreamReading:
 
     def __init__(self, cluster_id: str, nodes: str) -> None:
         self._runner = asyncio.Runner()
-        self._client = StorageClient(cluster_id, parse_node_list(nodes), "spark", READ_TIMEOUT_S)
+        credentials = own_credentials(cluster_id)
+        self._client = StorageClient(
+            cluster_id, parse_node_list(nodes), "spark", READ_TIMEOUT_S, credentials=credentials
+        )
 
     def __enter__(self) -> StreamReading:
         self._runner.run(self._client.start())

@@ -14,17 +14,39 @@ _RECORD_BYTES_MAX = 16 * 1024
 
 
 class TlsStream:
-    """The server's side. `is_open`: the handshake is done. `is_ended`: the client has sent everything."""
+    """One side. `is_open`: the handshake is done. `is_ended`: the other side has sent everything."""
 
     __slots__ = ("_incoming", "_object", "_outgoing", "is_ended", "is_open")
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    def __init__(self, context: ssl.SSLContext, server_side: bool = True) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
         self.is_open = self.is_ended = False
 
+    def shake(self, data: bytes | memoryview = b"") -> bool:
+        """Is the handshake done, with this from the network? Raises ssl.SSLError. A client begins with nothing."""
+        self._incoming.write(data)
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        self.is_open = True
+        return True
+
+    def take_first(self, data: bytes) -> bytes:
+        """As `take`, but one record, and what comes behind it is not touched: it may be plain."""
+        self._incoming.write(data)
+        try:
+            return self._object.read(_RECORD_BYTES_MAX)
+        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            return b""
+
+    def leave(self) -> bytes:
+        """TLS ends here, without a word of it: what the network brought beyond the handshake."""
+        return self._incoming.read()
+
     def take(self, data: bytes) -> bytes:
-        """What the client said, as far as whole records of it have arrived. Raises ssl.SSLError. There may be something
+        """What was said, as far as whole records of it have arrived. Raises ssl.SSLError. There may be something
         to send afterwards, in both cases."""
         if len(data) <= _RECORD_BYTES_MAX:
             return self._take(data)
@@ -33,13 +55,10 @@ class TlsStream:
         return b"".join([self._take(rest[place : place + _RECORD_BYTES_MAX]) for place in places])
 
     def _take(self, data: bytes | memoryview) -> bytes:
-        self._incoming.write(data)
-        if not self.is_open:
-            try:
-                self._object.do_handshake()
-            except ssl.SSLWantReadError:
-                return b""
-            self.is_open = True
+        if self.is_open:
+            self._incoming.write(data)
+        elif not self.shake(data):
+            return b""
         return self._read()
 
     def _read(self) -> bytes:
@@ -59,6 +78,9 @@ class TlsStream:
 
     def seal(self, data: bytes) -> bytes:
         """What goes to the network for these bytes. Raises ssl.SSLError."""
+        if 0 < len(data) <= _RECORD_BYTES_MAX:
+            self._object.write(data)
+            return self._outgoing.read()
         records: list[bytes] = []
         rest = memoryview(data)
         while rest:
