@@ -49,6 +49,8 @@ QUARANTINE_SHOWN_MAX = 20
 # Quarantined records of one entry, and whole files, that the control plane is told of one by one; of all the number.
 SHOWN_RECORDS_MAX = 1_000
 SHOWN_TEXT_CHARACTERS_MAX = 512
+# Partitions whose records contradict each other, of which a settlement shows some.
+CONFLICTS_SHOWN_MAX = 20
 
 # --- operators' reports -------------------------------------------------------------------------------------
 TOP_ACCOUNTS = 50

@@ -1,0 +1,151 @@
+"""A settlement: text files of days that the control plane copies into its database as they are.
+
+    settlements/RUN/days-*.tsv    the columns of DAY_COLUMNS, tabs between them; each day of a queue and origin once
+    settlements/RUN/files.json    their names: the settlement is whole
+
+Tasks of Spark have all windows of their queues, count them (`day_packs.py`) and write a file each, without a way back
+through the JVM. A file that is not listed is of a task that was repeated.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from storage_nodes.protocol.usage import Origin
+from workers.spark_jobs.lake.manifest import Lake
+from workers.spark_jobs.limits import CONFLICTS_SHOWN_MAX
+from workers.spark_jobs.schemas.contract import conform
+from workers.spark_jobs.schemas.frames import COUNTERS, REQUESTS, WINDOWS
+from workers.spark_jobs.spans import HourSpan
+from workers.spark_jobs.transforms.day_packs import SHOWN, DayPacks, owners_of, pack_requests, pack_windows
+from workers.spark_jobs.transforms.settlements import requests_by_hour
+
+ALL_PARTITIONS, OF_FRONT_ENDS = 0, -1
+LISTED = "files.json"
+DAY_COLUMNS = (
+    "account_id", "day", "queue_uuid", "partition_id", "origin", "hour_bits",
+    *COUNTERS, "stored_byte_ms", *SHOWN, "hours", "levels",
+)  # fmt: skip
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+_TOLD = pa.schema(
+    [
+        pa.field("name", pa.string()),
+        pa.field("rows", pa.int64()),
+        pa.field("cluster", pa.string()),
+        pa.field("partition", pa.int64()),
+        pa.field("owner", pa.binary()),
+        pa.field("is_suspect", pa.bool_()),
+    ]
+)
+_TOLD_OF_SPARK = "name string, rows long, cluster string, partition long, owner binary, is_suspect boolean"
+_TEXT = csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
+Write = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+class WrittenSettlement(NamedTuple):
+    """`suspects`: (cluster, partition) whose records may contradict each other, the first ones."""
+
+    rows: int
+    suspects: list[tuple[str, int]]
+
+
+def write_settlement(
+    lake: Lake, directory: Path, windows: DataFrame, requests: DataFrame, span: HourSpan
+) -> WrittenSettlement:
+    """In the place of what a run of that name left there. Raises what ends a job of Spark."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / LISTED).unlink(missing_ok=True)
+    partitions = int(windows.sparkSession.conf.get(_SHUFFLE_PARTITIONS) or 1)
+    of_queues = conform(windows, WINDOWS, "windows").repartition(partitions, "queue_uuid")
+    told = of_queues.mapInArrow(_writing_windows(directory, span), _TOLD_OF_SPARK).toArrow()
+    hours = requests_by_hour(conform(requests, REQUESTS, "requests"), span).repartition("account_id", "queue_uuid")
+    told_of_requests = hours.mapInArrow(_writing_requests(directory), _TOLD_OF_SPARK).toArrow()
+    files = pa.concat_tables([table.filter(pc.is_valid(table["name"])) for table in (told, told_of_requests)])
+    for path in set(directory.iterdir()) - {directory / name for name in files["name"].to_pylist()}:
+        path.unlink()
+    lake.note(directory / LISTED, msgspec.json.encode(files["name"].to_pylist()))
+    return WrittenSettlement(pc.sum(files["rows"]).as_py() or 0, _suspects(told))
+
+
+def of_partitions(windows: DataFrame, partitions: list[tuple[str, int]]) -> DataFrame:
+    """The windows of these alone."""
+    condition = F.lit(False)
+    for cluster, partition in partitions:
+        condition = condition | ((F.col("cluster") == cluster) & (F.col("partition") == partition))
+    return windows.where(condition)
+
+
+def _suspects(told: pa.Table) -> list[tuple[str, int]]:
+    """Partitions whose records contradict each other, or that two queues say is theirs."""
+    partitions = told.filter(pc.is_valid(told["cluster"])).group_by(["cluster", "partition"])
+    found = partitions.aggregate([("owner", "count_distinct"), ("is_suspect", "any")])
+    named = found.filter(pc.or_(found["is_suspect_any"], pc.greater(found["owner_count_distinct"], 1)))
+    pairs = zip(named["cluster"].to_pylist(), named["partition"].to_pylist(), strict=True)
+    return sorted(pairs)[:CONFLICTS_SHOWN_MAX]
+
+
+def _writing_windows(directory: Path, span: HourSpan) -> Write:
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        taken = list(batches)
+        if not sum(batch.num_rows for batch in taken):
+            return
+        windows = pa.Table.from_batches(taken)
+        owners, owner = owners_of(windows)
+        packs, suspects = pack_windows(windows, owner, span)
+        yield from _told(directory, owners, packs, ALL_PARTITIONS)
+        count = len(suspects.partition)
+        columns = [pa.nulls(count, pa.string()), pa.nulls(count, pa.int64()), *suspects]
+        yield pa.RecordBatch.from_arrays(columns, schema=_TOLD)
+
+    return write
+
+
+def _writing_requests(directory: Path) -> Write:
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        taken = list(batches)
+        if not sum(batch.num_rows for batch in taken):
+            return
+        rows = pa.Table.from_batches(taken)
+        owners, owner = owners_of(rows)
+        hour_ms, *shown = (rows.column(name).to_numpy() for name in ("hour_ms", *SHOWN))
+        yield from _told(directory, owners, pack_requests(owner, hour_ms, *shown), OF_FRONT_ENDS)
+
+    return write
+
+
+def _told(directory: Path, owners: pa.Table, packs: DayPacks, partition_id: int) -> Iterator[pa.RecordBatch]:
+    """Writes the file of a task; a row with its name, where it has any."""
+    if not len(packs.owner):
+        return
+    name = f"days-{uuid.uuid4()}.tsv"
+    csv.write_csv(_text_columns(owners, packs, partition_id), directory / name, _TEXT)
+    nothing = [pa.nulls(1, field.type) for field in _TOLD][2:]
+    yield pa.RecordBatch.from_arrays([pa.array([name]), pa.array([len(packs.owner)]), *nothing], schema=_TOLD)
+
+
+def _text_columns(owners: pa.Table, packs: DayPacks, partition_id: int) -> pa.Table:
+    """DAY_COLUMNS."""
+    count, owner = len(packs.owner), pa.array(packs.owner)
+    uuids = pa.array([str(UUID(bytes=value)) for value in owners["queue_uuid"].to_pylist()], pa.string())
+    days, day = np.unique(packs.day, return_inverse=True)
+    begins = pa.array([f"{text} 00:00:00+00" for text in days.astype("datetime64[D]").astype(str)])
+    origins = pa.array([Origin(number).name.lower() if number in set(Origin) else "" for number in range(8)])
+    zeros = pa.array(np.zeros(count, np.int64))
+    columns = [
+        owners["account_id"].combine_chunks().take(owner), begins.take(pa.array(day)), uuids.take(owner),
+        pa.array(np.full(count, partition_id)), origins.take(pa.array(packs.origin)), pa.array(packs.hour_bits),
+        *(packs.sums.get(name, zeros) for name in (*COUNTERS, "stored_byte_ms", *SHOWN)), packs.hours, packs.levels,
+    ]  # fmt: skip
+    return pa.table(columns, names=list(DAY_COLUMNS))
