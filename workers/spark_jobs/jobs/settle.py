@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from workers.spark_jobs.jobs.command import Answer, job_parser, now_ms, run_job, span_of
 from workers.spark_jobs.lake.manifest import REQUESTS_TABLE, Lake, files_of_hours
 from workers.spark_jobs.lake.settlement_files import of_partitions, write_settlement
-from workers.spark_jobs.lake.tables import read_files, read_windows, sound_files
+from workers.spark_jobs.lake.tables import find_windows, read_files, sound_files, windows_in
 from workers.spark_jobs.limits import QUARANTINE_SHOWN_MAX
 from workers.spark_jobs.schemas.frames import REQUESTS
 from workers.spark_jobs.session import spark_session
@@ -26,14 +26,16 @@ from workers.spark_jobs.transforms.windows import conflicting_windows
 def settle_hours(spark: SparkSession, lake: Lake, span: HourSpan, run: str, seen_ms: int) -> Answer:
     """Writes `settlements/RUN` of the lake; what a run of that name left there goes."""
     entries = lake.entries()
-    windows, refused = read_windows(spark, lake, entries, span, seen_ms)
+    found = find_windows(spark, lake, entries, span, seen_ms)
     paths, refused_requests = sound_files(lake, files_of_hours(entries, REQUESTS_TABLE, span), seen_ms)
     requests = read_files(spark, paths, REQUESTS)
     directory = lake.root / "settlements" / run
-    written = write_settlement(lake, directory, windows, requests, span)
+    written = write_settlement(lake, directory, found, requests, span)
     # Hardly ever there is one: the windows are read a second time for it.
-    suspects = of_partitions(windows, written.suspects)
-    conflicts = shown(conflicting_windows(suspects)) if written.suspects else []
+    conflicts = []
+    if written.suspects:
+        windows = windows_in(spark, found.within, span).unionByName(found.before)
+        conflicts = shown(conflicting_windows(of_partitions(windows, written.suspects)))
     return {
         "run": run,
         "directory": str(directory),
@@ -41,7 +43,7 @@ def settle_hours(spark: SparkSession, lake: Lake, span: HourSpan, run: str, seen
         "entries": [entry.name for entry in entries],
         "conflicts": conflicts,
         "refused_files": [{"path": one.path, "reason": one.reason, "detail": one.detail} for one in
-                          [*refused, *refused_requests]],
+                          [*found.refused, *refused_requests]],
     }  # fmt: skip
 
 
