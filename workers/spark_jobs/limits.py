@@ -25,8 +25,7 @@ READ_TIMEOUT_S = 30.0
 ARROW_ROWS_MAX = 20_000
 # The same where a row is a whole record batch, which has at most 2 MiB.
 ARROW_BATCHES_MAX = 16
-# The same where a row has windows of a settlement: those of PIECE_WINDOWS that go to one task.
-ARROW_PIECES_MAX = 64
+# Windows of a settlement that are cut by queue at once.
 PIECE_WINDOWS = 250_000
 # One task reads at most so many offsets; one micro-batch at most so many records.
 TASK_OFFSETS_MAX = 500_000

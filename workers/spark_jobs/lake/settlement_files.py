@@ -1,15 +1,17 @@
 """A settlement: text files of days that the control plane copies into its database as they are.
 
-    settlements/RUN/days-*.tsv    the columns of DAY_COLUMNS, tabs between them; each day of a queue and origin once
-    settlements/RUN/files.json    their names: the settlement is whole
+    settlements/RUN/pieces/*.arrow   windows on their way to the task that counts their queue; gone at the end
+    settlements/RUN/days-*.tsv       the columns of DAY_COLUMNS, tabs between them; each day of a queue and origin once
+    settlements/RUN/files.json       their names: the settlement is whole
 
-Tasks of Spark read files of the lake, cut their windows by queue into a piece for each task of the next step, and these
-have all windows of their queues, count them (`day_packs.py`) and write a file each. The JVM sees pieces only: of single
-rows it would take three times the CPU of all the counting. A file that is not listed is of a task that was repeated.
+Tasks of Spark read files of the lake and cut their windows by queue, into a piece for each task of the next step; these
+have all windows of their queues, count them (`day_packs.py`) and write a file each. No window goes through the JVM, which
+would take more CPU than all the counting. A file that is not listed is of a task that was repeated.
 """
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,7 +31,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from storage_nodes.protocol.usage import Origin
 from workers.spark_jobs.lake.manifest import Lake
 from workers.spark_jobs.lake.tables import FoundWindows
-from workers.spark_jobs.limits import ARROW_PIECES_MAX, CONFLICTS_SHOWN_MAX, PIECE_WINDOWS
+from workers.spark_jobs.limits import CONFLICTS_SHOWN_MAX, PIECE_WINDOWS
 from workers.spark_jobs.schemas.contract import conform
 from workers.spark_jobs.schemas.frames import COUNTERS, REQUESTS, WINDOWS
 from workers.spark_jobs.schemas.usage_record import UUID_BYTES
@@ -44,10 +46,8 @@ DAY_COLUMNS = (
     *COUNTERS, "stored_byte_ms", *SHOWN, "hours", "levels",
 )  # fmt: skip
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-_ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _WINDOWS = to_arrow_schema(WINDOWS)
-# Windows on their way to the task that counts their queue: many in a row, as one message of Arrow.
-_PIECES = "task long, rows binary"
+_CUT_OF_SPARK = "name string"
 # An odd number of 64 bits: UUIDs that differ in a few bits go to different tasks, too.
 _MIXING, _MIXED_BITS = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 _TOLD = pa.schema(
@@ -76,20 +76,23 @@ def write_settlement(
     lake: Lake, directory: Path, found: FoundWindows, requests: DataFrame, span: HourSpan
 ) -> WrittenSettlement:
     """In the place of what a run of that name left there. Raises what ends a job of Spark."""
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / LISTED).unlink(missing_ok=True)
+    shutil.rmtree(directory, ignore_errors=True)
+    pieces = directory / "pieces"
+    pieces.mkdir(parents=True)
     spark = found.before.sparkSession
-    spark.conf.set(_ARROW_ROWS, ARROW_PIECES_MAX)
     tasks = int(spark.conf.get(_SHUFFLE_PARTITIONS) or 1)
-    pieces = found.before.mapInArrow(_cutting(tasks), _PIECES)
+    cut = found.before.mapInArrow(_cutting(pieces, tasks), _CUT_OF_SPARK).toArrow()["name"].to_pylist()
     if found.within:
         files = spark.range(0, len(found.within), 1, len(found.within))
-        pieces = pieces.unionByName(files.mapInArrow(_cutting_files(found.within, span, tasks), _PIECES))
-    told = pieces.repartition(tasks, "task").mapInArrow(_writing_windows(directory, span), _TOLD_OF_SPARK).toArrow()
+        cutting = _cutting_files(found.within, span, pieces, tasks)
+        cut += files.mapInArrow(cutting, _CUT_OF_SPARK).toArrow()["name"].to_pylist()
+    writing = _writing_windows([pieces / name for name in cut], directory, span)
+    told = spark.range(0, tasks, 1, tasks).mapInArrow(writing, _TOLD_OF_SPARK).toArrow()
     hours = requests_by_hour(conform(requests, REQUESTS, "requests"), span).repartition("account_id", "queue_uuid")
     told_of_requests = hours.mapInArrow(_writing_requests(directory), _TOLD_OF_SPARK).toArrow()
     named = pa.concat_tables([table.filter(pc.is_valid(table["name"])) for table in (told, told_of_requests)])
     names = named["name"].to_pylist()
+    shutil.rmtree(pieces)
     for path in set(directory.iterdir()) - {directory / name for name in names}:
         path.unlink()
     lake.note(directory / LISTED, msgspec.json.encode(names))
@@ -113,68 +116,91 @@ def _suspects(told: pa.Table) -> list[tuple[str, int]]:
     return sorted(pairs)[:CONFLICTS_SHOWN_MAX]
 
 
-def _cutting_files(paths: list[Path], span: HourSpan, tasks: int) -> Write:
-    """Numbers of files to the pieces of their windows."""
+class _Pieces:
+    """A file with the pieces of windows for each task, made with the first of them. `name` is told where there is one.
 
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                with pq.ParquetFile(paths[number]) as file:
-                    for rows in file.iter_batches(PIECE_WINDOWS, columns=_WINDOWS.names, use_threads=False):
-                        hour_ms = rows.column("hour_ms")
-                        within = pc.and_(pc.greater_equal(hour_ms, span.from_ms), pc.less(hour_ms, span.to_ms))
-                        yield from _cut(rows.filter(within).cast(_WINDOWS), tasks)
+    Each piece is a batch of Arrow; a file beside it has the numbers of their tasks."""
 
-    return write
+    def __init__(self, directory: Path, tasks: int) -> None:
+        self._path = directory / f"{uuid.uuid4()}.arrow"
+        self._tasks = tasks
+        self._of_tasks: list[int] = []
+        self._file: pa.ipc.RecordBatchFileWriter | None = None
 
-
-def _cutting(tasks: int) -> Write:
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        taken = list(batches)
-        for rows in pa.Table.from_batches(taken, _WINDOWS).combine_chunks().to_batches(PIECE_WINDOWS) if taken else ():
-            yield from _cut(rows, tasks)
-
-    return write
-
-
-def _cut(rows: pa.RecordBatch, tasks: int) -> Iterator[pa.RecordBatch]:
-    """Windows to a piece for each task that has queues of them."""
-    if not rows.num_rows:
-        return
-    uuids = rows.column("queue_uuid").cast(pa.binary(UUID_BYTES))
-    halves = np.frombuffer(uuids.buffers()[1], np.uint64).reshape(-1, 2)[uuids.offset : uuids.offset + len(uuids)]
-    task = ((halves[:, 0] ^ halves[:, 1]) * _MIXING >> _MIXED_BITS) % np.uint64(tasks)
-    order = np.argsort(task.astype(np.uint16), kind="stable")
-    ordered, starts = rows.take(pa.array(order)), np.searchsorted(task[order], np.arange(tasks + 1))
-    filled = np.flatnonzero(starts[1:] > starts[:-1])
-    pieces = [_encoded(ordered.slice(starts[number], starts[number + 1] - starts[number])) for number in filled]
-    yield pa.RecordBatch.from_pydict({"task": pa.array(filled, pa.int64()), "rows": pa.array(pieces, pa.binary())})
-
-
-def _encoded(rows: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
-        stream.write_batch(rows)
-    return sink.getvalue().to_pybytes()
-
-
-def _writing_windows(directory: Path, span: HourSpan) -> Write:
-    """The pieces of a task, which has all windows of its queues."""
-
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        pieces = [pa.ipc.open_stream(piece).read_all() for batch in batches for piece in batch["rows"].to_pylist()]
-        if not pieces:
+    def add(self, rows: pa.RecordBatch) -> None:
+        if not rows.num_rows:
             return
-        windows = pa.concat_tables(pieces)
-        del pieces
-        owners, owner = owners_of(windows)
-        packs, suspects = pack_windows(windows, owner, span)
-        yield from _told(directory, owners, packs, ALL_PARTITIONS)
-        count = len(suspects.partition)
-        columns = [pa.nulls(count, pa.string()), pa.nulls(count, pa.int64()), *suspects]
-        yield pa.RecordBatch.from_arrays(columns, schema=_TOLD)
+        if self._file is None:
+            self._file = pa.ipc.new_file(self._path, _WINDOWS, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+        uuids = rows.column("queue_uuid").cast(pa.binary(UUID_BYTES))
+        halves = np.frombuffer(uuids.buffers()[1], np.uint64).reshape(-1, 2)[uuids.offset :][: len(uuids)]
+        task = ((halves[:, 0] ^ halves[:, 1]) * _MIXING >> _MIXED_BITS) % np.uint64(self._tasks)
+        order = np.argsort(task.astype(np.uint16), kind="stable")
+        ordered, starts = rows.take(pa.array(order)), np.searchsorted(task[order], np.arange(self._tasks + 1))
+        for number in np.flatnonzero(starts[1:] > starts[:-1]).tolist():
+            self._file.write_batch(ordered.slice(starts[number], starts[number + 1] - starts[number]))
+            self._of_tasks.append(number)
+
+    def told(self) -> Iterator[pa.RecordBatch]:
+        if self._file is not None:
+            self._file.close()
+            self._path.with_suffix(".json").write_bytes(msgspec.json.encode(self._of_tasks))
+            yield pa.RecordBatch.from_pydict({"name": pa.array([self._path.name])})
+
+
+def _cutting_files(paths: list[Path], span: HourSpan, directory: Path, tasks: int) -> Write:
+    """Numbers of files of the lake to the names of files of pieces."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pieces = _Pieces(directory, tasks)
+        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
+            with pq.ParquetFile(paths[number]) as file:
+                for rows in file.iter_batches(PIECE_WINDOWS, columns=_WINDOWS.names, use_threads=False):
+                    hour_ms = rows.column("hour_ms")
+                    within = pc.and_(pc.greater_equal(hour_ms, span.from_ms), pc.less(hour_ms, span.to_ms))
+                    pieces.add((rows if pc.all(within).as_py() else rows.filter(within)).cast(_WINDOWS))
+        yield from pieces.told()
 
     return write
+
+
+def _cutting(directory: Path, tasks: int) -> Write:
+    """WINDOWS to the names of files of pieces."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pieces, taken = _Pieces(directory, tasks), list(batches)
+        for rows in pa.Table.from_batches(taken, _WINDOWS).combine_chunks().to_batches(PIECE_WINDOWS):
+            pieces.add(rows)
+        yield from pieces.told()
+
+    return write
+
+
+def _writing_windows(files: list[Path], directory: Path, span: HourSpan) -> Write:
+    """Numbers of tasks to the files of days of all windows that were cut for them."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in [number for batch in batches for number in batch.column(0).to_pylist()]:
+            windows = _pieces_of(files, number)
+            if windows.num_rows:
+                owners, owner = owners_of(windows)
+                packs, suspects = pack_windows(windows, owner, span)
+                del windows
+                yield from _told(directory, owners, packs, ALL_PARTITIONS)
+                count = len(suspects.partition)
+                columns = [pa.nulls(count, pa.string()), pa.nulls(count, pa.int64()), *suspects]
+                yield pa.RecordBatch.from_arrays(columns, schema=_TOLD)
+
+    return write
+
+
+def _pieces_of(files: list[Path], task: int) -> pa.Table:
+    found = []
+    for path in files:
+        of_tasks = msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=list[int])
+        with pa.OSFile(str(path)) as source, pa.ipc.open_file(source) as file:
+            found += [file.get_batch(place) for place, number in enumerate(of_tasks) if number == task]
+    return pa.Table.from_batches(found, _WINDOWS)
 
 
 def _writing_requests(directory: Path) -> Write:
