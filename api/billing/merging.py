@@ -1,8 +1,8 @@
 """The statements of a merge: rows of hours, or of days with their hours, into `usage_hours` and `daily_usage`.
 
 Rows of days come from the usage pipeline, many at once (`merge_days`). What is plainly to be billed, and does not touch
-hours that are there, goes in as it is. The hours of all other days, and rows of hours (`merge_hours`), are judged one by
-one and then written into their days.
+hours that are there, goes in as it is. The hours of all other days, and rows of hours (`merge_hours`), are judged one
+by one and then written into their days.
 
     usage_days      rows of days as they came, up to STAGED_BYTES of them at once
     usage_fates     of each: `new`, `append` (other hours of a day that is there), `same` (there already), `other`
@@ -329,7 +329,9 @@ SELECT {_DAYS}, count(n.messages_sent) AS merged, count(*) - count(n.messages_se
  GROUP BY {_DAYS};
 ANALYZE usage_changed
 """
-_GONE = f"USING usage_changed c WHERE {_same('u', 'c')} AND NOT EXISTS (SELECT FROM usage_new n WHERE {_same('n', 'c')})"
+_GONE = (
+    f"USING usage_changed c WHERE {_same('u', 'c')} AND NOT EXISTS (SELECT FROM usage_new n WHERE {_same('n', 'c')})"
+)
 _OF_CHANGED = f"FROM usage_new n JOIN usage_changed c USING ({_DAYS}) GROUP BY {_DAYS} ORDER BY {_DAYS}"
 _WRITE_CHANGED = (
     f"DELETE FROM usage_hours u {_GONE}",

@@ -270,6 +270,18 @@ def test_round_without_its_claim_removes_no_files_of_another(spark: Spark) -> No
     assert (of_another / LISTED).exists() and spark.settled == []
 
 
+@pytest.mark.parametrize("chosen", ["fail", "skip"])
+def test_worker_says_what_an_ingestion_does_about_records_that_were_removed_unread(spark: Spark, chosen: str) -> None:
+    given: list[list[str]] = []
+
+    def run(name: str, arguments: list[str], holds_claim: Callable[[], bool], time_s_max: float) -> dict[str, Any]:
+        given.append([name, *arguments])
+        return spark.run_job(name, arguments, holds_claim, time_s_max)
+
+    ingest_and_settle(UsageRound(spark.lake, "one", "1=a:1", lambda: True, run, spark, chosen), hour(1))
+    assert given[0][0] == "ingest" and given[0][-2:] == ["--removed-records", chosen]
+
+
 def test_files_that_a_settlement_had_to_leave_out_are_logged(spark: Spark) -> None:
     spark.arrive("a", {0: 5})
     spark.left_out = [refused("windows/a/x.parquet")]

@@ -40,13 +40,16 @@ SELECT u.account_id, u.day, u.day + h.number * interval '1 hour' AS hour, u.queu
   FROM usage_hours u CROSS JOIN LATERAL usage_hours_of(u.hours, u.levels) h;
 """
 _OLD_TRIGGERS = ("daily_insert", "daily_update", "daily_delete", "late_insert", "late_update", "late_delete")
-SET_ASIDE = "".join(f"DROP TRIGGER {name} ON hourly_usage;" for name in _OLD_TRIGGERS) + """
+SET_ASIDE = (
+    "".join(f"DROP TRIGGER {name} ON hourly_usage;" for name in _OLD_TRIGGERS)
+    + """
 DROP FUNCTION usage_daily_insert();
 DROP FUNCTION usage_daily_update();
 DROP FUNCTION usage_daily_delete();
 ALTER TABLE hourly_usage RENAME TO hourly_usage_rows;
 DROP TABLE daily_usage;
 """
+)
 _NOTE = """
     INSERT INTO late_usage (account_id, period_start, changed_at)
     SELECT m.account_id, m.month, clock_timestamp()

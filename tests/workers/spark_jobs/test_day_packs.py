@@ -88,7 +88,9 @@ def test_nothing_used_is_no_row() -> None:
 
 
 def test_queue_of_two_accounts_is_two_owners() -> None:
-    owners, packs, suspects = packed([window(1), window(2, account_id="100000000009"), window(3, queue_uuid=OTHER_QUEUE)])
+    owners, packs, suspects = packed(
+        [window(1), window(2, account_id="100000000009"), window(3, queue_uuid=OTHER_QUEUE)]
+    )
     pairs = zip(owners["account_id"].to_pylist(), owners["queue_uuid"].to_pylist(), strict=True)
     assert set(pairs) == {(ACCOUNT, QUEUE), ("100000000009", QUEUE), (ACCOUNT, OTHER_QUEUE)} and len(packs.owner) == 3
     assert len(suspects.owner) == 3 and len(set(suspects.owner.to_pylist())) == 3, "one partition, three owners"

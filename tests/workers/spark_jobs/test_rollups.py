@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from decimal import Decimal
-from typing import Any
 
 import msgspec
 import pytest
@@ -16,8 +15,6 @@ from pyspark.testing import assertDataFrameEqual
 from storage_nodes.protocol.usage import Origin
 from tests.workers.spark_jobs.frames import (
     MONTH_MS,
-    OTHER_QUEUE,
-    QUEUE,
     counters,
     figures,
     hour,

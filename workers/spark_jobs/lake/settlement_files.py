@@ -5,8 +5,8 @@
     settlements/RUN/files.json       their names: the settlement is whole
 
 Tasks of Spark read files of the lake and cut their windows by queue, into a piece for each task of the next step; these
-have all windows of their queues, count them (`day_packs.py`) and write a file each. No window goes through the JVM, which
-would take more CPU than all the counting. A file that is not listed is of a task that was repeated.
+have all windows of their queues, count them (`day_packs.py`) and write a file each. No window goes through the JVM,
+which would take more CPU than all the counting. A file that is not listed is of a task that was repeated.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ USAGE_TAG_PREFIX = "__usage:"
 _NO_GROUP = b"spark"
 # (offset, timestamp_ms, key, value)
 StreamRecord = tuple[int, int, bytes | None, bytes]
+# What lets a run go on behind records that retention removed before they were read.
+SKIPS = "--removed-records skip, of the usage worker PENSTOCK_USAGE_REMOVED_RECORDS=skip, leaves them out"
 
 
 class RecordsRemoved(Exception):
@@ -87,7 +89,9 @@ class StreamReading:
         if begin <= offset:
             raise RecordsRemoved(f"partition {partition} ends before {offset}, which was there: is it another stream?")
         if not skip_removed:
-            raise RecordsRemoved(f"partition {partition}: offsets {offset} to {begin - 1} were removed unread")
+            raise RecordsRemoved(
+                f"partition {partition}: offsets {offset} to {begin - 1} were removed unread ({SKIPS})"
+            )
         return begin
 
 

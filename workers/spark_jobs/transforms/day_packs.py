@@ -7,8 +7,8 @@ Spark has all windows of its queues at once and takes a third of the CPU here, b
     latest windows of one partition           ->  gaps between them, in which the same bytes were kept
     both, by (account, queue, day, origin)    ->  sums, a bit for each hour, and the hours as two texts
 
-`hours` has an entry of each window, `levels` one of each stretch of whole hours within a gap, and one of the rest of the
-hour in which a gap begins. Entries of one hour are added by whoever reads them (`usage_hours_of` of the database).
+`hours` has an entry of each window, `levels` one of each stretch of whole hours within a gap, and one of the rest of
+the hour in which a gap begins. Entries of one hour are added by whoever reads them (`usage_hours_of` of the database).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from workers.spark_jobs.limits import DAY_MS, HOUR_MS, STORED_BYTES_BITS, STORED
 from workers.spark_jobs.schemas.frames import COUNTERS
 from workers.spark_jobs.spans import HourSpan
 
-Numbers = np.ndarray[Any, Any]
+# A column of 64-bit integers, or of truths; mypy does not read numpy.
+Numbers = Any
 # Sums of byte-milliseconds pass 64 bits: high * RADIX + low, as in `exact_sums.py`.
 RADIX = 1_000_000_000
 _MILLION = 1_000_000
