@@ -43,6 +43,9 @@ JAVA_VERSION_MIN = 17
 # Windows that one task of a shuffle groups: a hash table of some 130 MB; two cores hold two in the least heap in use.
 TASK_WINDOWS_MAX = 500_000
 
+# Levels of all partitions that are kept for the settlements of later hours, one for each day.
+LEVELS_KEPT_MAX = 40
+
 # --- settling -----------------------------------------------------------------------------------------------
 # An hour is settled so long after its end; what comes later is late, and its hours are settled again.
 CLOSE_GRACE_MS = 10 * 60 * 1000

@@ -13,6 +13,7 @@ import uuid
 from pyspark.sql import DataFrame, SparkSession
 
 from workers.spark_jobs.jobs.command import Answer, job_parser, now_ms, run_job, span_of
+from workers.spark_jobs.lake.levels import keep_levels
 from workers.spark_jobs.lake.manifest import REQUESTS_TABLE, Lake, files_of_hours
 from workers.spark_jobs.lake.settlement_files import of_partitions, write_settlement
 from workers.spark_jobs.lake.tables import find_windows, read_files, sound_files, windows_in
@@ -36,6 +37,8 @@ def settle_hours(spark: SparkSession, lake: Lake, span: HourSpan, run: str, seen
     if written.suspects:
         windows = windows_in(spark, found.within, span).unionByName(found.before)
         conflicts = shown(conflicting_windows(of_partitions(windows, written.suspects)))
+    if not found.refused:
+        keep_levels(lake, found.before, entries, span.from_ms)
     return {
         "run": run,
         "directory": str(directory),

@@ -168,7 +168,7 @@ def _cutting(directory: Path, tasks: int) -> Write:
     """WINDOWS to the names of files of pieces."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        pieces, taken = _Pieces(directory, tasks), list(batches)
+        pieces, taken = _Pieces(directory, tasks), [batch.cast(_WINDOWS) for batch in batches]
         for rows in pa.Table.from_batches(taken, _WINDOWS).combine_chunks().to_batches(PIECE_WINDOWS):
             pieces.add(rows)
         yield from pieces.told()

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from workers.spark_jobs.lake.levels import files_behind, latest_levels
 from workers.spark_jobs.lake.manifest import (
     CORRUPT_FILE,
     WINDOWS_TABLE,
@@ -84,9 +85,13 @@ def find_windows(
     found = list(files_of_hours(entries, WINDOWS_TABLE, span))
     fit_shuffles(spark, sum(file.rows for file in found))
     within, refused = sound_files(lake, found, now_ms)
-    history, damaged = sound_files(lake, files_of_hours(entries, WINDOWS_TABLE, HourSpan(0, span.from_ms)), now_ms)
-    before = last_windows(read_files(spark, history, WINDOWS), span.from_ms)
-    if history:
+    levels = latest_levels(lake, entries, span.from_ms)
+    if levels and any(_what_is_wrong(lake.root / file.path, file) for file in levels.files):
+        levels = None  # nothing is lost: the windows are there
+    kept = [lake.root / file.path for file in levels.files] if levels else []
+    history, damaged = sound_files(lake, files_behind(entries, levels, span.from_ms), now_ms)
+    before = last_windows(read_files(spark, [*history, *kept], WINDOWS), span.from_ms)
+    if history or kept:
         # A row of each partition, of all that was before: found once, however often the frame is read.
         before = before.persist(StorageLevel.DISK_ONLY)
     bad = {file.path: file for file in [*refused, *damaged]}
