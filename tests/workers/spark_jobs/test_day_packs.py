@@ -79,7 +79,7 @@ def test_sums_beyond_64_bits_are_exact() -> None:
     owners, packs, _ = packed(windows)
     hours_in(owners, packs)
     assert [text.as_py() for text in packs.sums["stored_byte_ms"]] == [str(90 * STORED_BYTES_MAX * DAY_MS)] * 2
-    assert [text.as_py() for text in packs.levels][0].split(";")[0] == f"0,24,{STORED_BYTES_MAX * HOUR_MS}"
+    assert next(text.as_py() for text in packs.levels).split(";")[0] == f"0,24,{STORED_BYTES_MAX * HOUR_MS}"
 
 
 def test_nothing_used_is_no_row() -> None:

@@ -19,7 +19,8 @@ _NO_GROUP = b"spark"
 # (offset, timestamp_ms, key, value)
 StreamRecord = tuple[int, int, bytes | None, bytes]
 # What lets a run go on behind records that retention removed before they were read.
-SKIPS = "--removed-records skip, of the usage worker PENSTOCK_USAGE_REMOVED_RECORDS=skip, leaves them out"
+SETTING = "PENSTOCK_USAGE_REMOVED_RECORDS"
+SKIPS = f"--removed-records skip, of the usage worker {SETTING}=skip, leaves them out"
 
 
 class RecordsRemoved(Exception):
