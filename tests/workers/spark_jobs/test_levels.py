@@ -59,10 +59,11 @@ def test_settlements_of_later_hours_read_what_was_kept_and_not_the_windows_befor
     newest = latest_levels(lake, lake.entries(), hour(99))
     assert newest is not None and (newest.hour_ms, "late" in newest.entries) == (hour(12), True)
     (lake.root / newest.files[0].path).write_bytes(b"torn")
+    written = lake.entries()[0].tables["windows"][0].bytes
     assert late.exists() and settle_hours(spark, lake, HourSpan(hour(13), hour(14)), str(uuid.uuid4()), NOW_MS)[
         "refused_files"
     ] == [{"path": str(old.relative_to(lake.root)), "reason": "corrupt_file",
-           "detail": "7 bytes, and %d were written" % lake.entries()[0].tables["windows"][0].bytes}]  # fmt: skip
+           "detail": f"7 bytes, and {written} were written"}]  # fmt: skip
 
 
 def test_levels_of_an_entry_that_is_gone_are_not_used(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What every partition stored at the beginning of an hour, kept: the next settlement reads that, and not years of windows.
+"""What every partition stored at the beginning of an hour: the next settlement reads that, and not years of windows.
 
     levels/HOUR_MS-ID/*.parquet    WINDOWS, of each partition the last one before the hour, as `last_windows` finds it
     levels/HOUR_MS-ID.json         its files, and the entries of the lake that it was found from: it counts from now on
@@ -67,7 +67,8 @@ def keep_levels(lake: Lake, levels: DataFrame, entries: Sequence[LakeEntry], hou
 
 def _forget_old(lake: Lake) -> None:
     """Kept are the latest, and for records that come late the last of each day, LEVELS_KEPT_MAX of them."""
-    by_day = {one.hour_ms // DAY_MS: one for one in sorted(_kept(lake), key=lambda one: (one.hour_ms, len(one.entries)))}
+    in_order = sorted(_kept(lake), key=lambda one: (one.hour_ms, len(one.entries)))
+    by_day = {one.hour_ms // DAY_MS: one for one in in_order}
     kept = {by_day[day].name for day in sorted(by_day)[-LEVELS_KEPT_MAX:]}
     for path in (lake.root / _LEVELS).glob("*.json"):
         if path.stem not in kept:
