@@ -25,7 +25,7 @@ class ClusterScript:
         self.asked: list[tuple[Any, ...]] = []
         self.refuses = ""
 
-    def __call__(self, *_: Any) -> ClusterScript:
+    def __call__(self, *_: Any, **__: Any) -> ClusterScript:
         return self
 
     async def start(self) -> None: ...

@@ -28,7 +28,7 @@ def test_leader_that_hears_no_majority_refuses_what_it_alone_knows(cluster: Stor
         (leader,) = {1, 2, 3}.difference(followers)
         loop = asyncio.get_running_loop()
         address = cluster.addresses[leader - 1]
-        connection = await connect(cluster.cluster_id, "t", address.host, address.port, 5.0)
+        connection = await connect(cluster.cluster_id, "t", address, 5.0)
         requests = [
             (Opcode.ACQUIRE, AcquireRequest(partition, 1, 1_000)),
             (Opcode.QUEUE_STATS, QueueStatsRequest(partition)),
