@@ -23,6 +23,7 @@ from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.unknown_entries import UnknownEntryError
 from storage_nodes.model import CLUSTER_PARTITION, Acks, PartitionKind
 from storage_nodes.node.node import StorageNode
+from storage_nodes.node.replicas import stopped_replicas
 from storage_nodes.node.replicas.queue_replica import QueueReplica
 from storage_nodes.node.replicas.stopped_replicas import ReplicaError, StopKind, StoppedReplicas
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -272,6 +273,9 @@ def test_poisoned_entry_in_one_of_a_thousand_queues_stops_that_one_and_is_told_w
 ) -> None:
     queues = 1_000
     poison(monkeypatch)
+    said: list[dict[str, object]] = []
+    log = SimpleNamespace(critical=lambda event, **fields: said.append(fields), warning=lambda *_, **fields: None)
+    monkeypatch.setattr(stopped_replicas, "_log", log)
 
     async def scenario() -> None:
         node = await lone_node(tmp_path)
@@ -289,6 +293,7 @@ def test_poisoned_entry_in_one_of_a_thousand_queues_stops_that_one_and_is_told_w
         send(node, sender, bad, POISON)
         await until(lambda: bool(node.describe([]).nodes[0].stopped))
         assert time.monotonic() - began < 1
+        assert [(fields["partition"], fields["kind"], fields["offset"]) for fields in said] == [(bad, "entry", 1)]
         info = node.describe([]).nodes[0]
         assert [(stopped.partition, stopped.kind, stopped.reason) for stopped in info.stopped] == [
             (bad, "entry", "ValueError: no such color")
