@@ -53,7 +53,7 @@ COPY (
     FROM figures GROUP BY account_id, queue_uuid
 ) TO '{{out}}' (FORMAT parquet)
 """
-_RUN_DUCKDB = "import duckdb, sys; duckdb.execute(sys.stdin.read())"
+RUN_DUCKDB = "import duckdb, sys; duckdb.execute(sys.stdin.read())"
 
 
 def main() -> int:
@@ -104,7 +104,7 @@ def run_duckdb(directory: Path) -> Cost:
 
     places = {"spill": directory / "spill", "files": directory / "files", "out": directory / "duckdb.parquet"}
     statement = DUCKDB.format(to_ms=MONTH_MS + MONTH_HOURS * HOUR_MS, **places)
-    return measured([sys.executable, "-c", _RUN_DUCKDB], {}, statement, RUN_S_MAX)
+    return measured([sys.executable, "-c", RUN_DUCKDB], {}, statement, RUN_S_MAX)
 
 
 def compare(directory: Path) -> int:

@@ -137,8 +137,16 @@ STOPPED_REASON_CHARS_MAX = 300
 HEARTBEAT_INTERVAL_MS = 150
 # A peer that did not answer for this long is down: its leaders are replaced, and a leader that lost a majority
 # this way steps down. Three heartbeats may be lost before that.
-PEER_TIMEOUT_MS = 700
-ELECTION_JITTER_MS = 300
+PEER_TIMEOUT_MS = 600
+ELECTION_JITTER_MS = 200
+# Leases of leaders (docs/decisions/0053-leases-of-leaders.md). Whoever heard of its leader's node votes for nobody else
+# for so long; the leader counts from when it sent what was heard, and gives away LEASE_DRIFT_MS of it: for clocks that
+# do not run alike, and for both ends being rounded down to a millisecond.
+VOTE_HOLD_MS = PEER_TIMEOUT_MS
+LEASE_DRIFT_MS = 15
+LEADER_LEASE_MS = VOTE_HOLD_MS - LEASE_DRIFT_MS
+# A leader that sees no majority of nodes up waits for so long whether one comes back, then steps down.
+QUORUM_LOST_MS = 100
 # A node whose clock is off lets so many of its turns to stand for election pass: others that can win have by then.
 TURNS_PASSED_MAX = 4
 # Uncommitted bytes a leader sends a follower ahead of its answers.
@@ -188,7 +196,7 @@ EARLY_BYTES_MAX = 8 * MIB
 TIMERS_SLICE_PARTITIONS = 64
 PEER_NEWS_SLICE_PARTITIONS = 64
 # While so many messages wait that timers would ring for what is among them, due timers wait too, at most so long.
-TIMERS_HELD_MS_MAX = 700
+TIMERS_HELD_MS_MAX = 600
 # A flush asks each partition for a checkpoint.
 FLUSH_SLICE_PARTITIONS = 64
 # How many groups of a node that starts may begin to wait for their leaders in one millisecond.
@@ -440,7 +448,9 @@ assert CLOCK_SAMPLES_MAX * HEARTBEAT_INTERVAL_MS < CLOCK_BACK_MS_MIN, "a clock t
 assert CLOCK_OFFSET_BACK_MS_MAX < CLOCK_OFFSET_MS_MAX
 assert CLOCK_WORD_AGE_MS_MAX * MONOTONIC_DRIFT_PERMILLE // 1_000 < CLOCK_OFFSET_MS_MAX, "words are nearly right"
 assert 0 < CLOCK_SLEW_PERMILLE < 1_000, "slewed time still runs on"
-assert PEER_TIMEOUT_MS + 2 * ELECTION_JITTER_MS < 2_000, "failover target: first acknowledged write within 2 s"
+assert PEER_TIMEOUT_MS + ELECTION_JITTER_MS <= 1_000, "failover target: another leader within 1 s"
+assert VOTE_HOLD_MS * 4 * MONOTONIC_DRIFT_PERMILLE // 1_000 + 2 < LEASE_DRIFT_MS, "clocks that drift, both rounded"
+assert VOTE_HOLD_MS <= PEER_TIMEOUT_MS, "a vote is free when its leader's node is down: elections wait for nothing else"
 assert CONNECTION_LOOK_MS < FRAMES_TURN_MS_MAX < FRAME_MS_MAX
 assert CONNECTION_LOOK_MS < LOOK_COUNTS_MS_MAX < min(GREETING_MS_MAX, WRITE_STALL_MS_MAX, FRAME_MS_MAX)
 assert PEER_TIMEOUT_MS < CLOCK_WAIT_MS_MAX

@@ -17,6 +17,8 @@ REASON_CHARACTERS_MAX = 64
 DETAIL_CHARACTERS_MAX = 500
 QUARANTINE_LISTED_MAX = 1_000
 USAGE_RUNS_LISTED_MAX = 200
+# Text of days that a merge stages at once: what it needs on disk beside the rows, whatever a month has.
+STAGED_BYTES = 256 * 1024 * 1024
 # One run merges at a time; the lock is held for its transaction.
 SETTLING_LOCK_KEY = 0x75736167
 NUMBERING_LOCK_KEY = 0x696E766F

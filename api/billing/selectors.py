@@ -31,7 +31,7 @@ from api.billing.models import (
     SpendingEffect,
 )
 from api.billing.pricing.meters import UsageMeter
-from api.billing.pricing.periods import BillingPeriod, Interval, floor_hour, whole_days
+from api.billing.pricing.periods import DAY, BillingPeriod, Interval, floor_hour, whole_days
 from api.billing.pricing.priced_month import ALL_QUEUES, OTHER_QUEUES, CreditLeft, QueueQuantities
 from api.people.models import AccountLife, AccountState
 from api.queues.models import Queue
@@ -149,7 +149,8 @@ _SUMS = {f"sum_{meter}": Sum(meter.value) for meter in UsageMeter}
 
 
 def settled_usage(account_id: str, interval: Interval) -> QuerySet[HourlyUsage]:
-    return HourlyUsage.objects.filter(account_id=account_id, hour__gte=interval.start, hour__lt=interval.end)
+    days = HourlyUsage.objects.filter(account_id=account_id, day__gt=interval.start - DAY, day__lt=interval.end)
+    return days.filter(hour__gte=interval.start, hour__lt=interval.end)
 
 
 def settled_days(account_id: str, interval: Interval) -> QuerySet[DailyUsage]:

@@ -142,7 +142,8 @@ SELECT u.queue_uuid, t.tags::text, u.is_settled, min(u.hour) AS first, {_SUMS}
         SELECT true, s.queue_uuid, s.hour, {_NAMES}
           FROM single s CROSS JOIN LATERAL (
                SELECT {_NAMES} FROM hourly_usage h
-                WHERE h.account_id = %(account_id)s AND h.hour = s.hour AND h.queue_uuid = s.queue_uuid OFFSET 0) h
+                WHERE h.account_id = %(account_id)s AND h.day = date_trunc('day', s.hour, 'UTC')
+                  AND h.hour = s.hour AND h.queue_uuid = s.queue_uuid OFFSET 0) h
         UNION ALL
         SELECT false, queue_uuid, hour, {_NAMES} FROM provisional_usage p
          WHERE %(is_provisional)s AND account_id = %(account_id)s AND hour >= %(start)s AND hour < %(end)s

@@ -42,6 +42,8 @@ class Environment(BaseSettings):
     allowed_hosts: str = ""
     # The Parquet lake of usage. Empty: usage is not settled here.
     usage_lake: str = ""
+    # Records of usage that retention removed before they were read: the round fails, or goes on behind them (`skip`).
+    usage_removed_records: str = "fail"
     mail_url: str = Field(default="", validation_alias=MAIL_URL)
     mail_dir: str = ""
     mail_from: str = "Penstock <penstock@localhost>"
@@ -69,6 +71,13 @@ class Environment(BaseSettings):
     @classmethod
     def _storage_nodes_parse(cls, value: str) -> str:
         parse_node_list(value)
+        return value
+
+    @field_validator("usage_removed_records")
+    @classmethod
+    def _usage_removed_records_known(cls, value: str) -> str:
+        if value not in ("fail", "skip"):
+            raise ValueError("must be fail or skip")
         return value
 
     @field_validator("mail_url")

@@ -92,6 +92,8 @@ class NodeLog:
         self.bounds = bounds
         self.partitions: dict[int, PartitionLog] = {}
         self.incarnation = 0
+        # The last group that was found when it was opened.
+        self.recovered_sequence = 0
         # What was found damaged when it was opened for repair.
         self.damage: list[Damage] = []
         self._lock = lock
@@ -153,6 +155,16 @@ class NodeLog:
         for group in wal.writing:
             size_bytes += group.length_bytes
         return size_bytes
+
+    @property
+    def synced_sequence(self) -> int:
+        """The last group that is durable."""
+        return self._wal.mark.sequence
+
+    @property
+    def gathering_sequence(self) -> int:
+        """The group that takes what is staged now."""
+        return self._wal.gathering.sequence
 
     def create(self, partition: int, kind: int, tag: str) -> PartitionLog:
         """Staged; durable with the group that is gathering."""
@@ -403,6 +415,7 @@ class NodeLog:
             replay.apply(number, block.position, block.sequence, block.body, bool(walk.damage))
         doubtful = doubtful or bool(walk.damage)
         replay.finish(doubtful)
+        self.recovered_sequence = walk.end.sequence - 1
         last_incarnation = max(walk.end.incarnation, self._wal.mark.incarnation)
         self._wal.incarnation = self.incarnation = max(last_incarnation + 1, incarnation_min)
         self._wal.mark.incarnation = self.incarnation

@@ -331,12 +331,13 @@ class PartitionLog:
 
     def adopt_install(self, row: PartitionRow, was_suspect: bool) -> None:
         """A snapshot replaced everything but the hard state and the suspect mark, which may have moved since the plan:
-        a replica that became trusted meanwhile stays so. Under `LogStore.lock`."""
+        a replica that became trusted meanwhile, or suspect, stays so. Under `LogStore.lock`."""
         cleared = was_suspect and not self.suspect
+        marked = self.suspect and not was_suspect
         self._index = b""
         self._adopt_row(row)
-        if cleared:
-            self.suspect = False
+        if cleared or marked:
+            self.suspect = marked
 
     def adopt_rewrite(self, segments: tuple[SegmentRef, ...], log_start: int, whole_from: int) -> None:
         """The same entries, but for dead ones, are in these segments now. Under `LogStore.lock`."""

@@ -35,6 +35,7 @@ from storage_nodes.node.disk.blocking_work import BlockingWork
 from storage_nodes.node.disk.committer import Committer
 from storage_nodes.node.disk.damage import DamageControl
 from storage_nodes.node.disk.flushing import Flushing
+from storage_nodes.node.disk.going_back import GoingBack
 from storage_nodes.node.disk.maintenance import DiskMaintenance
 from storage_nodes.node.disk.scrub import Scrub
 from storage_nodes.node.membership.assigned_replicas import AssignedReplicas
@@ -121,6 +122,7 @@ class StorageNode:
             credentials,
         )
         self.clocks = self.links.clocks
+        self.leases = self.links.leases
         self.has_room = self.links.has_room
         self.when_room = self.links.when_room
         self.committer.flush_peers = self.links.flush_now
@@ -134,6 +136,7 @@ class StorageNode:
         self._inbox: Inbox = Inbox(self.loop, self._raft_message, self.links.incarnation_of, budget)
         self._connections = ConnectionTable(self, self.loop, credentials)
         self._credentials = credentials
+        self.links.is_connected = self._connections.has_peer
         self._server: asyncio.Server | None = None
         self._flushing = Flushing(self.loop, self.log, self.work.maintenance, self._flush_facts)
         self.damage = DamageControl(self.log, self.replicas, self.work, self.clock, self.is_up, self.committer.wake)
@@ -144,6 +147,8 @@ class StorageNode:
         self.assigned.on_change = self.moves.wake
         self._balance = LeaderBalance(self.node_id, self._preferred_leader, self.moves.may_lead)
         self._tasks: list[asyncio.Task[None]] = []
+        self.going_back = GoingBack(self.log, self.replicas, self.links.age, self.committer.wake)
+        self.links.on_older = self.going_back.told
         self.maintenance = DiskMaintenance(
             self, Scrub(self.log, self.work, self.clock, self.damage), config.node_disk_reserve_bytes
         )
@@ -246,6 +251,9 @@ class StorageNode:
 
     def peers_up(self) -> list[int]:
         return self.links.peers_up()
+
+    def was_heard(self, peer: int) -> bool:
+        return self.links.was_heard(peer)
 
     def configuration_committed(self, partition: int, configuration: Configuration) -> None:
         self.moves.wake()
@@ -447,6 +455,7 @@ class StorageNode:
         if self.room.crowded:
             self.room.takes_appends()
         self.catch_up_reads.rate.look(self.clock.mono_ms())
+        self.going_back.after_group()
         self._flushing.look()
 
     def _flush_facts(self, partition: int) -> FlushFacts | None:

@@ -63,6 +63,15 @@ class Heartbeat(Message, frozen=True):
     clocks: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
     # It was just started, and does not know yet whether its clock is off: give it no leadership for now.
     clock_unknown: bool = False
+    # The sender's promise to the receiver not to vote for others, by number: another number than before says that it
+    # was broken meanwhile (node/transport/leases.py). 0 = it makes none.
+    promise: int = 0
+    # The last WAL group that the sender synced, and how far it is accounted for; and which group it knows the receiver
+    # to have synced, in which incarnation (node/transport/directory_age.py). 0 = it does not tell.
+    sequence: int = 0
+    accounted: int = 0
+    known_incarnation: int = 0
+    known_sequence: int = 0
 
 
 class Manage(Message, frozen=True):
@@ -89,6 +98,8 @@ class AppendEntries(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=
     replicated: int = 0
     # The leader takes the receiver for a learner: a replica without any epoch listens to nothing else.
     learner: bool = False
+    # Of the leader's leases: the answer says it back.
+    round: int = 0
 
 
 class AppendReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=2):
@@ -107,6 +118,8 @@ class AppendReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=2)
     commit: int = 0
     # The replica is suspect: its log may end below what it once acknowledged.
     suspect: bool = False
+    # Of the append that this answers; 0 = it answers none.
+    round: int = 0
 
 
 class VoteRequest(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=3):

@@ -179,6 +179,7 @@ class Session:
         """Show the referee what arrives at the node and what leaves it."""
         world, process = self._client.world, there.own
         asked, decoder = FrameDecoder(), FrameDecoder()
+        world.lease_referee.watch(there, self.operations)
 
         def arrives(data: bytes) -> None:
             for frame in asked.feed(data):

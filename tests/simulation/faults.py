@@ -117,6 +117,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "violation": ("violation_rate",),
     "full": ("full_rate",),
     "wipe": ("wipe_rate",),
+    "back": ("back_rate",),
     "stop": ("stop_rate",),
     "managers": ("managers",),
     "movers": ("movers",),
@@ -181,6 +182,7 @@ class Faults:
     consumers: int = 0  # members of the groups of a stream
     movers: int = 0  # clients that move replicas and empty nodes
     wipe_rate: float = 0.0  # a node comes back with an empty disk
+    back_rate: float = 0.0  # a node comes back with an older copy of its directory
     stop_rate: float = 0.0  # a node is told to stop
     full_rate: float = 0.0  # a disk has no room left, for a while
     segment_rot_rate: float = 0.0  # a byte in a segment changes
@@ -236,6 +238,7 @@ class Faults:
         self.crash_rate = self.power_failure_rate = self.pause_rate = self.cut_rate = self.rot_rate = 0.0
         self.eio_rate = self.isolate_rate = self.wipe_rate = self.stop_rate = self.full_rate = 0.0
         self.poison_rate = self.violation_rate = self.spoil_rate = 0.0
+        self.back_rate = 0.0
         self.segment_rot_rate = self.jump_rate = self.suspend_rate = self.sleep_rate = 0.0
         self.disk_us = (100, 1_000)
         self.leisure = 1
@@ -349,11 +352,19 @@ class FaultInjector:
         world.clock_faults.tick()
         world.accidents.tick(self._may_lose)
         for process in world.processes.values():
+            untold = world.older.untold()
             if not process.is_up:
+                if untold is process:
+                    process.start()
+                    continue
                 if self._is_wiped(process) or self._is_spoiled(process):
+                    continue
+                if faults.back_rate and process.lives and self._may_lose(process) and world.older.put_back(process):
                     continue
                 if chance.random() < faults.restart_rate:
                     process.start()
+            elif untold not in (None, process):
+                continue  # the others must tell it
             elif chance.random() < faults.stop_rate:
                 process.stop()
             elif chance.random() < faults.crash_rate:
@@ -364,7 +375,7 @@ class FaultInjector:
         for front_end in world.front_ends:
             if front_end.is_up and chance.random() < faults.front_end_restart_rate:
                 front_end.restart()
-        if chance.random() < faults.power_failure_rate:
+        if chance.random() < faults.power_failure_rate and not world.older.untold():
             for process in world.processes.values():
                 process.crash(power_lost=True)
         if chance.random() < faults.cut_rate:

@@ -100,6 +100,7 @@ class LogOracle(ABC):
         renewed.staged = {partition: mirror.copy() for partition, mirror in renewed.synced.items()}
         self.ledgers[node_id] = renewed
         self._seen.pop(node_id, None)
+        self._world.older.opened(process, renewed.synced)
         self._follow(process, log, renewed)
 
     def wiped(self, node_id: int) -> None:
@@ -116,11 +117,19 @@ class LogOracle(ABC):
         self.ledgers[node_id] = ledger
         self._seen.pop(node_id, None)
 
+    def went_back(self, node_id: int, mirrors: dict[int, Mirror], incarnation: int) -> None:
+        """The node's directory is an older copy: of what it held since, nothing is expected any more."""
+        before, ledger = self.ledgers[node_id], NodeLedger()
+        ledger.incarnation, ledger.synced = incarnation, mirrors
+        ledger.lost = {**before.lost, **before.synced}
+        self.ledgers[node_id] = ledger
+        self._seen.pop(node_id, None)
+
     def is_sound(self, process: SimProcess) -> bool:
         """Does the node's disk hold, beyond doubt, all that it must? Only then may another one lose something."""
         ledger = self.ledgers.get(process.process_id)
         process.look_at_damage()
-        if ledger is None or process.rotted:
+        if ledger is None or process.rotted or process.gone_back:
             return False
         plans, node_id = self.cluster.machine.partitions.values(), process.process_id
         mine = [plan.partition for plan in plans if node_id in plan.holders()]
@@ -271,11 +280,14 @@ class LogOracle(ABC):
             if partition in ledger.synced:
                 ledger.lost[partition] = ledger.synced[partition]  # what it acknowledged may be under way
             ledger.change(Change("drop", partition))
+            process.gone_back.discard(partition)
             mark(partition)
 
         def set_suspect(partition: int, suspect: bool) -> None:
             real_suspect(partition, suspect)
             ledger.change(Change("suspect", partition, a=log.partitions[partition].suspect))
+            if not suspect:
+                process.gone_back.discard(partition)  # trusted: it holds what is committed
 
         def close() -> None:
             ledger.taken(log._wal.gathering.sequence)  # and confirmed by `group_written`

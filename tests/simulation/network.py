@@ -109,6 +109,8 @@ class Network:
     def _accepted(accept: Callable[[], Any], there: SimTransport) -> None:
         if not there.closed:
             there.protocol = accept()
+            if there.on_accept is not None:
+                there.on_accept(there.protocol)
             there.protocol.connection_made(there)
 
     def _connected(

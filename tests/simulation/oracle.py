@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from storage_nodes.log.record_batch import read_configuration, read_header
 from storage_nodes.machines.queue.state.metering import DELETED, DELIVERED, MOVED, SENT
 from storage_nodes.machines.raft.effects import Role
-from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS
 from storage_nodes.model import CLUSTER_PARTITION
 from storage_nodes.node.replicas.partition_meta import METAS_SHARED_MAX, shared_meta
 from storage_nodes.node.replicas.queue_replica import QueueReplica
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 CHECK_EVERY_STEPS = 64
-# A leader that lost its majority notices by heartbeats (one timeout) and waits (another). One whose links work hears of
-# the next leader, whose appends may be lost a few times.
-STALE_LEADER_MS_MAX = 6 * ELECTION_TIMEOUT_MS
 WAL_FILES_MAX = 200
 
 
@@ -160,6 +156,7 @@ class Oracle(LogOracle):
             self.check_one_leader(node_id, partition, raft.epoch)
             self.check_electors(node_id, partition, replica)
             self.check_leader_completeness(node_id, partition, raft.epoch)
+            self._world.lease_referee.check_alone(node_id, partition, raft.epoch)
         seen.epoch, seen.role = raft.epoch, raft.role
 
     def check_one_leader(self, node_id: int, partition: int, epoch: int) -> None:
@@ -230,6 +227,7 @@ class Oracle(LogOracle):
             if raft.voters != voters:
                 self.fail("R15 latest configuration", f"node {node_id}, partition {partition}: {raft.voters}, {voters}")
             self.check_majority(partition, count, {seen.voters or voters, voters})
+            self._world.lease_referee.check_alone(node_id, partition, epoch)
             book = self.cluster if partition == CLUSTER_PARTITION else self.book(partition, replica)
             self.check_stamps(partition, truth, len(fresh))
             for batch in fresh:
@@ -361,6 +359,7 @@ class Oracle(LogOracle):
 
     def leaves(self, process: SimProcess, peer: int, message: RaftMessage) -> None:
         """R1, R5: an answer leaves after what it promises is durable."""
+        self._world.older.check_vote(process, message)
         ledger = self.ledgers[process.process_id]
         if message.partition not in ledger.staged:
             return  # deleted meanwhile
@@ -475,23 +474,6 @@ class Oracle(LogOracle):
             if size > most:
                 self.fail("I14 bounded", f"node {process.process_id}: {name} {size} > {most}")
         self._world.memory.check_node(process)
-
-    # --- leaders that should know better ----------------------------------------------------------------------
-
-    def check_not_stale(self, process: SimProcess, partition: int) -> None:
-        """R8: a leader that was replaced long ago answers no more."""
-        truth = self.committed.get(partition)
-        node = process.node
-        replica = node.replicas.get(partition) if node is not None else None
-        if truth is None or replica is None or not replica.serving or not truth.growth:
-            return
-        epoch = replica.raft.epoch
-        since_us = next((at_us for by, _, _, at_us in truth.growth if by > epoch), None)
-        if since_us is None:
-            return
-        late_ms = (self._world.scheduler.now_us - max(since_us, process.resumed_us)) // 1_000
-        if late_ms > STALE_LEADER_MS_MAX:
-            self.fail("R8 stale leader serves", f"node {process.process_id}, epoch {epoch}, {late_ms} ms too late")
 
     # --- bugs the node itself finds ---------------------------------------------------------------------------
 

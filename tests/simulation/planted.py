@@ -86,14 +86,6 @@ def votes_for_anyone() -> AbstractContextManager[Any]:
     return mock.patch.object(RaftMachine, "_is_complete", _always(True))
 
 
-def no_check_quorum() -> AbstractContextManager[Any]:
-    """B8: a leader without a majority goes on.
-
-    Its deadline is not even set: one that passes without effect keeps the timer ringing, and the run has no time left.
-    """
-    return mock.patch.object(Leadership, "quorum_changed", _always(None))
-
-
 def no_fsync() -> AbstractContextManager[Any]:
     """B10: what was written counts as durable."""
     return mock.patch.object(SimFile, "sync", lambda self: None)

@@ -127,6 +127,8 @@ class SimProcess:
         self.clock = MachineClock(world.scheduler)
         self.damaged = ""  # the file in which a byte changed, or cannot be read
         self.spoiled = 0
+        self.gone_back: set[int] = set()  # partitions that an older directory holds, and that are not trusted yet
+        self.is_untold = False  # no peer has said so yet
         self.is_up = False
         self.is_stopping = False
         self.resumed_us = 0
@@ -204,7 +206,7 @@ class SimProcess:
         """The disk is replaced by an empty one, and the node keeps its name."""
         assert not self.is_up
         self.disk = SimDisk(self.disk.chance)
-        self.damaged, self.confirmed_groups = "", []
+        self.damaged, self.confirmed_groups, self.gone_back = "", [], set()
         self.world.oracle.wiped(self.process_id)
 
     def exit(self) -> None:

@@ -20,6 +20,25 @@ def lone_leaders(faults: Faults) -> None:
     faults.cut_rate = faults.crash_rate = faults.power_failure_rate = 0.0
 
 
+def late_echoes(faults: Faults) -> None:
+    """Leaders are cut off, and messages come late."""
+    lone_leaders(faults)
+    faults.links.late, faults.links.late_us = 0.3, 600_000
+
+
+def late_stops(faults: Faults) -> None:
+    """Nodes that hand over, and messages that come late."""
+    faults.stop_rate, faults.restart_rate, faults.leisure = 0.04, 0.5, 1
+    faults.links.late, faults.links.late_us = 0.1, 400_000
+    faults.crash_rate = faults.power_failure_rate = faults.cut_rate = 0.0
+
+
+def flapping_links(faults: Faults) -> None:
+    """Links that are cut for about as long as nodes wait for each other."""
+    faults.isolate_rate, faults.cut_rate, faults.heal_rate, faults.leisure = 0.05, 0.03, 0.3, 30
+    faults.crash_rate = faults.power_failure_rate = 0.0
+
+
 def late_votes(faults: Faults) -> None:
     faults.links.duplicate, faults.links.late, faults.links.loss = 0.5, 0.2, 0.2
     faults.links.late_us = 4_000_000
@@ -30,6 +49,12 @@ def late_votes(faults: Faults) -> None:
 def empty_disks(faults: Faults) -> None:
     faults.wipe_rate, faults.crash_rate, faults.restart_rate = 0.05, 0.02, 0.2
     faults.isolate_rate, faults.heal_rate = 0.02, 0.05
+
+
+def older_directories(faults: Faults) -> None:
+    faults.back_rate, faults.crash_rate, faults.restart_rate = 0.5, 0.03, 0.2
+    faults.eio_rate = faults.full_rate = faults.wipe_rate = faults.power_failure_rate = 0.0
+    faults.isolate_rate, faults.heal_rate = 0.02, 0.1
 
 
 def many_snapshots(faults: Faults) -> None:

@@ -73,8 +73,8 @@ class Referee:
         # (partition, offset, delivery, deadline_ms) of leases that a caller has, and of those that were handed back.
         self._taken: set[tuple[int, int, int, int]] = set()
         self._handed_back: set[tuple[int, int, int, int]] = set()
-        # Since when the queue is paused beyond doubt, and in which epoch that was answered; 0 = it may not be.
-        self._paused_us = self._paused_epoch = 0
+        # Since when the queue is paused beyond doubt; 0 = it may not be.
+        self._paused_us = 0
         self._may_resume = False  # a request that it go on was lost, and may come at any time
 
     # --- sends --------------------------------------------------------------------------------------------------
@@ -164,16 +164,15 @@ class Referee:
         oracle = self._world.oracle
         if isinstance(reply, ErrorReply):
             if reply.code == ErrorCode.INTERNAL:
+                self._world.lease_referee.check_broken()
                 oracle.fail("NODE BUG", f"node {process.process_id} answered INTERNAL: {reply.message}")
             return
         oracle.turned(process)  # what the answer rests on may be as young as the answer
         request = operation.request
         if operation.opcode in (Opcode.SEND, Opcode.STREAM_APPEND):
             if request.acks >= Acks.QUORUM:
-                oracle.check_not_stale(process, request.partition)
                 self.check_send_committed(request, reply)
         elif operation.opcode in (Opcode.STREAM_READ, Opcode.GROUP_READ):
-            oracle.check_not_stale(process, request.partition)
             self.check_stream_read(request, reply)
         elif operation.opcode == Opcode.CREATE_PARTITION:
             self.check_created(request, reply)
@@ -183,12 +182,9 @@ class Referee:
             self._world.usage_referee.answered(process, request, reply)
         elif operation.opcode in (Opcode.MOVE_REPLICA, Opcode.CANCEL_MOVE):
             self.check_move(reply)
-        elif operation.opcode == Opcode.CONFIGURE and process.node is not None:
-            self._paused_epoch = process.node.replicas[request.partition].raft.epoch
         elif operation.opcode == Opcode.ACQUIRE:
-            oracle.check_not_stale(process, request.partition)
             if reply.messages:
-                self.check_paused(operation, reply.epoch)
+                self.check_paused(operation)
             for message in reply.messages:
                 self.check_delivery(operation, reply.epoch, message)
                 self.check_lease(process, operation, reply.epoch, message)
@@ -294,15 +290,15 @@ class Referee:
         gone = book.gone.get(offset)
         if gone is not None:
             told = self.deleted_us.get((partition, offset), operation.arrived_us)
-            if operation.applied >= gone.end or (epoch >= gone.epoch and told < operation.arrived_us):
+            if operation.applied >= gone.end or told < operation.arrived_us:
                 fail("I2 deleted stays deleted", f"offset {offset} was delivered in epoch {epoch}, removed by {gone}")
         self.delivered += 1
         if partition == self._world.partition:
             self.delivered_us = self._world.scheduler.now_us
 
-    def check_paused(self, operation: Operation, epoch: int) -> None:
-        """PAUSED: who asks after a pause was answered gets nothing; an older leader may not know yet (R8)."""
-        if operation.request.partition != self._world.partition or epoch < self._paused_epoch:
+    def check_paused(self, operation: Operation) -> None:
+        """PAUSED: who asks after a pause was answered gets nothing, whoever leads."""
+        if operation.request.partition != self._world.partition:
             return
         if 0 < self._paused_us < operation.arrived_us:
             late_ms = (operation.arrived_us - self._paused_us) // 1_000

@@ -34,6 +34,7 @@ class SimTransport:
     def __init__(self, network: Network, own: End, other: End) -> None:
         self.own = own
         self.protocol: Any = None
+        self.on_accept: Callable[[Any], None] | None = None
         self.peer: SimTransport
         self.closed = False
         self.last_us = 0

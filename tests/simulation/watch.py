@@ -39,6 +39,7 @@ def watch_node_end(world: World, there: SimTransport) -> None:
     process: SimProcess = there.own  # type: ignore[assignment]
     operations: dict[int, Operation] = {}
     asked, answered = FrameDecoder(), FrameDecoder()
+    world.lease_referee.watch(there, operations)
 
     def arrives(data: bytes) -> None:
         for frame in asked.feed(data):

@@ -34,11 +34,13 @@ from tests.simulation.group_clients import GroupMember
 from tests.simulation.group_referee import GROUPS, GroupReferee
 from tests.simulation.guards import guarded
 from tests.simulation.keeper_clients import Keeper
+from tests.simulation.lease_referee import LeaseReferee
 from tests.simulation.log_oracle import BrokenInvariant
 from tests.simulation.manager_clients import TOPIC_PARTITIONS, Creator, Manager
 from tests.simulation.memory_oracle import MemoryOracle
 from tests.simulation.move_clients import Mover
 from tests.simulation.network import Network
+from tests.simulation.older_directories import OlderDirectories, draw_older
 from tests.simulation.oracle import Oracle
 from tests.simulation.process import SimProcess, node_in
 from tests.simulation.queue_clients import FifoSender, Receiver, Sender
@@ -73,6 +75,7 @@ class Outcome(NamedTuple):
     resets: int
     drops: int
     wipes: int
+    went_back: int
     stops: int
     read: int
     duplicates: int
@@ -105,6 +108,7 @@ class World:
         draw_times(self.faults, random.Random(f"{seed}-times"))
         draw_transport(self.faults, random.Random(f"{seed}-transport"))
         draw_accidents(self.faults, random.Random(f"{seed}-accident-rates"))
+        draw_older(self.faults, random.Random(f"{seed}-back"))
         if adjust is not None:
             adjust(self.faults)
         self.scheduler = Scheduler(self.seed)
@@ -131,6 +135,8 @@ class World:
         self.referee = Referee(self)
         self.group_referee = GroupReferee(self)
         self.usage_referee = UsageReferee(self)
+        self.lease_referee = LeaseReferee(self)
+        self.older = OlderDirectories(self)
         self.clients: list[Client] = []
         self.front_ends: list[FrontEnd] = []
         # Receives that named an attempt and were given up: whoever asks next may repeat one, at whatever front end.
@@ -446,7 +452,7 @@ class World:
         return Outcome(
             int(self.seed), scheduler.steps, scheduler.digest, scheduler.now_us / 1e6, len(self.node_ids), acked,
             self.referee.delivered, oracle.elections, oracle.recoveries, oracle.flushes, oracle.installs, oracle.resets,
-            oracle.drops, self.wipes, self.stops, self.referee.read, self.referee.duplicates,
+            oracle.drops, self.wipes, self.older.went_back, self.stops, self.referee.read, self.referee.duplicates,
             oracle.cluster.moves_done, oracle.dead_letters, self.group_referee.grants, self.group_referee.commits,
             sum(len(book.times.expired) for book in oracle.books.values() if isinstance(book, QueueBook)),
             self.clock_faults.jumps, self.clock_faults.sleeps, calls, calls_acked,

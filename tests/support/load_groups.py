@@ -35,6 +35,8 @@ GROUPS = (
         "storage-nodes",
         (
             "tests/storage_nodes/node/test_acks_between_nodes.py",
+            "tests/storage_nodes/node/test_leases_between_nodes.py",
+            "tests/storage_nodes/node/test_older_directory.py",
             "tests/storage_nodes/node/test_clocks_of_nodes.py",
             "tests/storage_nodes/node/test_cluster_of_nodes.py",
             "tests/storage_nodes/node/test_consumer_groups_of_nodes.py",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import os
@@ -20,13 +19,13 @@ from structlog.testing import capture_logs
 
 from api.billing.models import FillLedger, HourlyUsage, QuarantinedUsage, UsageRun
 from api.billing.selectors import first_account_opened, settled_up_to
-from api.billing.settling import RunOvertaken
+from api.billing.settling import RunOvertaken, SettlingError, UsageRow, settle
 from tests.api.billing.usage import open_since
 from tests.support.control_plane import Caller
 from workers import limits
 from workers.spark_jobs.lake.manifest import CORRUPT_FILE, MANIFEST_VERSION, Lake, LakeEntry, LakeFile, RefusedFile
 from workers.spark_jobs.lake.shown import show_quarantine
-from workers.spark_jobs.limits import CLOSE_GRACE_MS, HOUR_MS
+from workers.spark_jobs.limits import CLOSE_GRACE_MS, DAY_MS, HOUR_MS
 from workers.spark_jobs.spans import HourSpan
 from workers.usage import jobs, rounds, running
 from workers.usage.jobs import ClaimLost, JobFailed, job_environment, run_job
@@ -41,12 +40,14 @@ from workers.usage.rounds import (
     whole_days,
 )
 from workers.usage.settling import (
+    LISTED,
     SettlementError,
     begin_settlement,
+    files_of,
+    interval_of,
     last_merged_at,
     merge_settlement,
     note_settlement,
-    rows_of,
 )
 
 QUEUE = UUID(int=1)
@@ -69,6 +70,21 @@ def refused(path: str) -> dict[str, str]:
 
 class Crash(Exception):
     """The worker dies here."""
+
+
+def write_days(directory: Path, account_id: str, figures: dict[int, int]) -> None:
+    """{hour: messages sent} as the job writes them."""
+    days: dict[int, dict[int, int]] = {}
+    for number, sent in figures.items():
+        days.setdefault(hour(number) // DAY_MS, {})[hour(number) % DAY_MS // HOUR_MS] = sent
+    lines = []
+    for day, hours in days.items():
+        begins = datetime.fromtimestamp(day * DAY_MS / 1000, UTC).isoformat()
+        bits, texts = sum(1 << number for number in hours), [f"{number},{sent}" for number, sent in hours.items()]
+        key = (account_id, begins, QUEUE, 0, "client", bits, sum(hours.values()))
+        lines.append("\t".join([*map(str, key), *["0"] * 12, ";".join(texts), ""]) + "\n")
+    (directory / "days-0.tsv").write_text("".join(lines))
+    (directory / LISTED).write_text('["days-0.tsv"]')
 
 
 class Spark:
@@ -101,11 +117,8 @@ class Spark:
     def write(self, span: HourSpan, run: str) -> Path:
         directory = self.lake.root / "settlements" / run
         directory.mkdir(parents=True)
-        with gzip.open(directory / "part-0.csv.gz", "wt") as lines:
-            for number, sent in self.figures.items():
-                if span.from_ms <= hour(number) < span.to_ms:
-                    lines.write(f"{self.account_id},{hour(number)},{QUEUE},0,client,{sent}{',0' * 12}\n")
-        (directory / "_SUCCESS").touch()
+        figures = {number: sent for number, sent in self.figures.items() if span.from_ms <= hour(number) < span.to_ms}
+        write_days(directory, self.account_id, figures)
         return directory
 
     def begin(self, run: UUID, span: HourSpan) -> None:
@@ -254,7 +267,19 @@ def test_round_without_its_claim_removes_no_files_of_another(spark: Spark) -> No
     of_another = spark.write(HourSpan(hour(0), hour(1)), str(UUID(int=7)))
     with pytest.raises(ClaimLost):
         run_round(spark, hour(1) + CLOSE_GRACE_MS, lambda: False)
-    assert (of_another / "_SUCCESS").exists() and spark.settled == []
+    assert (of_another / LISTED).exists() and spark.settled == []
+
+
+@pytest.mark.parametrize("chosen", ["fail", "skip"])
+def test_worker_says_what_an_ingestion_does_about_records_that_were_removed_unread(spark: Spark, chosen: str) -> None:
+    given: list[list[str]] = []
+
+    def run(name: str, arguments: list[str], holds_claim: Callable[[], bool], time_s_max: float) -> dict[str, Any]:
+        given.append([name, *arguments])
+        return spark.run_job(name, arguments, holds_claim, time_s_max)
+
+    ingest_and_settle(UsageRound(spark.lake, "one", "1=a:1", lambda: True, run, spark, chosen), hour(1))
+    assert given[0][0] == "ingest" and given[0][-2:] == ["--removed-records", chosen]
 
 
 def test_files_that_a_settlement_had_to_leave_out_are_logged(spark: Spark) -> None:
@@ -281,16 +306,16 @@ def test_merge_that_is_cut_off_leaves_nothing_of_itself(spark: Spark) -> None:
     span = HourSpan(hour(0), hour(2))
     begin_settlement(UUID(int=7), span)
     directory = spark.write(span, str(UUID(int=7)))
-    with gzip.open(directory / "part-1.csv.gz", "wt") as lines:
-        lines.write("half a line")
-    with pytest.raises(SettlementError, match="half a line"):
+    (directory / "days-1.tsv").write_text("half a line")
+    (directory / LISTED).write_text('["days-0.tsv", "days-1.tsv"]')
+    with pytest.raises(SettlingError, match="half a line"):
         merge_settlement(directory, UUID(int=7), span)
     assert settled_figures() == {} and settled_up_to() is None
 
 
 def test_settlement_whose_job_did_not_end_is_not_merged(tmp_path: Path) -> None:
     with pytest.raises(SettlementError, match="did not end"):
-        list(rows_of(tmp_path))
+        list(files_of(tmp_path))
 
 
 def test_late_record_settles_its_hours_again(spark: Spark) -> None:
@@ -307,7 +332,8 @@ def test_lake_without_its_note_is_counted_again(spark: Spark) -> None:
     """What docs/billing_steps.md says to operators who want a month counted again."""
     spark.arrive("a", {0: 5, 1: 6})
     run_round(spark, hour(2) + CLOSE_GRACE_MS)
-    HourlyUsage.objects.filter(messages_sent=5).update(messages_sent=50)
+    wrong = UsageRow(spark.account_id, datetime.fromtimestamp(hour(0) / 1000, UTC), QUEUE, 0, "client", 50)
+    settle(UUID(int=5), interval_of(HourSpan(hour(0), hour(1))), [wrong])
     run_round(spark, hour(3) + CLOSE_GRACE_MS)
     assert settled_figures() == {0: 50, 1: 6}
     (spark.lake.root / "settled.json").unlink()

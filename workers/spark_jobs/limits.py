@@ -25,6 +25,8 @@ READ_TIMEOUT_S = 30.0
 ARROW_ROWS_MAX = 20_000
 # The same where a row is a whole record batch, which has at most 2 MiB.
 ARROW_BATCHES_MAX = 16
+# Windows of a settlement that are cut by queue at once.
+PIECE_WINDOWS = 250_000
 # One task reads at most so many offsets; one micro-batch at most so many records.
 TASK_OFFSETS_MAX = 500_000
 BATCH_RECORDS_MAX = 4_000_000
@@ -41,6 +43,9 @@ JAVA_VERSION_MIN = 17
 # Windows that one task of a shuffle groups: a hash table of some 130 MB; two cores hold two in the least heap in use.
 TASK_WINDOWS_MAX = 500_000
 
+# Levels of all partitions that are kept for the settlements of later hours, one for each day.
+LEVELS_KEPT_MAX = 40
+
 # --- settling -----------------------------------------------------------------------------------------------
 # An hour is settled so long after its end; what comes later is late, and its hours are settled again.
 CLOSE_GRACE_MS = 10 * 60 * 1000
@@ -49,6 +54,8 @@ QUARANTINE_SHOWN_MAX = 20
 # Quarantined records of one entry, and whole files, that the control plane is told of one by one; of all the number.
 SHOWN_RECORDS_MAX = 1_000
 SHOWN_TEXT_CHARACTERS_MAX = 512
+# Partitions whose records contradict each other, of which a settlement shows some.
+CONFLICTS_SHOWN_MAX = 20
 
 # --- operators' reports -------------------------------------------------------------------------------------
 TOP_ACCOUNTS = 50

@@ -72,13 +72,16 @@ class UsageRound(NamedTuple):
     holds_claim: Callable[[], bool]
     run_job: JobRunner
     settlements: Settlements
+    # What the stream has lost unread: `fail` or `skip`.
+    removed_records: str = "fail"
 
 
 def ingest_and_settle(work: UsageRound, now_ms: int) -> list[HourSpan]:
     """The spans that were settled."""
     place = ["--lake", str(work.lake.root)]
     stream = ["--cluster-id", work.cluster_id, "--nodes", work.nodes]
-    work.run_job("ingest", [*place, *stream], work.holds_claim, limits.USAGE_JOB_S_MAX)
+    removed = ["--removed-records", work.removed_records]
+    work.run_job("ingest", [*place, *stream, *removed], work.holds_claim, limits.USAGE_JOB_S_MAX)
     return settle_due(work, now_ms)
 
 

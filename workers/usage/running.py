@@ -101,7 +101,8 @@ def _settle(lake: Lake, claim: ScheduleLock, say: Say, is_asked: bool = False) -
     if not watermarks and not lake.entries():
         return RoundDone(settle_nothing(now_ms), "")
     run = told_job(say)
-    work = UsageRound(lake, environment().cluster_id, nodes, claim.hold, run, DatabaseSettlements())
+    removed = environment().usage_removed_records
+    work = UsageRound(lake, environment().cluster_id, nodes, claim.hold, run, DatabaseSettlements(), removed)
     settled = ingest_and_settle(work, now_ms)
     note_watermarks(lake, watermarks)
     roll_up_days(work, settled)

@@ -1,4 +1,4 @@
-"""A settlement's files as rows, and their merge into PostgreSQL: the one place where Spark's figures meet the billing.
+"""A settlement's files, and their merge into PostgreSQL: the one place where Spark's figures meet the billing.
 
 `api.billing.settling` merges a run in one transaction, replacing what the hours had: a run that is repeated
 after a crash at any point leaves the same rows.
@@ -6,21 +6,24 @@ after a crash at any point leaves the same rows.
 
 from __future__ import annotations
 
-import csv
-import gzip
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
+import msgspec
 from django.db.models import Max
 
 from api.billing.models import UsageRun, UsageRunState
 from api.billing.pricing.periods import Interval
 from api.billing.selectors import first_account_opened, settled_up_to
-from api.billing.settling import SettledRun, UsageRow, begin_run, merge_run, note_run
+from api.billing.settling import SettledRun, begin_run, merge_days, note_run
 from workers.spark_jobs.spans import HourSpan
 from workers.usage.left_out import note_left_out
+
+# As `workers.spark_jobs.lake.settlement_files` writes it; that needs Spark.
+LISTED = "files.json"
+_PIECE_BYTES = 1024 * 1024
 
 
 class SettlementError(Exception):
@@ -34,7 +37,7 @@ def begin_settlement(run: UUID, span: HourSpan) -> None:
 
 def merge_settlement(directory: Path, run: UUID, span: HourSpan, is_partial: bool = False) -> SettledRun:
     """`is_partial`: files of the lake could not be read. Raises SettlementError, or SettlingError."""
-    return merge_run(run, interval_of(span), rows_of(directory), recount=True, is_partial=is_partial)
+    return merge_days(run, interval_of(span), files_of(directory), is_partial)
 
 
 def note_settlement(run: UUID, note: str, is_lost: bool) -> None:
@@ -63,31 +66,24 @@ def interval_of(span: HourSpan) -> Interval:
     return Interval(time_of(span.from_ms), time_of(span.to_ms))
 
 
-def rows_of(directory: Path) -> Iterator[UsageRow]:
-    """Raises SettlementError for files that are not all there, or a line that is none."""
-    if not (directory / "_SUCCESS").exists():
-        raise SettlementError(f"{directory}: the job that wrote it did not end")
-    for path in sorted(directory.glob("*.csv.gz")):
-        with gzip.open(path, "rt", encoding="utf-8", newline="") as lines:
-            for line in csv.reader(lines):
-                yield _row(line, path)
+def files_of(directory: Path) -> Iterator[Iterator[bytes]]:
+    """The content of each file. Raises SettlementError for files that are not all there."""
+    try:
+        names = msgspec.json.decode((directory / LISTED).read_bytes(), type=list[str])
+    except FileNotFoundError:
+        raise SettlementError(f"{directory}: the job that wrote it did not end") from None
+    for name in names:
+        yield _pieces(directory / name)
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE_BYTES):
+                yield piece
+    except OSError as error:
+        raise SettlementError(f"{path}: {error}") from None
 
 
 def time_of(time_ms: int) -> datetime:
     return datetime.fromtimestamp(time_ms / 1000, UTC)
-
-
-def _row(line: list[str], path: Path) -> UsageRow:
-    try:
-        account_id, hour_ms, queue_uuid, partition_id, origin, *counters = line
-        figures = [int(counter) for counter in counters]
-        return UsageRow(account_id, time_of(int(hour_ms)), UUID(queue_uuid), int(partition_id), origin, *_all(figures))
-    except ValueError as error:
-        raise SettlementError(f"{path}: {line!r}: {error}") from None
-
-
-def _all(figures: list[int]) -> list[int]:
-    expected = len(UsageRow._fields) - 5
-    if len(figures) != expected:
-        raise ValueError(f"{len(figures)} counters and not {expected}")
-    return figures

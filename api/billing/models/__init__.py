@@ -38,6 +38,7 @@ from api.billing.models.usage import (
     MeterReading,
     ProvisionalUsage,
     UsageCounters,
+    UsageHours,
     UsageStreamPosition,
 )
 
@@ -71,6 +72,7 @@ __all__ = [
     "SpendingBudget",
     "SpendingEffect",
     "UsageCounters",
+    "UsageHours",
     "UsageRun",
     "UsageRunState",
     "UsageStreamPosition",

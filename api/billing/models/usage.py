@@ -35,23 +35,49 @@ class UsageCounters(models.Model):
         abstract = True
 
 
-class HourlyUsage(UsageCounters):
-    """What was counted of a queue in one hour, for one origin. A merge replaces the row of its key and never adds.
+class UsageHours(models.Model):
+    """The settled hours of a queue's day, for one origin: what `hourly_usage` shows hour by hour. Written by a merge
+    with the row of `daily_usage` that has the same key.
 
     `partition_id`: a partition, or 0 for all of the queue's together, or -1 for what front ends counted (`requests`,
     `empty_receives`; the nil UUID where a request is of no queue). No foreign keys: usage outlives its queue.
+
+    `hours`: `HOUR,SENT,...` in the order of `UsageMeter`, figures at the end that are 0 may be left out, of one hour
+    after the other, with `;` between them. `levels`: `HOUR,HOURS,BYTE_MS`, what was stored in each of so many hours.
+    Entries of one hour are added.
     """
 
-    pk = models.CompositePrimaryKey("account_id", "hour", "queue_uuid", "partition_id", "origin")
+    pk = models.CompositePrimaryKey("account_id", "day", "queue_uuid", "partition_id", "origin")
     account_id = models.CharField(max_length=ACCOUNT_ID_DIGITS)
-    hour = models.DateTimeField(db_index=True)
+    day = models.DateTimeField()
     queue_uuid = models.UUIDField()
     partition_id = models.BigIntegerField()
     origin = models.CharField(max_length=8)
-    run = models.UUIDField()
+    hours = models.TextField()
+    levels = models.TextField()
+
+    class Meta:
+        db_table = "usage_hours"
+
+    def __str__(self) -> str:
+        return f"{self.account_id} {self.day:%Y-%m-%d} {self.queue_uuid}/{self.partition_id} {self.origin}"
+
+
+class HourlyUsage(UsageCounters):
+    """What was counted of a queue in one hour, for one origin: a view of `usage_hours` (migration 0017). Whoever reads
+    it names the days, too: they are found by an index, and hours are not."""
+
+    pk = models.CompositePrimaryKey("account_id", "hour", "queue_uuid", "partition_id", "origin")
+    account_id = models.CharField(max_length=ACCOUNT_ID_DIGITS)
+    day = models.DateTimeField()
+    hour = models.DateTimeField()
+    queue_uuid = models.UUIDField()
+    partition_id = models.BigIntegerField()
+    origin = models.CharField(max_length=8)
 
     class Meta:
         db_table = "hourly_usage"
+        managed = False
 
     def __str__(self) -> str:
         return f"{self.account_id} {self.hour:%Y-%m-%dT%H} {self.queue_uuid}/{self.partition_id} {self.origin}"
@@ -62,17 +88,19 @@ def _sum() -> models.DecimalField:
 
 
 class DailyUsage(models.Model):
-    """The sums of `hourly_usage` by day: kept by the database itself (migration 0004), written by nothing else.
+    """The sums of a queue's hours by day: written by a merge, with the hours themselves (`UsageHours`).
 
-    `rows`: how many hourly rows are in it. The counters are wider than those of an hour, so that no sum overflows.
+    `hour_bits`: a bit for each hour of the day that is in it. The counters are wider than those of an hour, so that no
+    sum overflows.
     """
 
-    pk = models.CompositePrimaryKey("account_id", "day", "queue_uuid", "origin")
+    pk = models.CompositePrimaryKey("account_id", "day", "queue_uuid", "partition_id", "origin")
     account_id = models.CharField(max_length=ACCOUNT_ID_DIGITS)
     day = models.DateTimeField()
     queue_uuid = models.UUIDField()
+    partition_id = models.BigIntegerField()
     origin = models.CharField(max_length=8)
-    rows = models.BigIntegerField()
+    hour_bits = models.IntegerField()
     messages_sent = _sum()
     messages_delivered = _sum()
     messages_deleted = _sum()
@@ -92,7 +120,7 @@ class DailyUsage(models.Model):
         indexes = (models.Index(fields=["day"], name="daily_usage_day"),)
 
     def __str__(self) -> str:
-        return f"{self.account_id} {self.day:%Y-%m-%d} {self.queue_uuid} {self.origin}"
+        return f"{self.account_id} {self.day:%Y-%m-%d} {self.queue_uuid}/{self.partition_id} {self.origin}"
 
 
 class ProvisionalUsage(UsageCounters):

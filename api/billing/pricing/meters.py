@@ -24,6 +24,8 @@ class UsageMeter(enum.StrEnum):
     EMPTY_RECEIVES = "empty_receives"
 
 
+COUNTER_NAMES = tuple(meter.value for meter in UsageMeter)
+
 # Counted by front ends, which may lose the last counts of a crash: shown, never priced.
 SHOWN_ONLY = frozenset((UsageMeter.REQUESTS, UsageMeter.EMPTY_RECEIVES))
 PRICED_METERS = tuple(meter for meter in UsageMeter if meter not in SHOWN_ONLY)

@@ -2,8 +2,9 @@
 
 **Elections.** A replica without a leader asks for *pre-votes*, which change nothing anywhere; with a majority of
 them it raises the epoch, votes for itself (durably, before anyone hears of it, R1) and asks for votes. Both are
-refused to a less complete log, and while a live leader is known (R10), unless that leader itself hands over. The
-winner appends an epoch-start entry and serves once that is committed (R13).
+refused to a less complete log, and while a live leader is known (R10), unless that leader itself hands over; also for
+as long after that as the leader may count on the vote (`leadership.py`, "Lease"), by which it answers (R8). The winner
+appends an epoch-start entry and serves once that is committed (R13).
 
 **Liveness of a leader is the liveness of its node**: heartbeats are per pair of nodes and say nothing about groups,
 so an idle group costs nothing: a follower whose leader's node is up has no timer at all. That a replica never waits

@@ -25,6 +25,8 @@ Effects are performed by the driver, in order, before the next input; it decides
                             machine.proposed()
     ConfigurationCommitted  the configuration in force is committed; said at every replica, and perhaps again after a
                             restart
+    WithdrawPromise         this replica follows `leader` no more: the node's heartbeats must say from now on that its
+                            promise to that node was broken; then call machine.promised(leader, until when it binds)
 
 After Append and Truncate the driver looks whether log.configurations is still machine.history; if it is not, it calls
 machine.configured() before it goes on.
@@ -191,6 +193,10 @@ class ConfigurationCommitted(NamedTuple):
     configuration: Configuration
 
 
+class WithdrawPromise(NamedTuple):
+    leader: int
+
+
 Effect = (
     SaveVote
     | Truncate
@@ -207,6 +213,7 @@ Effect = (
     | TransferEnded
     | AppendConfiguration
     | ConfigurationCommitted
+    | WithdrawPromise
 )
 
 

@@ -15,6 +15,7 @@ from storage_nodes.machines.raft.effects import (
     SaveVote,
     Send,
     SteppedDown,
+    WithdrawPromise,
 )
 from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.membership import node_set
@@ -36,23 +37,26 @@ class Elections(ReplicaState):
     # --- voting ---------------------------------------------------------------------------------------------
 
     def _on_vote_request(self, sender: int, message: VoteRequest, now_ms: int) -> list[Effect]:
-        if sender == self.leader and message.epoch > self.epoch:
+        effects: list[Effect] = []
+        is_newer = message.epoch > self.epoch
+        if sender == self.leader and is_newer:
             self._forget_leader(now_ms, Loss.GAVE_UP)
-        by_leader = message.transfer and message.epoch > self.epoch
-        if self._has_live_leader() and not by_leader:
+        if not (message.transfer and is_newer) and not self._may_vote_for(sender, now_ms):
             refusal = VoteReply(self.partition, self.epoch, False, message.pre_vote)
-            effects: list[Effect] = [Send(sender, refusal, not message.pre_vote)]
+            effects.append(Send(sender, refusal, not message.pre_vote))
             if self._lead is not None:
                 return effects + self._lead.announce(sender, now_ms) if sender in self.alive else effects
-            if message.epoch > self.epoch and self._is_complete(message):
-                effects += self._doubt_leader(now_ms)
+            if self.leader and is_newer and self._is_complete(message):
+                is_up = self._has_live_leader()
+                effects += self._doubt_leader(now_ms) if is_up else self._forget_leader(now_ms, Loss.NODE_DOWN)
             return effects
         if message.pre_vote:
-            granted = message.epoch > self.epoch and self._is_complete(message)
+            granted = is_newer and self._is_complete(message)
+            if granted and self.role is Role.PRE_CANDIDATE and self._yields_to(sender, message):
+                self.role = Role.FOLLOWER
             reply = VoteReply(self.partition, message.epoch if granted else self.epoch, granted, True, self.suspect)
             return [Send(sender, reply, False)]
-        effects = []
-        if message.epoch > self.epoch:
+        if is_newer:
             loss = Loss.HANDED_OVER if message.transfer else Loss.OUTVOTED
             effects = self._adopt(message.epoch, now_ms, 0, loss)
         granted = message.epoch == self.epoch and self.voted_for in (0, sender) and self._is_complete(message)
@@ -81,6 +85,8 @@ class Elections(ReplicaState):
         if message.pre_vote:
             if self.role is not Role.PRE_CANDIDATE or message.epoch != self.epoch + 1:
                 return []
+            if now_ms < self.promised_until_ms:
+                return []  # the own vote is not free yet
         elif self.role is not Role.CANDIDATE or message.epoch != self.epoch:
             return []
         self._votes += (sender,)
@@ -92,8 +98,7 @@ class Elections(ReplicaState):
 
     def _ask_pre_votes(self, now_ms: int) -> list[Effect]:
         """No leader is known: ask whether an election could be won, and again later if there is no answer."""
-        if self.leader:
-            self._lost(now_ms, Loss.NOT_HEARD if self.leader in self.alive else Loss.NODE_DOWN)
+        assert not self.leader and now_ms >= self.promised_until_ms, "a replica stands when its own vote is free"
         self.timer_ms = now_ms + self._retry_ms()
         self._attempts += 1
         self._vote_for_itself()
@@ -133,6 +138,18 @@ class Elections(ReplicaState):
         """Does the asker's log hold at least what the own one does (R10)?"""
         log = self.log
         return (request.last_epoch, request.log_end) >= (log.last_epoch, log.log_end)
+
+    def _may_vote_for(self, sender: int, now_ms: int) -> bool:
+        """Is the vote free? It is not while a leader is known, nor for as long after that as the leader may count on
+        it. What was promised to a node it may have itself: it asks, so it leads no more."""
+        return not self.leader and (now_ms >= self.promised_until_ms or sender == self.promised_to)
+
+    def _yields_to(self, sender: int, request: VoteRequest) -> bool:
+        """Two that ask each other at the same moment would vote for themselves, and both lose: the one whose log holds
+        less, else the one with the lower number, asks again later."""
+        log = self.log
+        asker, own = (request.last_epoch, request.log_end), (log.last_epoch, log.log_end)
+        return (*asker, sender) > (*own, self.node_id)
 
     # --- leading and following ------------------------------------------------------------------------------
 
@@ -203,7 +220,9 @@ class Elections(ReplicaState):
             return effects + self._step_down(now_ms, loss, leader)
         self.role = Role.FOLLOWER
         if self.leader:
-            self._forget_leader(now_ms, loss)
+            withdrawn = self._forget_leader(now_ms, loss)
+            # Whoever leads a higher epoch has the votes of a majority that had none left for the leader before.
+            effects += withdrawn if not leader else []
         return effects
 
     def _lost(self, now_ms: int, loss: Loss) -> None:
@@ -214,8 +233,12 @@ class Elections(ReplicaState):
         self.leader_since_ms = now_ms
         self.elected_by = ()
 
-    def _forget_leader(self, now_ms: int, loss: Loss) -> None:
-        """There is no leader any more: campaign soon, at a random time so that not all do at once."""
+    def _forget_leader(self, now_ms: int, loss: Loss) -> list[Effect]:
+        """There is no leader any more: campaign soon, at a random time so that not all do at once.
+
+        Unless it was the leader itself who gave up, it may lead on and count on this replica's vote: it must learn that
+        it cannot, and the vote is not free until then (`promised`)."""
+        leader = self.leader
         self._lost(now_ms, loss)
         self._attempts = self._turns_passed = 0
         if self.quorum_up():
@@ -223,6 +246,8 @@ class Elections(ReplicaState):
         else:
             self._arm(now_ms + self._retry_ms())
             self._attempts = 1
+        gave_up = leader == self.node_id or loss in (Loss.GAVE_UP, Loss.HANDED_OVER)
+        return [] if gave_up else [WithdrawPromise(leader)]
 
     def _arm(self, deadline_ms: int) -> None:
         """When to campaign; whoever may not has no timer."""

@@ -11,8 +11,7 @@ the group:
     commit notice   a follower that has not been told the commit position COMMIT_NOTICE_MS after the last append
                     gets an empty one
     retransmit      an append that no answer covers after RETRANSMIT_MS is sent again, as a probe
-    check quorum    without a majority of nodes up for ELECTION_TIMEOUT_MS the leader steps down (R8)
-
+    check quorum    without a majority of nodes up for QUORUM_LOST_MS the leader steps down (R8)
     hand-over       a transfer that brought no election within ELECTION_TIMEOUT_MS is given up
 
 It is evaluated lazily: inputs only ever move it closer, `tick` works out the next one, and an idle group whose
@@ -20,7 +19,13 @@ followers hold and know everything has none.
 
 **Handing over** (Raft thesis, 3.10). The driver stops proposing; once the target has everything, and everything is
 committed, so that nobody is left waiting for an answer, it is told to stand for election at once. It asks for votes
-in a higher epoch, which deposes this leader like any other.
+in a higher epoch, which deposes this leader like any other. Its word may come late: a leader that gave it leads on
+only in another epoch.
+
+**Lease** (R8). Followers vote for nobody else for a while after they heard of the leader's node. `lease_until_ms` says
+until when a majority does so: nobody else can have been elected before. A follower counts from its first answer in this
+epoch on, and for as long as its promise is the one under which it gave that answer (`node/transport/leases.py` has
+both). A leader that hands over has no lease.
 
 **Changing the configuration** (`membership.py`). Whoever is a member from the entry on is fed from then on; whoever is
 not any more is fed until it knows that the entry is committed, so that it stops campaigning, or does not answer. A
@@ -29,7 +34,9 @@ leader that removed itself hands over when the entry is committed, and steps dow
 
 from __future__ import annotations
 
-from storage_nodes.limits import COMMIT_NOTICE_MS, PROMOTION_LAG_RECORDS_MAX
+from collections.abc import Callable
+
+from storage_nodes.limits import COMMIT_NOTICE_MS, PROMOTION_LAG_RECORDS_MAX, QUORUM_LOST_MS
 from storage_nodes.machines.raft.effects import (
     BecameLeader,
     Committed,
@@ -47,6 +54,9 @@ from storage_nodes.machines.raft.progress import PROBE, REPLICATE, SNAPSHOT, Pro
 from storage_nodes.machines.raft.replica_state import ReplicaState
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRANSMIT_MS
 from storage_nodes.protocol.peer_messages import AppendReply, TimeoutNow
+
+# Of a lease.
+NO_END = 2**62
 
 
 class Leadership:
@@ -116,6 +126,8 @@ class Leadership:
         if peer is None:
             return []  # no member any more
         peer.suspect = reply.suspect
+        if reply.round > peer.round:
+            peer.round = reply.round
         if reply.suspect and peer.commit_sent:
             # An append must follow: by it the follower is trusted, or says that it is, where this answer is late.
             peer.commit_sent = 0
@@ -312,6 +324,29 @@ class Leadership:
         self._transfer_told = True
         return [Send(self.transferee, TimeoutNow(machine.partition, machine.epoch), False)]
 
+    def hand_over_failed(self, now_ms: int) -> bool:
+        """Was the successor told to stand, and did not take over in time?"""
+        return self._transfer_told and self._transfer_until_ms <= now_ms
+
+    # --- the lease ------------------------------------------------------------------------------------------
+
+    def lease_until_ms(self, until_ms: Callable[[int, int], int]) -> int:
+        """See the module. NO_END where nobody else has a vote."""
+        if self.transferee:
+            return 0
+        needed = self._quorum - self._machine.members.is_voter
+        if not needed:
+            return NO_END
+        untils = sorted(until_ms(peer.node_id, peer.round) for peer in self._counting)
+        return untils[-needed] if needed <= len(untils) else 0
+
+    def confirm(self, now_ms: int) -> list[Effect]:
+        """Ask those who count and owe no answer; what is on its way to the others brings one, too."""
+        asked = [peer for peer in self._counting if not peer.waiting and self._may_reach(peer)]
+        if asked:
+            self._wake_by(now_ms + RETRANSMIT_MS)
+        return [self._send(peer, now_ms) for peer in asked]
+
     # --- time -----------------------------------------------------------------------------------------------
 
     def quorum_changed(self, now_ms: int) -> None:
@@ -319,7 +354,7 @@ class Leadership:
         if self._machine.quorum_up():
             self.quorum_until_ms = 0
         elif not self.quorum_until_ms:
-            self.quorum_until_ms = now_ms + ELECTION_TIMEOUT_MS
+            self.quorum_until_ms = now_ms + QUORUM_LOST_MS
             self._wake_by(self.quorum_until_ms)
 
     def quorum_lost(self, now_ms: int) -> bool:

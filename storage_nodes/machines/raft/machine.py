@@ -98,6 +98,9 @@ class RaftMachine(Elections):
         self.lost_leader = 0
         self.lost_ms = 0
         self.elected_by: tuple[int, ...] = ()
+        # The vote is nobody else's before this time (`promised`).
+        self.promised_to = 0
+        self.promised_until_ms = 0
         # Never falls, and never beyond what a majority has fsynced.
         self.commit = commit
         # Every voter has fsynced its log up to here; known to be true, not known to be all.
@@ -146,8 +149,43 @@ class RaftMachine(Elections):
 
     def campaign(self, now_ms: int) -> list[Effect]:
         """Stand for election now, not when the timer ends; without effect where there is a leader already."""
-        can_campaign = self.role is Role.FOLLOWER and not self._installing and not self._has_live_leader()
+        can_campaign = self.role is Role.FOLLOWER and not self._installing and not self.leader
+        can_campaign = can_campaign and now_ms >= self.promised_until_ms
         return self._ask_pre_votes(now_ms) if can_campaign and self.members.can_campaign() else []
+
+    def promised(self, leader: int, until_ms: int, now_ms: int) -> list[Effect]:
+        """`leader` may count on this replica's vote until then; 0: some leader may, whom it does not remember."""
+        if until_ms <= max(now_ms, self.promised_until_ms):
+            return []
+        self.promised_to, self.promised_until_ms = leader, until_ms
+        if not self.leader and self.timer_ms > UNARMED:
+            self.timer_ms += until_ms - now_ms
+        return []
+
+    def became_suspect(self, now_ms: int) -> list[Effect]:
+        """What this replica acknowledged and voted before it was started may be gone: the node learned that only now.
+        It may have forgotten a vote, so it deposes whoever it follows, as a suspect replica does with the first leader
+        that speaks to it; and if it leads, it was elected by a vote that counted for too much."""
+        self.suspect = self._may_have_lost_vote = True
+        if self._lead is not None:
+            return self._step_down(now_ms, Loss.GAVE_UP) + self.campaign(now_ms)
+        if self.leader and self.members.is_voter:
+            return self._want_new_epoch(self.leader, self.epoch, now_ms)
+        if self.role is not Role.FOLLOWER:
+            self.role = Role.FOLLOWER  # its votes so far say that it is not suspect
+            self._arm(now_ms + self._retry_ms())
+        return []
+
+    def lease_until_ms(self, until_ms: Callable[[int, int], int]) -> int:
+        """Leader: until when nobody else can have been elected. `until_ms(peer, round)`: until when that peer votes for
+        nobody else, where `round` is the last one that its answers brought back."""
+        lead = self._lead
+        return 0 if lead is None else lead.lease_until_ms(until_ms)
+
+    def confirm(self, now_ms: int) -> list[Effect]:
+        """Leader without a lease: ask the followers whether they still follow."""
+        lead = self._lead
+        return [] if lead is None else lead.confirm(now_ms)
 
     def transfer(self, target: int, now_ms: int) -> list[Effect]:
         """Leader: hand over to voter `target`. From here on, nothing is proposed until TransferEnded: `transferee`
@@ -288,6 +326,9 @@ class RaftMachine(Elections):
                 return self._step_down(now_ms, Loss.NO_QUORUM)
             if lead.is_abandoned(now_ms):
                 return self._step_down(now_ms, Loss.REMOVED)
+            if lead.hand_over_failed(now_ms):
+                # Whom it told to stand may do so at any time, with votes that ask for no lease: it never has one again.
+                return self._step_down(now_ms, Loss.HANDED_OVER) + self.campaign(now_ms)
             return lead.tick(now_ms)
         if self.timer_ms == UNARMED and self.voters != (self.node_id,):
             self.timer_ms = now_ms + ELECTION_TIMEOUT_MS + self._random_ms(ELECTION_JITTER_MS)
@@ -296,8 +337,11 @@ class RaftMachine(Elections):
             self.timer_ms = now_ms + self._retry_ms()
             return []
         if self.leader:
-            self._forget_leader(now_ms, Loss.NOT_HEARD)
+            return self._forget_leader(now_ms, Loss.NOT_HEARD)
         if not self.members.can_campaign():
+            return []
+        if now_ms < self.promised_until_ms:
+            self.timer_ms = self.promised_until_ms + self._random_ms(ELECTION_JITTER_MS)
             return []
         if not is_fit and self._turns_passed < TURNS_PASSED_MAX and not self.members.is_majority((self.node_id,)):
             self._turns_passed += 1
@@ -335,7 +379,7 @@ class RaftMachine(Elections):
             lead.quorum_changed(now_ms)
             lead.peer_down(peer)
         elif self.leader == peer:
-            self._forget_leader(now_ms, Loss.NODE_DOWN)
+            return self._forget_leader(now_ms, Loss.NODE_DOWN)
         return []
 
     def step(self, sender: int, message: RaftMessage, now_ms: int, headers: Sequence[EntryFacts] = ()) -> list[Effect]:
@@ -398,7 +442,10 @@ class RaftMachine(Elections):
         if not verdict.ok:
             # An empty log may have taken the place of one that acknowledged something.
             doubtful = self.suspect or not self.log.log_end
-            reply = AppendReply(self.partition, self.epoch, False, verdict.end, verdict.conflict_epoch, 0, doubtful)
+            conflict = verdict.conflict_epoch
+            reply = AppendReply(
+                self.partition, self.epoch, False, verdict.end, conflict, 0, doubtful, message.round
+            )  # fmt: skip
             effects.append(Send(sender, reply, True))
             return effects
         if verdict.cut >= 0:
@@ -419,7 +466,7 @@ class RaftMachine(Elections):
         if is_trusted:
             self.suspect = False  # the answer says so: no further append may come that could be answered otherwise
         # In this order: whoever stages the answer has staged what it promises.
-        reply = AppendReply(self.partition, self.epoch, True, end, 0, self.commit, self.suspect)
+        reply = AppendReply(self.partition, self.epoch, True, end, 0, self.commit, self.suspect, message.round)
         effects.append(Send(sender, reply, True))
         if message.replicated > self.replicated:
             self.replicated = min(message.replicated, end)

@@ -49,6 +49,7 @@ class Progress:
         "next",
         "node_id",
         "reading",
+        "round",
         "state",
         "suspect",
         "up",
@@ -71,6 +72,8 @@ class Progress:
         # The driver was asked to send from `asked` and has not said yet what it sent.
         self.reading = False
         self.asked = 0
+        # The last one of the leader's leases that its answers in this epoch brought back: by then it followed.
+        self.round = 0
         # Something was sent and no answer covers it yet.
         self.waiting = False
         self.last_sent_ms = 0

@@ -35,6 +35,8 @@ class ReplicaState(Grouped):
         "members",
         "node_id",
         "partition",
+        "promised_to",
+        "promised_until_ms",
         "replicated",
         "role",
         "suspect",
@@ -55,6 +57,8 @@ class ReplicaState(Grouped):
     lost_leader: int
     lost_ms: int
     elected_by: tuple[int, ...]
+    promised_to: int
+    promised_until_ms: int
     suspect: bool
     alive: tuple[int, ...]
     timer_ms: int

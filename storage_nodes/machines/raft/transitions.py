@@ -47,20 +47,24 @@ class Input(enum.Enum):
     TIMEOUT_NOW = "timeout now"
     CHANGE_CONFIGURATION = "change of the configuration"
     CONFIGURED = "configured"
+    PROMISED = "promised"
+    CONFIRM = "confirm"
+    BECAME_SUSPECT = "became suspect"
 
 
 ILLEGAL: frozenset[Role] = frozenset()
 
-# A single voter goes straight from FOLLOWER to LEADER when it campaigns. APPEND_CURRENT at a LEADER raises
-# SafetyViolation: two leaders in one epoch. A vote request that a hand-over caused deposes the LEADER. Whoever learns,
-# from its log or by a snapshot, that it is no voter any more campaigns no more; a LEADER that is removed hands over.
-# Answers of nodes that are no members change nothing, however new their epoch.
+# Of two that ask each other for pre-votes at the same moment one lets the other go first. A LEADER whose successor did
+# not take over stands again. A single voter goes straight from FOLLOWER to LEADER when it campaigns. APPEND_CURRENT at
+# a LEADER raises SafetyViolation: two leaders in one epoch. A vote request that a hand-over caused deposes the LEADER.
+# Whoever learns, from its log or by a snapshot, that it is no voter any more campaigns no more; a LEADER that is
+# removed hands over. Answers of nodes that are no members change nothing, however new their epoch.
 TRANSITIONS: dict[Input, dict[Role, frozenset[Role]]] = {
     Input.PROPOSED: {F: ILLEGAL, P: ILLEGAL, C: ILLEGAL, L: frozenset({L})},
     Input.DURABLE: {role: frozenset({role}) for role in Role},
     Input.SENT: {role: frozenset({role}) for role in Role},
     Input.CAMPAIGN: {F: frozenset({F, P, L}), P: frozenset({P}), C: frozenset({C}), L: frozenset({L})},
-    Input.TICK: {F: frozenset({F, P, L}), P: frozenset({P}), C: frozenset({C, P}), L: frozenset({L, F})},
+    Input.TICK: {F: frozenset({F, P, L}), P: frozenset({P}), C: frozenset({C, P}), L: frozenset({L, F, P})},
     Input.PEER_UP: {role: frozenset({role}) for role in Role},
     Input.PEER_DOWN: {role: frozenset({role}) for role in Role},
     Input.APPEND_STALE: {role: frozenset({role}) for role in Role},
@@ -69,7 +73,7 @@ TRANSITIONS: dict[Input, dict[Role, frozenset[Role]]] = {
     Input.APPEND_REPLY_STALE: {role: frozenset({role}) for role in Role},
     Input.APPEND_REPLY_CURRENT: {role: frozenset({role}) for role in Role},
     Input.APPEND_REPLY_NEWER: {role: frozenset({F, role}) for role in Role},
-    Input.PRE_VOTE_REQUEST: {role: frozenset({role}) for role in Role},
+    Input.PRE_VOTE_REQUEST: {F: frozenset({F}), P: frozenset({P, F}), C: frozenset({C}), L: frozenset({L})},
     Input.VOTE_REQUEST_STALE: {role: frozenset({role}) for role in Role},
     Input.VOTE_REQUEST_CURRENT: {role: frozenset({role}) for role in Role},
     Input.VOTE_REQUEST_NEWER: {F: frozenset({F}), P: frozenset({F}), C: frozenset({F}), L: frozenset({L, F})},
@@ -87,6 +91,10 @@ TRANSITIONS: dict[Input, dict[Role, frozenset[Role]]] = {
     Input.TRANSFER: {role: frozenset({role}) for role in Role},
     Input.CHANGE_CONFIGURATION: {F: ILLEGAL, P: ILLEGAL, C: ILLEGAL, L: frozenset({L})},
     Input.CONFIGURED: {F: frozenset({F}), P: frozenset({P, F}), C: frozenset({C, F}), L: frozenset({L})},
+    Input.PROMISED: {role: frozenset({role}) for role in Role},
+    Input.CONFIRM: {role: frozenset({role}) for role in Role},
+    # A single voter elects itself at once.
+    Input.BECAME_SUSPECT: {F: frozenset({F}), P: frozenset({F}), C: frozenset({F}), L: frozenset({P, L})},
     Input.TIMEOUT_NOW: {F: frozenset({F, C, L}), P: frozenset({P}), C: frozenset({C}), L: frozenset({L})},
 }
 

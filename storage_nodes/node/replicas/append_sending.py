@@ -92,6 +92,7 @@ def _send_append(replica: FeedingReplica, effect: SendEntries, entries: list[byt
             entries,
             effect.replicated,
             effect.learner,
+            replica.host.leases.round,
         )
         end = end_of_batch(entries[-1]) if entries else effect.prev_offset
         if last is None:

@@ -24,6 +24,7 @@ from storage_nodes.node.plain_metrics import PlainCounter
 from storage_nodes.node.replicas.bodies import BodyReader
 from storage_nodes.node.replicas.host import Host
 from storage_nodes.node.replicas.leader_context import LeaderContext
+from storage_nodes.node.replicas.leased import no_lease
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, encode_message
 from storage_nodes.protocol.usage import billed_bytes_of
@@ -46,6 +47,7 @@ class DeliveringReplica(Protocol):
     def serving(self) -> bool: ...
     def now_ms(self) -> int: ...
     def leads_in(self, epoch: int) -> bool: ...
+    def holds_lease(self) -> bool: ...
     def leader_context(self) -> LeaderContext: ...
     def staged(self, effects: Iterable[Effect]) -> None: ...
     def schedule(self) -> None: ...
@@ -54,6 +56,9 @@ class DeliveringReplica(Protocol):
 def deliver(replica: DeliveringReplica, effect: Deliver) -> None:
     token: Token = effect.token
     if not effect.picks:
+        if not replica.holds_lease():
+            token.connection.refuse(token, no_lease())
+            return
         token.connection.answer(token, encode_message(AcquireReply(replica.raft.epoch, [])))
         return
     offsets = [pick.offset for pick in effect.picks]
@@ -84,6 +89,11 @@ def _hand_over(replica: DeliveringReplica, effect: Deliver, bodies: dict[int, by
         _tell_meter(replica, effect, [])
         if token.connection.is_open:
             token.connection.refuse(token, replica.host.room.refusal("too many answers wait to be read"))
+        return
+    if not replica.holds_lease():
+        # Another leader may have handed them out as well, and they may be done and deleted there.
+        give_back(replica, picks, deadline_ms)
+        token.connection.refuse(token, no_lease())
         return
     messages = []
     size_bytes = 0

@@ -18,6 +18,7 @@ from storage_nodes.node.replicas.snapshots import Snapshots
 from storage_nodes.node.replicas.stopped_replicas import StoppedReplicas
 from storage_nodes.node.timers import Timers
 from storage_nodes.node.transport.inter_partition_client import InterPartitionClient
+from storage_nodes.node.transport.leases import LeaderLeases
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.peer_messages import RaftMessage
 
@@ -32,6 +33,7 @@ class Host(Protocol):
     loop: asyncio.AbstractEventLoop
     clock: NodeClock
     clocks: ClockWatch
+    leases: LeaderLeases
     log: NodeLog
     committer: Committer
     timers: Timers
@@ -53,6 +55,9 @@ class Host(Protocol):
     def is_up(self, peer: int) -> bool: ...
     def nodes_without_room(self, voters: Sequence[int]) -> list[int]: ...
     def peers_up(self) -> list[int]: ...
+    def was_heard(self, peer: int) -> bool:
+        """Has this node told, since it greeted us, what it knows of our directory?"""
+
     def configuration_committed(self, partition: int, configuration: Configuration) -> None:
         """The configuration in force of a replica here is committed; perhaps said again after a restart."""
 

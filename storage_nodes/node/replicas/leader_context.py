@@ -7,8 +7,10 @@ given out other messages under the same numbers. So every such end goes through 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
+from storage_nodes.node.replicas.leased import no_lease
 from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.node.replicas.stopped_replicas import StopKind
 from storage_nodes.node.transport.connections import Token
@@ -52,13 +54,20 @@ class LeaderContext:
 
     def read_then(self, token: Token, offset: int, bytes_max: int, done: Callable[[list[bytes]], None]) -> None:
         """Batches of the log from this offset on: at once where they are in memory. The token is refused where the
-        leadership was lost before they were read."""
+        leadership, or its lease, was lost before they were read."""
         log = self.replica.log
         batches = log.read_hot(offset, bytes_max)
         if batches is not None:
             done(batches)
         else:
-            self.run_cold(lambda: log.read_cold(offset, bytes_max), done, lambda: self.refuse(token))
+            answer = partial(self._answer_leased, token, done)
+            self.run_cold(lambda: log.read_cold(offset, bytes_max), answer, lambda: self.refuse(token))
+
+    def _answer_leased(self, token: Token, done: Callable[[list[bytes]], None], batches: list[bytes]) -> None:
+        if self.replica.holds_lease():
+            done(batches)
+        else:
+            token.connection.refuse(token, no_lease())
 
     def refuse(self, token: Token) -> None:
         """The leadership that this request was taken in is over."""

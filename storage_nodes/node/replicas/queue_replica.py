@@ -129,7 +129,7 @@ class QueueReplica(PartitionReplica):
 
     def acquire(self, token: Token, payload: bytes) -> None:
         request = _acquire_request.decode(payload)
-        self.require_leader()
+        self.require_lease()
         check_acquire(request)
         now_ms = self.now_ms()
         wait_until_ms = now_ms + request.wait_ms if request.wait_ms else 0
@@ -144,14 +144,14 @@ class QueueReplica(PartitionReplica):
 
     def delete(self, token: Token, payload: bytes) -> None:
         request = _delete_request.decode(payload)
-        self.require_leader()
+        self.require_lease()
         check_count(len(request.receipts))
         self._do(self.machine.delete(token, request.receipts))
         self.propose_soon()
 
     def change_visibility(self, token: Token, payload: bytes) -> None:
         request = _change_request.decode(payload)
-        self.require_leader()
+        self.require_lease()
         check_count(len(request.changes))
         for _, _, visibility_ms in request.changes:
             check_visibility(visibility_ms)
@@ -167,7 +167,7 @@ class QueueReplica(PartitionReplica):
 
     def purge(self, token: Token, payload: bytes) -> None:
         request = _purge_request.decode(payload)
-        self.require_leader()
+        self.require_lease()
         if len(request.attempt) > ATTEMPT_BYTES_MAX:
             raise StorageError(ErrorCode.INVALID_REQUEST, f"an attempt id has at most {ATTEMPT_BYTES_MAX} bytes")
         self._do(self.machine.purge(token, self.now_ms(), request.attempt))
@@ -175,7 +175,7 @@ class QueueReplica(PartitionReplica):
 
     def configure(self, token: Token, payload: bytes) -> None:
         request = _configure_request.decode(payload)
-        self.require_leader()
+        self.require_lease()
         config = request.config
         if self.partition in (config.dead_letter_partition, *config.dead_letter_groups):
             raise StorageError(ErrorCode.INVALID_REQUEST, "a queue is not its own dead-letter queue")
@@ -183,12 +183,12 @@ class QueueReplica(PartitionReplica):
         self.propose_soon()
 
     def stats(self, token: Token, payload: bytes) -> None:
-        self.require_leader()
+        self.require_lease()
         token.connection.answer(token, encode_message(self.machine.stats(self.now_ms())))
 
     def parked_groups(self, token: Token, payload: bytes) -> None:
         request = _parked_request.decode(payload)
-        self.require_leader()
+        self.require_lease()
         if not 1 <= request.groups_max <= PARKED_GROUPS_PER_PAGE_MAX:
             raise StorageError(ErrorCode.INVALID_REQUEST, f"groups_max must be 1 to {PARKED_GROUPS_PER_PAGE_MAX}")
         groups = self.machine.parked_groups(request.after, request.groups_max)
@@ -197,24 +197,24 @@ class QueueReplica(PartitionReplica):
 
     def unpark(self, token: Token, payload: bytes) -> None:
         request = _unpark_request.decode(payload)
-        self.require_leader()
+        self.require_lease()
         check_unpark(request.groups)
         self._do(self.machine.unpark(token, request.groups, self.now_ms()))
         self.propose_soon()
 
     def browse(self, token: Token, payload: bytes) -> None:
         request = _browse_request.decode(payload)
-        self.require_leader()
+        self.require_lease()
         browse(self.leader_context(), self.machine, token, request)
 
     def scheduled(self, token: Token, payload: bytes) -> None:
         request = _scheduled_request.decode(payload)
-        self.require_leader()
+        self.require_lease()
         show(self.leader_context(), self.machine, token, request)
 
     def reschedule(self, token: Token, payload: bytes) -> None:
         request = _reschedule_request.decode(payload)
-        self.require_leader()
+        self.require_lease()
         check_changes(request)
         cancelled = [offset for offset, due_ms in request.changes if not due_ms]
 
@@ -225,7 +225,7 @@ class QueueReplica(PartitionReplica):
 
     def remove(self, token: Token, payload: bytes) -> None:
         request = _remove_request.decode(payload)
-        self.require_leader()
+        self.require_lease()
         remove(self.leader_context(), self.machine, token, request, self.staged)
 
     def staged(self, effects: Iterable[queue_effects.Effect]) -> None:

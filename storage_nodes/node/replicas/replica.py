@@ -40,12 +40,13 @@ from storage_nodes.node.replicas.failover import ELECTIONS
 from storage_nodes.node.replicas.folding import fold_committed
 from storage_nodes.node.replicas.host import Host
 from storage_nodes.node.replicas.leader_time import LeaderTime
+from storage_nodes.node.replicas.leased import LeaseHolder
 from storage_nodes.node.replicas.partition_machine import FoldedMachine
 from storage_nodes.node.replicas.partition_meta import PartitionMeta, shared_meta
 from storage_nodes.node.replicas.replica_steps import ReplicaSteps
 from storage_nodes.node.replicas.stopped_replicas import ReplicaError, StopKind
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply
+from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply, VoteRequest
 from storage_nodes.protocol.records import encode_body
 
 _log = structlog.get_logger()
@@ -54,7 +55,7 @@ _log = structlog.get_logger()
 Performers = dict[type, Callable[..., None]]
 
 
-class Replica(ReplicaSteps):
+class Replica(ReplicaSteps, LeaseHolder):
     """Base of all replicas. A node has very many, most of them idle: they keep nothing that they can do without."""
 
     __slots__ = (
@@ -81,6 +82,7 @@ class Replica(ReplicaSteps):
         self.reading_cold: tuple[tuple[int, int], ...] = ()
         self._lead_at = -1
         self._trust_at = -1
+        self._leased_until_ms = 0
         self.last_append: LastAppend | None = None
         # Whom `failover` was told of.
         self._leader_told = 0
@@ -133,6 +135,8 @@ class Replica(ReplicaSteps):
         elif type(message) is SnapshotReply:
             self.host.snapshots.replied(sender, message)
             return
+        elif type(message) is VoteRequest and not self.host.was_heard(sender):
+            return  # it may know that what this vote would rest on is gone; it asks again
         try:
             effects = self.raft.step(sender, message, now_ms, headers)
         except raft_effects.SafetyViolation as error:
@@ -201,6 +205,7 @@ class Replica(ReplicaSteps):
         self.host.committer.wake()
         effects = self.raft.transfer(target, self.host.clock.mono_ms())
         self.handing_over = self.raft.transferee == target
+        self.drop_lease()
         self.perform(effects)
 
     def change_configuration(self, change: Change) -> ConfigChangeError | None:
@@ -213,6 +218,12 @@ class Replica(ReplicaSteps):
         if refusal is None:
             self.perform(self.raft.change_configuration(change, self.host.clock.mono_ms()))
         return refusal
+
+    def became_suspect(self) -> None:
+        """The log says so already: what this node synced is gone."""
+        self._trust_at = -1
+        if not self.closed:
+            self.perform(self.raft.became_suspect(self.host.clock.mono_ms()))
 
     def was_made_voter(self) -> None:
         """The cluster log says that the move which brought this replica is done."""
@@ -230,6 +241,9 @@ class Replica(ReplicaSteps):
             return
         now_ms = self.host.clock.mono_ms()
         self.host.failover.changed(self)
+        if self.raft.epoch or self.raft.suspect:
+            # It may have followed somebody before it was made anew.
+            self.perform(self.raft.promised(0, self.host.leases.withdraw_all(now_ms), now_ms))
         for peer in self.host.peers_up():
             self.perform(self.raft.peer_up(peer, now_ms))
         if campaign and self.host.clocks.is_fit:
@@ -412,6 +426,7 @@ class Replica(ReplicaSteps):
     def _stepped_down(self, effect: raft_effects.SteppedDown) -> None:
         self._lead_at = -1
         self.handing_over = False
+        self.drop_lease()
         self.host.snapshots.stop_sending(self.partition)
         _log.debug("stepped down", partition=self.partition, leader=effect.leader, reason=effect.reason)
         if self.serving:
@@ -430,6 +445,7 @@ class Replica(ReplicaSteps):
 
     def _configuration_committed(self, effect: raft_effects.ConfigurationCommitted) -> None:
         self.handing_over = bool(self.raft.transferee)  # a leader that removed itself
+        self.drop_lease()
         _log.info("configuration committed", partition=self.partition, **effect.configuration._asdict())
         self.host.configuration_committed(self.partition, effect.configuration)
 
@@ -445,6 +461,7 @@ class Replica(ReplicaSteps):
         self.host.committer.wake()
         now_ms = self.host.clock.mono_ms()
         self.perform(self.raft.configured(now_ms))
+        self.drop_lease()
         self.perform(self.raft.proposed(end, now_ms))
 
     def _send(self, effect: raft_effects.Send) -> None:
@@ -452,6 +469,11 @@ class Replica(ReplicaSteps):
             self.host.committer.send_after_sync(effect.peer, effect.message)
         else:
             self.host.send(effect.peer, effect.message)
+
+    def _withdraw_promise(self, effect: raft_effects.WithdrawPromise) -> None:
+        now_ms = self.host.clock.mono_ms()
+        until_ms = self.host.leases.withdraw(effect.leader, now_ms)
+        self.perform(self.raft.promised(effect.leader, until_ms, now_ms))
 
     def maybe_trust(self) -> None:
         """No longer suspect, once all that was committed when the machine said so is folded: what the fold makes in
@@ -491,4 +513,5 @@ class Replica(ReplicaSteps):
         raft_effects.TransferEnded: _transfer_ended,
         raft_effects.AppendConfiguration: _append_configuration,
         raft_effects.ConfigurationCommitted: _configuration_committed,
+        raft_effects.WithdrawPromise: _withdraw_promise,
     }

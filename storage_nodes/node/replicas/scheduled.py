@@ -26,6 +26,7 @@ from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.queue.state.headers import delay_of, release_header
 from storage_nodes.node.replicas.bodies import read_scattered
 from storage_nodes.node.replicas.leader_context import LeaderContext
+from storage_nodes.node.replicas.leased import no_lease
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
@@ -86,6 +87,9 @@ def show(context: LeaderContext, machine: QueueMachine, token: Token, request: S
     pairs = machine.scheduled_page(after, request.messages_max, request.until_ms)
 
     def found(bodies: dict[int, bytes]) -> None:
+        if not context.replica.holds_lease():
+            token.connection.refuse(token, no_lease())
+            return
         messages: list[ScheduledMessage] = []
         size = 0
         last = pairs[-1] if pairs else after

@@ -17,6 +17,7 @@ from storage_nodes.machines.stream.effects import Evict, Fence, ReadNow, StreamA
 from storage_nodes.machines.stream.machine import StreamMachine
 from storage_nodes.node.replicas.appends import Appends
 from storage_nodes.node.replicas.host import Host
+from storage_nodes.node.replicas.leased import no_lease
 from storage_nodes.node.replicas.partition_meta import PartitionMeta
 from storage_nodes.node.replicas.partition_replica import PartitionReplica
 from storage_nodes.node.replicas.replica import Performers
@@ -83,12 +84,12 @@ class StreamReplica(PartitionReplica):
         self.propose_soon()
 
     def read(self, token: Token, payload: bytes) -> None:
-        self.require_leader()
+        self.require_lease()
         self._read(token, _read_request.decode(payload))
 
     def group_read(self, token: Token, payload: bytes) -> None:
         """A read that is answered only while its grant holds."""
-        self.require_leader()
+        self.require_lease()
         request = _group_read_request.decode(payload)
         grant = (request.group, request.generation, request.epoch)
         self._require_grant(grant)
@@ -102,7 +103,7 @@ class StreamReplica(PartitionReplica):
             raise
 
     def group_request(self, token: Token, payload: bytes) -> None:
-        self.require_leader()
+        self.require_lease()
         request = _GROUP_REQUESTS[token.opcode].decode(payload)
         self._do(self.machine.group_request(token, request, self.now_ms()))
         self.schedule()
@@ -125,7 +126,7 @@ class StreamReplica(PartitionReplica):
 
     def configure(self, token: Token, payload: bytes) -> None:
         request = _configure_request.decode(payload)
-        self.require_leader()
+        self.require_lease()
         self._do(self.machine.configure(token, request.config.retention_ms))
 
     # --- Replica ----------------------------------------------------------------------------------------------
@@ -206,6 +207,9 @@ class StreamReplica(PartitionReplica):
             except StorageError as fenced:
                 token.connection.refuse(token, fenced)
                 return
+        if not self.holds_lease():
+            token.connection.refuse(token, no_lease())
+            return
         if token.connection.is_full:
             token.connection.refuse(token, self.host.room.refusal("too many answers wait to be read"))
             return

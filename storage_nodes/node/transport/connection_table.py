@@ -156,6 +156,10 @@ class ConnectionTable:
         for connection in list(self._connections):
             connection.look_at_reading()
 
+    def has_peer(self, peer: int) -> bool:
+        """Does a connection that this peer opened stand?"""
+        return any(one.peer == peer and one.is_open for one in self._connections)
+
     def close_peer_connections(self, peer: int) -> None:
         for connection in [one for one in self._connections if one.peer == peer]:
             connection.close()

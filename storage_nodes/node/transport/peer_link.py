@@ -28,6 +28,8 @@ from storage_nodes.model import NodeAddress
 from storage_nodes.node.clocks.clock_watch import ClockWatch
 from storage_nodes.node.memory.memory_budget import Kind, MemoryBudget
 from storage_nodes.node.transport.connections import CUTS
+from storage_nodes.node.transport.directory_age import OwnAge, PeerAge
+from storage_nodes.node.transport.leases import LeaderLeases
 from storage_nodes.node.transport.outflow import Outflow
 from storage_nodes.node.transport.peer_history import NO_PROCESS, RESTARTED, PeerHistory
 from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, FrameError, encode_frame
@@ -72,12 +74,16 @@ class LinkOwner(Protocol):
     sync_us: int
     budget: MemoryBudget
     clocks: ClockWatch
+    leases: LeaderLeases
+    age: OwnAge
+    on_older: Callable[[int, int], None]
     credentials: Credentials | None
 
     def now_ms(self) -> int: ...
     def wall_ms(self) -> int: ...
     def check(self, link: PeerLink) -> None: ...
     def flush_soon(self) -> None: ...
+    def is_connected(self, peer: int) -> bool: ...
     def clocks_heard(self, beat: Heartbeat) -> None: ...
 
 
@@ -113,11 +119,13 @@ class PeerLink(asyncio.Protocol):
         self.outbox_bytes = 0
         self._waiting: deque[Callable[[], None]] = deque()
         self._resuming = False
-        self._alive_until_ms = 0
+        self.alive_until_ms = 0
         self._beaten_ms = 0
         self._pause_s = RECONNECT_PAUSE_S_MIN
         self._lost = asyncio.Event()
         self.history = PeerHistory()
+        self.lease = links.leases.add(self.node_id)
+        self.age = PeerAge()
         self._attempt = 0
         self._refusals = 0
         self._objection = ""
@@ -149,7 +157,9 @@ class PeerLink(asyncio.Protocol):
                 self._attempt += 1
                 self._refusals += 1
                 if self._refusals >= len(self.addresses):
-                    self._alive_until_ms = 0
+                    self.alive_until_ms = 0
+                    if not self._links.is_connected(self.node_id):
+                        self.lease.release()
                     self.history.expect(NO_PROCESS)
                     self._links.check(self)
             except PeerRefused as error:
@@ -213,7 +223,8 @@ class PeerLink(asyncio.Protocol):
             beat = Heartbeat(
                 own.node_id, own.incarnation, now_ms, self.heard_seq, self.incarnation, own.retiring, own.read_only,
                 own.slow, own.sync_us, own.wall_ms(), own.clocks.is_off, own.crowded,
-                own.clocks.agreement.known(now_ms), own.clocks.is_unknown,
+                own.clocks.agreement.known(now_ms), own.clocks.is_unknown, self.lease.promise,
+                own.age.synced(), own.age.accounted, self.age.incarnation, self.age.sequence,
             )  # fmt: skip
             self._out.put_first(encode_frame(Opcode.HEARTBEAT, 0, 0, encode_message(beat)))
 
@@ -224,9 +235,12 @@ class PeerLink(asyncio.Protocol):
 
     def heard(self, beat: Heartbeat) -> None:
         """A heartbeat of this peer came in (on its connection to us)."""
+        now_ms = self._links.now_ms()
+        self.lease.heard(now_ms)
+        is_latest = beat.seq >= self.heard_seq
         self.heard_seq = max(self.heard_seq, beat.seq)
         if beat.retiring and not self.retiring:
-            self.history.retiring(self._links.now_ms())
+            self.history.retiring(now_ms)
         self.retiring = beat.retiring
         self.read_only = beat.read_only
         self.slow = beat.slow
@@ -235,29 +249,39 @@ class PeerLink(asyncio.Protocol):
         self.sync_us = beat.sync_us
         self.crowded = beat.crowded
         self.resume_soon()
+        if is_latest:
+            self._look_at_ages(beat)
         if beat.echo_incarnation != self._links.incarnation or not beat.echo_seq:
             return
-        now_ms = self._links.now_ms()
+        if is_latest:
+            self._links.leases.echoed(self.lease, beat.promise, beat.echo_seq)
         # One that was under way for longer may say anything of its sender's clock.
         if now_ms < beat.echo_seq + PEER_TIMEOUT_MS:
             self._links.clocks_heard(beat)
-        self._alive_until_ms = max(self._alive_until_ms, beat.echo_seq + PEER_TIMEOUT_MS)
+        self.alive_until_ms = max(self.alive_until_ms, beat.echo_seq + PEER_TIMEOUT_MS)
         self._lived_ms = max(self._lived_ms, beat.echo_seq)
+
+    def _look_at_ages(self, beat: Heartbeat) -> None:
+        own = self._links
+        self.age.heard(beat.incarnation, beat.sequence, beat.accounted)
+        if beat.known_sequence > own.age.accounted and beat.known_incarnation != own.incarnation:
+            own.on_older(self.node_id, beat.known_sequence)
 
     def extend_lease(self, late_ms: int) -> None:
         """This node itself did nothing for so long: neither did it beat, nor did it read what the peer sent."""
         if self.up:
-            self._alive_until_ms += late_ms
+            self.alive_until_ms += late_ms
 
     def restarted(self, incarnation: int) -> None:
         """Another process of the peer greets: whatever it led, it leads no more."""
         self.history.expect(RESTARTED)
         self.incarnation = incarnation
+        self.lease.restarted()
         self._greeted_ms = self._links.now_ms()
         self._lived_ms = 0
         self.retiring = False
         self.heard_seq = 0
-        self._alive_until_ms = 0
+        self.alive_until_ms = 0
         self._pause_s = RECONNECT_PAUSE_S_MIN
 
     def is_newer(self, hello: PeerHello) -> bool:
@@ -276,7 +300,7 @@ class PeerLink(asyncio.Protocol):
         return hello.told_ms - hello.age_ms + unsure_ms > self._lived_ms
 
     def is_alive(self, now_ms: int) -> bool:
-        return now_ms < self._alive_until_ms
+        return now_ms < self.alive_until_ms
 
     def write(self, frame: bytes) -> None:
         if self._out is not None:

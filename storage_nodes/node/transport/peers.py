@@ -33,6 +33,8 @@ from storage_nodes.model import NodeAddress
 from storage_nodes.node.clocks.clock import NodeClock
 from storage_nodes.node.clocks.clock_watch import ClockWatch
 from storage_nodes.node.memory.memory_budget import MemoryBudget
+from storage_nodes.node.transport.directory_age import OwnAge
+from storage_nodes.node.transport.leases import LeaderLeases
 from storage_nodes.node.transport.peer_history import PeerHistory
 from storage_nodes.node.transport.peer_link import FRAME_SLACK_BYTES, PeerLink, take_frame
 from storage_nodes.protocol.frames import encode_frame
@@ -75,9 +77,15 @@ class PeerLinks:
         # When this process began, on its monotonic clock.
         self.began_ms = clock.mono_ms()
         self.clocks = ClockWatch(clock, self.node_id)
+        self.leases = LeaderLeases()
+        self.age = OwnAge()
+        # Called with a peer, and the WAL group that it knows this node to have synced before it was started.
+        self.on_older: Callable[[int, int], None] = lambda peer, sequence: None
         self._on_change = on_change
         # Called with its length when this node stood still for longer than its peers wait for it.
         self.on_stall: Callable[[int], None] = lambda gap_ms: None
+        # Does a connection that this peer opened to us stand?
+        self.is_connected: Callable[[int], bool] = lambda peer: True
         # Called with the time whenever all links beat.
         self.on_beat: Callable[[int], None] = lambda now_ms: None
         self._links = {peer.node_id: PeerLink(self, peer) for peer in peers}
@@ -122,6 +130,7 @@ class PeerLinks:
             dialer.cancel()
         if link is not None:
             link.close_peer_connections()
+            self.leases.remove(peer)
             if link.up:
                 link.up = False
                 self._on_change(peer, False)
@@ -206,6 +215,11 @@ class PeerLinks:
         what that one sent, perhaps from a disk that is gone (R4)."""
         link = self._links.get(peer)
         return link is not None and incarnation == link.incarnation
+
+    def was_heard(self, peer: int) -> bool:
+        """Did a heartbeat of its present process come? Then it has told what it knows of this node."""
+        link = self._links.get(peer)
+        return link is not None and link.heard_seq > 0
 
     def peers_up(self) -> list[int]:
         return [link.node_id for link in self._links.values() if link.up]
@@ -327,11 +341,19 @@ class PeerLinks:
             link.beat(now_ms)
             link.look(now_ms)
         # Only now: with thousands of replicas it takes its time when a peer goes down.
-        for link in list(self._links.values()):
-            self.check(link)
+        self._check_all()
         if gap_ms > PEER_TIMEOUT_MS:
             self.on_stall(gap_ms)
         self.on_beat(now_ms)
+
+    def _check_all(self) -> None:
+        """Who is silent; whoever will have been for too long before the next beat is looked at just then."""
+        now_ms = self._clock.mono_ms()
+        for link in list(self._links.values()):
+            self.check(link)
+            left_ms = link.alive_until_ms - now_ms
+            if link.up and left_ms < HEARTBEAT_INTERVAL_MS:
+                self.loop.call_later((left_ms + 1) / 1000, self.check, link)
 
     def clocks_heard(self, beat: Heartbeat) -> None:
         """What the peer's clock says, and what it knows of others'."""

@@ -16,7 +16,7 @@ from api.audit.actions import OPERATOR
 from api.audit.models import AuditEntry
 from api.billing.actions.budgets import BudgetSpec, delete_budget, judge_budgets, put_budget
 from api.billing.limits import THROTTLED_SENDS_PER_S
-from api.billing.models import BudgetEvent, HourlyUsage, SpendingEffect
+from api.billing.models import BudgetEvent, SpendingEffect
 from api.models import FeedChange
 from api.queues.actions import create_queue, delete_queue
 from api.queues.models import Queue
@@ -25,7 +25,7 @@ from api.quotas.models import QueueSending
 from frontend.metadata.records import RecordKind
 from tests.api.billing.test_budgets import spend
 from tests.api.billing.test_invoices import plan
-from tests.api.billing.usage import NOW, open_since
+from tests.api.billing.usage import NOW, forget_usage, open_since
 from tests.api.test_single_quotas import record_of
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
@@ -146,7 +146,7 @@ def test_budget_that_is_raised_changed_deleted_or_of_a_month_that_is_over_holds_
     assert held(shop) == ("", 0)
     put(shop, effect, queue)
     SpendingEffect.objects.update(period_start=NOW.start.replace(year=NOW.start.year - 1))
-    HourlyUsage.objects.all().delete()
+    forget_usage()
     assert rounds.watch_budgets() == 1 and held(shop) == ("", 0)
     assert not SpendingEffect.objects.exists() and not QueueSending.objects.exists()
     assert BudgetEvent.objects.filter(kind="resume").exists()

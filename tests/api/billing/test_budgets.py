@@ -15,7 +15,7 @@ from api.billing.actions.budgets import BudgetSpec, delete_budget, judge_budgets
 from api.billing.actions.invoices import draft_invoice
 from api.billing.errors import BillingError
 from api.billing.limits import BILLING_INTERVAL_S
-from api.billing.models import BudgetEvent, HourlyUsage, SpendingBudget, SpendingEffect
+from api.billing.models import BudgetEvent, SpendingBudget, SpendingEffect
 from api.billing.pricing.budget_levels import levels_reached
 from api.billing.pricing.periods import BillingPeriod
 from api.billing.selectors import effects_in_force
@@ -28,7 +28,7 @@ from api.quotas.selectors import holder_of
 from api.settings.environment import BILLING_INTERVAL, billing_interval_s
 from api.settings.server_urls import SettingsError
 from tests.api.billing.test_invoices import plan
-from tests.api.billing.usage import NOW, QUEUE, make_queue, open_since, settle_rows
+from tests.api.billing.usage import NOW, QUEUE, forget_usage, make_queue, open_since, settle_rows
 from tests.support.control_plane import Caller, new_caller
 from workers.billing import rounds
 
@@ -194,7 +194,7 @@ def test_new_month_lets_the_account_send(account: str) -> None:
     assert rounds.watch_budgets() == 0
     SpendingEffect.objects.update(period_start=NOW.start.replace(year=NOW.start.year - 1))
     # Nothing was used in this month: the stop is of one that is over.
-    HourlyUsage.objects.all().delete()
+    forget_usage()
     assert rounds.watch_budgets() == 1 and not SpendingEffect.objects.exists()
 
 

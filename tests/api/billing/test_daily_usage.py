@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import timedelta
 
 import pytest
 
-from api.billing.models import DailyUsage, HourlyUsage
+from api.billing.models import DailyUsage, HourlyUsage, UsageHours
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import DAY, HOUR, Interval, whole_days
 from api.billing.selectors import quantities_of, settled_usage
@@ -20,17 +20,18 @@ SENT = UsageMeter.MESSAGES_SENT
 
 def sums_of_hours() -> dict[tuple[object, ...], tuple[int, int]]:
     sums: Counter[tuple[object, ...]] = Counter()
-    rows: Counter[tuple[object, ...]] = Counter()
+    bits: defaultdict[tuple[object, ...], int] = defaultdict(int)
     for one in HourlyUsage.objects.all():
-        key = (one.account_id, one.hour.replace(hour=0), one.queue_uuid, one.origin)
+        key = (one.account_id, one.day, one.queue_uuid, one.partition_id, one.origin)
+        assert one.day == one.hour.replace(hour=0)
         sums[key] += one.messages_sent
-        rows[key] += 1
-    return {key: (count, sums[key]) for key, count in rows.items()}
+        bits[key] |= 1 << one.hour.hour
+    return {key: (held, sums[key]) for key, held in bits.items()}
 
 
 def sums_of_days() -> dict[tuple[object, ...], tuple[int, int]]:
     return {
-        (one.account_id, one.day, one.queue_uuid, one.origin): (one.rows, int(one.messages_sent))
+        (one.account_id, one.day, one.queue_uuid, one.partition_id, one.origin): (one.hour_bits, int(one.messages_sent))
         for one in DailyUsage.objects.all()
     }
 
@@ -51,10 +52,10 @@ def test_days_are_the_sums_of_their_hours_after_any_merges(account: str, seed: i
         }
         settle_rows(list(rows.values()), first, count, recount=chance.random() < 0.6)
         assert sums_of_days() == sums_of_hours()
-    HourlyUsage.objects.filter(hour__gte=MONTH + 2 * DAY).delete()
+    settle_rows([], 48, 60, recount=True)
     assert sums_of_days() == sums_of_hours()
-    HourlyUsage.objects.all().delete()
-    assert not DailyUsage.objects.exists()
+    settle_rows([], 0, 100, recount=True)
+    assert not DailyUsage.objects.exists() and not UsageHours.objects.exists()
 
 
 @pytest.mark.django_db

@@ -20,7 +20,6 @@ from api.billing.models import (
     AccountPlan,
     BillingCredit,
     CreditNote,
-    HourlyUsage,
     Invoice,
     InvoiceKind,
     InvoiceQueueLine,
@@ -36,6 +35,7 @@ from tests.api.billing.usage import (
     MONTH_HOURS,
     PERIOD,
     QUEUE,
+    forget_usage,
     month_hour,
     open_since,
     row,
@@ -370,7 +370,7 @@ def test_late_usage_is_corrected_by_a_debit_note_and_back_again(account: str) ->
     settle_rows([row(account, 3, sent_units=2_000)], 3, 1)
     late = correct_invoice(OPERATOR, account, invoice.pk, "late")
     assert late is not None and (late.kind, late.total_minor) == ("debit", 200)
-    HourlyUsage.objects.all().delete()
+    forget_usage()
     back = correct_invoice(OPERATOR, account, invoice.pk, "none of it")
     assert back is not None and (back.kind, back.total_minor) == ("credit", 1200)
     assert [note.number[-6:] for note in CreditNote.objects.order_by("number")] == ["000001", "000002"]

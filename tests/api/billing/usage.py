@@ -45,6 +45,14 @@ def open_since(account_id: str, at: datetime = MONTH - timedelta(days=40)) -> No
     Account.objects.filter(pk=account_id).update(created_at=at)
 
 
+def forget_usage() -> None:
+    """All that was settled goes, as if a recount had found nothing."""
+    from api.billing.models import DailyUsage, UsageHours
+
+    for model in (UsageHours, DailyUsage):
+        model.objects.all().delete()
+
+
 def make_queue(account_id: str, name: str, **tags: str) -> uuid.UUID:
     """A row like that of a queue, which storage knows nothing of."""
     from django.utils import timezone

@@ -116,6 +116,19 @@ def test_mark_that_is_cleared_while_a_snapshot_is_installed_stays_cleared() -> N
     assert not NodeLog.open("/node", SMALL, disk).partitions[1].suspect
 
 
+def test_mark_that_is_set_while_a_snapshot_is_installed_stays_set() -> None:
+    log, disk = opened()
+    plan = log.plan_install(1, image_of(log))
+    assert plan is not None
+    log.set_suspect(1, True)
+    log.run_install(plan)
+    log.install_done(plan)
+    assert log.partitions[1].suspect
+    commit(log)
+    log.close()
+    assert NodeLog.open("/node", SMALL, disk).partitions[1].suspect
+
+
 def test_log_that_is_reset_is_suspect() -> None:
     log, _disk = opened()
     plan = log.plan_reset(1)

@@ -100,7 +100,7 @@ def rig() -> Rig:
 
 @pytest.mark.parametrize(
     ("why", "words"),
-    [("", "node 2 went silent for 700 ms"), (NO_PROCESS, f"node 2 {NO_PROCESS}"), (RESTARTED, "node 2 was restarted")],
+    [("", "node 2 went silent for 600 ms"), (NO_PROCESS, f"node 2 {NO_PROCESS}"), (RESTARTED, "node 2 was restarted")],
 )
 def test_leader_lost_with_its_node_says_how_the_node_went_down(rig: Rig, why: str, words: str) -> None:
     group = following(2)
@@ -126,7 +126,7 @@ def test_leader_elected_names_its_voters_and_epoch(rig: Rig) -> None:
     bench.grant(3, pre_vote=True)
     bench.grant(3)
     assert bench.machine.role is Role.LEADER
-    assert rig.failover.reason(bench.machine, 2) == "node 2 went silent for 700 ms; elected by nodes 1, 3 in epoch 2"
+    assert rig.failover.reason(bench.machine, 2) == "node 2 went silent for 600 ms; elected by nodes 1, 3 in epoch 2"
 
 
 def test_group_without_a_majority_says_what_it_needs_and_since_when_that_is_away(rig: Rig) -> None:
@@ -135,7 +135,7 @@ def test_group_without_a_majority_says_what_it_needs_and_since_when_that_is_away
     rig.clock.now_ms += 1_000
     rig.down(3, group)
     rig.clock.now_ms += 4_000
-    words = "node 2 went silent for 700 ms; needs 2 of 3 voters; nodes 2, 3 down for 4 s"
+    words = "node 2 went silent for 600 ms; needs 2 of 3 voters; nodes 2, 3 down for 4 s"
     assert rig.failover.reason(group.raft, 2) == words
 
 
@@ -194,7 +194,7 @@ def test_node_lost_with_thousands_of_leaders_is_one_line(rig: Rig) -> None:
     lines = rig.look(GATHER_MS)
     assert [line["log_level"] for line in lines] == ["warning"]
     assert lines[0]["reason"] == (
-        "node 2 went silent for 700 ms: 3,000 partitions have a leader again after 0.0 s: "
+        "node 2 went silent for 600 ms: 3,000 partitions have a leader again after 0.0 s: "
         "node 1 leads 1,000, node 3 leads 2,000"
     )
     assert rig.loop.booked is None
@@ -214,7 +214,7 @@ def test_partitions_left_without_a_leader_are_told_again_until_they_have_one(rig
     rig.down(2, *groups)
     assert rig.look(GATHER_MS) == []
     (line,) = rig.look(LASTS_MS)
-    assert line["reason"] == "node 2 went silent for 700 ms: 10 of 10 partitions have no leader after 2.0 s"
+    assert line["reason"] == "node 2 went silent for 600 ms: 10 of 10 partitions have no leader after 2.0 s"
     assert rig.look(1_000) == []
     assert len(rig.look(REMIND_MS)) == 1
     for group in groups[:9]:

@@ -12,6 +12,7 @@ from storage_nodes.machines.raft.effects import SendEntries
 from storage_nodes.node.replicas.append_sending import send_entries
 from storage_nodes.node.replicas.catch_up_reads import CatchUpReads, Done, Read, ReadRate
 from storage_nodes.node.replicas.replica import Replica
+from storage_nodes.node.transport.leases import LeaderLeases
 from storage_nodes.protocol.records import encode_body
 
 MIB_MS = 1000 * MIB / FEED_BYTES_PER_S_MIN
@@ -104,6 +105,7 @@ class Feeder(Replica):
             catch_up_reads=SimpleNamespace(submit=lambda read, done: self.reads.append((read, done))),
             send=lambda peer, message: self.sent.append((message.epoch, message.entries)),
             loop=SimpleNamespace(call_soon=lambda *_: None),
+            leases=LeaderLeases(),
         )
         log: Any = SimpleNamespace(log_end=0, whole_from=0, read_hot=lambda *_: None, read_cold=lambda *_: [ENTRY])
         raft: Any = SimpleNamespace(is_current=lambda effect: effect.epoch == epoch, sent=lambda *_: [])
@@ -138,7 +140,9 @@ def test_followers_that_keep_pace_are_sent_one_append_that_was_read_once() -> No
 
     replica = Replica.__new__(Replica)
     loop = SimpleNamespace(call_soon=lambda *_: None)
-    host: Any = SimpleNamespace(send=lambda *what: sent.append(what), has_room=lambda peer: True, loop=loop)
+    host: Any = SimpleNamespace(
+        send=lambda *what: sent.append(what), has_room=lambda peer: True, loop=loop, leases=LeaderLeases()
+    )
     log: Any = SimpleNamespace(log_end=1, whole_from=0, read_hot=read_hot)
     raft: Any = SimpleNamespace(sent=lambda *what: [])
     replica.host, replica.log, replica.raft, replica.partition = host, log, raft, 7

@@ -14,10 +14,12 @@ from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.node.replicas.stopped_replicas import StopKind
 from storage_nodes.node.replicas.stream_replica import StreamReplica
 from storage_nodes.node.transport.connections import Token
+from storage_nodes.node.transport.leases import LeaderLeases
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import Opcode
 
 EPOCH = 4
+NOW_MS = 10_000
 
 
 class Bench:
@@ -27,11 +29,18 @@ class Bench:
         self.ends: list[Callable[[], None]] = []
         self.refused: list[StorageError] = []
         self.cached: list[bytes] | None = None
+        self.leased_until_ms = NOW_MS + 1
         replica = kind.__new__(kind)
-        raft: Any = SimpleNamespace(epoch=EPOCH, leader=1)
-        host: Any = SimpleNamespace(run_cold=lambda work, done: self.ends.append(lambda: done(work())))
+        raft: Any = SimpleNamespace(epoch=EPOCH, leader=1, lease_until_ms=lambda _: self.leased_until_ms)
+        host: Any = SimpleNamespace(
+            run_cold=lambda work, done: self.ends.append(lambda: done(work())),
+            clock=SimpleNamespace(mono_ms=lambda: NOW_MS),
+            leases=LeaderLeases(),
+            loop=SimpleNamespace(call_soon=lambda call: None),
+        )
         log: Any = SimpleNamespace(read_hot=lambda *_: self.cached, read_cold=lambda *_: [b"from disk"])
         replica.raft, replica.host, replica.log, replica.serving = raft, host, log, True
+        replica.drop_lease()
         self.replica = replica
         connection: Any = self
         self.token = Token(connection, 1, Opcode.STREAM_READ)
@@ -103,6 +112,16 @@ def test_batches_are_read_from_disk_only_if_they_are_not_in_memory(cached: list[
     for end in bench.ends:
         end()
     assert found == [cached or [b"from disk"]] and not bench.refused
+
+
+def test_request_whose_read_ends_after_the_lease_is_refused() -> None:
+    bench, found = Bench(), list[object]()
+    bench.context.read_then(bench.token, 0, 100, found.append)
+    bench.leased_until_ms = NOW_MS
+    (end,) = bench.ends
+    end()
+    (error,) = bench.refused
+    assert not found and error.code is ErrorCode.NO_QUORUM and error.traits.retriable
 
 
 @pytest.mark.parametrize("lose", LOSSES)

@@ -23,6 +23,7 @@ from storage_nodes.node.memory.memory_budget import Kind
 from storage_nodes.node.node import StorageNode
 from storage_nodes.node.replicas.append_sending import send_entries
 from storage_nodes.node.replicas.replica import Replica
+from storage_nodes.node.transport.leases import LeaderLeases
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, encode_frame
 from storage_nodes.protocol.messages import (
@@ -250,6 +251,7 @@ class Leader(Replica):
             when_room=lambda peer, resume: self.waiting.append(resume),
             send=lambda peer, message: self.sent.append(message),
             loop=SimpleNamespace(call_soon=lambda *_: None),
+            leases=LeaderLeases(),
         )
         raft: Any = SimpleNamespace(
             is_current=lambda effect: self.is_current, sent=lambda peer, end, size: self.told.append(end)

@@ -15,7 +15,7 @@ from api.audit.actions import OPERATOR
 from api.billing.account_month import recomputed
 from api.billing.actions.invoices import BILLING, issue_invoice
 from api.billing.actions.plans import add_plan_version, assign_plan
-from api.billing.models import HourlyUsage, Invoice
+from api.billing.models import DailyUsage, Invoice
 from api.billing.pricing.meters import PRICED_METERS
 from api.billing.pricing.periods import period_of
 from api.billing.settling import SettledRun
@@ -105,5 +105,5 @@ def test_closed_month_from_a_lake_that_is_made_again_gives_the_same_cents(
     assert (once_more.merged, once_more.removed) == (0, 0)
     assert cents_again(invoice) == cents(invoice)
 
-    HourlyUsage.objects.filter(account_id=account, messages_sent=41).delete()
+    DailyUsage.objects.filter(account_id=account, messages_sent=41).delete()
     assert cents_again(invoice) != cents(invoice), "a record that is lacking is noticed"

@@ -1,4 +1,4 @@
-"""Hours of the lake as a settlement: CSV files that the control plane merges (`workers/usage`). No database here.
+"""Hours of the lake as a settlement: files of days that the control plane merges (`workers/usage`). No database here.
 
     python -m workers.spark_jobs settle --lake DIR --from HOUR --to HOUR --run UUID
 
@@ -13,36 +13,40 @@ import uuid
 from pyspark.sql import DataFrame, SparkSession
 
 from workers.spark_jobs.jobs.command import Answer, job_parser, now_ms, run_job, span_of
+from workers.spark_jobs.lake.levels import keep_levels
 from workers.spark_jobs.lake.manifest import REQUESTS_TABLE, Lake, files_of_hours
-from workers.spark_jobs.lake.tables import read_files, read_windows, sound_files
+from workers.spark_jobs.lake.settlement_files import of_partitions, write_settlement
+from workers.spark_jobs.lake.tables import find_windows, read_files, sound_files, windows_in
 from workers.spark_jobs.limits import QUARANTINE_SHOWN_MAX
 from workers.spark_jobs.schemas.frames import REQUESTS
 from workers.spark_jobs.session import spark_session
 from workers.spark_jobs.spans import HourSpan
-from workers.spark_jobs.transforms.periods import Period
-from workers.spark_jobs.transforms.rollups import settled
-from workers.spark_jobs.transforms.settlements import settlement
 from workers.spark_jobs.transforms.windows import conflicting_windows
 
 
 def settle_hours(spark: SparkSession, lake: Lake, span: HourSpan, run: str, seen_ms: int) -> Answer:
     """Writes `settlements/RUN` of the lake; what a run of that name left there goes."""
     entries = lake.entries()
-    windows, refused = read_windows(spark, lake, entries, span, seen_ms)
+    found = find_windows(spark, lake, entries, span, seen_ms)
     paths, refused_requests = sound_files(lake, files_of_hours(entries, REQUESTS_TABLE, span), seen_ms)
     requests = read_files(spark, paths, REQUESTS)
-    rows = settlement(settled(windows, span, Period.HOUR), requests, span)
     directory = lake.root / "settlements" / run
-    rows.write.mode("overwrite").option("compression", "gzip").csv(str(directory))
-    # The files are read a second time: that costs less than to keep their rows.
-    conflicts = shown(conflicting_windows(windows))
+    written = write_settlement(lake, directory, found, requests, span)
+    # Hardly ever there is one: the windows are read a second time for it.
+    conflicts = []
+    if written.suspects:
+        windows = windows_in(spark, found.within, span).unionByName(found.before)
+        conflicts = shown(conflicting_windows(of_partitions(windows, written.suspects)))
+    if not found.refused:
+        keep_levels(lake, found.before, entries, span.from_ms)
     return {
         "run": run,
         "directory": str(directory),
+        "days": written.rows,
         "entries": [entry.name for entry in entries],
         "conflicts": conflicts,
         "refused_files": [{"path": one.path, "reason": one.reason, "detail": one.detail} for one in
-                          [*refused, *refused_requests]],
+                          [*found.refused, *refused_requests]],
     }  # fmt: skip
 
 

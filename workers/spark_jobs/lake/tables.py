@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow.parquet as pq
 from pyspark import StorageLevel
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from workers.spark_jobs.lake.levels import files_behind, latest_levels
 from workers.spark_jobs.lake.manifest import (
     CORRUPT_FILE,
     WINDOWS_TABLE,
@@ -68,21 +70,45 @@ def describe_file(root: Path, path: Path) -> LakeFile:
     return LakeFile(str(path.relative_to(root)), path.stat().st_size, metadata.num_rows, sha256_of(path), first, last)
 
 
+class FoundWindows(NamedTuple):
+    """`within`: the files that have some of the span. `before`: WINDOWS, the level that each partition had before it.
+    `refused`: the files that had to be left out."""
+
+    within: list[Path]
+    before: DataFrame
+    refused: list[RefusedFile]
+
+
+def find_windows(
+    spark: SparkSession, lake: Lake, entries: Sequence[LakeEntry], span: HourSpan, now_ms: int
+) -> FoundWindows:
+    found = list(files_of_hours(entries, WINDOWS_TABLE, span))
+    fit_shuffles(spark, sum(file.rows for file in found))
+    within, refused = sound_files(lake, found, now_ms)
+    levels = latest_levels(lake, entries, span.from_ms)
+    if levels and any(_what_is_wrong(lake.root / file.path, file) for file in levels.files):
+        levels = None  # nothing is lost: the windows are there
+    kept = [lake.root / file.path for file in levels.files] if levels else []
+    history, damaged = sound_files(lake, files_behind(entries, levels, span.from_ms), now_ms)
+    before = last_windows(read_files(spark, [*history, *kept], WINDOWS), span.from_ms)
+    if history or kept:
+        # A row of each partition, of all that was before: found once, however often the frame is read.
+        before = before.persist(StorageLevel.DISK_ONLY)
+    bad = {file.path: file for file in [*refused, *damaged]}
+    return FoundWindows(within, before, list(bad.values()))
+
+
 def read_windows(
     spark: SparkSession, lake: Lake, entries: Sequence[LakeEntry], span: HourSpan, now_ms: int
 ) -> tuple[DataFrame, list[RefusedFile]]:
     """WINDOWS of the span, with the level that each partition had before it; and the files that had to be left out."""
-    found = list(files_of_hours(entries, WINDOWS_TABLE, span))
-    fit_shuffles(spark, sum(file.rows for file in found))
-    within, refused = sound_files(lake, found, now_ms)
-    history, damaged = sound_files(lake, files_of_hours(entries, WINDOWS_TABLE, HourSpan(0, span.from_ms)), now_ms)
-    rows = read_files(spark, within, WINDOWS).where((F.col(_HOUR) >= span.from_ms) & (F.col(_HOUR) < span.to_ms))
-    before = last_windows(read_files(spark, history, WINDOWS), span.from_ms)
-    if history:
-        # A row of each partition, of all that was before: found once, however often the frame is read.
-        before = before.persist(StorageLevel.DISK_ONLY)
-    bad = {file.path: file for file in [*refused, *damaged]}
-    return rows.unionByName(before), list(bad.values())
+    found = find_windows(spark, lake, entries, span, now_ms)
+    return windows_in(spark, found.within, span).unionByName(found.before), found.refused
+
+
+def windows_in(spark: SparkSession, paths: Sequence[Path], span: HourSpan) -> DataFrame:
+    rows = read_files(spark, paths, WINDOWS)
+    return rows.where((F.col(_HOUR) >= span.from_ms) & (F.col(_HOUR) < span.to_ms))
 
 
 def fit_shuffles(spark: SparkSession, windows: int) -> None:

@@ -19,6 +19,9 @@ USAGE_TAG_PREFIX = "__usage:"
 _NO_GROUP = b"spark"
 # (offset, timestamp_ms, key, value)
 StreamRecord = tuple[int, int, bytes | None, bytes]
+# What lets a run go on behind records that retention removed before they were read.
+SETTING = "PENSTOCK_USAGE_REMOVED_RECORDS"
+SKIPS = f"--removed-records skip, of the usage worker {SETTING}=skip, leaves them out"
 
 
 class RecordsRemoved(Exception):
@@ -91,7 +94,9 @@ class StreamReading:
         if begin <= offset:
             raise RecordsRemoved(f"partition {partition} ends before {offset}, which was there: is it another stream?")
         if not skip_removed:
-            raise RecordsRemoved(f"partition {partition}: offsets {offset} to {begin - 1} were removed unread")
+            raise RecordsRemoved(
+                f"partition {partition}: offsets {offset} to {begin - 1} were removed unread ({SKIPS})"
+            )
         return begin
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from storage_nodes.limits import HEARTBEAT_INTERVAL_MS, PEER_TIMEOUT_MS
+from storage_nodes.limits import HEARTBEAT_INTERVAL_MS, PEER_TIMEOUT_MS, VOTE_HOLD_MS
 from storage_nodes.machines.raft.effects import (
     Append,
     AppendConfiguration,
@@ -31,6 +31,7 @@ from storage_nodes.machines.raft.effects import (
     TakeSnapshot,
     Truncate,
     Trusted,
+    WithdrawPromise,
 )
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.protocol.configuration import Configuration
@@ -159,6 +160,8 @@ class Cluster:
             spread.randrange,
             log.suspect,
         )
+        if log.epoch or log.suspect:
+            machine.promised(0, self.now_ms + VOTE_HOLD_MS, self.now_ms)
         self.nodes[node_id] = Node(node_id, self.incarnations[node_id], log, machine)
         self._after_input(self.nodes[node_id])
 
@@ -281,6 +284,9 @@ class Cluster:
                     self._take_snapshot(node, chunk)
                 case Trusted():
                     node.log.trust()
+                case WithdrawPromise(leader):
+                    until_ms = node.heard_ms.get(leader, -VOTE_HOLD_MS) + VOTE_HOLD_MS
+                    self.input(node, "promised", leader, until_ms, self.now_ms)
                 case SteppedDown():
                     node.serving = False
                     node.pending.clear()

@@ -54,6 +54,9 @@ _PLAIN = {
     "on_stall": Input.STOOD_STILL,
     "installed": Input.INSTALLED,
     "configured": Input.CONFIGURED,
+    "promised": Input.PROMISED,
+    "confirm": Input.CONFIRM,
+    "became_suspect": Input.BECAME_SUSPECT,
     "change_configuration": Input.CHANGE_CONFIGURATION,
 }
 

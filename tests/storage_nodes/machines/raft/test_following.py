@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from storage_nodes.machines.raft.effects import Append, Committed, SafetyViolation, SaveVote, Send, Truncate, Trusted
-from storage_nodes.protocol.peer_messages import AppendReply, SnapshotChunk, VoteRequest
-from tests.storage_nodes.machines.raft.raft_bench import PARTITION, Bench, log_of, reply_in
+from storage_nodes.machines.raft.effects import (
+    Append,
+    Committed,
+    Role,
+    SafetyViolation,
+    SaveVote,
+    Send,
+    SteppedDown,
+    Truncate,
+    Trusted,
+    WithdrawPromise,
+)
+from storage_nodes.protocol.peer_messages import AppendReply, SnapshotChunk, VoteReply, VoteRequest
+from tests.storage_nodes.machines.raft.raft_bench import PARTITION, Bench, log_of, reply_in, sends
 from tests.storage_nodes.machines.raft.raft_disk import make_entry
 
 
@@ -145,3 +156,42 @@ def test_leader_that_a_suspect_voter_voted_for_since_its_loss_is_followed() -> N
     bench = Bench(suspect=True)
     bench.step(2, VoteRequest(PARTITION, 1, 0, 0))
     assert Trusted() in bench.append(2, 1, (0, 0), [entry(0, 1)], commit=1)
+
+
+def test_follower_that_learns_late_that_it_is_suspect_deposes_whom_it_follows_and_is_trusted_by_the_next_one() -> None:
+    """What it forgot may be a vote for a later epoch than that of the leader it found."""
+    bench = Bench(log_of(1)).follow(2)
+    effects = bench.perform(bench.machine.became_suspect(bench.now_ms))
+    assert effects == [SaveVote(2, 0), WithdrawPromise(2), Send(2, AppendReply(PARTITION, 2, False, 0), True)]
+    assert bench.machine.leader == 0
+    assert reply_in(bench.ask(3, 2)).message == VoteReply(PARTITION, 2, True, False, True), "its vote is marked"
+    assert Trusted() in bench.append(3, 2, (1, 1), [entry(1, 2)], commit=2)
+
+
+def test_suspect_follower_without_a_leader_deposes_the_first_that_speaks_to_it() -> None:
+    bench = Bench(log_of(1))
+    assert bench.machine.became_suspect(bench.now_ms) == []
+    effects = bench.append(2, 1, (1, 1))
+    assert effects == [SaveVote(2, 0), Send(2, AppendReply(PARTITION, 2, False, 0), True)]
+
+
+def test_leader_that_learns_that_it_is_suspect_steps_down_and_says_so() -> None:
+    bench = Bench(log_of(1)).lead()
+    effects = bench.perform(bench.machine.became_suspect(bench.now_ms))
+    assert effects[0] == SteppedDown(0, "node 1 gave up leading") and len(sends(effects, VoteRequest)) == 2
+
+
+@pytest.mark.parametrize("role", [Role.PRE_CANDIDATE, Role.CANDIDATE])
+def test_candidate_that_learns_that_it_is_suspect_begins_anew(role: Role) -> None:
+    bench = Bench(log_of(1)).become(role)
+    bench.perform(bench.machine.became_suspect(bench.now_ms))
+    assert bench.machine.role is Role.FOLLOWER and bench.machine.next_tick_ms() > bench.now_ms
+    bench.grant(2)
+    assert bench.machine.role is Role.FOLLOWER
+
+
+def test_single_voter_that_is_suspect_leads_on_and_is_trusted() -> None:
+    bench = Bench(size=1)
+    bench.sync()
+    bench.perform(bench.machine.became_suspect(bench.now_ms))
+    assert bench.machine.role is Role.LEADER and Trusted() in bench.sync()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage_nodes.machines.raft.effects import Effect, Role, SaveVote, Send, TransferEnded
+from storage_nodes.machines.raft.effects import Effect, Role, SaveVote, Send, SteppedDown, TransferEnded
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS
 from storage_nodes.protocol.peer_messages import TimeoutNow, VoteReply, VoteRequest
 from tests.storage_nodes.machines.raft.raft_bench import PARTITION, Bench, log_of, reply_in, sends
@@ -30,15 +30,27 @@ def test_transfer_waits_until_the_target_holds_everything_and_all_is_committed()
     assert sends(bench.answer(3, 3), TimeoutNow) == [], "it is told once"
 
 
-def test_transfer_that_brings_no_election_ends_and_the_leader_proposes_again() -> None:
+def test_transfer_of_which_the_target_was_not_told_ends_and_the_leader_proposes_again() -> None:
     bench = Bench(log_of(1)).lead()
-    transfer(bench, 2)
+    bench.propose()
+    assert sends(transfer(bench, 2), TimeoutNow) == [], "it does not hold everything"
+    bench.answer(3, 3)
     with pytest.raises(AssertionError, match="hands over"):
         bench.machine.proposed(bench.log.log_end, bench.now_ms)
-    assert bench.machine.next_tick_ms() == bench.now_ms + ELECTION_TIMEOUT_MS
-    assert bench.tick() == [TransferEnded(2)]
-    assert bench.machine.next_tick_ms() == 0
+    assert TransferEnded(2) in bench.tick_at(bench.now_ms + ELECTION_TIMEOUT_MS)
+    assert bench.machine.role is Role.LEADER and not bench.machine.transferee
     assert bench.propose()
+
+
+def test_leader_whose_target_was_told_and_did_not_stand_leads_on_in_another_epoch_only() -> None:
+    """The target may stand at any time, by votes that no lease keeps back."""
+    bench = Bench(log_of(1)).lead()
+    transfer(bench, 2)
+    assert bench.machine.next_tick_ms() == bench.now_ms + ELECTION_TIMEOUT_MS
+    effects = bench.tick()
+    assert effects[0] == SteppedDown(0, "node 1 handed over")
+    assert [send.message.pre_vote for send in sends(effects, VoteRequest)] == [True, True]  # type: ignore[union-attr]
+    assert bench.machine.role is Role.PRE_CANDIDATE
 
 
 @pytest.mark.parametrize("target", [1, 9])

@@ -127,6 +127,9 @@ WAYS: dict[Input, list[Act]] = {
         lambda b: (b.sync(), b.answer(2, b.log.log_end), b.machine.change_configuration(AddLearner(4), b.now_ms))
     ],
     Input.CONFIGURED: [configure("voters=1,2,3/4"), configure("voters=2,3/")],
+    Input.PROMISED: [lambda b: b.machine.promised(2, b.now_ms + 100, b.now_ms)],
+    Input.CONFIRM: [lambda b: b.machine.confirm(b.now_ms)],
+    Input.BECAME_SUSPECT: [lambda b: b.machine.became_suspect(b.now_ms)],
     Input.TRANSFER: [lambda b: b.machine.transfer(2, b.now_ms)],
     Input.TIMEOUT_NOW: [
         lambda b: b.step(2, TimeoutNow(PARTITION, b.machine.epoch)),
@@ -159,9 +162,18 @@ def test_machine_given_any_input_in_any_role_goes_where_the_table_says(row: Inpu
         following = bench_in(role).follow(2)
         following.machine.campaign(following.now_ms)
         reached.add(following.machine.role)
+    if row is Input.TICK and role is Role.LEADER:
+        left_alone = Bench(log_of(1)).lead()
+        left_alone.perform(left_alone.machine.transfer(2, left_alone.now_ms))
+        left_alone.tick_at(left_alone.now_ms + 60_000)
+        reached.add(left_alone.machine.role)
     if row is Input.STOOD_STILL and role is Role.LEADER:
         alone = Bench(size=1)
         assert alone.machine.on_stall(alone.now_ms) == []
+        reached.add(alone.machine.role)
+    if row is Input.BECAME_SUSPECT and role is Role.LEADER:
+        alone = Bench(size=1)
+        alone.perform(alone.machine.became_suspect(alone.now_ms))
         reached.add(alone.machine.role)
     if row is Input.TIMEOUT_NOW and role is Role.FOLLOWER:
         following = bench_in(role).follow(2)
