@@ -74,7 +74,7 @@ async def test_who_may_not_ask_the_control_plane_is_refused(tmp_path: Path) -> N
             None,
         ):
             with pytest.raises(RequestError):
-                await asyncio.wait_for(asked(address, credentials), 1)
+                await asyncio.wait_for(asked(address, credentials), 5)
         assert await asked(address, authority.credentials(InnerRole.FRONT_END))
 
 

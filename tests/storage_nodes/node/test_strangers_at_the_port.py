@@ -43,7 +43,8 @@ from storage_nodes.trust.names import InnerRole
 from tests.support.inner_certificates import CLUSTER, InnerAuthority
 
 OTHER_PEER = 2
-WITHIN_S = 1.0
+# A second, and what a machine with other work takes beside it: well before the deadline of a greeting (5 s).
+WITHIN_S = 3.0
 Logs = list[dict[str, Any]]
 
 

@@ -24,6 +24,8 @@ from storage_nodes.trust.port import NamedPort
 from tests.support.inner_certificates import InnerAuthority
 
 MIB = 1024 * 1024
+# Well before the deadline of a handshake (5 s).
+WITHIN_S = 3.0
 Run = Callable[[Awaitable[None]], None]
 LOOPS = pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 MODES = pytest.mark.parametrize("mode", [InnerTlsMode.ENCRYPT, InnerTlsMode.AUTHENTICATE])
@@ -102,11 +104,11 @@ class Server:
             return await connect_named(credentials, Caller, "127.0.0.1", self.port, is_node(node_id))
 
     async def refuses(self, credentials: Credentials, node_id: int = 1) -> str:
-        """Why; within a second."""
+        """Why; within a second, where the machine has time."""
         started_s = time.monotonic()
         with pytest.raises(PeerRefused) as caught:
             await self.call(credentials, node_id)
-        assert time.monotonic() - started_s < 1
+        assert time.monotonic() - started_s < WITHIN_S
         return str(caught.value)
 
 
@@ -240,7 +242,7 @@ def test_what_is_no_handshake_is_hung_up_on(
         async with Server(authority.credentials(InnerRole.NODE)) as server:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(said)
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(WITHIN_S):
                 with contextlib.suppress(ConnectionResetError):
                     await reader.read()
             writer.close()
@@ -258,7 +260,7 @@ def test_who_shows_nothing_is_cut_in_time(tmp_path: Path, monkeypatch: pytest.Mo
         async with Server(authority.credentials(InnerRole.NODE)) as server:
             before = refusals("deadline")
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(WITHIN_S):
                 with contextlib.suppress(ConnectionResetError):
                     assert await reader.read() == b""
             assert refusals("deadline") == before + 1
@@ -308,7 +310,7 @@ def test_port_of_a_service_lets_its_callers_in_alone(tmp_path: Path, monkeypatch
         await asyncio.sleep(0.3)  # it has a moment to read why, and counts until then
         before = refusals("crowded")
         silent = [await asyncio.open_connection(address, number) for _ in range(5)]
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(WITHIN_S):
             for reader, _ in silent[:2]:
                 with contextlib.suppress(ConnectionResetError):
                     assert await reader.read() == b""
