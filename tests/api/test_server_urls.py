@@ -61,6 +61,7 @@ def test_process_reads_urls_from_files(reader: str, tmp_path: Path) -> None:
         "CELERY_BROKER_URL_FILE": str(tmp_path / "broker"),
         "PENSTOCK_SECRETS_DIR": str(tmp_path),
         "PENSTOCK_CLUSTER_ID": "pk-test",
+        "PENSTOCK_INNER_TLS": "off",
         "PYTHONPATH": str(ROOT),
     }
     command = [sys.executable, "-P", "-c", READERS[reader]]
