@@ -27,6 +27,7 @@ from deploy.limits import (
     CERTIFICATE_DAYS,
     CERTIFICATE_RENEW_DAYS,
 )
+from deploy.private_files import write_private
 from storage_nodes.trust.credentials import CredentialFiles
 from storage_nodes.trust.names import InnerName
 
@@ -61,10 +62,10 @@ def settle(authority_folder: Path, folder: Path, names: Iterable[InnerName], day
             own = folder / folder_name(name)
             own.mkdir(mode=0o700, exist_ok=True)
             if not _is_good(own / "own.pem", name, authority.certificate):
-                _write(own / "own.pem", _issue(authority, name, days))
+                write_private(own / "own.pem", _issue(authority, name, days))
                 made.append(folder_name(name))
             if _content(own / "ca.pem") != believed:
-                _write(own / "ca.pem", believed)
+                write_private(own / "ca.pem", believed)
     return made
 
 
@@ -101,8 +102,8 @@ def _settle_authority(folder: Path) -> _Authority:
     builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     made = _Authority(builder.sign(key, hashes.SHA256()), key)
     # The key first: a certificate without its key would be taken for a whole authority's half.
-    _write(folder / AUTHORITY_KEY_FILE, _pem_of(key))
-    _write(folder / AUTHORITY_FILE, made.certificate.public_bytes(serialization.Encoding.PEM))
+    write_private(folder / AUTHORITY_KEY_FILE, _pem_of(key))
+    write_private(folder / AUTHORITY_FILE, made.certificate.public_bytes(serialization.Encoding.PEM))
     return made
 
 
@@ -181,14 +182,3 @@ def _content(path: Path) -> bytes | None:
         return path.read_bytes()
     except OSError:
         return None
-
-
-def _write(path: Path, content: bytes) -> None:
-    """The file, which only its owner may read, is complete under its name, or what it was before."""
-    temporary = path.with_name(path.name + ".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from deploy import limits, management
-from deploy.installation import ROOT, Installation, write_private, write_private_once
+from deploy.installation import ROOT, Installation
+from deploy.private_files import write_private, write_private_once
 from deploy.state import State, endpoint, internal_endpoint
 
 DEMO_ACCOUNT = "demo"

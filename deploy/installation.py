@@ -26,6 +26,7 @@ from pathlib import Path
 
 from deploy import allocator, certificates, limits
 from deploy.errors import EXIT_USAGE, CommandError
+from deploy.private_files import write_private_once
 from deploy.state import (
     LOOPBACK,
     State,
@@ -335,20 +336,3 @@ def inner_mode(environment: Mapping[str, str]) -> InnerTlsMode:
 
 def default_front_ends(cores: int) -> int:
     return min(max(1, cores // limits.CORES_PER_FRONT_END), limits.FRONT_ENDS_MAX)
-
-
-def write_private_once(path: Path, text: str) -> None:
-    """Write a file only its owner may read, unless it is there."""
-    if not path.exists():
-        write_private(path, text)
-
-
-def write_private(path: Path, text: str) -> None:
-    """The file, which only its owner may read, is complete under its name, or what it was before."""
-    temporary = path.with_name(path.name + ".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)

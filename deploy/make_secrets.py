@@ -6,7 +6,8 @@ import secrets
 import sys
 from pathlib import Path
 
-from deploy.installation import SECRET_NAMES, write_private_once
+from deploy.installation import SECRET_NAMES
+from deploy.private_files import write_private_once
 
 
 def main(arguments: list[str]) -> int:

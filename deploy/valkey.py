@@ -15,7 +15,8 @@ from deploy.binaries import FoundBroker, Version, broker_version, find_valkey, p
 from deploy.child import ChildSpec
 from deploy.errors import CommandError
 from deploy.identity import make_reachable, own_directory, server_identity
-from deploy.installation import Installation, write_private
+from deploy.installation import Installation
+from deploy.private_files import write_private
 from deploy.state import LOOPBACK, State
 
 WRITER_FILE = "written-by"

@@ -13,12 +13,11 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import cast
 
 from frontend.limits import TLS_HANDSHAKE_S_MAX
 from frontend.tls.handshakes import DEADLINE, LEFT, NOT_TLS, PLAIN_HTTP, Handshakes, reason_of
 from storage_nodes.trust.stream import TlsStream
-from storage_nodes.trust.transport import TlsTransport
+from storage_nodes.trust.transport import TlsBelow, TlsTransport
 
 _HANDSHAKE = b"\x16"
 _HTTP_METHODS = (b"GET ", b"POST ", b"PUT ", b"HEAD ", b"PATCH ", b"DELETE ", b"OPTIONS ", b"PRI ")
@@ -31,21 +30,19 @@ _PLAIN_ANSWER = (
 MakeProtocol = Callable[[], asyncio.Protocol]
 
 
-class TlsConnection(asyncio.Protocol):
-    """What the network transport calls."""
+class TlsConnection(TlsBelow):
+    """Of one client."""
 
     def __init__(self, context: ssl.SSLContext, make_protocol: MakeProtocol, handshakes: Handshakes) -> None:
+        super().__init__()
         self._context = context
         self._make_protocol = make_protocol
         self._handshakes = handshakes
-        self._stream: TlsStream | None = None
-        self._network: asyncio.Transport | None = None
-        self._transport: TlsTransport | None = None  # once the handshake is done
         self._deadline: asyncio.TimerHandle | None = None
         self._is_shaking = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._network = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        super().connection_made(transport)
         self._is_shaking = True
         peer = transport.get_extra_info("peername")
         self._handshakes.begin(self, peer[0] if peer else "")
@@ -66,16 +63,7 @@ class TlsConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(LEFT)
-        if self._transport is not None:
-            self._transport.lost(exc)
-
-    def pause_writing(self) -> None:
-        if self._transport is not None:
-            self._transport.protocol.pause_writing()
-
-    def resume_writing(self) -> None:
-        if self._transport is not None:
-            self._transport.protocol.resume_writing()
+        super().connection_lost(exc)
 
     # --- the handshake ---
 

@@ -36,7 +36,7 @@ from storage_nodes.trust.refusals import (
     connection_refused,
 )
 from storage_nodes.trust.stream import TlsStream
-from storage_nodes.trust.transport import TlsTransport
+from storage_nodes.trust.transport import TlsBelow, TlsTransport
 
 _FIRST_BYTE = 0x16
 _WELCOME = b"\0"
@@ -50,17 +50,12 @@ class PeerRefused(ConnectionError):
     """The other side is not whom we called, or it does not let us in. The text says why."""
 
 
-class _End(asyncio.Protocol):
-    """What the network calls. `_transport` is there once the protocol has begun."""
+class _End(TlsBelow):
+    """One side of a connection that begins with a handshake."""
 
     def __init__(self, encrypts: bool) -> None:
+        super().__init__()
         self._encrypts = encrypts
-        self._network: asyncio.Transport | None = None
-        self._stream: TlsStream | None = None
-        self._transport: TlsTransport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._network = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
 
     def data_received(self, data: bytes) -> None:
         if self._transport is not None:
@@ -68,19 +63,8 @@ class _End(asyncio.Protocol):
         elif self._network is not None and not self._network.is_closing():
             self._shake(data)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._transport is not None:
-            self._transport.lost(exc)
-
-    def pause_writing(self) -> None:
-        if self._transport is not None:
-            self._transport.protocol.pause_writing()
-
-    def resume_writing(self) -> None:
-        if self._transport is not None:
-            self._transport.protocol.resume_writing()
-
     def _shake(self, data: bytes) -> None:
+        """The handshake goes on."""
         raise NotImplementedError
 
     def _begin(self, protocol: asyncio.Protocol, context: ssl.SSLContext, plain: bytes) -> None:

@@ -13,6 +13,30 @@ from typing import Any, cast
 from storage_nodes.trust.stream import TlsStream
 
 
+class TlsBelow(asyncio.Protocol):
+    """What the network calls. `_transport` is there once the protocol above TLS has begun, and is told from then on."""
+
+    def __init__(self) -> None:
+        self._network: asyncio.Transport | None = None
+        self._stream: TlsStream | None = None
+        self._transport: TlsTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._network = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            self._transport.lost(exc)
+
+    def pause_writing(self) -> None:
+        if self._transport is not None:
+            self._transport.protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._transport is not None:
+            self._transport.protocol.resume_writing()
+
+
 class TlsTransport(asyncio.Transport):
     """What a protocol writes through that knows nothing of TLS."""
 

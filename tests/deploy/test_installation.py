@@ -12,8 +12,9 @@ import pytest
 
 from deploy import allocator, limits, roles
 from deploy.errors import CommandError
-from deploy.installation import MARK, ROOT, SECRET_NAMES, SETTINGS_OF_ROLE, Installation, write_private_once
+from deploy.installation import MARK, ROOT, SECRET_NAMES, SETTINGS_OF_ROLE, Installation
 from deploy.management import schema_fingerprint
+from deploy.private_files import write_private_once
 from deploy.state import LOOPBACK, choose_port, is_free
 from storage_nodes.model import parse_node_list
 

@@ -5,7 +5,7 @@ Base of the machine, which has the inputs; nothing here is called by the driver.
 
 from __future__ import annotations
 
-from storage_nodes.limits import ELECTION_JITTER_MS
+from storage_nodes.limits import ELECTION_JITTER_MS, TURNS_PASSED_MAX
 from storage_nodes.machines.raft.effects import (
     Effect,
     EpochStart,
@@ -96,6 +96,32 @@ class Elections(ReplicaState):
             return []
         return self._ask_votes(now_ms) if message.pre_vote else self._win(now_ms)
 
+    def _take_turn(self, now_ms: int, is_fit: bool) -> list[Effect]:
+        """The timer of a replica that does not lead rang.
+
+        A node that is not fit to lead passes its first turns to campaign, an election timeout apart: a replica that can
+        win has won by then. The pauses do not grow, because passed turns burden nobody, and it may be that this replica
+        alone holds all entries, so that its group waits for it.
+        """
+        if self.timer_ms == UNARMED and self.voters != (self.node_id,):
+            self.timer_ms = now_ms + ELECTION_TIMEOUT_MS + self._random_ms(ELECTION_JITTER_MS)
+            return []
+        if self._installing:
+            self.timer_ms = now_ms + self._retry_ms()
+            return []
+        if self.leader:
+            return self._forget_leader(now_ms, Loss.NOT_HEARD)
+        if not self.members.can_campaign():
+            return []
+        if now_ms < self.promised_until_ms:
+            self.timer_ms = self.promised_until_ms + self._random_ms(ELECTION_JITTER_MS)
+            return []
+        if not is_fit and self._turns_passed < TURNS_PASSED_MAX and not self.members.is_majority((self.node_id,)):
+            self._turns_passed += 1
+            self.timer_ms = now_ms + ELECTION_TIMEOUT_MS + self._random_ms(ELECTION_JITTER_MS)
+            return []
+        return self._ask_pre_votes(now_ms)
+
     def _ask_pre_votes(self, now_ms: int) -> list[Effect]:
         """No leader is known: ask whether an election could be won, and again later if there is no answer."""
         assert not self.leader and now_ms >= self.promised_until_ms, "a replica stands when its own vote is free"
@@ -150,6 +176,14 @@ class Elections(ReplicaState):
         log = self.log
         asker, own = (request.last_epoch, request.log_end), (log.last_epoch, log.log_end)
         return (*asker, sender) > (*own, self.node_id)
+
+    def _want_new_epoch(self, leader: int, epoch: int, now_ms: int) -> list[Effect]:
+        """Depose the first leader that speaks to a suspect voter, unless it voted for it since its loss. What it forgot
+        may be a vote of a later epoch, whose leader committed with it: this one would commit with it once more. Whoever
+        leads next has the votes of a majority that lost nothing, given after our loss (seed 7000868)."""
+        self._may_have_lost_vote = False
+        effects = self._adopt(epoch + 1, now_ms, 0, Loss.OUTVOTED)
+        return [*effects, Send(leader, AppendReply(self.partition, self.epoch, False, 0), True)]
 
     # --- leading and following ------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from storage_nodes.limits import ELECTION_JITTER_MS, TURNS_PASSED_MAX
+from storage_nodes.limits import ELECTION_JITTER_MS
 from storage_nodes.machines.raft.effects import (
     Append,
     AppendConfiguration,
@@ -48,7 +48,6 @@ from storage_nodes.machines.raft.membership import (
     node_set,
 )
 from storage_nodes.machines.raft.reasons import reason_of
-from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.peer_messages import (
     AppendEntries,
@@ -312,12 +311,7 @@ class RaftMachine(Elections):
         return self.timer_ms
 
     def tick(self, now_ms: int, is_fit: bool = True) -> list[Effect]:
-        """Does what is due.
-
-        A node that is not fit to lead passes its first turns to campaign, an election timeout apart: a replica that can
-        win has won by then. The pauses do not grow, because passed turns burden nobody, and it may be that this replica
-        alone holds all entries, so that its group waits for it.
-        """
+        """Does what is due. `is_fit`: may this node lead?"""
         if not self.timer_ms or now_ms < self.timer_ms:
             return []
         lead = self._lead
@@ -330,24 +324,7 @@ class RaftMachine(Elections):
                 # Whom it told to stand may do so at any time, with votes that ask for no lease: it never has one again.
                 return self._step_down(now_ms, Loss.HANDED_OVER) + self.campaign(now_ms)
             return lead.tick(now_ms)
-        if self.timer_ms == UNARMED and self.voters != (self.node_id,):
-            self.timer_ms = now_ms + ELECTION_TIMEOUT_MS + self._random_ms(ELECTION_JITTER_MS)
-            return []
-        if self._installing:
-            self.timer_ms = now_ms + self._retry_ms()
-            return []
-        if self.leader:
-            return self._forget_leader(now_ms, Loss.NOT_HEARD)
-        if not self.members.can_campaign():
-            return []
-        if now_ms < self.promised_until_ms:
-            self.timer_ms = self.promised_until_ms + self._random_ms(ELECTION_JITTER_MS)
-            return []
-        if not is_fit and self._turns_passed < TURNS_PASSED_MAX and not self.members.is_majority((self.node_id,)):
-            self._turns_passed += 1
-            self.timer_ms = now_ms + ELECTION_TIMEOUT_MS + self._random_ms(ELECTION_JITTER_MS)
-            return []
-        return self._ask_pre_votes(now_ms)
+        return self._take_turn(now_ms, is_fit)
 
     # --- inputs: other nodes --------------------------------------------------------------------------------
 
@@ -475,14 +452,6 @@ class RaftMachine(Elections):
         if is_trusted:
             effects.append(Trusted())
         return effects
-
-    def _want_new_epoch(self, leader: int, epoch: int, now_ms: int) -> list[Effect]:
-        """Depose the first leader that speaks to a suspect voter, unless it voted for it since its loss. What it forgot
-        may be a vote of a later epoch, whose leader committed with it: this one would commit with it once more. Whoever
-        leads next has the votes of a majority that lost nothing, given after our loss (seed 7000868)."""
-        self._may_have_lost_vote = False
-        effects = self._adopt(epoch + 1, now_ms, 0, Loss.OUTVOTED)
-        return [*effects, Send(leader, AppendReply(self.partition, self.epoch, False, 0), True)]
 
     def _serves(self, message: AppendEntries, headers: Sequence[EntryFacts]) -> bool:
         """Has the leader committed an entry of its own epoch? Of what this append brings, or of what was here."""

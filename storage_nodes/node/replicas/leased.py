@@ -1,5 +1,5 @@
-"""What a leader may say by itself: only while nobody else can have been elected
-(docs/decisions/0053-leases-of-leaders.md).
+"""What a replica may say because it leads, and what it may say by itself: that only while nobody else can have been
+elected (docs/decisions/0053-leases-of-leaders.md).
 
 What a majority has to commit first is true whoever leads when it is told: sends, deletes, changes. Everything that is
 answered from the leader's own state may be told only under a lease: receives, empty ones too, reads, what a queue
@@ -16,19 +16,37 @@ from storage_nodes.protocol.errors import ErrorCode, StorageError
 
 
 class LeaseHolder:
-    """Base of all replicas."""
+    """The side of a replica that leads, as far as it answers."""
 
     __slots__ = ("_leased_until_ms",)
     _leased_until_ms: int
     host: Host
+    partition: int
     raft: RaftMachine
     closed: bool
+    serving: bool
+    handing_over: bool
 
     def perform(self, effects: list[raft_effects.Effect]) -> None:
         raise NotImplementedError
 
     def require_leader(self) -> None:
-        raise NotImplementedError
+        """Raises NOT_LEADER, with the leader where it is known; QUARANTINED where the replica is stopped."""
+        if not self.serving or self.handing_over:
+            refusal = self.host.stopped.refusal(self.partition) if self.closed else None
+            if refusal is not None:
+                raise refusal
+            leader = self.raft.transferee or self.raft.leader
+            hint = leader if leader != self.host.node_id else 0
+            raise StorageError(ErrorCode.NOT_LEADER, f"partition {self.partition} is led elsewhere", hint)
+
+    def leads_in(self, epoch: int) -> bool:
+        """Is the leadership of this epoch still ours, so that what was begun in it may go on?"""
+        return self.serving and self.raft.epoch == epoch
+
+    def leadership_lost(self) -> StorageError:
+        """What those are answered with who waited for it."""
+        return StorageError(ErrorCode.NOT_LEADER, "leadership was lost", self.raft.leader)
 
     def require_lease(self) -> None:
         """Raises NOT_LEADER, or NO_QUORUM where this leader cannot know whether it still leads."""

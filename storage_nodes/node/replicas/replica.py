@@ -45,7 +45,6 @@ from storage_nodes.node.replicas.partition_machine import FoldedMachine
 from storage_nodes.node.replicas.partition_meta import PartitionMeta, shared_meta
 from storage_nodes.node.replicas.replica_steps import ReplicaSteps
 from storage_nodes.node.replicas.stopped_replicas import ReplicaError, StopKind
-from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply, VoteRequest
 from storage_nodes.protocol.records import encode_body
 
@@ -339,24 +338,6 @@ class Replica(ReplicaSteps, LeaseHolder):
                 self.perform(self.raft.on_stall(now_ms))
             finally:
                 self.perform(self.raft.campaign(now_ms))
-
-    def require_leader(self) -> None:
-        """Raises NOT_LEADER, with the leader where it is known; QUARANTINED where the replica is stopped."""
-        if not self.serving or self.handing_over:
-            refusal = self.host.stopped.refusal(self.partition) if self.closed else None
-            if refusal is not None:
-                raise refusal
-            leader = self.raft.transferee or self.raft.leader
-            hint = leader if leader != self.host.node_id else 0
-            raise StorageError(ErrorCode.NOT_LEADER, f"partition {self.partition} is led elsewhere", hint)
-
-    def leads_in(self, epoch: int) -> bool:
-        """Is the leadership of this epoch still ours, so that what was begun in it may go on?"""
-        return self.serving and self.raft.epoch == epoch
-
-    def leadership_lost(self) -> StorageError:
-        """What those are answered with who waited for it."""
-        return StorageError(ErrorCode.NOT_LEADER, "leadership was lost", self.raft.leader)
 
     def schedule(self) -> None:
         """Book the next tick that the machines want; an idle partition books none."""

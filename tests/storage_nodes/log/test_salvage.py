@@ -79,6 +79,24 @@ def flip(path: str, position: int) -> Callable[[Store], None]:
     return damage
 
 
+def kept_by_repair(store: Store, damaged_at: tuple[str, int]) -> int:
+    """How many entries are left: a prefix of each log, suspect, that goes on like any other with the damage behind
+    it."""
+    found = store.repaired()
+    assert found.damage, damaged_at
+    assert all(log.suspect for log in found.partitions.values())
+    assert_is_prefix(found, store)
+    before = {partition: read_all(log) for partition, log in found.partitions.items()}
+    kept = sum(map(len, before.values()))
+    for partition in before:
+        before[partition].append(append(found, partition, epoch=20))
+    commit(found)
+    again = NodeLog.open("/node", SMALL, store.disk.as_killed())
+    assert {partition: read_all(log) for partition, log in again.partitions.items()} == before
+    assert all(log.suspect for log in again.partitions.values())
+    return kept
+
+
 def test_every_byte_of_the_log_flipped_leaves_a_prefix_suspect_and_goes_on() -> None:
     positions = [(path, at) for path in Store().needed() for at in range(0, 2_000, 61)]
     kept = set()
@@ -88,19 +106,7 @@ def test_every_byte_of_the_log_flipped_leaves_a_prefix_suspect_and_goes_on() -> 
         if at >= len(data) or not any(data[at : at + 40]):
             continue
         data[at] ^= 4
-        found = store.repaired()
-        assert found.damage, (path, at)
-        assert all(log.suspect for log in found.partitions.values())
-        assert_is_prefix(found, store)
-        kept.add(sum(len(read_all(log)) for log in found.partitions.values()))
-        # It goes on like any other, and the damage is behind it.
-        before = {partition: read_all(log) for partition, log in found.partitions.items()}
-        for partition in before:
-            before[partition].append(append(found, partition, epoch=20))
-        commit(found)
-        again = NodeLog.open("/node", SMALL, store.disk.as_killed())
-        assert {partition: read_all(log) for partition, log in again.partitions.items()} == before
-        assert all(log.suspect for log in again.partitions.values())
+        kept.add(kept_by_repair(store, (path, at)))
     assert len(kept) > 5
 
 

@@ -15,7 +15,7 @@ from storage_nodes.log.disk import OsDisk
 from storage_nodes.log.errors import CorruptionError, UnreadableError
 from storage_nodes.log.node_log import NodeLog
 from tests.storage_nodes.log.faulty_disk import SECTOR_BYTES, FaultyDisk
-from tests.storage_nodes.log.test_salvage import FIRST_WAL, MARK, Store, assert_is_prefix
+from tests.storage_nodes.log.test_salvage import FIRST_WAL, MARK, Store, kept_by_repair
 from tests.storage_nodes.log.writing import SMALL, append, commit, read_all
 
 
@@ -74,17 +74,7 @@ def test_every_sector_of_the_log_unreadable_leaves_a_prefix_suspect_and_goes_on(
         store.disk.make_unreadable(path, at)
         with pytest.raises(CorruptionError):
             NodeLog.open("/node", SMALL, store.disk.as_killed())
-        found = store.repaired()
-        assert found.damage, (path, at)
-        assert all(log.suspect for log in found.partitions.values())
-        assert_is_prefix(found, store)
-        kept.add(sum(len(read_all(log)) for log in found.partitions.values()))
-        before = {partition: read_all(log) for partition, log in found.partitions.items()}
-        for partition in before:
-            before[partition].append(append(found, partition, epoch=20))
-        commit(found)
-        again = NodeLog.open("/node", SMALL, store.disk.as_killed())
-        assert {partition: read_all(log) for partition, log in again.partitions.items()} == before
+        kept.add(kept_by_repair(store, (path, at)))
     assert len(kept) > 5
 
 

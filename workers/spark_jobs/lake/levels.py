@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from pyspark.sql import DataFrame
 
+from workers.spark_jobs.lake.described_files import describe_file
 from workers.spark_jobs.lake.manifest import WINDOWS_TABLE, Lake, LakeEntry, LakeFile
 from workers.spark_jobs.limits import DAY_MS, LEVELS_KEPT_MAX
 
@@ -49,8 +50,6 @@ def files_behind(entries: Sequence[LakeEntry], levels: KeptLevels | None, before
 def keep_levels(lake: Lake, levels: DataFrame, entries: Sequence[LakeEntry], hour_ms: int) -> None:
     """`levels` were found from all windows of `entries` before the hour: none was left out. Does nothing where the
     same is kept already, or there is nothing to be kept."""
-    from workers.spark_jobs.lake.tables import describe_file
-
     names = sorted(entry.name for entry in entries)
     if any((one.hour_ms, one.entries) == (hour_ms, names) for one in _kept(lake)):
         return

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow.parquet as pq
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from workers.spark_jobs.lake.described_files import describe_file
 from workers.spark_jobs.lake.levels import files_behind, latest_levels
 from workers.spark_jobs.lake.manifest import (
     CORRUPT_FILE,
@@ -32,7 +32,6 @@ from workers.spark_jobs.spans import HourSpan
 from workers.spark_jobs.transforms.windows import last_windows
 
 _HOUR = "hour_ms"
-NO_HOUR_MS = -1
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
@@ -56,18 +55,6 @@ def listed_table(lake: Lake, table: str, entry: str) -> list[LakeFile]:
     sync(directory)
     sync(directory.parent)
     return found
-
-
-def describe_file(root: Path, path: Path) -> LakeFile:
-    """Raises what pyarrow raises where it is no Parquet file."""
-    metadata = pq.read_metadata(path)
-    first, last = NO_HOUR_MS, NO_HOUR_MS
-    names = list(metadata.schema.names)
-    if _HOUR in names and metadata.num_rows:
-        at = names.index(_HOUR)
-        groups = [metadata.row_group(number).column(at).statistics for number in range(metadata.num_row_groups)]
-        first, last = min(group.min for group in groups), max(group.max for group in groups)
-    return LakeFile(str(path.relative_to(root)), path.stat().st_size, metadata.num_rows, sha256_of(path), first, last)
 
 
 class FoundWindows(NamedTuple):
