@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from storage_nodes.protocol.records import encode_varint
 
@@ -37,6 +37,8 @@ Usage = tuple[int, int, int]
 """Origin, billed bytes, units."""
 
 _KEY = struct.Struct(">BI")
+# The size in a record's head; what the head is apart from it is looked at before.
+_SIZES = struct.Struct(">2xIx")
 _KEY_LENGTH = encode_varint(_KEY.size)[0]
 _KEY_END = 1 + _KEY.size
 _BYTES_BITS, _UNITS_BITS = 36, 20
@@ -86,16 +88,25 @@ def usage_of(body: bytes) -> Usage:
     return _CLIENT, billed, units_of(billed)
 
 
-def billed_bytes_of(body: bytes) -> int:
-    """The same without the rest: once a message that is handed over."""
-    if len(body) > _KEY_END and body[0] == _KEY_LENGTH and body[1] in _ORIGINS:
-        return int.from_bytes(body[2:_KEY_END], "big")
-    return len(body)
+def billed_bytes_of(bodies: Sequence[bytes]) -> list[int]:
+    """Of each the billed bytes: once a message that is handed over."""
+    heads = b"".join([body[:_HEAD_BYTES] for body in bodies])
+    keyed = heads[0::_HEAD_BYTES].count(_KEY_LENGTH)
+    if len(heads) == len(bodies) * _HEAD_BYTES and keyed == len(bodies) and _ORIGINS.issuperset(heads[1::_HEAD_BYTES]):
+        return [size for (size,) in _SIZES.iter_unpack(heads)]
+    return [usage_of(body)[1] for body in bodies]
 
 
 def units_of(billed_bytes: int) -> int:
     """64 KiB begun; a message without a byte is one, too."""
     return (billed_bytes + UNIT_BYTES - 1 >> UNIT_SHIFT) or 1
+
+
+def units_of_all(sizes_bytes: Collection[int]) -> int:
+    """Of messages of these billed bytes."""
+    if not sizes_bytes or max(sizes_bytes) <= UNIT_BYTES:
+        return len(sizes_bytes)
+    return sum(map(units_of, sizes_bytes))
 
 
 def sum_of(bodies: Sequence[bytes]) -> int:

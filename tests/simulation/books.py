@@ -144,10 +144,10 @@ class QueueBook:
     def _is_repeated(self, headers: dict[bytes, bytes]) -> bool:
         return False
 
-    def _check_sizes(self, offsets: list[int], sizes: Sequence[int] = ()) -> None:
+    def _check_sizes(self, offsets: list[int], sizes: Sequence[int | None] = ()) -> None:
         """METERING: a leader that says how large a message is that leaves says what was sent."""
         for offset, size in zip(offsets, sizes, strict=False):
-            if size and offset in self.bodies and usage_of(self.bodies[offset])[1] != size - 1:
+            if size is not None and offset in self.bodies and usage_of(self.bodies[offset])[1] != size:
                 self.wrong_sizes.append(offset)
 
     def _note_source(self, offset: int, body: bytes, gone: Gone) -> None:

@@ -35,7 +35,7 @@ A command is a msgpack array in the value of a control record whose key is (int1
    23 RETIRED              (nothing): the partition takes no requests any more, its next window is its last one
    24 HANDED_OVER          leases, messages, billed bytes, units: of so many leases so much was handed over
 
-    sizes: billed bytes + 1 of each message named, 0 = unknown; missing, or empty, where all are. For the meter.
+    sizes: billed bytes of each message named, nil = unknown; missing, or empty, where all are. For the meter.
 
 Kinds are on disk: never reuse one; a kind gets new fields only at its end. Arrays are flat because decoding
 and walking a flat list of integers costs a third of a list of pairs.
@@ -44,8 +44,6 @@ and walking a flat list of integers costs a third of a list of pairs.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
-from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -154,10 +152,9 @@ def if_held(visibility_ms: int) -> int:
     return IF_HELD_MAX - visibility_ms
 
 
-def sizes_of(command: Command, position: int, count: int) -> Iterable[int]:
-    """The sizes that stand at this position, behind FIRST_FIELD, for so many messages."""
-    sizes: list[int] = command[FIRST_FIELD + position] if len(command) > FIRST_FIELD + position else []
-    return sizes or repeat(0, count)
+def sizes_of(command: Command, position: int) -> list[int | None]:
+    """The sizes that stand at this position, behind FIRST_FIELD; empty where none is known."""
+    return command[FIRST_FIELD + position] if len(command) > FIRST_FIELD + position else []
 
 
 def encode_command(command: Command) -> bytes:

@@ -44,9 +44,7 @@ class QueueUsage:
         """Of a Deliver that is no repeat these messages (offset -> billed bytes) went to its token, and so many did not
         and are available again, or gone."""
         if self._meter is not None and self._machine.is_leading:
-            told = self._machine.leader_state().handed_over
-            told.handed_over(sizes_bytes, now_ms)
-            told.kept_back(kept_back, now_ms)
+            self._machine.leader_state().handed_over.handed_over(sizes_bytes, kept_back, now_ms)
 
     def came_back(self, offsets: Sequence[int]) -> None:
         """These were told as handed over, and their answer was lost here before it left."""

@@ -80,7 +80,8 @@ class DeadLetters:
             target = place
             copies.append(copy)
             moving.append(letter.offset)
-        self._machine.usage.note_sizes({offset: billed_bytes_of(bodies[offset]) for offset in moving})
+        sizes_bytes = billed_bytes_of([bodies[offset] for offset in moving])
+        self._machine.usage.note_sizes(dict(zip(moving, sizes_bytes, strict=True)))
         if copies:
             sent = self._context.then(partial(self._sent, target, moving))
             replica.host.other_partitions.send(target, copies, sent)

@@ -117,9 +117,11 @@ def _hand_over(replica: DeliveringReplica, effect: Deliver, bodies: dict[int, by
 
 def _tell_meter(replica: DeliveringReplica, effect: Deliver, messages: Sequence[AcquiredMessage]) -> None:
     """Of the picks of this effect these are handed over. A repeat is no further delivery."""
-    if replica.machine.usage.is_metered and not effect.is_repeat:
-        sizes_bytes = {message.offset: billed_bytes_of(message.body) for message in messages}
-        replica.machine.usage.handed_over(sizes_bytes, len(effect.picks) - len(messages), replica.now_ms())
+    usage = replica.machine.usage
+    if usage.is_metered and not effect.is_repeat:
+        offsets = [message.offset for message in messages]
+        sizes_bytes = dict(zip(offsets, billed_bytes_of([message.body for message in messages]), strict=True))
+        usage.handed_over(sizes_bytes, len(effect.picks) - len(messages), replica.now_ms())
 
 
 def _undelivered(

@@ -26,7 +26,7 @@ def with_sizes(
         return
 
     def found(bodies: dict[int, bytes]) -> None:
-        machine.usage.note_sizes({offset: billed_bytes_of(body) for offset, body in bodies.items()})
+        machine.usage.note_sizes(dict(zip(bodies, billed_bytes_of(list(bodies.values())), strict=True)))
         then()
 
     run_cold = partial(context.run_cold, lost=lambda: context.refuse(token))

@@ -9,7 +9,18 @@ from hypothesis import strategies as st
 from storage_nodes.log.record_batch import build_batch, read_header, usages_of, verify_batch
 from storage_nodes.machines.queue.effects import MeteredHour
 from storage_nodes.protocol.records import decode_body, encode_body
-from storage_nodes.protocol.usage import MIXED, Origin, moved_key, size_field, sum_of, unpack_sum, usage_key, usage_of
+from storage_nodes.protocol.usage import (
+    MIXED,
+    Origin,
+    billed_bytes_of,
+    moved_key,
+    size_field,
+    sum_of,
+    units_of_all,
+    unpack_sum,
+    usage_key,
+    usage_of,
+)
 from storage_nodes.protocol.usage_records import NO_QUEUE, queue_of_tag, window_record
 
 # As docs/usage_records.md has them.
@@ -92,6 +103,20 @@ def test_sums_of_any_bodies_are_those_of_each(bodies: list[bytes]) -> None:
         assert (origin, billed_bytes, units) == (
             each[0][0], sum(usage[1] for usage in each), sum(usage[2] for usage in each)
         )  # fmt: skip
+
+
+@given(st.one_of(st.lists(any_body, max_size=8), st.lists(keyed.map(lambda key: encode_body(b"", key)))))
+def test_sizes_of_many_are_those_of_each(bodies: list[bytes]) -> None:
+    sizes = [usage_of(body)[1] for body in bodies]
+    assert billed_bytes_of(bodies) == sizes
+    assert units_of_all(sizes) == sum(usage_of(body)[2] for body in bodies)
+
+
+def test_sizes_of_many_are_read_where_all_say_them() -> None:
+    sizes = [0, 1, 65_537, (1 << 32) - 1]
+    bodies = [encode_body(b"value", usage_key(origin, size)) for size, origin in zip(sizes, Origin, strict=False)]
+    assert billed_bytes_of(bodies) == sizes
+    assert billed_bytes_of([*bodies, b"\x00" * 9]) == [*sizes, 9]
 
 
 def test_sums_too_large_for_the_header_are_read_message_by_message() -> None:

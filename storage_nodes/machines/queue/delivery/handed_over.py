@@ -1,7 +1,7 @@
 """What a leader tells the meter of its deliveries, in its memory: which leases became deliveries, and how large their
 messages are (docs/storage/metering.md).
 
-    Deliver -> the driver reads the bodies and answers -> `handed_over`, `kept_back` -> HANDED_OVER in the log
+    Deliver -> the driver reads the bodies and answers -> `handed_over` -> HANDED_OVER in the log
 
 What is to be told goes with the next commands; where none come, with a batch of its own after HANDED_OVER_MS. Sums that
 fell below zero wait: an answer that was told and then lost with its connection is available again, and counts with the
@@ -17,12 +17,11 @@ from collections.abc import Iterable, Sequence
 
 from storage_nodes.limits import HANDED_OVER_MS
 from storage_nodes.machines.queue.state.checkpoint import Live
-from storage_nodes.protocol.usage import units_of
+from storage_nodes.protocol.usage import units_of_all
 
 # Sizes beyond those of messages in flight, and the newest that are kept though they are none yet.
 _GARBAGE_MAX = 1_024
 _NEWEST_KEPT = 512
-SIZE_UNKNOWN = 0
 
 
 class HandedOver:
@@ -30,36 +29,32 @@ class HandedOver:
 
     def __init__(self) -> None:
         self._leases = self._messages = self._billed_bytes = self._units = 0
-        self._sizes: dict[int, int] = {}  # offset -> billed bytes + 1
+        self._sizes: dict[int, int] = {}  # offset -> billed bytes
         self.due_ms = 0  # when what is to be told goes alone; 0 = nothing is to be told
 
     # --- in -----------------------------------------------------------------------------------------------------
 
-    def handed_over(self, sizes_bytes: dict[int, int], time_ms: int) -> None:
-        """Leases of these messages (offset -> billed bytes) became deliveries."""
+    def handed_over(self, sizes_bytes: dict[int, int], kept_back: int, time_ms: int) -> None:
+        """Leases of these messages (offset -> billed bytes) became deliveries. So many others did not: nobody was there
+        any more, the answer was full, the message was gone."""
         count = len(sizes_bytes)
-        self._leases += count
+        self._leases += count + kept_back
         self._messages += count
         self._billed_bytes += sum(sizes_bytes.values())
-        self._units += _units(sizes_bytes.values())
-        self._due(time_ms)
-        self.note_sizes(sizes_bytes)
-
-    def kept_back(self, leases: int, time_ms: int) -> None:
-        """So many leases are no deliveries: nobody was there any more, the answer was full, the message was gone."""
-        self._leases += leases
-        self._due(time_ms)
+        self._units += units_of_all(sizes_bytes.values())
+        self.due_ms = self.due_ms or time_ms + HANDED_OVER_MS
+        self._sizes.update(sizes_bytes)
 
     def came_back(self, offsets: Iterable[int]) -> None:
         """These were told as handed over, but their answer never left."""
-        sizes_bytes = [size - 1 for offset in offsets if (size := self._sizes.get(offset, SIZE_UNKNOWN))]
+        sizes_bytes = [self._sizes[offset] for offset in offsets if offset in self._sizes]
         self._messages -= len(sizes_bytes)
         self._billed_bytes -= sum(sizes_bytes)
-        self._units -= _units(sizes_bytes)
+        self._units -= units_of_all(sizes_bytes)
 
     def note_sizes(self, sizes_bytes: dict[int, int]) -> None:
         """Billed bytes of messages in the queue."""
-        self._sizes.update((offset, size + 1) for offset, size in sizes_bytes.items())
+        self._sizes.update(sizes_bytes)
 
     def forget(self, offsets: Iterable[int], live: Live) -> None:
         """These may have left `live`."""
@@ -105,17 +100,8 @@ class HandedOver:
         self._messages = self._billed_bytes = self._units = 0
         return told if any(told) else None
 
-    def sizes_of(self, offsets: Sequence[int]) -> list[int]:
-        """For a command that takes these out of the queue: billed bytes + 1 each, SIZE_UNKNOWN; empty if all are."""
-        known = self._sizes
-        if not known:
-            return []
-        sizes = [known.get(offset, SIZE_UNKNOWN) for offset in offsets]
-        return sizes if any(sizes) else []
-
-    def _due(self, time_ms: int) -> None:
-        self.due_ms = self.due_ms or time_ms + HANDED_OVER_MS
-
-
-def _units(sizes_bytes: Iterable[int]) -> int:
-    return sum(map(units_of, sizes_bytes))
+    def sizes_of(self, offsets: Sequence[int]) -> list[int | None]:
+        """For a command that takes these out of the queue: billed bytes each, None where they are not known; empty if
+        none is."""
+        sizes = list(map(self._sizes.get, offsets)) if self._sizes else []
+        return sizes if sizes.count(None) < len(sizes) else []

@@ -129,10 +129,10 @@ class FifoState(QueueState):
         now_ms = command[TIME_MS]
         live, group_of = self.live, self.group_of
         codes: list[ErrorCode] = []
-        sizes: list[int] = []
         receipts = command[FIRST_FIELD]
+        before = len(gone)
         fields = iter(receipts)
-        for offset, delivery, size in zip(fields, fields, sizes_of(command, 1, len(receipts) // 2), strict=True):
+        for offset, delivery in zip(fields, fields, strict=True):
             entry = live.get(offset)
             if entry is None:
                 waits = self.cursor <= offset and offset not in self.removed_above_cursor
@@ -143,9 +143,8 @@ class FifoState(QueueState):
                 del live[offset]
                 gone.append((group_of.pop(offset), offset))
                 self.deleted += 1
-                sizes.append(size)
                 codes.append(ErrorCode.OK)
-        self._left(sizes)
+        self._left([offset for _, offset in gone[before:]], receipts[::2], sizes_of(command, 1))
         return codes
 
     def _may_change(self, entry: Entry, delivery: int, visibility_ms: int, now_ms: int) -> bool:
@@ -169,13 +168,13 @@ class FifoState(QueueState):
                 self.fresh_count -= count
                 self.expired += count
                 self._mark_removed(max(first, self.cursor), last + 1)
-        sizes: list[int] = []
-        for offset, size in zip(offsets, sizes_of(command, 3, len(offsets)), strict=True):
+        left: list[int] = []
+        for offset in offsets:
             if self.live.pop(offset, None) is not None:
                 del self.group_of[offset]
                 self.expired += 1
-                sizes.append(size)
-        self._left(sizes)
+                left.append(offset)
+        self._left(left, offsets, sizes_of(command, 3))
 
     def fold_dead_lettered(self, command: Command) -> list[int]:
         moved = super().fold_dead_lettered(command)

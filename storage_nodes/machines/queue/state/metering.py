@@ -130,7 +130,8 @@ class Metering:
 
     def handed_over(self, handed_over: SettledLeases) -> None:
         """The leader says what became of leases, in this entry or before."""
-        self._handed_over = SettledLeases(*map(int.__add__, self._handed_over, handed_over))
+        known = self._handed_over
+        self._handed_over = handed_over if known is _NOTHING else SettledLeases(*map(int.__add__, known, handed_over))
 
     def settle(self, before: Totals, after: Totals) -> None:
         """Commands changed the queue from the one to the other: no message came, some may have left."""

@@ -38,6 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import cast
 
 import msgspec
 
@@ -275,28 +276,24 @@ class QueueState(HeldMessages):
         """
         live = self.live
         ahead: list[int] = []
-        deleted = 0
-        sizes: list[int] = []
+        left: list[int] = []
         receipts = command[FIRST_FIELD]
         fields = iter(receipts)
-        for offset, delivery, size in zip(fields, fields, sizes_of(command, 1, len(receipts) // 2), strict=True):
+        for offset, delivery in zip(fields, fields, strict=True):
             entry = live.get(offset)
             if entry is not None:
                 if delivery > 0:
                     del live[offset]
-                    deleted += 1
-                    if size:
-                        sizes.append(size)
+                    left.append(offset)
                     if offset >= self.cursor:
                         self._mark_removed(offset, offset + 1)
             elif self.cursor <= offset < self.log_end and offset not in self.removed_above_cursor:
                 self._mark_removed(offset, offset + 1)
                 self.fresh_count -= 1
-                deleted += 1
                 ahead.append(offset)
-        self.deleted += deleted
-        if sizes:
-            self._left(sizes)
+        self.deleted += len(left) + len(ahead)
+        if sizes := sizes_of(command, 1):
+            self._left(left, receipts[::2], sizes)
         if self.keys:
             drop_keys(self.keys, self.live, receipts[::2])
         return ahead
@@ -351,7 +348,7 @@ class QueueState(HeldMessages):
     def fold_expired(self, command: Command) -> None:
         cursor, ranges, offsets = command[FIRST_FIELD : FIRST_FIELD + 3]
         expired = 0
-        sizes: list[int] = []
+        left: list[int] = []
         fields = iter(ranges)
         for first, last in zip(fields, fields, strict=True):
             count = len(self._still_fresh(first, last))
@@ -359,14 +356,14 @@ class QueueState(HeldMessages):
             expired += count
             if count and not first < cursor:  # ... which passes it; it moves over all messages before it or none
                 self._mark_removed(max(first, self.cursor), last + 1)
-        for offset, size in zip(offsets, sizes_of(command, 3, len(offsets)), strict=True):
+        for offset in offsets:
             if self.live.pop(offset, None) is not None:
                 expired += 1
-                sizes.append(size)
+                left.append(offset)
                 if offset >= self.cursor:
                     self._mark_removed(offset, offset + 1)
         self.expired += expired
-        self._left(sizes)
+        self._left(left, offsets, sizes_of(command, 3))
         if self.keys:
             drop_keys(self.keys, self.live, offsets)
         self._move_cursor(cursor)
@@ -414,9 +411,8 @@ class QueueState(HeldMessages):
     def fold_dead_lettered(self, command: Command) -> list[int]:
         """These stand in the dead-letter queue now; returns those that were still here."""
         offsets = command[FIRST_FIELD]
-        sized = dict(zip(offsets, sizes_of(command, 1, len(offsets)), strict=True))
         moved = [offset for offset in offsets if self.live.pop(offset, None) is not None]
-        self._left([sized[offset] for offset in moved])
+        self._left(moved, offsets, sizes_of(command, 1))
         for offset in moved:
             if offset >= self.cursor:
                 self._mark_removed(offset, offset + 1)
@@ -429,9 +425,10 @@ class QueueState(HeldMessages):
         """One code a change. What is not scheduled any more is due, or gone: nothing happens to it."""
         latest_ms = command[TIME_MS] + SCHEDULE_MS_MAX
         codes: list[ErrorCode] = []
+        cancelled: list[int] = []
         changes = command[FIRST_FIELD]
         fields = iter(changes)
-        for offset, due_ms, size in zip(fields, fields, sizes_of(command, 1, len(changes) // 2), strict=True):
+        for offset, due_ms in zip(fields, fields, strict=True):
             if not self.scheduled.remove(offset):
                 codes.append(ErrorCode.NOT_SCHEDULED)
                 continue
@@ -440,7 +437,8 @@ class QueueState(HeldMessages):
                 self.scheduled.add(offset, min(due_ms, latest_ms))
             else:
                 self.deleted += 1
-                self._left((size,))
+                cancelled.append(offset)
+        self._left(cancelled, changes[::2], sizes_of(command, 1))
         return codes
 
     def fold_removed(self, command: Command) -> list[ErrorCode]:
@@ -449,9 +447,9 @@ class QueueState(HeldMessages):
         codes = [ErrorCode.OK if self._remove(offset) else ErrorCode.UNKNOWN_RECORD for offset in offsets]
         if self.keys:
             drop_keys(self.keys, self.live, offsets)
-        sizes = sizes_of(command, 2, len(offsets))
-        self._left([size for size, code in zip(sizes, codes, strict=True) if code is ErrorCode.OK])
-        count = codes.count(ErrorCode.OK)
+        left = [offset for offset, code in zip(offsets, codes, strict=True) if code is ErrorCode.OK]
+        self._left(left, offsets, sizes_of(command, 2))
+        count = len(left)
         if moved:
             self.dead_lettered += count
         else:
@@ -460,11 +458,15 @@ class QueueState(HeldMessages):
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _left(self, sizes: Sequence[int]) -> None:
-        """Messages of these sizes, as commands give them, leave the queue."""
-        known = [size - 1 for size in sizes if size]
-        if known and self.metering is not None:
-            self.metering.left(len(known), sum(known))
+    def _left(self, left: Sequence[int], offsets: Sequence[int], sizes: Sequence[int | None]) -> None:
+        """Of the messages that a command names, with sizes or without any, these leave the queue."""
+        if not sizes or self.metering is None:
+            return
+        if len(left) < len(sizes):
+            size_of = dict(zip(offsets, sizes, strict=True))
+            sizes = [size_of[offset] for offset in left]
+        known = [size for size in sizes if size is not None] if None in sizes else cast(Sequence[int], sizes)
+        self.metering.left(len(known), sum(known))
 
     def _remove(self, offset: int) -> bool:
         if self.scheduled.remove(offset) or self.delayed.remove(offset):

@@ -222,7 +222,8 @@ class Partition:
         if back:
             self.perform(self.leader.release(back, self.now_ms, effect.deadline_ms))
         if self.leader.usage.is_metered and not effect.is_repeat:
-            sizes_bytes = {pick.offset: billed_bytes_of(self.body(pick.offset)) for pick in effect.picks[:fitting]}
+            offsets = [pick.offset for pick in effect.picks[:fitting]]
+            sizes_bytes = dict(zip(offsets, billed_bytes_of(list(map(self.body, offsets))), strict=True))
             self.leader.usage.handed_over(sizes_bytes, len(back), self.now_ms)
 
     def run_releases(self) -> None:
