@@ -67,7 +67,7 @@ from storage_nodes.machines.queue.state.meter_entries import (
     totals_of,
 )
 from storage_nodes.machines.queue.state.queue_state import QueueState
-from storage_nodes.machines.queue.usage import QueueUsage
+from storage_nodes.machines.queue.usage import QueueUsage, export_of
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import MessageState, ParkedGroup, QueueConfig, QueueStats
 
@@ -339,9 +339,10 @@ class QueueMachine:
     def next_tick_ms(self) -> int:
         """When to call `tick`, on the clock of now_ms; 0 = never. May change with every call into the machine."""
         due_ms = self.leader.next_tick_ms() if self.leader is not None else 0
-        if self.state.metering is None:
+        meter = self.state.metering
+        if meter is None or self._term < 0:
             return due_ms
-        export_ms = self.usage.next_ms()
+        export_ms = export_of(self).next_ms(meter)
         return min(due_ms, export_ms) if due_ms and export_ms else due_ms or export_ms
 
     def take_commands(self, now_ms: int) -> list[bytes]:

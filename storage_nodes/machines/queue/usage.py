@@ -25,6 +25,13 @@ class MeteredMachine(Protocol):
     def leader_state(self) -> Leader: ...
 
 
+def export_of(machine: MeteredMachine) -> UsageExport:
+    """Made when it is needed."""
+    if machine.export is None:
+        machine.export = UsageExport()
+    return machine.export
+
+
 class QueueUsage:
     """A view of the machine, made for each call: an idle queue stays small."""
 
@@ -63,16 +70,10 @@ class QueueUsage:
 
     # --- windows ----------------------------------------------------------------------------------------------
 
-    def next_ms(self) -> int:
-        """When to call `step`; 0 = not before the next entry."""
-        if self._meter is None or not self._machine.is_leading:
-            return 0
-        return self._export().next_ms(self._meter)
-
     def step(self, now_ms: int) -> list[Effect]:
         if self._meter is None or not self._machine.is_leading:
             return []
-        step = self._export().step(self._meter, now_ms)
+        step = export_of(self._machine).step(self._meter, now_ms)
         if step is None:
             return []
         return [step] if isinstance(step, ExportUsage) else self._machine.leader_state().note(step, now_ms)
@@ -83,7 +84,7 @@ class QueueUsage:
             return []
         leader = self._machine.leader
         is_open = leader is not None and leader.handed_over.hurry(now_ms)
-        self._export().ask(is_open or self._meter.is_changed)
+        export_of(self._machine).ask(is_open or self._meter.is_changed)
         effects = self.step(now_ms)
         return effects + leader.tick(now_ms) if leader is not None and is_open else effects
 
@@ -116,7 +117,7 @@ class QueueUsage:
         state = self._machine.state
         if not self._machine.is_leading or state.is_retired or not state.config.account_id:
             return []
-        command = self._export().retire(now_ms)
+        command = export_of(self._machine).retire(now_ms)
         return [] if command is None else self._machine.leader_state().note(command, now_ms)
 
     @property
@@ -125,10 +126,3 @@ class QueueUsage:
         leader = self._machine.leader
         is_told = self._meter is not None and self._meter.is_ended and (leader is None or leader.is_quiet)
         return is_told or not self._machine.state.config.account_id
-
-    # --- inside -----------------------------------------------------------------------------------------------
-
-    def _export(self) -> UsageExport:
-        if self._machine.export is None:
-            self._machine.export = UsageExport()
-        return self._machine.export
