@@ -64,7 +64,7 @@ class StorageCluster:
         self.settings: dict[str, str] = {}
         self._mode = inner_mode(os.environ) if mode is None else mode
         self._credentials: Credentials | None = None
-        # Ports of the metrics of nodes, where somebody asks for them.
+        # Ports of the metrics of nodes, where a benchmark asks for them.
         self.metrics_ports: dict[int, int] = {}
 
     def serve_metrics(self) -> None:

@@ -139,8 +139,8 @@ HEARTBEAT_INTERVAL_MS = 150
 # this way steps down. Three heartbeats may be lost before that.
 PEER_TIMEOUT_MS = 600
 ELECTION_JITTER_MS = 200
-# Leases of leaders (docs/decisions/0053-leases-of-leaders.md). Whoever heard of its leader's node votes for nobody else
-# for so long; the leader counts from when it sent what was heard, and gives away LEASE_DRIFT_MS of it: for clocks that
+# Leases of leaders (docs/decisions/0053-leases-of-leaders.md). A replica that heard of its leader's node votes for no
+# other one for so long; the leader counts from when it sent what was heard, and gives away LEASE_DRIFT_MS of it: for clocks that
 # do not run alike, and for both ends being rounded down to a millisecond.
 VOTE_HOLD_MS = PEER_TIMEOUT_MS
 LEASE_DRIFT_MS = 15

@@ -127,7 +127,7 @@ def inner_certificates(installation: Installation) -> str:
         return "certificates are made by up"
     mode = installation.load_state().inner_tls
     if mode == InnerTlsMode.OFF:
-        return "off: whoever reaches the ports of the processes is believed"
+        return "off: every caller that reaches the ports of the processes is believed"
     ends = certificates.ends_of(installation.certificates)
     if not ends:
         return f"{mode}; certificates are made by up"

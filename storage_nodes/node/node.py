@@ -88,7 +88,7 @@ _log = structlog.get_logger()
 
 class StorageNode:
     """One process. Satisfies `Host` for its replicas and `Requests` for its connections. Without `credentials` its
-    connections are plain, and whoever knows the cluster id is believed."""
+    connections are plain, and every caller that knows the cluster id is believed."""
 
     def __init__(self, config: NodeConfig, credentials: Credentials | None = None) -> None:
         self.config = config

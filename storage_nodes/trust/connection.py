@@ -6,7 +6,7 @@
                            <-----------   verdict             frames only: 0 = welcome; other words say why not
     frames                 <----------->  frames              in TLS, or plain (`authenticate`)
 
-The verdict is one record of TLS: whoever is refused hears why, and a client does not begin before it was let in.
+The verdict is one record of TLS: a client that is refused hears why, and a client does not begin before it was let in.
 Whether frames of storage nodes are encrypted both sides say in the handshake (ALPN); where they differ the connection
 is refused. The other ports encrypt whatever the mode is. HTTP has no verdict: its clients are not ours.
 """
@@ -303,7 +303,7 @@ def _told(error: ssl.SSLError) -> str:
 
 
 def is_node(node_id: int) -> Callable[[InnerName], str]:
-    """The objection of whoever calls this node."""
+    """The objection to a caller of this node."""
 
     def objection(name: InnerName) -> str:
         is_it = name.role is InnerRole.NODE and name.number == str(node_id)

@@ -5,8 +5,8 @@ read again when these change, so that a renewed certificate needs no restart.
 
 That greeting is the check: it shows what another process would find (a key of another certificate, one that has
 expired, an authority that did not sign it), and what the certificate says. Files that do not pass it are told and not
-taken; what is in use stays. Whoever opens or takes a connection asks for a context, and that is when the files are
-looked at: no process needs a task for it.
+taken; what is in use stays. The files are looked at when a connection is opened or taken: no process needs a task for
+it.
 """
 
 from __future__ import annotations

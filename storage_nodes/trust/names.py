@@ -31,7 +31,7 @@ class InnerName(NamedTuple):
 
 
 class NameRefused(Exception):
-    """A certificate says nothing that is understood here, or of somebody else. The text says what."""
+    """A certificate says nothing that is understood here, or of another process. The text says what."""
 
 
 def parse_name(uri: str) -> InnerName:

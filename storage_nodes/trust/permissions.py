@@ -66,7 +66,7 @@ NEVER_OF_CLIENTS = frozenset((Opcode.HELLO, Opcode.PEER_HELLO, Opcode.RAFT, Opco
 
 
 def _is_usage_stream(name: InnerName, payload: bytes) -> bool:
-    """The stream of usage is made by whoever has the first record for it."""
+    """The stream of usage is made by the process that has the first record."""
     asked = _create.decode(payload)
     return asked.kind == PartitionKind.STREAM and asked.tag == USAGE_TAG
 

@@ -64,8 +64,8 @@ class UsageHours(models.Model):
 
 
 class HourlyUsage(UsageCounters):
-    """What was counted of a queue in one hour, for one origin: a view of `usage_hours` (migration 0017). Whoever reads
-    it names the days, too: they are found by an index, and hours are not."""
+    """What was counted of a queue in one hour, for one origin: a view of `usage_hours` (migration 0017). A reader
+    names the days, too: they are found by an index, and hours are not."""
 
     pk = models.CompositePrimaryKey("account_id", "hour", "queue_uuid", "partition_id", "origin")
     account_id = models.CharField(max_length=ACCOUNT_ID_DIGITS)

@@ -65,7 +65,7 @@ class Host(Protocol):
         """A queue partition led here is to be deleted, and takes no requests any more."""
 
     def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
-        """A read that somebody waits for, in a thread; then `done` on the event loop."""
+        """A read that a request waits for, in a thread; then `done` on the event loop."""
 
     def run_maintenance(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """The same for what takes long, and keeps no read waiting."""

@@ -1,4 +1,4 @@
-"""Reads how large messages are that somebody takes out of a queue by their offsets: its meter is to take out as much
+"""Reads how large messages are that a caller takes out of a queue by their offsets: its meter is to take out as much
 (docs/storage/metering.md). Of messages that were handed out the leader knows it already.
 """
 

@@ -241,7 +241,7 @@ class Replica(ReplicaSteps, LeaseHolder):
         now_ms = self.host.clock.mono_ms()
         self.host.failover.changed(self)
         if self.raft.epoch or self.raft.suspect:
-            # It may have followed somebody before it was made anew.
+            # It may have followed a leader before it was made anew.
             self.perform(self.raft.promised(0, self.host.leases.withdraw_all(now_ms), now_ms))
         for peer in self.host.peers_up():
             self.perform(self.raft.peer_up(peer, now_ms))

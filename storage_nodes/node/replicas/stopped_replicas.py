@@ -61,7 +61,7 @@ for _kind in StopKind:
 
 
 class ReplicaError(Exception):
-    """A replica cannot go on; its cause says why. Whoever drives the replica stops it, and nothing else."""
+    """A replica cannot go on; its cause says why. The driver of the replica stops it, and nothing else."""
 
     def __init__(self, kind: StopKind, offset: int) -> None:
         super().__init__(kind)
@@ -237,7 +237,7 @@ class StoppedReplicas:
     # --- what the node knows ----------------------------------------------------------------------------------
 
     def refusal(self, partition: int) -> StorageError | None:
-        """What a request for this partition is answered with here; None where its replica is not stopped. Whoever asks
+        """What a request for this partition is answered with here; None where its replica is not stopped. The caller
         tries the other nodes: one of them may lead, or know who does."""
         stopped = self._stopped.get(partition)
         if stopped is None:

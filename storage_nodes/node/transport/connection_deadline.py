@@ -6,7 +6,7 @@ from storage_nodes.limits import FRAME_BYTES_PER_S_MIN, FRAME_MS_MAX, GREETING_M
 
 
 class ConnectionDeadline:
-    """Told the time by whoever looks; pure. Time in which this node stood still does not count, for it read nothing:
+    """Told the time by its caller; pure. Time in which this node stood still does not count, for it read nothing:
     both times are moved on by that."""
 
     __slots__ = ("_frame_since_ms", "_frames", "_looked_ms", "_made_ms")

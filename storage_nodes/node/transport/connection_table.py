@@ -181,7 +181,7 @@ class Pace(enum.Enum):
 
 
 class _Pace:
-    """How fast the frame of one connection comes, while it alone is read. Told the time by whoever looks; pure. Time in
+    """How fast the frame of one connection comes, while it alone is read. Told the time by its caller; pure. Time in
     which the node stood still does not count."""
 
     __slots__ = ("_counted_ms", "_from_bytes", "_looked_ms", "_number")

@@ -451,7 +451,7 @@ class NodeConnection(asyncio.Protocol):
             raise FrameError(f"opcode {opcode} does not travel between nodes")
 
     def _may(self, opcode: int, request_id: int, payload: bytes) -> bool:
-        """Of what its role may not ask for, or not always. Who asks for it all the same is broken, or somebody else: it
+        """Of what its role may not ask for, or not always. A caller that asks for it is broken, or another process: it
         is told, and hung up on. What nobody can read is answered as ever."""
         name = self._name
         assert name is not None

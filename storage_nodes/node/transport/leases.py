@@ -12,7 +12,7 @@ whatever F answered before is worth nothing then. *Rounds* say what was answered
 learned of, every append carries the latest count, and its answer brings it back.
 
 All times are monotonic. F's promise binds its own acts only, at the time it does them; L asks its clock whenever it
-answers somebody. So a node that stood still finds its lease over before it says anything, and whatever a network delays
+answers a caller. So a node that stood still finds its lease over before it says anything, and whatever a network delays
 makes leases shorter, never longer.
 
 A process that starts forgot what it promised: it promises everybody anew (`withdraw_all`), and votes for nobody until

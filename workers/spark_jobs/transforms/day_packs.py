@@ -8,7 +8,7 @@ Spark has all windows of its queues at once and takes a third of the CPU here, b
     both, by (account, queue, day, origin)    ->  sums, a bit for each hour, and the hours as two texts
 
 `hours` has an entry of each window, `levels` one of each stretch of whole hours within a gap, and one of the rest of
-the hour in which a gap begins. Entries of one hour are added by whoever reads them (`usage_hours_of` of the database).
+the hour in which a gap begins. Entries of one hour are added by their reader (`usage_hours_of` of the database).
 """
 
 from __future__ import annotations

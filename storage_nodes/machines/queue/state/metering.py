@@ -16,7 +16,7 @@ all of it once more. A closed window waits here until USAGE_EXPORTED names it, o
     leased              messages that were leased, and of which no leader has said yet what became of them
     closed              windows that wait for confirmation, oldest first, one an hour
 
-No replica remembers sizes by message. The leader does, of what it read for somebody: it says what was handed over
+No replica remembers sizes by message. The leader does, of what it read for a consumer: it says what was handed over
 (HANDED_OVER: a lease whose messages left for nobody is no delivery), and how large each message was that leaves. What
 no leader said has the mean size of what was held then: leases of a leader that was lost before it told, messages that
 expire, or that are deleted under a later leader. An empty queue holds no bytes, so no error lasts longer than a
