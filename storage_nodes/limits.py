@@ -140,8 +140,8 @@ HEARTBEAT_INTERVAL_MS = 150
 PEER_TIMEOUT_MS = 600
 ELECTION_JITTER_MS = 200
 # Leases of leaders (docs/decisions/0053-leases-of-leaders.md). A replica that heard of its leader's node votes for no
-# other one for so long; the leader counts from when it sent what was heard, and gives away LEASE_DRIFT_MS of it: for clocks that
-# do not run alike, and for both ends being rounded down to a millisecond.
+# other one for so long; the leader counts from when it sent what was heard, and gives away LEASE_DRIFT_MS of it: for
+# clocks that do not run alike, and for both ends being rounded down to a millisecond.
 VOTE_HOLD_MS = PEER_TIMEOUT_MS
 LEASE_DRIFT_MS = 15
 LEADER_LEASE_MS = VOTE_HOLD_MS - LEASE_DRIFT_MS
