@@ -72,7 +72,7 @@ FRONT_ENDS_MAX = 16
 # `doctor` tells of a certificate that is about to expire.
 CERTIFICATE_DAYS_LEFT_MIN = 14
 # What processes show each other (deploy/certificates.py): renewed in the last third of its life, this long before at
-# most; an authority is made anew at a start from so many days before its end on.
+# most; an authority is made anew from so many days before its end on.
 CERTIFICATE_DAYS = 90
 CERTIFICATE_RENEW_DAYS = 30
 CERTIFICATE_LOOK_S = 3_600.0

@@ -44,7 +44,7 @@ class MetadataProcess:
 
     async def start(self) -> None:
         settings = self._settings
-        lookups, settings = self.lookups, self._settings
+        lookups = self.lookups
         lookups.start()
         self._listener = asyncio.create_task(follow_forever(settings.database_url, lookups), name="metadata-feed")
         loop = asyncio.get_running_loop()

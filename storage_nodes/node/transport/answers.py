@@ -14,7 +14,7 @@ def peer_refusal(refusal: PeerRefusal) -> bytes:
 
 
 def error_frame(opcode: int, request_id: int, error: StorageError) -> bytes:
-    """Whoever is told that there is no room is told when to come again, whoever refused it."""
+    """OVERLOADED always says when to come again, also where the code that refused set no time."""
     retry_after_ms = error.retry_after_ms
     if error.code == ErrorCode.OVERLOADED:
         retry_after_ms = retry_after_ms or OVERLOADED_RETRY_MS
