@@ -21,7 +21,9 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from itertools import chain
+from operator import itemgetter
 
 from storage_nodes.protocol.records import encode_varint
 
@@ -81,20 +83,35 @@ def moved_key(key: bytes | None) -> bytes | None:
 
 def usage_of(body: bytes) -> Usage:
     """Of one record body, whatever it holds."""
-    if len(body) > _KEY_END and body[0] == _KEY_LENGTH and body[1] in _ORIGINS:
+    if _is_keyed(body):
         billed = int.from_bytes(body[2:_KEY_END], "big")
         return body[1], billed, units_of(billed)
     billed = len(body)
     return _CLIENT, billed, units_of(billed)
 
 
+def _is_keyed(body: bytes) -> bool:
+    """Does a record body, or its head, say what it is billed for?"""
+    return len(body) > _KEY_END and body[0] == _KEY_LENGTH and body[1] in _ORIGINS
+
+
+head_of: Callable[[bytes], bytes] = itemgetter(slice(0, _HEAD_BYTES))
+"""Of a record body, the part that says its size."""
+
+
 def billed_bytes_of(bodies: Sequence[bytes]) -> list[int]:
-    """Of each the billed bytes: once a message that is handed over."""
-    heads = b"".join([body[:_HEAD_BYTES] for body in bodies])
-    keyed = heads[0::_HEAD_BYTES].count(_KEY_LENGTH)
-    if len(heads) == len(bodies) * _HEAD_BYTES and keyed == len(bodies) and _ORIGINS.issuperset(heads[1::_HEAD_BYTES]):
-        return [size for (size,) in _SIZES.iter_unpack(heads)]
-    return [usage_of(body)[1] for body in bodies]
+    """Of each record body the billed bytes."""
+    return billed_bytes_of_heads(list(map(head_of, bodies)), list(map(len, bodies)))
+
+
+def billed_bytes_of_heads(heads: Sequence[bytes], lengths: Sequence[int]) -> list[int]:
+    """The same of record bodies that have these heads and lengths: once a message that is handed over."""
+    count = len(heads)
+    joined = b"".join(heads)
+    keyed = joined[0::_HEAD_BYTES].count(_KEY_LENGTH)
+    if len(joined) == count * _HEAD_BYTES and keyed == count and _ORIGINS.issuperset(joined[1::_HEAD_BYTES]):
+        return list(chain.from_iterable(_SIZES.iter_unpack(joined)))
+    return [usage_of(head)[1] if _is_keyed(head) else length for head, length in zip(heads, lengths, strict=True)]
 
 
 def units_of(billed_bytes: int) -> int:

@@ -192,7 +192,9 @@ class QueueBook:
                 offset, delivery = flat[at], flat[at + 1]
                 if offset in self.bodies and delivery > 0:  # whichever delivery the receipt is of
                     self.gone.setdefault(offset, gone)
-            self._check_sizes(flat[::2], *command[FIRST_FIELD + 1 :])
+            self._check_sizes(flat[::2], *command[FIRST_FIELD + 1 : FIRST_FIELD + 2])
+            for leases, messages, *_ in command[FIRST_FIELD + 2 :]:
+                self.kept_back += leases - messages
         elif kind == HANDED_OVER:
             leases, messages = command[FIRST_FIELD : FIRST_FIELD + 2]
             self.kept_back += leases - messages

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -38,9 +38,9 @@ def tells_the_size_of_another() -> Iterator[None]:
     """B65: a leader says of all messages of an answer that they are as large as the first one."""
     real = HandedOver.handed_over
 
-    def handed_over(self: HandedOver, sizes_bytes: dict[int, int], kept_back: int, time_ms: int) -> None:
-        first = next(iter(sizes_bytes.values()), 0)
-        real(self, dict.fromkeys(sizes_bytes, first), kept_back, time_ms)
+    def handed_over(self: HandedOver, bodies: Mapping[int, bytes], kept_back: int, time_ms: int) -> None:
+        first = next(iter(bodies.values()), b"")
+        real(self, dict.fromkeys(bodies, first), kept_back, time_ms)
 
     with mock.patch.object(HandedOver, "handed_over", handed_over):
         yield

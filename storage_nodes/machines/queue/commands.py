@@ -13,7 +13,7 @@ A command is a msgpack array in the value of a control record whose key is (int1
                              fresh  flat (first offset, last offset, sent_ms)..., messages never delivered before
                              again  offsets delivered before, or delayed ones that are due
                              keys   flat (message group, tag, flat (first offset, last offset)...)... of fresh ones
-    2 DELETED              flat (offset, delivery)..., sizes
+    2 DELETED              flat (offset, delivery)..., sizes, the fields of a HANDED_OVER beside it
     3 VISIBILITY_CHANGED   flat (offset, delivery, visibility_ms)...; the new deadline is time_ms + visibility_ms.
                            NACKED: the lease ends as if it had run out. Less than that: `uncounted`, the receive does
                            not count. IF_HELD_MAX and less: `if_held`, by the receipt of a lease that holds only
@@ -35,7 +35,8 @@ A command is a msgpack array in the value of a control record whose key is (int1
    23 RETIRED              (nothing): the partition takes no requests any more, its next window is its last one
    24 HANDED_OVER          leases, messages, billed bytes, units: of so many leases so much was handed over
 
-    sizes: billed bytes of each message named, nil = unknown; missing, or empty, where all are. For the meter.
+    sizes: billed bytes of each message named, nil = unknown; missing, or empty, where all are. For the meter. Fields at
+    the end that say nothing are missing.
 
 Kinds are on disk: never reuse one; a kind gets new fields only at its end. Arrays are flat because decoding
 and walking a flat list of integers costs a third of a list of pairs.

@@ -342,8 +342,8 @@ class QueueMachine:
         meter = self.state.metering
         if meter is None or self._term < 0:
             return due_ms
-        export_ms = export_of(self).next_ms(meter)
-        return min(due_ms, export_ms) if due_ms and export_ms else due_ms or export_ms
+        export_ms = (self.export or export_of(self)).next_ms(meter)
+        return export_ms if not due_ms or 0 < export_ms < due_ms else due_ms
 
     def take_commands(self, now_ms: int) -> list[bytes]:
         """Record bodies for one control batch, in this order; what exceeds a batch is announced by Propose again."""

@@ -12,7 +12,7 @@ waits for its connection: that gives the same deliveries a lease with another de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -27,7 +27,6 @@ from storage_nodes.node.replicas.leader_context import LeaderContext
 from storage_nodes.node.replicas.leased import no_lease
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, encode_message
-from storage_nodes.protocol.usage import billed_bytes_of
 
 MESSAGES_DELIVERED = PlainCounter("penstock_node_messages_delivered", "Messages leased to consumers by leaders here")
 
@@ -86,7 +85,7 @@ def _hand_over(replica: DeliveringReplica, effect: Deliver, bodies: dict[int, by
     picks, deadline_ms = effect.picks, effect.deadline_ms
     if not token.connection.is_open or token.connection.is_full:
         give_back(replica, picks, deadline_ms)
-        _tell_meter(replica, effect, [])
+        _tell_meter(replica, effect, {})
         if token.connection.is_open:
             token.connection.refuse(token, replica.host.room.refusal("too many answers wait to be read"))
         return
@@ -108,20 +107,18 @@ def _hand_over(replica: DeliveringReplica, effect: Deliver, bodies: dict[int, by
             break
         messages.append(AcquiredMessage(offset, delivery, sent_ms, first_received_ms, body))
     MESSAGES_DELIVERED.count += len(messages)
-    _tell_meter(replica, effect, messages)
+    left = bodies if len(bodies) == len(messages) else {message.offset: message.body for message in messages}
+    _tell_meter(replica, effect, left)
     epoch = replica.raft.epoch
     reply = encode_message(AcquireReply(epoch, messages, deadline_ms))
     undelivered = partial(_undelivered, replica, picks, deadline_ms, effect.is_repeat, epoch)
     token.connection.answer(token, reply, undelivered)
 
 
-def _tell_meter(replica: DeliveringReplica, effect: Deliver, messages: Sequence[AcquiredMessage]) -> None:
-    """Of the picks of this effect these are handed over. A repeat is no further delivery."""
-    usage = replica.machine.usage
-    if usage.is_metered and not effect.is_repeat:
-        offsets = [message.offset for message in messages]
-        sizes_bytes = dict(zip(offsets, billed_bytes_of([message.body for message in messages]), strict=True))
-        usage.handed_over(sizes_bytes, len(effect.picks) - len(messages), replica.now_ms())
+def _tell_meter(replica: DeliveringReplica, effect: Deliver, bodies: Mapping[int, bytes]) -> None:
+    """Of the picks of this effect these (offset -> record body) are handed over. A repeat is no further delivery."""
+    if not effect.is_repeat:
+        replica.machine.usage.handed_over(bodies, len(effect.picks) - len(bodies))
 
 
 def _undelivered(

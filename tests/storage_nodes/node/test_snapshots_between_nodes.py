@@ -125,7 +125,10 @@ def test_damaged_segment_costs_its_replica_only_and_no_message(small_files_clust
         values = [b"keep-%d" % number for number in range(50)]
         leased = await lease_some(client, partition, values)
         leader = (await client.describe([partition])).partitions[0].leader
+        first_wal = min((cluster.directory / f"node-{leader}" / "wal").glob("0*.wal"))
         await churn(client, partition, 2 * WAL_FILE_BYTES)
+        while first_wal.exists():  # until then they may be read from memory
+            await churn(client, partition, WAL_FILE_BYTES // 4)
         # The one with the lowest offsets: that of the messages which are leased.
         segment = min((cluster.directory / f"node-{leader}" / "segments").glob(f"{partition:016x}-*.seg"))
         with open(segment, "r+b") as file:

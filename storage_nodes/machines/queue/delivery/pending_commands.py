@@ -33,7 +33,7 @@ from storage_nodes.machines.queue.commands import (
     encode_command,
 )
 from storage_nodes.machines.queue.delivery.groups import MessageGroup
-from storage_nodes.machines.queue.delivery.handed_over import HandedOver
+from storage_nodes.machines.queue.delivery.handed_over import HandedOver, Told
 from storage_nodes.machines.queue.effects import CommandAnswer, FreshRange, Key
 
 
@@ -278,15 +278,17 @@ class PendingCommands:
             self._add_sizes(command, self._dead)
             bodies.append(self._issue(command))
             self._dead = []
-        if self.handed_over.due_ms and (told := self.handed_over.take()) is not None:
+        told = self.handed_over.take() if self.handed_over.due_ms else None
+        if self._deletes:
+            merged = self._deletes.pop(0)
+            command = [DELETED, time_ms, merged.items]
+            self._add_sizes(command, merged.items[::2], told)
+            bodies.append(self._issue(command, merged.answers, merged.askers))
+        elif told is not None:
             bodies.append(self._issue([HANDED_OVER, time_ms, *told]))
-        for kind, merged_list in ((DELETED, self._deletes), (VISIBILITY_CHANGED, self._changes)):
-            if merged_list:
-                merged = merged_list.pop(0)
-                command = [kind, time_ms, merged.items]
-                if kind == DELETED:
-                    self._add_sizes(command, merged.items[::2])
-                bodies.append(self._issue(command, merged.answers, merged.askers))
+        if self._changes:
+            merged = self._changes.pop(0)
+            bodies.append(self._issue([VISIBILITY_CHANGED, time_ms, merged.items], merged.answers, merged.askers))
         for _ in range(min(len(self._singles), SINGLE_COMMANDS_PER_BATCH_MAX)):
             (kind, *fields), asker = self._singles.popleft()
             bodies.append(self._issue([kind, time_ms, *fields], askers=(asker,)))
@@ -316,10 +318,13 @@ class PendingCommands:
 
     # --- inside -------------------------------------------------------------------------------------------------
 
-    def _add_sizes(self, command: Command, offsets: Sequence[int]) -> None:
-        """The last field of a command that takes these messages out of the queue."""
-        if sizes := self.handed_over.sizes_of(offsets):
+    def _add_sizes(self, command: Command, offsets: Sequence[int], told: Told | None = None) -> None:
+        """The last fields of a command that takes these messages out of the queue; `told` as in HANDED_OVER."""
+        sizes = self.handed_over.take_sizes(offsets)
+        if sizes or told is not None:
             command.append(sizes)
+        if told is not None:
+            command.append(told)
 
     def _group(self, time_ms: int, deadline_ms: int) -> list[int | list[int]]:
         """Messages acquired at one time until one deadline. Only the last group is looked at: the times of a busy queue

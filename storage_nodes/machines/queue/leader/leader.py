@@ -107,6 +107,10 @@ class Leader:
     def tracks_keys(self) -> bool:
         return isinstance(self.delivery, FairDelivery)
 
+    def tell_handed_over(self, bodies: Mapping[int, bytes], kept_back: int) -> None:
+        """To the meter: of what was delivered last."""
+        self.handed_over.handed_over(bodies, kept_back, self._time_ms)
+
     @property
     def is_idle(self) -> bool:
         """Nothing here that the replicated state does not say as well, and no answer of the driver to come."""
@@ -183,7 +187,7 @@ class Leader:
         if self._is_overloaded or not set(self._letters.under_way).isdisjoint(offsets):
             return [overloaded(token)]  # or a dead letter is on its way: it will have gone
         self._removals.begin(offsets, groups, self._leases, self._state.live)
-        command = [REMOVED, list(offsets), moved, self.handed_over.sizes_of(offsets)]
+        command = [REMOVED, list(offsets), moved, self.handed_over.take_sizes(offsets)]
         return self._single(command, token, self._time_ms)
 
     def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
@@ -193,7 +197,7 @@ class Leader:
 
     def reschedule(self, token: Token, changes: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
         flat = [number for change in changes for number in change]
-        sizes = self.handed_over.sizes_of(flat[::2])
+        sizes = self.handed_over.take_sizes(flat[::2])
         return self._single([RESCHEDULED, flat, sizes], token, self._advance(now_ms))
 
     def unpark(self, token: Token, groups: list[bytes], now_ms: int) -> list[Effect]:

@@ -39,7 +39,8 @@ class UsageExport:
             return max(self._again_ms, _AT_ONCE_MS)
         if meter.is_changed:
             # Not the hours of all queues at once: when each had its last entry tells them apart.
-            return max(self._again_ms, meter.hour_ms + HOUR_MS + meter.until_ms % USAGE_CLOSE_SPREAD_MS)
+            due_ms = meter.hour_ms + HOUR_MS + meter.until_ms % USAGE_CLOSE_SPREAD_MS
+            return due_ms if due_ms > self._again_ms else self._again_ms
         return 0
 
     def step(self, meter: Metering, now_ms: int) -> ExportUsage | Command | None:

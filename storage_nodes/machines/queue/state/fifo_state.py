@@ -144,7 +144,8 @@ class FifoState(QueueState):
                 gone.append((group_of.pop(offset), offset))
                 self.deleted += 1
                 codes.append(ErrorCode.OK)
-        self._left([offset for _, offset in gone[before:]], receipts[::2], sizes_of(command, 1))
+        if len(command) > FIRST_FIELD + 1:
+            self._fold_meter_fields([offset for _, offset in gone[before:]], command)
         return codes
 
     def _may_change(self, entry: Entry, delivery: int, visibility_ms: int, now_ms: int) -> bool:

@@ -93,7 +93,7 @@ class HeldMessages:
     @property
     def held_count(self) -> int:
         """Messages of whatever state, those that are due another day too."""
-        return self.fresh_count + len(self.live) + len(self.scheduled) + len(self.delayed)
+        return self.fresh_count + len(self.live) + self.scheduled.count + self.delayed.count
 
     def is_live(self, base_offset: int, last_offset: int) -> bool:
         """May any offset of the range still hold a message? O(length of the range) at most."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from storage_nodes.machines.queue.commands import FIRST_FIELD, KIND, RETIRED, TIME_MS, USAGE_EXPORTED, Command
 from storage_nodes.machines.queue.effects import BatchFacts
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
-from storage_nodes.machines.queue.state.metering import Metering, SettledLeases, Totals
+from storage_nodes.machines.queue.state.metering import Metering, Totals
 from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.protocol.usage import MIXED, Usage, unpack_sum
 
@@ -56,11 +56,11 @@ def fold_usage(state: QueueState, command: Command) -> None:
 
 def fold_handed_over(state: QueueState, command: Command) -> None:
     if state.metering is not None:
-        state.metering.handed_over(SettledLeases(*command[FIRST_FIELD : FIRST_FIELD + 4]))
+        state.metering.handed_over(*command[FIRST_FIELD : FIRST_FIELD + 4])
 
 
 def totals_of(state: QueueState) -> Totals:
-    return Totals(state.held_count, state.received, state.deleted, state.dead_lettered)
+    return state.held_count, state.received, state.deleted, state.dead_lettered
 
 
 def meter_commands(state: QueueState, before: Totals) -> Totals:

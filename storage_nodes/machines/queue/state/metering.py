@@ -29,7 +29,7 @@ with the later hour; for an hour without a record the reader takes the level tha
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from storage_nodes.limits import USAGE_WINDOWS_HELD_MAX
 from storage_nodes.machines.queue.effects import MeteredHour
@@ -45,34 +45,20 @@ COUNTERS = 10
 _CLIENT, _REDRIVE = int(Origin.CLIENT), int(Origin.REDRIVE)
 
 
-class Totals(NamedTuple):
-    """Of the queue, before an entry or after it; messages."""
-
-    held: int
-    received: int
-    deleted: int
-    dead_lettered: int
-
-
-class SettledLeases(NamedTuple):
-    """What became of leases: `leases` of them are settled; of those, and of earlier ones, so much was handed over."""
-
-    leases: int
-    messages: int
-    billed_bytes: int
-    units: int
-
-
-_NOTHING = SettledLeases(0, 0, 0, 0)
+Totals = tuple[int, int, int, int]
+"""Of the queue, before an entry or after it; messages: held, received, deleted, dead-lettered."""
 
 
 class Metering:
     """Of one partition, from its first message on. Changed in log order only, like the state that it is a part of."""
 
     __slots__ = (
-        "_handed_over",
+        "_handed_over_bytes",
+        "_handed_over_messages",
+        "_handed_over_units",
         "_left_bytes",
         "_left_messages",
+        "_settled_leases",
         "closed",
         "counters",
         "held_bytes",
@@ -93,7 +79,8 @@ class Metering:
         self.is_changed = self.is_said = self.is_final = False
         self.closed: list[MeteredHour] = []
         # What the commands of one entry say, until `settle`.
-        self._handed_over = _NOTHING
+        self._settled_leases = 0
+        self._handed_over_messages = self._handed_over_bytes = self._handed_over_units = 0
         self._left_messages = self._left_bytes = 0
 
     # --- entries ----------------------------------------------------------------------------------------------
@@ -128,25 +115,28 @@ class Metering:
         self._left_messages += messages
         self._left_bytes += billed_bytes
 
-    def handed_over(self, handed_over: SettledLeases) -> None:
-        """The leader says what became of leases, in this entry or before."""
-        known = self._handed_over
-        self._handed_over = handed_over if known is _NOTHING else SettledLeases(*map(int.__add__, known, handed_over))
+    def handed_over(self, leases: int, messages: int, billed_bytes: int, units: int) -> None:
+        """The leader says what became of leases, in this entry or before: so many are settled; of those, and of earlier
+        ones, so much was handed over."""
+        self._settled_leases += leases
+        self._handed_over_messages += messages
+        self._handed_over_bytes += billed_bytes
+        self._handed_over_units += units
 
     def settle(self, before: Totals, after: Totals) -> None:
         """Commands changed the queue from the one to the other: no message came, some may have left."""
-        deleted, dead_lettered = after.deleted - before.deleted, after.dead_lettered - before.dead_lettered
-        if deleted or dead_lettered:
+        held_before, received_before, deleted_before, dead_before = before
+        held, received, deleted, dead = after
+        if deleted != deleted_before or dead != dead_before:
             counters = self._of(_CLIENT)
-            counters[DELETED] += deleted
-            counters[DEAD_LETTERED] += dead_lettered
-        self.leased += after.received - before.received
-        if self._handed_over is not _NOTHING:
+            counters[DELETED] += deleted - deleted_before
+            counters[DEAD_LETTERED] += dead - dead_before
+        self.leased += received - received_before
+        if self._settled_leases or self._handed_over_messages:
             self._bill_handed_over()
-        left = before.held - after.held
-        if left:
+        if held != held_before:
             self.is_changed = True
-            self._take_out(left, before.held)
+            self._take_out(held_before - held, held_before)
         self._left_messages = self._left_bytes = 0
 
     def end_leadership(self, held: int) -> None:
@@ -236,12 +226,12 @@ class Metering:
     def _bill_handed_over(self) -> None:
         """A message that was deleted by an earlier receipt, before its lease was folded, is no delivery; its share of
         the sums goes with it."""
-        leases, messages, billed_bytes, units = self._handed_over
-        self._handed_over = _NOTHING
+        messages, billed_bytes, units = self._handed_over_messages, self._handed_over_bytes, self._handed_over_units
         delivered = min(messages, self.leased)
         if delivered < messages:
             billed_bytes, units = billed_bytes * delivered // messages, max(units * delivered // messages, delivered)
-        self.leased -= min(leases, self.leased)
+        self.leased -= min(self._settled_leases, self.leased)
+        self._settled_leases = self._handed_over_messages = self._handed_over_bytes = self._handed_over_units = 0
         if delivered:
             self._deliver(delivered, billed_bytes, units)
 

@@ -292,8 +292,8 @@ class QueueState(HeldMessages):
                 self.fresh_count -= 1
                 ahead.append(offset)
         self.deleted += len(left) + len(ahead)
-        if sizes := sizes_of(command, 1):
-            self._left(left, receipts[::2], sizes)
+        if len(command) > FIRST_FIELD + 1:
+            self._fold_meter_fields(left, command)
         if self.keys:
             drop_keys(self.keys, self.live, receipts[::2])
         return ahead
@@ -457,6 +457,12 @@ class QueueState(HeldMessages):
         return codes
 
     # --- inside -----------------------------------------------------------------------------------------------
+
+    def _fold_meter_fields(self, left: Sequence[int], command: Command) -> None:
+        """The last fields of DELETED, which let these leave."""
+        self._left(left, command[FIRST_FIELD][::2], sizes_of(command, 1))
+        if self.metering is not None and len(command) > FIRST_FIELD + 2:
+            self.metering.handed_over(*command[FIRST_FIELD + 2])
 
     def _left(self, left: Sequence[int], offsets: Sequence[int], sizes: Sequence[int | None]) -> None:
         """Of the messages that a command names, with sizes or without any, these leave the queue."""

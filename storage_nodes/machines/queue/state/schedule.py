@@ -173,13 +173,14 @@ _NOTHING = SortedPairs()
 class Schedule:
     """What is scheduled: offsets of messages and when they are due."""
 
-    __slots__ = ("_by_due", "_by_offset")
+    __slots__ = ("_by_due", "_by_offset", "count")
 
     def __init__(self) -> None:
         self._by_offset = self._by_due = _NOTHING  # pairs of their own from the first message on
+        self.count = 0
 
     def __len__(self) -> int:
-        return self._by_offset.count
+        return self.count
 
     def __iter__(self) -> Iterator[Pair]:
         """(offset, due_ms), by offset."""
@@ -188,6 +189,7 @@ class Schedule:
     def add(self, offset: int, due_ms: int) -> None:
         if self._by_offset is _NOTHING:
             self._by_offset, self._by_due = SortedPairs(), SortedPairs()
+        self.count += 1
         self._by_offset.add(offset, due_ms)
         self._by_due.add(due_ms, offset)
 
@@ -196,6 +198,7 @@ class Schedule:
         due_ms = self._by_offset.get(offset)
         if due_ms is None:
             return False
+        self.count -= 1
         self._by_offset.remove(offset, due_ms)
         self._by_due.remove(due_ms, offset)
         return True
@@ -226,14 +229,15 @@ class Schedule:
 
     def clear(self) -> None:
         self._by_offset = self._by_due = _NOTHING
+        self.count = 0
 
     def pack(self) -> list[bytes]:
         """Empty where nothing is scheduled."""
-        return [*self._by_offset.pack(), *self._by_due.pack()] if self._by_offset.count else []
+        return [*self._by_offset.pack(), *self._by_due.pack()] if self.count else []
 
     def freeze(self) -> list[Chunks]:
         """What `pack` gives, in pieces that do not change any more; no copy."""
-        return [*self._by_offset.freeze(), *self._by_due.freeze()] if self._by_offset.count else []
+        return [*self._by_offset.freeze(), *self._by_due.freeze()] if self.count else []
 
     @classmethod
     def unpack(cls, packed: Sequence[bytes] = ()) -> Schedule:
@@ -244,7 +248,8 @@ class Schedule:
             schedule._by_offset, schedule._by_due = SortedPairs(), SortedPairs()
             schedule._by_offset.unpack(offsets, dues_of_offsets)
             schedule._by_due.unpack(dues, offsets_of_dues)
-            if schedule._by_due.count != schedule._by_offset.count:
+            schedule.count = schedule._by_offset.count
+            if schedule._by_due.count != schedule.count:
                 raise ValueError("the two orders of scheduled messages differ")
         return schedule
 

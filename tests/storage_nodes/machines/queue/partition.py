@@ -42,7 +42,6 @@ from storage_nodes.protocol.records import (
     HEADER_TAG,
     encode_body,
 )
-from storage_nodes.protocol.usage import billed_bytes_of
 
 NOW_MS = 1_700_000_000_000
 VISIBILITY_MS = 30_000
@@ -223,8 +222,7 @@ class Partition:
             self.perform(self.leader.release(back, self.now_ms, effect.deadline_ms))
         if self.leader.usage.is_metered and not effect.is_repeat:
             offsets = [pick.offset for pick in effect.picks[:fitting]]
-            sizes_bytes = dict(zip(offsets, billed_bytes_of(list(map(self.body, offsets))), strict=True))
-            self.leader.usage.handed_over(sizes_bytes, len(back), self.now_ms)
+            self.leader.usage.handed_over(dict(zip(offsets, map(self.body, offsets), strict=True)), len(back))
 
     def run_releases(self) -> None:
         while self.releases:

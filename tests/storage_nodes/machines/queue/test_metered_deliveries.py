@@ -92,6 +92,46 @@ def test_what_is_told_goes_with_the_next_commands_and_is_waited_for_by_nobody(pa
     assert len(partition.log) == entries + partition.leader.is_fifo, "a standard queue told it with the lease"
 
 
+def test_what_is_told_beside_a_delete_is_a_part_of_it(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), message(70_000, group=b"h"), plain=False)
+    first, second = receive(partition, "a", 2)
+    told = delivered(partition)
+    entries = len(partition.log)
+    delete(partition, first, second)
+    assert delivered(partition) == (2, 70_100, 3) and open_window(partition).stored_bytes == 0
+    assert told == ((0, 0, 0) if partition.leader.is_fifo else (2, 70_100, 3))
+    tell(partition)
+    assert len(partition.log) == entries + 1, "nothing is left to be told"
+    assert delivered(partition) == (2, 70_100, 3)
+
+
+def test_delete_of_a_message_whose_size_is_unknown_still_tells(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), message(900, group=b"h"), plain=False)
+    first, _second = receive(partition, "a", 2)
+    partition.leader.leader_state().handed_over.take_sizes([first.offset])
+    delete(partition, first)
+    tell(partition)
+    assert delivered(partition) == (2, 1_000, 2)
+
+
+def test_size_of_a_message_that_a_late_receipt_does_not_delete_stays_known() -> None:
+    (partition,) = metered_partition(True)
+    send(partition, message(100, group=b"g"), message(900, group=b"h"), plain=False)
+    first, second = receive(partition, "a", 2)
+    partition.pass_ms(60_000)
+    delete(partition, first, second)
+    assert open_window(partition).stored_bytes == 1_000
+    assert all(partition.leader.usage.knows_size(pick.offset) for pick in (first, second))
+
+
+def test_sizes_that_no_command_took_along_are_forgotten(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), message(900, group=b"h"), plain=False)
+    pick, _ = receive(partition, "a")
+    partition.leader.usage.note_sizes(dict.fromkeys(range(1_000, 4_000), 7))
+    delete(partition, pick)
+    assert not partition.leader.usage.knows_size(1_000) and partition.leader.usage.knows_size(3_999)
+
+
 def test_leases_of_a_leader_that_was_lost_before_it_told_are_billed() -> None:
     partition = Partition(QueueConfig(account_id="1" * 12, fifo=True))
     send(partition, message(100, group=b"g"), plain=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,8 +20,6 @@ from storage_nodes.machines.queue.state.metering import (
     SENT_BYTES,
     SENT_UNITS,
     Metering,
-    SettledLeases,
-    Totals,
 )
 from storage_nodes.protocol.usage import Origin
 
@@ -87,10 +87,10 @@ def delivered(meter: Metering) -> tuple[int, int, int]:
 
 def test_delivery_is_billed_as_the_leader_says_it_was_handed_over() -> None:
     meter = metered(3, 100, 5)
-    meter.settle(Totals(3, 0, 0, 0), Totals(3, 2, 0, 0))
+    meter.settle((3, 0, 0, 0), (3, 2, 0, 0))
     assert delivered(meter) == (0, 0, 0), "nobody said yet what became of the leases"
-    meter.handed_over(SettledLeases(2, 1, 7, 1))
-    meter.settle(Totals(3, 2, 0, 0), Totals(3, 2, 0, 0))
+    meter.handed_over(2, 1, 7, 1)
+    meter.settle((3, 2, 0, 0), (3, 2, 0, 0))
     assert delivered(meter) == (1, 7, 1), "one of them went back"
     meter.end_leadership(3)
     assert delivered(meter) == (1, 7, 1)
@@ -98,22 +98,22 @@ def test_delivery_is_billed_as_the_leader_says_it_was_handed_over() -> None:
 
 def test_lease_and_its_outcome_may_stand_in_one_entry() -> None:
     meter = metered(3, 100, 5)
-    meter.handed_over(SettledLeases(1, 1, 70, 2))
-    meter.handed_over(SettledLeases(1, 1, 5, 1))
-    meter.settle(Totals(3, 0, 0, 0), Totals(3, 2, 0, 0))
+    meter.handed_over(1, 1, 70, 2)
+    meter.handed_over(1, 1, 5, 1)
+    meter.settle((3, 0, 0, 0), (3, 2, 0, 0))
     assert delivered(meter) == (2, 75, 3) and meter.leased == 0
 
 
 def test_lease_that_found_its_message_gone_is_no_delivery() -> None:
     meter = metered(3, 100, 5)
-    meter.handed_over(SettledLeases(2, 2, 80, 4))
-    meter.settle(Totals(3, 0, 0, 0), Totals(2, 1, 1, 0))
+    meter.handed_over(2, 2, 80, 4)
+    meter.settle((3, 0, 0, 0), (2, 1, 1, 0))
     assert delivered(meter) == (1, 40, 2) and meter.leased == 0
 
 
 def test_leases_of_a_leader_that_was_lost_are_deliveries_of_the_mean_size() -> None:
     meter = metered(3, 300_000, 5)
-    meter.settle(Totals(3, 0, 0, 0), Totals(3, 2, 0, 0))
+    meter.settle((3, 0, 0, 0), (3, 2, 0, 0))
     meter.end_leadership(3)
     assert delivered(meter) == (2, 200_000, 4)
     meter.end_leadership(3)
@@ -122,7 +122,7 @@ def test_leases_of_a_leader_that_was_lost_are_deliveries_of_the_mean_size() -> N
 
 def test_unit_is_counted_for_each_delivery_even_where_sizes_are_unknown() -> None:
     meter = Metering(START_MS)
-    meter.settle(Totals(4, 0, 0, 0), Totals(4, 3, 0, 0))
+    meter.settle((4, 0, 0, 0), (4, 3, 0, 0))
     meter.end_leadership(4)
     assert delivered(meter) == (3, 0, 3)
 
@@ -130,12 +130,12 @@ def test_unit_is_counted_for_each_delivery_even_where_sizes_are_unknown() -> Non
 def test_message_that_leaves_takes_its_own_size_or_the_mean_of_the_others() -> None:
     meter = metered(4, 1_000, 4)
     meter.left(1, 700)
-    meter.settle(Totals(4, 0, 0, 0), Totals(3, 0, 1, 0))
+    meter.settle((4, 0, 0, 0), (3, 0, 1, 0))
     assert meter.held_bytes == 300
     meter.left(1, 60)
-    meter.settle(Totals(3, 0, 1, 0), Totals(1, 0, 3, 0))
+    meter.settle((3, 0, 1, 0), (1, 0, 3, 0))
     assert meter.held_bytes == 120, "60, and half of the other 240"
-    meter.settle(Totals(1, 0, 3, 0), Totals(0, 0, 4, 0))
+    meter.settle((1, 0, 3, 0), (0, 0, 4, 0))
     assert meter.held_bytes == 0
     assert counters(meter.window())[DELETED] == 4
 
@@ -143,10 +143,10 @@ def test_message_that_leaves_takes_its_own_size_or_the_mean_of_the_others() -> N
 def test_sizes_that_are_said_never_make_what_is_stored_negative() -> None:
     meter = metered(4, 1_000, 4)
     meter.left(1, 5_000)
-    meter.settle(Totals(4, 0, 0, 0), Totals(3, 0, 1, 0))
+    meter.settle((4, 0, 0, 0), (3, 0, 1, 0))
     assert meter.held_bytes == 0
     meter.sent(CLIENT, 1, 10, 1)
-    meter.settle(Totals(4, 0, 1, 0), Totals(3, 0, 2, 0))
+    meter.settle((4, 0, 1, 0), (3, 0, 2, 0))
     assert meter.held_bytes == 8, "what one entry said is not for the next"
 
 
@@ -223,12 +223,19 @@ def test_hour_that_was_named_early_is_not_carried_on_when_no_window_has_room() -
 
 def test_meter_is_idle_when_everything_is_exported_and_the_hour_is_over() -> None:
     meter = metered()
-    meter.settle(Totals(1, 0, 0, 0), Totals(0, 0, 1, 0))
+    meter.settle((1, 0, 0, 0), (0, 0, 1, 0))
     meter.close(START_MS + 10)
     meter.exported(START_MS, START_MS + 10)
     assert not meter.is_idle, "the rest of the hour goes on from these counters"
     meter.advance(START_MS + HOUR_MS)
     assert meter.is_idle
+
+
+class _Totals(NamedTuple):
+    held: int = 0
+    received: int = 0
+    deleted: int = 0
+    dead_lettered: int = 0
 
 
 steps = st.lists(
@@ -250,7 +257,7 @@ steps = st.lists(
 def test_latest_records_of_all_hours_and_the_open_window_sum_up_to_the_totals(walk: list[tuple[str, int, int]]) -> None:
     meter, now_ms = Metering(START_MS), START_MS
     said: dict[int, MeteredHour] = {}
-    totals = Totals(0, 0, 0, 0)
+    totals = _Totals()
     sent = sent_bytes = 0
     for what, number, size in walk:
         meter.advance(now_ms)
@@ -264,7 +271,7 @@ def test_latest_records_of_all_hours_and_the_open_window_sum_up_to_the_totals(wa
             meter.settle(before, totals)
         elif what == "told" and meter.leased:
             told = min(number, meter.leased)
-            meter.handed_over(SettledLeases(told, told, size, told))
+            meter.handed_over(told, told, size, told)
             meter.settle(before, before)
         elif what == "lead":
             meter.end_leadership(totals.held)
