@@ -299,6 +299,13 @@ class QueueMachine:
 
     # --- leader: the driver's other inputs --------------------------------------------------------------------
 
+    def handed_over(self, bodies: Mapping[int, bytes], kept_back: int) -> None:
+        """For the meter: of a Deliver that is no repeat these messages (offset -> record body) went to its token, and
+        so many did not and are available again, or gone."""
+        if self.state.metering is not None and self._term >= 0:
+            leader = self.leader or self.leader_state()
+            leader.handed_over.handed_over(bodies, kept_back, leader.time_ms)
+
     def fetched(
         self,
         from_offset: int,
@@ -456,8 +463,7 @@ class QueueMachine:
         state.last_ms = max(state.last_ms, header.timestamp_ms)
         state.fold_control(header.base_offset, header.last_offset)
         state.end_entry(header.last_offset + 1)
-        if totals is not None:
-            meter_commands(state, totals)
+        if totals is not None and not meter_commands(state, totals)[0]:
             drop_idle_meter(state)
         if leader is None:
             return effects

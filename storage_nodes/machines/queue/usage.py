@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from storage_nodes.machines.queue.commands import USAGE_EXPORTED
@@ -46,12 +46,6 @@ class QueueUsage:
         return self._meter is not None
 
     # --- deliveries -------------------------------------------------------------------------------------------
-
-    def handed_over(self, bodies: Mapping[int, bytes], kept_back: int) -> None:
-        """Of a Deliver that is no repeat these messages (offset -> record body) went to its token, and so many did not
-        and are available again, or gone."""
-        if self._meter is not None and self._machine.is_leading:
-            self._machine.leader_state().tell_handed_over(bodies, kept_back)
 
     def came_back(self, offsets: Sequence[int]) -> None:
         """These were told as handed over, and their answer was lost here before it left."""

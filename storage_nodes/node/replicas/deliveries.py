@@ -118,7 +118,7 @@ def _hand_over(replica: DeliveringReplica, effect: Deliver, bodies: dict[int, by
 def _tell_meter(replica: DeliveringReplica, effect: Deliver, bodies: Mapping[int, bytes]) -> None:
     """Of the picks of this effect these (offset -> record body) are handed over. A repeat is no further delivery."""
     if not effect.is_repeat:
-        replica.machine.usage.handed_over(bodies, len(effect.picks) - len(bodies))
+        replica.machine.handed_over(bodies, len(effect.picks) - len(bodies))
 
 
 def _undelivered(

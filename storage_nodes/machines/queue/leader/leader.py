@@ -77,7 +77,8 @@ class Leader:
 
     __slots__ = (
         "_context", "_fetch_again_ms", "_fetching", "_leases", "_letters", "_probes", "_removals",
-        "_retention_check_ms", "_staging", "_state", "_time_ms", "_waiters", "delivery", "handed_over", "releases",
+        "_retention_check_ms", "_staging", "_state", "_waiters", "delivery", "handed_over", "releases",
+        "time_ms",
     )  # fmt: skip
 
     def __init__(self, state: QueueState, term: int, ahead_ms: int) -> None:
@@ -85,7 +86,7 @@ class Leader:
         self._state, self._leases, self._staging = state, context.leases, context.staging
         self._waiters, self._probes = context.waiters, context.probes
         self.handed_over = context.staging.handed_over
-        self._time_ms = state.last_ms
+        self.time_ms = state.last_ms
         self._fetching = -1  # the offset that the outstanding Fetch named, -1 = none
         self._fetch_again_ms = 0  # the last Fetch found nothing to go by: not before this time; 0 = at once
         self._retention_check_ms = 0  # 0 = nothing to look after
@@ -106,10 +107,6 @@ class Leader:
     @property
     def tracks_keys(self) -> bool:
         return isinstance(self.delivery, FairDelivery)
-
-    def tell_handed_over(self, bodies: Mapping[int, bytes], kept_back: int) -> None:
-        """To the meter: of what was delivered last."""
-        self.handed_over.handed_over(bodies, kept_back, self._time_ms)
 
     @property
     def is_idle(self) -> bool:
@@ -162,7 +159,7 @@ class Leader:
         if self._is_overloaded:
             return [overloaded(token)]
         self.delivery.delete(token, receipts)
-        return self._settle([], self._time_ms)
+        return self._settle([], self.time_ms)
 
     def change_visibility(
         self, token: Token | None, changes: Sequence[tuple[int, int, int]], now_ms: int
@@ -188,12 +185,12 @@ class Leader:
             return [overloaded(token)]  # or a dead letter is on its way: it will have gone
         self._removals.begin(offsets, groups, self._leases, self._state.live)
         command = [REMOVED, list(offsets), moved, self.handed_over.take_sizes(offsets)]
-        return self._single(command, token, self._time_ms)
+        return self._single(command, token, self.time_ms)
 
     def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
         # A pause begins here, so that nothing is handed out once it is answered: leases of FIFO queues take a while.
         self._context.pauses_staged += config.paused and not self._is_overloaded
-        return self._single([CONFIGURED, *config_fields(config)], token, self._time_ms)
+        return self._single([CONFIGURED, *config_fields(config)], token, self.time_ms)
 
     def reschedule(self, token: Token, changes: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
         flat = [number for change in changes for number in change]
@@ -421,8 +418,8 @@ class Leader:
 
     def _advance(self, now_ms: int) -> int:
         """The time of this input; leases that ran out by then are ready."""
-        time_ms = now_ms if now_ms > self._time_ms else self._time_ms
-        self._time_ms = time_ms = time_ms if time_ms > self._state.last_ms else self._state.last_ms
+        time_ms = now_ms if now_ms > self.time_ms else self.time_ms
+        self.time_ms = time_ms = time_ms if time_ms > self._state.last_ms else self._state.last_ms
         due = self._leases.advance(time_ms)
         if due:
             self.delivery.window.became_ready(due)
@@ -459,7 +456,7 @@ class Leader:
         """When to look for scheduled messages that are due; how far the time is ahead may be another by then."""
         due_ms, ahead_ms = self.releases.next_ms(), self._context.ahead_ms
         if due_ms and ahead_ms:
-            return min(due_ms + ahead_ms, max(due_ms, self._time_ms + CLOCK_LOOK_MS))
+            return min(due_ms + ahead_ms, max(due_ms, self.time_ms + CLOCK_LOOK_MS))
         return due_ms
 
     def _expire_live(self, time_ms: int) -> None:

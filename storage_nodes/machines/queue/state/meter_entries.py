@@ -60,7 +60,8 @@ def fold_handed_over(state: QueueState, command: Command) -> None:
 
 
 def totals_of(state: QueueState) -> Totals:
-    return state.held_count, state.received, state.deleted, state.dead_lettered
+    held = state.fresh_count + len(state.live) + state.scheduled.count + state.delayed.count  # `held_count`, inline
+    return held, state.received, state.deleted, state.dead_lettered
 
 
 def meter_commands(state: QueueState, before: Totals) -> Totals:
@@ -76,7 +77,8 @@ def meter_new_leader(state: QueueState) -> None:
 
 
 def drop_idle_meter(state: QueueState) -> None:
-    if state.metering is not None and state.metering.is_idle and not state.held_count:
+    """The queue holds no messages."""
+    if state.metering is not None and state.metering.is_idle:
         state.metering = None
 
 

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import cast
+from typing import Any
 
 import msgspec
 
@@ -460,7 +460,7 @@ class QueueState(HeldMessages):
 
     def _fold_meter_fields(self, left: Sequence[int], command: Command) -> None:
         """The last fields of DELETED, which let these leave."""
-        self._left(left, command[FIRST_FIELD][::2], sizes_of(command, 1))
+        self._left(left, command[FIRST_FIELD][::2], command[FIRST_FIELD + 1])
         if self.metering is not None and len(command) > FIRST_FIELD + 2:
             self.metering.handed_over(*command[FIRST_FIELD + 2])
 
@@ -471,7 +471,7 @@ class QueueState(HeldMessages):
         if len(left) < len(sizes):
             size_of = dict(zip(offsets, sizes, strict=True))
             sizes = [size_of[offset] for offset in left]
-        known = [size for size in sizes if size is not None] if None in sizes else cast(Sequence[int], sizes)
+        known: Sequence[Any] = [size for size in sizes if size is not None] if None in sizes else sizes
         self.metering.left(len(known), sum(known))
 
     def _remove(self, offset: int) -> bool:

@@ -222,7 +222,7 @@ class Partition:
             self.perform(self.leader.release(back, self.now_ms, effect.deadline_ms))
         if self.leader.usage.is_metered and not effect.is_repeat:
             offsets = [pick.offset for pick in effect.picks[:fitting]]
-            self.leader.usage.handed_over(dict(zip(offsets, map(self.body, offsets), strict=True)), len(back))
+            self.leader.handed_over(dict(zip(offsets, map(self.body, offsets), strict=True)), len(back))
 
     def run_releases(self) -> None:
         while self.releases:
