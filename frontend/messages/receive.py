@@ -80,7 +80,7 @@ async def receive_messages(
     queue = await admit(services, caller, "ReceiveMessage", address)
     leases = await lease(services, caller, queue, options, receive)
     if leases and await has_left(receive):
-        await release(services.storage, leases, VisibilityMode.UNCOUNTED)
+        await release(services.storage, leases, VisibilityMode.UNSEEN)
         raise Disconnected
     if leases and (queue.wait_ms if options.wait_s is None else options.wait_s):
         queue = await _confirm(services, caller, address, leases)
@@ -108,7 +108,7 @@ async def _confirm(
     try:
         return await also(services, await still_caller(services, caller), "ReceiveMessage", address)
     except RequestError:
-        await release(services.storage, leases, VisibilityMode.UNCOUNTED)
+        await release(services.storage, leases, VisibilityMode.UNSEEN)
         raise
 
 
@@ -201,7 +201,7 @@ async def open_leases(
             _note_unopened(services, found, error)
         messages.append(message)
     if unusable:
-        await release(services.storage, unusable, VisibilityMode.UNCOUNTED)
+        await release(services.storage, unusable, VisibilityMode.UNSEEN)
         if len(unusable) == len(leases):
             raise refusal
     return messages

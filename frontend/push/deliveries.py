@@ -213,7 +213,7 @@ class Deliveries(ABC, Generic[Name]):
                 coming.cancel()
                 (came,) = await asyncio.gather(coming, return_exceptions=True)
                 if isinstance(came, _Fetched):
-                    await release(self._services.storage, came.leases, VisibilityMode.UNCOUNTED)
+                    await release(self._services.storage, came.leases, VisibilityMode.UNSEEN)
                 raise
             if not fetched.leases:
                 return
@@ -225,10 +225,10 @@ class Deliveries(ABC, Generic[Name]):
             async with asyncio.timeout(SOCKET_RENEW_S):
                 await is_ready.wait()
         except TimeoutError:
-            await release(self._services.storage, fetched.leases, VisibilityMode.UNCOUNTED)
+            await release(self._services.storage, fetched.leases, VisibilityMode.UNSEEN)
             return _Fetched([], 0.0)
         except asyncio.CancelledError:
-            await release(self._services.storage, fetched.leases, VisibilityMode.UNCOUNTED)
+            await release(self._services.storage, fetched.leases, VisibilityMode.UNSEEN)
             raise
         return fetched
 
@@ -257,7 +257,7 @@ class Deliveries(ABC, Generic[Name]):
             queue = await self._queue()
         except (RequestError, asyncio.CancelledError):
             # The key was revoked or restricted while this waited, or the socket has ended: it gets nothing more.
-            await release(self._services.storage, leases, VisibilityMode.UNCOUNTED)
+            await release(self._services.storage, leases, VisibilityMode.UNSEEN)
             raise
         opened = await self._open(queue, leases)
         for name, lease, _ in opened:

@@ -110,10 +110,10 @@ async def has_left(receive: Callable[[], Awaitable[Any]]) -> bool:
 
 async def release(storage: MessageStorage, leases: Sequence[Lease], mode: VisibilityMode = VisibilityMode.HELD) -> None:
     """Make leased messages visible again, as well as that can be done: their leases run out in any case. What another
-    consumer has by now stays with it. UNCOUNTED: nobody has seen them, and their leases are as they were answered."""
+    consumer has by now stays with it. UNSEEN: nobody has seen them, and their leases are as they were answered."""
     by_partition: dict[tuple[int, int, int], list[tuple[int, int, int]]] = {}
     for lease in leases:
-        deadline_ms = lease.deadline_ms if mode == VisibilityMode.UNCOUNTED else 0
+        deadline_ms = lease.deadline_ms if mode == VisibilityMode.UNSEEN else 0
         changes = by_partition.setdefault((lease.partition, lease.epoch, deadline_ms), [])
         changes.append((lease.message.offset, lease.message.delivery, 0))
     for (partition, epoch, deadline_ms), changes in by_partition.items():
@@ -228,7 +228,7 @@ async def _park_at_all(storage: MessageStorage, partitions: Sequence[int], reque
     for leases in answered:  # in the order of the partitions: the highest level first
         (given if len(given) + len(leases) <= request.messages_max else surplus).extend(leases)
     if surplus:
-        _in_background(release(storage, surplus, VisibilityMode.UNCOUNTED))
+        _in_background(release(storage, surplus, VisibilityMode.UNSEEN))
     return given
 
 
@@ -266,7 +266,7 @@ async def _cancel_and_release(storage: MessageStorage, polls: Sequence[asyncio.T
         poll.cancel()
     for outcome in await asyncio.gather(*polls, return_exceptions=True):
         if not isinstance(outcome, BaseException):
-            await release(storage, outcome, VisibilityMode.UNCOUNTED)
+            await release(storage, outcome, VisibilityMode.UNSEEN)
 
 
 def _leases(partition: int, reply: AcquireReply) -> list[Lease]:

@@ -467,7 +467,7 @@ class StorageClient:
 
     async def _release(self, partition: int, reply: AcquireReply) -> None:
         changes = [(message.offset, message.delivery, 0) for message in reply.messages]
-        mode = VisibilityMode.UNCOUNTED
+        mode = VisibilityMode.UNSEEN
         with contextlib.suppress(StorageError):  # then the leases run out
             await self.change_visibility(partition, changes, mode, reply.epoch, reply.deadline_ms)
 

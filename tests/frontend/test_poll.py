@@ -48,7 +48,7 @@ class FullAtOnce:
         epoch: int,
         deadline_ms: int,
     ) -> list[ErrorCode]:
-        assert (mode, epoch, deadline_ms) == (VisibilityMode.UNCOUNTED, 1, 9), "of the answer that brought the leases"
+        assert (mode, epoch, deadline_ms) == (VisibilityMode.UNSEEN, 1, 9), "of the answer that brought the leases"
         await self.settled.wait()
         self.given_back += [(partition, offset) for offset, _, _ in changes]
         return []

@@ -227,11 +227,14 @@ class QueueBook:
 
     def _change(self, offset: int, delivery: int, visibility_ms: int, now_ms: int) -> None:
         """-1: given back, as if the lease had run out. Less: given back after -2 - visibility_ms, and not counted. From
-        -2**30 on: as what is left of it, of a lease that holds."""
+        -2**30 on: as what is left of it, of a lease that holds. 1 - 2**30: at once, not counted, and not billed."""
+        if is_unseen := visibility_ms == 1 - 2**30:
+            visibility_ms = -2
         if not self._may_change(offset, delivery, visibility_ms, now_ms):
             return
         if visibility_ms <= -(2**30):
             visibility_ms = -(2**30) - visibility_ms
+        self.kept_back += is_unseen
         lease = self.delivery[offset], self._deadline_ms.get(offset, 0)
         self.changes.append(LeaseChange(offset, delivery, visibility_ms, *lease))
         self.changed.add((offset, self.delivery[offset]))

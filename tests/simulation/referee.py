@@ -103,6 +103,8 @@ class Referee:
         for offset, delivery, visibility_ms in changes:
             if mode == VisibilityMode.NACK:
                 visibility_ms = -1
+            elif mode == VisibilityMode.UNSEEN:
+                visibility_ms = -2
             elif mode == VisibilityMode.UNCOUNTED:
                 visibility_ms = -2 - visibility_ms
             self._asked[partition, offset, delivery, visibility_ms] += 1

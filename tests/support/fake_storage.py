@@ -197,7 +197,7 @@ class FakeStorage:
                 codes.append(ErrorCode.RECEIPT_STALE)
             elif self._is_held(stored, delivery) or (stored.group is None and mode == VisibilityMode.SET):
                 stored.visible_ms = self._now_ms() + visibility_ms
-                if mode == VisibilityMode.UNCOUNTED:
+                if mode in (VisibilityMode.UNCOUNTED, VisibilityMode.UNSEEN):
                     stored.delivery = released(stored.delivery)
                 codes.append(ErrorCode.OK)
             else:

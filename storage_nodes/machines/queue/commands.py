@@ -16,7 +16,9 @@ A command is a msgpack array in the value of a control record whose key is (int1
     2 DELETED              flat (offset, delivery)..., sizes, the fields of a HANDED_OVER beside it
     3 VISIBILITY_CHANGED   flat (offset, delivery, visibility_ms)...; the new deadline is time_ms + visibility_ms.
                            NACKED: the lease ends as if it had run out. Less than that: `uncounted`, the receive does
-                           not count. IF_HELD_MAX and less: `if_held`, by the receipt of a lease that holds only
+                           not count. UNSEEN: as `uncounted` at once, and nobody saw the message: it is not billed.
+                           IF_HELD_MAX and less: `if_held`, by the receipt of a lease that holds only.
+                           Then the sizes of those that are UNSEEN
     4 EXPIRED              cursor (0 = an ACQUIRED of the same batch moves it), flat (first, last)... of undelivered
                            messages, offsets of messages that were delivered or delayed, their sizes
     5 PURGED               attempt id of the call, empty = none
@@ -88,6 +90,7 @@ USAGE_COMMANDS = (USAGE_CLOSED, USAGE_EXPORTED, RETIRED)
 # In the place of a visibility.
 NACKED = -1
 IF_HELD_MAX = -(2**30)
+UNSEEN = IF_HELD_MAX + 1
 assert VISIBILITY_MS_MAX < 2**29, "an uncounted visibility is none of those"
 
 # Positions of the fields that all kinds have.
@@ -117,7 +120,7 @@ _ACQUIRED_BYTES_MAX += KEYS_PER_COMMAND_BYTES_MAX + KEY_ITEM_BYTES_MAX + GROUP_B
 _LEASED_BYTES_MAX = (LEASED_ITEMS_MAX + ACQUIRE_MESSAGES_MAX) * (GROUP_BYTES_MAX + ATTEMPT_BYTES_MAX + 50)
 _DEAD_LETTERED_BYTES_MAX = DEAD_LETTERS_PER_MOVE_MAX * (9 + _SIZE_BYTES_MAX)
 _DELETED_BYTES_MAX = _ITEMS_MAX * (18 + _SIZE_BYTES_MAX)
-_CHANGED_BYTES_MAX = _ITEMS_MAX * 27
+_CHANGED_BYTES_MAX = _ITEMS_MAX * (27 + _SIZE_BYTES_MAX)
 _SINGLE_BYTES_MAX = 200 + max(
     UNPARK_GROUPS_MAX * (GROUP_BYTES_MAX + 3),
     (9 + _SIZE_BYTES_MAX) * REMOVES_PER_CALL_MAX,

@@ -35,6 +35,7 @@ from storage_nodes.machines.queue.commands import (
     KIND,
     RETIRED,
     TIME_MS,
+    UNSEEN,
     USAGE_COMMANDS,
     decode_command,
     uncounted,
@@ -215,8 +216,8 @@ class QueueMachine:
         return self.leader_state().delete(token, receipts) if self._term >= 0 else [_not_leader(token)]
 
     def change_visibility(self, token: Token, changes: Sequence[tuple[int, int, int]], now_ms: int) -> list[Effect]:
-        """Changes are (offset, delivery, visibility_ms from commit; 0 = available at once; NACKED, or `uncounted` of a
-        visibility)."""
+        """Changes are (offset, delivery, visibility_ms from commit; 0 = available at once; NACKED, UNSEEN, or
+        `uncounted` of a visibility)."""
         if self._term < 0:
             return [_not_leader(token)]
         return self.leader_state().change_visibility(token, changes, now_ms)
@@ -248,12 +249,14 @@ class QueueMachine:
             kept.append(change if is_same else (offset, 0, visibility_ms))
         return kept
 
-    def release(self, picks: Sequence[tuple[int, int]], now_ms: int, deadline_ms: int = 0) -> list[Effect]:
+    def release(
+        self, picks: Sequence[tuple[int, int]], now_ms: int, deadline_ms: int = 0, was_told: bool = False
+    ) -> list[Effect]:
         """Hand back (offset, delivery) that were delivered to nobody: an answer that did not fit, a lost connection.
-        `deadline_ms` of their leases, of a FIFO queue."""
+        `deadline_ms` of their leases, of a FIFO queue. `was_told`: to the meter, as handed over."""
         if self._term < 0:
             return []
-        changes = [(offset, delivery, uncounted(0)) for offset, delivery in picks]
+        changes = [(offset, delivery, UNSEEN if was_told else uncounted(0)) for offset, delivery in picks]
         if deadline_ms:
             changes = self.of_leases_until(changes, deadline_ms)
         return self.leader_state().change_visibility(None, changes, now_ms)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from storage_nodes.machines.queue.commands import USAGE_EXPORTED
@@ -47,11 +46,6 @@ class QueueUsage:
 
     # --- deliveries -------------------------------------------------------------------------------------------
 
-    def came_back(self, offsets: Sequence[int]) -> None:
-        """These were told as handed over, and their answer was lost here before it left."""
-        if self._machine.leader is not None:
-            self._machine.leader.handed_over.came_back(offsets)
-
     def knows_size(self, offset: int) -> bool:
         """Does the meter need no size of this message? It is known, or there is no meter."""
         leader = self._machine.leader
@@ -78,7 +72,8 @@ class QueueUsage:
             return []
         leader = self._machine.leader
         is_open = leader is not None and leader.handed_over.hurry(now_ms)
-        export_of(self._machine).ask(is_open or self._meter.is_changed)
+        is_coming = leader is not None and not leader.handed_over.is_folded
+        export_of(self._machine).ask(is_coming or self._meter.is_changed)
         effects = self.step(now_ms)
         return effects + leader.tick(now_ms) if leader is not None and is_open else effects
 
@@ -88,7 +83,7 @@ class QueueUsage:
         export, leader, meter = self._machine.export, self._machine.leader, self._meter
         if meter is None:
             return True
-        is_open = meter.is_changed or (leader is not None and not leader.handed_over.is_settled)
+        is_open = meter.is_changed or (leader is not None and not leader.handed_over.is_folded)
         is_asked = export is not None and export.is_asked
         return not (is_asked and is_open) and not meter.closed
 
@@ -118,5 +113,6 @@ class QueueUsage:
     def may_be_deleted(self) -> bool:
         """Does the usage stream have all that was folded, and does nothing more come?"""
         leader = self._machine.leader
-        is_told = self._meter is not None and self._meter.is_ended and (leader is None or leader.is_quiet)
+        is_told = self._meter is not None and self._meter.is_ended and not self._meter.leased
+        is_told = is_told and (leader is None or leader.is_quiet)
         return is_told or not self._machine.state.config.account_id

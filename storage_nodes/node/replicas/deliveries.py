@@ -92,6 +92,7 @@ def _hand_over(replica: DeliveringReplica, effect: Deliver, bodies: dict[int, by
     if not replica.holds_lease():
         # Another leader may have handed them out as well, and they may be done and deleted there.
         give_back(replica, picks, deadline_ms)
+        _tell_meter(replica, effect, {})
         token.connection.refuse(token, no_lease())
         return
     messages = []
@@ -126,18 +127,16 @@ def _undelivered(
 ) -> None:
     """The connection is gone, and the answer with these never left."""
     if replica.leads_in(epoch):
-        give_back(replica, picks, deadline_ms)
-        if not is_repeat:
-            replica.machine.usage.came_back([pick.offset for pick in picks])
+        give_back(replica, picks, deadline_ms, was_told=not is_repeat)
         replica.schedule()
 
 
-def give_back(replica: DeliveringReplica, picks: Sequence[Pick], deadline_ms: int) -> None:
-    """Leased, but there is nobody to have them: available again at once."""
+def give_back(replica: DeliveringReplica, picks: Sequence[Pick], deadline_ms: int, was_told: bool = False) -> None:
+    """Leased, but there is nobody to have them: available again at once. `was_told`: to the meter, as handed over."""
     if replica.handing_over:
         _give_back_elsewhere(replica, picks, deadline_ms)  # nothing is proposed here any more
         return
-    replica.staged(replica.machine.release([pick[:2] for pick in picks], replica.now_ms(), deadline_ms))
+    replica.staged(replica.machine.release([pick[:2] for pick in picks], replica.now_ms(), deadline_ms, was_told))
 
 
 def _give_back_elsewhere(replica: DeliveringReplica, picks: Sequence[Pick], deadline_ms: int) -> None:

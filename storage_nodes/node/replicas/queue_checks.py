@@ -14,7 +14,7 @@ from storage_nodes.limits import (
     UNPARK_GROUPS_MAX,
     VISIBILITY_MS_MAX,
 )
-from storage_nodes.machines.queue.commands import NACKED, if_held, uncounted
+from storage_nodes.machines.queue.commands import NACKED, UNSEEN, if_held, uncounted
 from storage_nodes.machines.queue.state.headers import is_due_time
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import AcquireRequest, ChangeVisibilityRequest, VisibilityMode
@@ -49,6 +49,8 @@ def check_visibility(visibility_ms: int) -> None:
 
 def give_backs(request: ChangeVisibilityRequest) -> list[tuple[int, int, int]]:
     """The changes as the machine takes them. Raises StorageError."""
+    if request.mode == VisibilityMode.UNSEEN:
+        return [(offset, delivery, UNSEEN) for offset, delivery, _ in request.changes]
     if request.mode == VisibilityMode.UNCOUNTED:
         return [(offset, delivery, uncounted(visibility_ms)) for offset, delivery, visibility_ms in request.changes]
     if request.mode == VisibilityMode.HELD:

@@ -63,7 +63,7 @@ class InterPartitionClient:
         """Leases, as (offset, delivery), that reached nobody, of a leadership here that is over. They run out where
         nobody takes them back."""
         changes = [(offset, delivery, 0) for offset, delivery in leases]
-        mode = VisibilityMode.UNCOUNTED
+        mode = VisibilityMode.UNSEEN
         self._begin(
             lambda client: client.change_visibility(partition, changes, mode, deadline_ms=deadline_ms),
             lambda error: None,

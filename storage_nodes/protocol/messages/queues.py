@@ -108,6 +108,7 @@ class VisibilityMode(enum.IntEnum):
     NACK = 1  # the receive failed: as if its lease had run out now; visibility_ms is 0, the retry policy says when
     UNCOUNTED = 2  # as SET, and the receive does not count
     HELD = 3  # as SET, but only while the lease holds: of an attempt that may repeat one, of who gives back unasked
+    UNSEEN = 4  # as UNCOUNTED at once: of who leased for another one, who never saw the message. It is not billed
 
 
 class ChangeVisibilityRequest(Message, frozen=True):

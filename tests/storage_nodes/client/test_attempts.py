@@ -326,7 +326,7 @@ def test_leases_of_an_answer_that_comes_after_the_deadline_are_handed_back() -> 
         while leader.frames[-1][0] != Opcode.CHANGE_VISIBILITY:
             await asyncio.sleep(0.01)
         change = msgspec.msgpack.decode(leader.frames[-1][1], type=ChangeVisibilityRequest)
-        assert (change.changes, change.mode) == ([(7, 2, 0)], VisibilityMode.UNCOUNTED)
+        assert (change.changes, change.mode) == ([(7, 2, 0)], VisibilityMode.UNSEEN)
         assert (change.epoch, change.deadline_ms) == (1, 43_200_001), "that lease, and no later one"
 
     with_leader(scenario, timeout_s=0.2)

@@ -269,7 +269,7 @@ def test_sends_are_refused_while_too_much_waits_for_a_majority(acks: Acks) -> No
 def test_leases_that_nobody_gets_are_proposed_back_at_once() -> None:
     """They come to light when a read ends: no timer is booked for what the machine staged then."""
     done: list[str] = []
-    machine = SimpleNamespace(release=lambda picks, now_ms, deadline_ms: [f"{picks} until {deadline_ms}"])
+    machine = SimpleNamespace(release=lambda picks, now_ms, deadline_ms, was_told: [f"{picks} until {deadline_ms}"])
     replica: Any = SimpleNamespace(
         _do=done.extend,
         machine=machine,

@@ -13,8 +13,9 @@ from storage_nodes.limits import MIB
 from storage_nodes.log.record_batch import iterate_bodies
 from storage_nodes.model import PartitionKind
 from storage_nodes.node.transport.inter_partition_client import USAGE_TAG
+from storage_nodes.protocol.deliveries import receives_of
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import QueueConfig
+from storage_nodes.protocol.messages import QueueConfig, VisibilityMode
 from storage_nodes.protocol.records import HEADER_DUE, HEADER_GROUP, decode_body, encode_body
 from storage_nodes.protocol.usage import Origin, usage_key
 
@@ -150,3 +151,25 @@ async def ways_out(cluster: StorageCluster) -> None:
 
 def test_cancelled_and_removed_messages_take_their_own_sizes(cluster: StorageCluster) -> None:
     asyncio.run(asyncio.wait_for(ways_out(cluster), 60))
+
+
+async def give_back_unseen(cluster: StorageCluster) -> None:
+    client = await cluster.client()
+    config = QueueConfig(account_id=ACCOUNT)
+    await cluster.create_partition(client, PartitionKind.QUEUE, "first")
+    queue = (await client.create_partition(PartitionKind.QUEUE, f"queue:{'ab' * 16}:0", config)).partition
+    await client.send(queue, [encode_body(b"sealed", usage_key(Origin.CLIENT, 262_144))])
+    for _ in range(10):
+        leased = await client.acquire(queue, 10, 30_000, 1_000)
+        changes = [(message.offset, message.delivery, 0) for message in leased.messages]
+        await client.change_visibility(queue, changes, VisibilityMode.UNSEEN, leased.epoch, leased.deadline_ms)
+    leased = await client.acquire(queue, 10, 30_000, 1_000)
+    assert receives_of(leased.messages[0].delivery) == 1
+    await told(client)
+    (row,) = (await windows(client))[queue][9]  # type: ignore[misc]
+    assert (row[2], row[8], row[10]) == (1, 262_144, 4)
+    await client.close()
+
+
+def test_leases_that_nobody_saw_are_neither_counted_nor_billed(small_cluster: StorageCluster) -> None:
+    asyncio.run(asyncio.wait_for(give_back_unseen(small_cluster), 100))

@@ -274,7 +274,8 @@ def test_numbers_of_kinds_and_acks_are_frozen() -> None:
     assert {kind.name: int(kind) for kind in PartitionKind} == {"CLUSTER": 0, "QUEUE": 1, "STREAM": 2}
     assert {acks.name: int(acks) for acks in Acks} == {"NONE": 0, "LEADER": 1, "QUORUM": 2, "ALL": 3}
     assert {kind.name: int(kind) for kind in m.RetryKind} == {"FIXED": 1, "LINEAR": 2, "EXPONENTIAL": 3}
-    assert {mode.name: int(mode) for mode in m.VisibilityMode} == {"SET": 0, "NACK": 1, "UNCOUNTED": 2, "HELD": 3}
+    numbers = {"SET": 0, "NACK": 1, "UNCOUNTED": 2, "HELD": 3, "UNSEEN": 4}
+    assert {mode.name: int(mode) for mode in m.VisibilityMode} == numbers
     assert {reason.name: int(reason) for reason in m.DeathReason} == {"MAX_RECEIVES": 1, "MOVED": 2}
 
 

@@ -29,7 +29,6 @@ from storage_nodes.machines.queue.commands import (
     REMOVED,
     UNPARKED,
     Command,
-    sizes_of,
 )
 from storage_nodes.machines.queue.delivery.groups import GroupWindow, MessageGroup
 from storage_nodes.machines.queue.delivery.pending_commands import InFlightCommand, StagedLease
@@ -228,17 +227,11 @@ class ByGroupDelivery:
         gone: list[tuple[bytes, int]] = []
         codes = self._state.fold_receipts(command, gone)
         offsets = command[FIRST_FIELD][::2]
-        if (sizes := sizes_of(command, 1)) and len(gone) < len(offsets):
-            self._keep_sizes(offsets, sizes)
-        self._context.forget(offsets)
+        self._leases.forget(offsets)
+        left = [offset for _, offset in gone]  # of others the lease had run out: they stay
+        self._staging.handed_over.forget(left, self._state.live, self._staging.fresh_picked)
         self.window.left_live(gone)
         effects += answers_of(codes, taken.askers)
-
-    def _keep_sizes(self, offsets: Sequence[int], sizes: Sequence[int | None]) -> None:
-        """A delete took these sizes along. Messages whose lease had run out stay."""
-        live = self._state.live
-        stay = zip(offsets, sizes, strict=True)
-        self._staging.handed_over.note_sizes({at: size for at, size in stay if size is not None and at in live})
 
     # --- what comes next --------------------------------------------------------------------------------------
 

@@ -3,12 +3,11 @@ messages are (docs/storage/metering.md).
 
     Deliver -> the driver reads the bodies and answers -> `handed_over` -> HANDED_OVER in the log
 
-What is to be told goes with the next commands; where none come, with a batch of its own after HANDED_OVER_MS. Sums that
-fell below zero wait: an answer that was told and then lost with its connection is available again, and counts with the
-next delivery instead.
+What is to be told goes with the next commands; where none come, with a batch of its own after HANDED_OVER_MS. What was
+told and then seen by nobody is taken back by the command that makes it available again (UNSEEN).
 
 Sizes are remembered of messages in flight that were handed out here, or that the driver read for another reason. The
-command that takes a message out of the queue takes its size along.
+command that takes a message out of the queue names its size.
 
 An answer costs next to nothing: the heads of its messages are kept, and the sizes in them are read for all answers of a
 batch at once.
@@ -16,6 +15,7 @@ batch at once.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 
@@ -34,7 +34,8 @@ Told = tuple[int, int, int, int]
 
 class HandedOver:
     __slots__ = (
-        "_billed_bytes", "_heads", "_leases", "_lengths", "_messages", "_offsets", "_sizes", "_units", "due_ms",
+        "_billed_bytes", "_heads", "_leases", "_lengths", "_messages", "_offsets", "_sizes", "_under_way", "_units",
+        "due_ms",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -44,6 +45,7 @@ class HandedOver:
         self._heads: list[bytes] = []
         self._lengths: list[int] = []
         self._sizes: dict[int, int] = {}  # offset -> billed bytes
+        self._under_way = 0  # what was told is in so many commands that are not folded yet
         self.due_ms = 0  # when what is to be told goes alone; 0 = nothing is to be told
 
     # --- in -----------------------------------------------------------------------------------------------------
@@ -58,23 +60,22 @@ class HandedOver:
         if not self.due_ms:
             self.due_ms = time_ms + HANDED_OVER_MS
 
-    def came_back(self, offsets: Iterable[int]) -> None:
-        """These were told as handed over, but their answer never left."""
-        known = self._known()
-        sizes_bytes = [known[offset] for offset in offsets if offset in known]
-        self._messages -= len(sizes_bytes)
-        self._billed_bytes -= sum(sizes_bytes)
-        self._units -= units_of_all(sizes_bytes)
-
     def note_sizes(self, sizes_bytes: dict[int, int]) -> None:
         """Billed bytes of messages in the queue."""
         self._known().update(sizes_bytes)
 
-    def let_go(self, live: Live) -> None:
-        """From time to time: forgets sizes of messages that are in flight no more, and that no command took along."""
-        if len(self._sizes) > 2 * len(live) + _GARBAGE_MAX:
-            newest = set(list(self._sizes)[-_NEWEST_KEPT:])
-            self._sizes = {offset: size for offset, size in self._sizes.items() if offset in live or offset in newest}
+    def forget(self, offsets: Iterable[int], live: Live, fresh_picked: int) -> None:
+        """These are in the queue no more, by a command that named their sizes. From time to time those go, too, that
+        are neither in flight nor about to be: `fresh_picked` leases are on their way, which came last."""
+        sizes = self._known()
+        deque(map(sizes.pop, offsets, repeat(None)), maxlen=0)
+        if len(sizes) > 2 * (len(live) + fresh_picked) + _GARBAGE_MAX:
+            newest = set(list(sizes)[-_NEWEST_KEPT - fresh_picked :])
+            self._sizes = {offset: size for offset, size in sizes.items() if offset in live or offset in newest}
+
+    def folded(self) -> None:
+        """A command that told came back."""
+        self._under_way -= 1
 
     def clear(self) -> None:
         """The queue was emptied."""
@@ -86,6 +87,11 @@ class HandedOver:
     def is_settled(self) -> bool:
         """Is there nothing to be told?"""
         return not self.due_ms
+
+    @property
+    def is_folded(self) -> bool:
+        """Does the meter have all of it?"""
+        return not self.due_ms and not self._under_way
 
     def hurry(self, now_ms: int) -> bool:
         """Is there something to be told? Then it is due now."""
@@ -102,20 +108,16 @@ class HandedOver:
             return None
         self._known()
         self.due_ms = 0
-        leases, self._leases = self._leases, 0
-        if self._messages < 0 or self._billed_bytes < 0 or self._units < 0:
-            return (leases, 0, 0, 0) if leases else None
-        told = (leases, self._messages, self._billed_bytes, self._units)
-        self._messages = self._billed_bytes = self._units = 0
-        return told if any(told) else None
+        told = (self._leases, self._messages, self._billed_bytes, self._units)
+        self._leases = self._messages = self._billed_bytes = self._units = 0
+        self._under_way += told[0] > 0
+        return told if told[0] else None
 
-    def take_sizes(self, offsets: Sequence[int]) -> list[int | None]:
-        """For a command that takes these out of the queue: billed bytes each, None where they are not known; empty if
-        none is. They are known no more."""
+    def sizes_of(self, offsets: Sequence[int]) -> list[int | None]:
+        """For a command that takes these out of the queue, or makes them available again: billed bytes each, None where
+        they are not known; empty if none is."""
         known = self._known()
-        if not known:
-            return []
-        sizes = list(map(known.pop, offsets, repeat(None)))
+        sizes = list(map(known.get, offsets)) if known else []
         return sizes if sizes.count(None) < len(sizes) else []
 
     # --- inside -------------------------------------------------------------------------------------------------

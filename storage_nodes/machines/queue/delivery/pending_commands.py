@@ -28,6 +28,7 @@ from storage_nodes.machines.queue.commands import (
     SEQUENCE,
     SINGLE_COMMANDS_PER_BATCH_MAX,
     TERM,
+    UNSEEN,
     VISIBILITY_CHANGED,
     Command,
     encode_command,
@@ -288,7 +289,12 @@ class PendingCommands:
             bodies.append(self._issue([HANDED_OVER, time_ms, *told]))
         if self._changes:
             merged = self._changes.pop(0)
-            bodies.append(self._issue([VISIBILITY_CHANGED, time_ms, merged.items], merged.answers, merged.askers))
+            command = [VISIBILITY_CHANGED, time_ms, merged.items]
+            if UNSEEN in merged.items:
+                flat = merged.items
+                unseen = [offset for offset, what in zip(flat[::3], flat[2::3], strict=True) if what == UNSEEN]
+                self._add_sizes(command, unseen)
+            bodies.append(self._issue(command, merged.answers, merged.askers))
         for _ in range(min(len(self._singles), SINGLE_COMMANDS_PER_BATCH_MAX)):
             (kind, *fields), asker = self._singles.popleft()
             bodies.append(self._issue([kind, time_ms, *fields], askers=(asker,)))
@@ -319,8 +325,8 @@ class PendingCommands:
     # --- inside -------------------------------------------------------------------------------------------------
 
     def _add_sizes(self, command: Command, offsets: Sequence[int], told: Told | None = None) -> None:
-        """The last fields of a command that takes these messages out of the queue; `told` as in HANDED_OVER."""
-        sizes = self.handed_over.take_sizes(offsets)
+        """The last fields of a command that lets these messages out of the queue, or back; `told` as in HANDED_OVER."""
+        sizes = self.handed_over.sizes_of(offsets)
         if sizes or told is not None:
             command.append(sizes)
         if told is not None:

@@ -97,7 +97,7 @@ class DeliveryContext:
     def forget(self, offsets: Sequence[int]) -> None:
         """These may have left `live`."""
         self.leases.forget(offsets)
-        self.staging.handed_over.let_go(self.state.live)
+        self.staging.handed_over.forget(offsets, self.state.live, self.staging.fresh_picked)
 
 
 class DeliveryStrategy(Protocol):

@@ -184,7 +184,7 @@ class Leader:
         if self._is_overloaded or not set(self._letters.under_way).isdisjoint(offsets):
             return [overloaded(token)]  # or a dead letter is on its way: it will have gone
         self._removals.begin(offsets, groups, self._leases, self._state.live)
-        command = [REMOVED, list(offsets), moved, self.handed_over.take_sizes(offsets)]
+        command = [REMOVED, list(offsets), moved, self.handed_over.sizes_of(offsets)]
         return self._single(command, token, self.time_ms)
 
     def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
@@ -194,7 +194,7 @@ class Leader:
 
     def reschedule(self, token: Token, changes: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
         flat = [number for change in changes for number in change]
-        sizes = self.handed_over.take_sizes(flat[::2])
+        sizes = self.handed_over.sizes_of(flat[::2])
         return self._single([RESCHEDULED, flat, sizes], token, self._advance(now_ms))
 
     def unpark(self, token: Token, groups: list[bytes], now_ms: int) -> list[Effect]:
@@ -326,6 +326,8 @@ class Leader:
             self._follow_acquired(command)
         elif kind == DELETED:
             self.delivery.fold_deleted(command, taken, effects)
+            if len(command) > FIRST_FIELD + 2:
+                self.handed_over.folded()
         elif kind == VISIBILITY_CHANGED:
             codes = self._state.fold_visibility(command)
             self._follow_visibility(command, codes, effects, taken.askers)
@@ -340,6 +342,7 @@ class Leader:
         kind, state = command[KIND], self._state
         if kind == HANDED_OVER:
             fold_handed_over(state, command)
+            self.handed_over.folded()
         elif kind == EXPIRED:
             self._leases.expire(command[FIRST_FIELD + 2])
             state.fold_expired(command)

@@ -27,6 +27,7 @@ from storage_nodes.machines.queue.commands import FIRST_FIELD, TIME_MS, Command,
 from storage_nodes.machines.queue.effects import Pick
 from storage_nodes.machines.queue.state.checkpoint import Entry
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
+from storage_nodes.machines.queue.state.message_sizes import fold_meter_fields, take_out
 from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.state.parking import ParkedGroups
 from storage_nodes.machines.queue.state.queue_state import QueueState
@@ -145,7 +146,7 @@ class FifoState(QueueState):
                 self.deleted += 1
                 codes.append(ErrorCode.OK)
         if len(command) > FIRST_FIELD + 1:
-            self._fold_meter_fields([offset for _, offset in gone[before:]], command)
+            fold_meter_fields(self.metering, [offset for _, offset in gone[before:]], command)
         return codes
 
     def _may_change(self, entry: Entry, delivery: int, visibility_ms: int, now_ms: int) -> bool:
@@ -175,7 +176,7 @@ class FifoState(QueueState):
                 del self.group_of[offset]
                 self.expired += 1
                 left.append(offset)
-        self._left(left, offsets, sizes_of(command, 3))
+        take_out(self.metering, left, offsets, sizes_of(command, 3))
 
     def fold_dead_lettered(self, command: Command) -> list[int]:
         moved = super().fold_dead_lettered(command)

@@ -14,6 +14,8 @@ all of it once more. A closed window waits here until USAGE_EXPORTED names it, o
     is_said             was it closed early, in part?
     is_final            is the partition retired? Then its last window says that nothing is stored after it
     leased              messages that were leased, and of which no leader has said yet what became of them
+    owed                messages, bytes and units that were counted as delivered, and that nobody saw: set off against
+                        what is delivered later, where the window that counts them was named already
     closed              windows that wait for confirmation, oldest first, one an hour
 
 No replica remembers sizes by message. The leader does, of what it read for a consumer: it says what was handed over
@@ -45,6 +47,9 @@ COUNTERS = 10
 _CLIENT, _REDRIVE = int(Origin.CLIENT), int(Origin.REDRIVE)
 
 
+_OF_DELIVERIES = (DELIVERED, DELIVERED_BYTES, DELIVERED_UNITS)
+_NOTHING = (0, 0, 0)
+
 Totals = tuple[int, int, int, int]
 """Of the queue, before an entry or after it; messages: held, received, deleted, dead-lettered."""
 
@@ -67,6 +72,7 @@ class Metering:
         "is_final",
         "is_said",
         "leased",
+        "owed",
         "stored_byte_ms",
         "until_ms",
     )
@@ -77,6 +83,7 @@ class Metering:
         self.counters: dict[int, list[int]] = {}
         self.held_bytes = self.stored_byte_ms = self.leased = 0
         self.is_changed = self.is_said = self.is_final = False
+        self.owed = _NOTHING
         self.closed: list[MeteredHour] = []
         # What the commands of one entry say, until `settle`.
         self._settled_leases = 0
@@ -123,6 +130,11 @@ class Metering:
         self._handed_over_bytes += billed_bytes
         self._handed_over_units += units
 
+    def take_back(self, messages: int, billed_bytes: int, units: int) -> None:
+        """So much of what was handed over, in this entry or before, was seen by nobody."""
+        owed_messages, owed_bytes, owed_units = self.owed
+        self.owed = owed_messages + messages, owed_bytes + billed_bytes, owed_units + units
+
     def settle(self, before: Totals, after: Totals) -> None:
         """Commands changed the queue from the one to the other: no message came, some may have left."""
         held_before, received_before, deleted_before, dead_before = before
@@ -134,6 +146,8 @@ class Metering:
         self.leased += received - received_before
         if self._settled_leases or self._handed_over_messages:
             self._bill_handed_over()
+        if self.owed is not _NOTHING and not self.is_said and _CLIENT in self.counters:
+            self._set_off(self.counters[_CLIENT])
         if held != held_before:
             self.is_changed = True
             self._take_out(held_before - held, held_before)
@@ -174,7 +188,8 @@ class Metering:
         until its next one. A retired one keeps it, as it says so."""
         if self.is_final:
             return False
-        return not (self.closed or self.counters or self.held_bytes or self.leased or self.is_changed or self.is_said)
+        is_open = self.counters or self.is_changed or self.is_said or self.owed is not _NOTHING
+        return not (self.closed or is_open or self.held_bytes or self.leased)
 
     @property
     def is_ended(self) -> bool:
@@ -193,8 +208,8 @@ class Metering:
             self.hour_ms, self.until_ms, self.held_bytes, self.stored_byte_ms, self.leased,
             int(self.is_changed), int(self.is_said),
         ]  # fmt: skip
-        if self.is_final:
-            scalars.append(1)
+        if self.is_final or self.owed is not _NOTHING:
+            scalars += (int(self.is_final), *self.owed)
         return [scalars, self.window().origins, self.closed]
 
     @classmethod
@@ -203,9 +218,11 @@ class Metering:
         meter = cls(scalars[0])
         (
             meter.hour_ms, meter.until_ms, meter.held_bytes, meter.stored_byte_ms, meter.leased,
-            is_changed, is_said, *is_final,
+            is_changed, is_said, *later,
         ) = scalars  # fmt: skip
-        meter.is_changed, meter.is_said, meter.is_final = bool(is_changed), bool(is_said), bool(is_final)
+        meter.is_changed, meter.is_said, meter.is_final = bool(is_changed), bool(is_said), bool(later and later[0])
+        if any(later[1:]):
+            meter.owed = later[1], later[2], later[3]
         meter.counters = {origin: counters for origin, *counters in origins}
         meter.closed = [
             MeteredHour(hour_ms, until_ms, stored_byte_ms, stored_bytes, tuple(map(tuple, origins)))
@@ -237,9 +254,24 @@ class Metering:
 
     def _deliver(self, messages: int, billed_bytes: int, units: int) -> None:
         counters = self._of(_CLIENT)
+        if self.owed is not _NOTHING:
+            delivered = [0] * COUNTERS
+            delivered[DELIVERED], delivered[DELIVERED_BYTES], delivered[DELIVERED_UNITS] = messages, billed_bytes, units
+            self._set_off(delivered)
+            messages, billed_bytes, units = (delivered[place] for place in _OF_DELIVERIES)
         counters[DELIVERED] += messages
         counters[DELIVERED_BYTES] += billed_bytes
         counters[DELIVERED_UNITS] += units
+
+    def _set_off(self, counters: list[int]) -> None:
+        """What is owed is taken out of these, as far as they go."""
+        rest = []
+        for place, owed in zip(_OF_DELIVERIES, self.owed, strict=True):
+            taken = min(counters[place], owed)
+            counters[place] -= taken
+            rest.append(owed - taken)
+            self.is_changed = self.is_changed or taken > 0
+        self.owed = (rest[0], rest[1], rest[2]) if any(rest) else _NOTHING
 
     def _take_out(self, left: int, held: int) -> None:
         """So many of the messages held leave: by the sizes that were said, the others by their mean."""

@@ -38,7 +38,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 
@@ -53,6 +52,7 @@ from storage_nodes.machines.queue.commands import (
     IF_HELD_MAX,
     NACKED,
     TIME_MS,
+    UNSEEN,
     Command,
     if_held,
     sizes_of,
@@ -70,6 +70,7 @@ from storage_nodes.machines.queue.state.headers import (
 )
 from storage_nodes.machines.queue.state.held_messages import HeldMessages
 from storage_nodes.machines.queue.state.message_keys import drop_keys, take_keys
+from storage_nodes.machines.queue.state.message_sizes import fold_meter_fields, take_back, take_out
 from storage_nodes.machines.queue.state.schedule import Schedule
 from storage_nodes.machines.queue.state.shared_empty import EMPTY_IDS
 from storage_nodes.machines.queue.state.taken_letters import TakenLetters
@@ -293,7 +294,7 @@ class QueueState(HeldMessages):
                 ahead.append(offset)
         self.deleted += len(left) + len(ahead)
         if len(command) > FIRST_FIELD + 1:
-            self._fold_meter_fields(left, command)
+            fold_meter_fields(self.metering, left, command)
         if self.keys:
             drop_keys(self.keys, self.live, receipts[::2])
         return ahead
@@ -303,6 +304,7 @@ class QueueState(HeldMessages):
         now_ms = command[TIME_MS]
         live = self.live
         codes: list[ErrorCode] = []
+        unseen: list[int] = []
         fields = iter(command[FIRST_FIELD])
         for offset, delivery, visibility_ms in zip(fields, fields, fields, strict=True):
             entry = live.get(offset)
@@ -315,8 +317,13 @@ class QueueState(HeldMessages):
                 if visibility_ms > 0:
                     live[offset] = (now_ms + visibility_ms, *entry[1:])
                 else:
+                    if visibility_ms == UNSEEN:
+                        unseen.append(offset)
+                        visibility_ms = uncounted(0)
                     live[offset] = self._given_back(offset, entry, now_ms, visibility_ms)
                 codes.append(ErrorCode.OK)
+        if unseen and self.metering is not None:
+            take_back(self.metering, unseen, command, self.held_count)
         return codes
 
     def _may_change(self, entry: Entry, delivery: int, visibility_ms: int, now_ms: int) -> bool:
@@ -363,7 +370,7 @@ class QueueState(HeldMessages):
                 if offset >= self.cursor:
                     self._mark_removed(offset, offset + 1)
         self.expired += expired
-        self._left(left, offsets, sizes_of(command, 3))
+        take_out(self.metering, left, offsets, sizes_of(command, 3))
         if self.keys:
             drop_keys(self.keys, self.live, offsets)
         self._move_cursor(cursor)
@@ -412,7 +419,7 @@ class QueueState(HeldMessages):
         """These stand in the dead-letter queue now; returns those that were still here."""
         offsets = command[FIRST_FIELD]
         moved = [offset for offset in offsets if self.live.pop(offset, None) is not None]
-        self._left(moved, offsets, sizes_of(command, 1))
+        take_out(self.metering, moved, offsets, sizes_of(command, 1))
         for offset in moved:
             if offset >= self.cursor:
                 self._mark_removed(offset, offset + 1)
@@ -438,7 +445,7 @@ class QueueState(HeldMessages):
             else:
                 self.deleted += 1
                 cancelled.append(offset)
-        self._left(cancelled, changes[::2], sizes_of(command, 1))
+        take_out(self.metering, cancelled, changes[::2], sizes_of(command, 1))
         return codes
 
     def fold_removed(self, command: Command) -> list[ErrorCode]:
@@ -448,7 +455,7 @@ class QueueState(HeldMessages):
         if self.keys:
             drop_keys(self.keys, self.live, offsets)
         left = [offset for offset, code in zip(offsets, codes, strict=True) if code is ErrorCode.OK]
-        self._left(left, offsets, sizes_of(command, 2))
+        take_out(self.metering, left, offsets, sizes_of(command, 2))
         count = len(left)
         if moved:
             self.dead_lettered += count
@@ -457,22 +464,6 @@ class QueueState(HeldMessages):
         return codes
 
     # --- inside -----------------------------------------------------------------------------------------------
-
-    def _fold_meter_fields(self, left: Sequence[int], command: Command) -> None:
-        """The last fields of DELETED, which let these leave."""
-        self._left(left, command[FIRST_FIELD][::2], command[FIRST_FIELD + 1])
-        if self.metering is not None and len(command) > FIRST_FIELD + 2:
-            self.metering.handed_over(*command[FIRST_FIELD + 2])
-
-    def _left(self, left: Sequence[int], offsets: Sequence[int], sizes: Sequence[int | None]) -> None:
-        """Of the messages that a command names, with sizes or without any, these leave the queue."""
-        if not sizes or self.metering is None:
-            return
-        if len(left) < len(sizes):
-            size_of = dict(zip(offsets, sizes, strict=True))
-            sizes = [size_of[offset] for offset in left]
-        known: Sequence[Any] = [size for size in sizes if size is not None] if None in sizes else sizes
-        self.metering.left(len(known), sum(known))
 
     def _remove(self, offset: int) -> bool:
         if self.scheduled.remove(offset) or self.delayed.remove(offset):

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from storage_nodes.limits import HANDED_OVER_MS
+from storage_nodes.machines.queue.effects import ExportUsage, Pick
+from storage_nodes.machines.queue.machine import QueueMachine
+from storage_nodes.machines.queue.state.metering import Metering
 from storage_nodes.protocol.messages import QueueConfig
 from storage_nodes.protocol.usage import Origin
 from tests.storage_nodes.machines.queue.metered import (
@@ -22,6 +25,39 @@ from tests.storage_nodes.machines.queue.metered import (
     tick,
 )
 from tests.storage_nodes.machines.queue.partition import NOW_MS, Partition
+
+
+def lose_answer(partition: Partition, *picks: Pick) -> None:
+    """These were told as handed over, and their answer was lost before it left."""
+    partition.perform(partition.leader.release([pick[:2] for pick in picks], partition.now_ms, was_told=True))
+    partition.commit()
+
+
+def export_open(partition: Partition) -> ExportUsage:
+    """The open window is closed on demand, and its export confirmed."""
+    partition.perform(partition.leader.usage.close(partition.now_ms))
+    partition.commit()
+    (export,) = tick(partition, partition.now_ms + 1)
+    last = export.windows[-1]
+    partition.perform(partition.leader.usage.exported(last.hour_ms, last.until_ms, partition.now_ms))
+    partition.commit()
+    return export
+
+
+def acquire_at_once(partition: Partition, count: int, token: str) -> list[Pick]:
+    """Answered before any of it is committed."""
+    picks: list[Pick] = []
+    while len(picks) < count:
+        asked = f"{token} {len(picks)}"
+        partition.acquire(asked, 10)
+        picks += partition.delivered[asked]
+    return picks
+
+
+def open_meter(partition: Partition) -> Metering:
+    meter = partition.leader.state.metering
+    assert meter is not None
+    return meter
 
 
 @pytest.fixture(params=[False, True], ids=["standard", "fifo"])
@@ -73,9 +109,7 @@ def test_answer_that_was_lost_before_it_left_counts_with_the_next(partition: Par
     picks = receive(partition, "a", 1)
     tell(partition)
     assert delivered(partition) == (1, 100, 1)
-    partition.perform(partition.leader.release([pick[:2] for pick in picks], partition.now_ms))
-    partition.leader.usage.came_back([picks[0].offset])
-    partition.commit()
+    lose_answer(partition, *picks)
     receive(partition, "b", 2)
     tell(partition)
     assert delivered(partition) == (2, 1_000, 2)
@@ -108,7 +142,7 @@ def test_what_is_told_beside_a_delete_is_a_part_of_it(partition: Partition) -> N
 def test_delete_of_a_message_whose_size_is_unknown_still_tells(partition: Partition) -> None:
     send(partition, message(100, group=b"g"), message(900, group=b"h"), plain=False)
     first, _second = receive(partition, "a", 2)
-    partition.leader.leader_state().handed_over.take_sizes([first.offset])
+    partition.leader.leader_state().handed_over.clear()
     delete(partition, first)
     tell(partition)
     assert delivered(partition) == (2, 1_000, 2)
@@ -122,6 +156,140 @@ def test_size_of_a_message_that_a_late_receipt_does_not_delete_stays_known() -> 
     delete(partition, first, second)
     assert open_window(partition).stored_bytes == 1_000
     assert all(partition.leader.usage.knows_size(pick.offset) for pick in (first, second))
+
+
+def test_delivery_that_nobody_saw_is_taken_back_when_the_next_one_is_told_before_it(partition: Partition) -> None:
+    send(partition, message(10, group=b"g"), message(1_000_000, group=b"h"), plain=False)
+    (small,) = receive(partition, "a", 1)
+    tell(partition)
+    receive(partition, "b", 1)
+    tell(partition)
+    lose_answer(partition, small)
+    assert delivered(partition) == (1, 1_000_000, 16)
+    receive(partition, "c", 1)
+    tell(partition)
+    assert delivered(partition) == (2, 1_000_010, 17)
+
+
+def test_take_back_outlives_its_leader_and_the_rest_of_an_idle_queue(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    picks = receive(partition, "a", 1)
+    tell(partition)
+    lose_answer(partition, *picks)
+    partition.fail_over()
+    assert delivered(partition) == (0, 0, 0)
+    receive(partition, "b", 1)
+    tell(partition)
+    assert delivered(partition) == (1, 100, 1)
+
+
+def test_take_back_after_its_window_was_named_is_set_off_against_the_next_delivery(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), message(70_000, group=b"h"), plain=False)
+    first, _second = receive(partition, "a", 2)
+    tell(partition)
+    export_open(partition)
+    lose_answer(partition, first)
+    assert delivered(partition) == (2, 70_100, 3), "no figure of an hour that was named becomes smaller"
+    restored = QueueMachine(partition.leader.config)
+    restored.restore(partition.leader.checkpoint())
+    assert restored.state.metering is not None and restored.state.metering.owed == (1, 100, 1)
+    receive(partition, "b", 1)
+    tell(partition)
+    assert delivered(partition) == (2, 70_100, 3)
+    assert open_meter(partition).owed == (0, 0, 0)
+
+
+def test_repeated_receive_whose_first_answer_is_lost_is_billed() -> None:
+    (partition,) = metered_partition(True)
+    send(partition, message(100, group=b"g"), plain=False)
+    partition.acquire("a", 1, attempt=b"x")
+    partition.commit()
+    tell(partition)
+    (first,), until_ms = partition.delivered["a"], partition.deadlines_ms["a"]
+    partition.now_ms += 10
+    partition.acquire("b", 1, attempt=b"x")
+    partition.commit()
+    partition.perform(partition.leader.release([first[:2]], partition.now_ms, until_ms, was_told=True))
+    partition.commit()
+    delete(partition, *partition.delivered["b"])
+    tell(partition)
+    assert delivered(partition) == (1, 100, 1)
+
+
+def test_delete_that_names_a_message_twice_takes_its_own_size(partition: Partition) -> None:
+    send(partition, message(262_144, group=b"g"), message(10, group=b"h"), plain=False)
+    big, _small = receive(partition, "a", 2)
+    tell(partition)
+    partition.delete("d", [big[:2], big[:2]])
+    partition.delete("e", [big[:2]])
+    partition.commit()
+    assert open_window(partition).stored_bytes == 10
+
+
+def test_late_receipt_beside_the_valid_one_takes_its_own_size() -> None:
+    (partition,) = metered_partition(True)
+    send(partition, message(262_144, group=b"g"), message(10, group=b"h"), plain=False)
+    partition.acquire("a", 1, visibility_ms=2_000)
+    partition.commit()
+    (late,) = partition.delivered["a"]
+    partition.pass_ms(5_000)
+    valid = next(pick for pick in receive(partition, "b", 2) if pick.offset == late.offset)
+    partition.delete("late", [late[:2]])
+    partition.delete("valid", [valid[:2]])
+    partition.commit()
+    assert open_window(partition).stored_bytes == 10
+
+
+def test_delete_beside_a_removal_takes_its_own_size(partition: Partition) -> None:
+    send(partition, message(262_144, group=b"g"), message(10, group=b"h"), plain=False)
+    big, _small = receive(partition, "a", 2)
+    tell(partition)
+    partition.remove("browser", [big.offset])
+    partition.delete("d", [big[:2]])
+    partition.commit()
+    assert open_window(partition).stored_bytes == 10
+
+
+def test_cancel_that_names_a_message_twice_takes_its_own_size(partition: Partition) -> None:
+    later = b"%d" % (NOW_MS + 86_400_000)
+    send(partition, message(262_144, group=b"g", due=later), message(10, group=b"h", due=later), plain=False)
+    first = partition.end - 2
+    partition.leader.usage.note_sizes({first: 262_144})
+    partition.reschedule("c", [(first, 0), (first, 0)])
+    partition.commit()
+    assert open_window(partition).stored_bytes == 10
+
+
+def test_sizes_of_leases_that_are_not_folded_yet_stay_known() -> None:
+    partition = Partition(QueueConfig(account_id="1" * 12))
+    send(partition, *[message(10) for _ in range(10)])
+    for _ in range(5):
+        send(partition, *[message(1_000) for _ in range(500)])
+    (first, *_) = acquire_at_once(partition, 10, "a")
+    partition.commit()
+    partition.delete("d", [first[:2]])
+    delayed = partition.take()
+    picks = acquire_at_once(partition, 2_400, "b")
+    later = partition.take()
+    partition.append(delayed, control=True)
+    partition.append(later, control=True)
+    assert all(partition.leader.usage.knows_size(pick.offset) for pick in picks)
+
+
+def test_window_closed_on_demand_waits_for_what_was_told_and_is_not_folded() -> None:
+    partition = Partition(QueueConfig(account_id="1" * 12))
+    send(partition, message(100))
+    export_open(partition)
+    partition.now_ms += 5_000
+    partition.acquire("a", 1)
+    on_its_way = partition.take()
+    partition.perform(partition.leader.usage.close(partition.now_ms))
+    assert not partition.leader.usage.is_told
+    partition.append(on_its_way, control=True)
+    assert tick(partition, partition.now_ms + 1) == []
+    partition.commit()
+    (export,) = tick(partition, partition.now_ms + 1)
+    assert rows(export.windows[-1])[Origin.CLIENT][1] == 1
 
 
 def test_sizes_that_no_command_took_along_are_forgotten(partition: Partition) -> None:

@@ -226,6 +226,17 @@ def test_retired_partition_without_usage_has_nothing_to_say(partition: Partition
     assert partition.leader.usage.may_be_deleted, "the next leader knows"
 
 
+def test_retired_partition_may_not_go_before_each_lease_was_told(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    retire(partition)
+    confirm_last_window(partition)
+    meter = partition.leader.state.metering
+    assert meter is not None and partition.leader.usage.may_be_deleted
+    meter.leased += 1  # an answer that is still being read
+    assert not partition.leader.usage.may_be_deleted
+    meter.leased -= 1
+
+
 def test_partition_of_nobody_may_go_at_once() -> None:
     partition = Partition()
     send(partition, message())

@@ -1,0 +1,41 @@
+"""What the meter is told of the messages that a command names, by the sizes that it says (docs/storage/metering.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from storage_nodes.machines.queue.commands import FIRST_FIELD, UNSEEN, Command, sizes_of
+from storage_nodes.machines.queue.state.metering import Metering
+from storage_nodes.protocol.usage import units_of_all
+
+
+def fold_meter_fields(meter: Metering | None, left: Sequence[int], command: Command) -> None:
+    """The last fields of a DELETED, which lets these leave the queue."""
+    take_out(meter, left, command[FIRST_FIELD][::2], command[FIRST_FIELD + 1])
+    if meter is not None and len(command) > FIRST_FIELD + 2:
+        meter.handed_over(*command[FIRST_FIELD + 2])
+
+
+def take_out(meter: Metering | None, left: Sequence[int], offsets: Sequence[int], sizes: Sequence[int | None]) -> None:
+    """Of the messages that a command names, with sizes or without any, these leave the queue."""
+    if not sizes or meter is None:
+        return
+    if len(left) < len(sizes):  # some stay, or are named twice
+        size_of = dict(zip(offsets, sizes, strict=True))
+        sizes = [size_of[offset] for offset in left]
+    known: Sequence[Any] = [size for size in sizes if size is not None] if None in sizes else sizes
+    meter.left(len(known), sum(known))
+
+
+def take_back(meter: Metering, unseen: Sequence[int], command: Command, held: int) -> None:
+    """A VISIBILITY_CHANGED gives these back, which were billed as delivered and nobody saw. Without a size: the mean of
+    the `held` messages in the queue."""
+    flat = command[FIRST_FIELD]
+    asked = [offset for offset, what in zip(flat[::3], flat[2::3], strict=True) if what == UNSEEN]
+    size_of = dict(zip(asked, sizes_of(command, 1), strict=False))
+    sizes_bytes: list[int] = []
+    for offset in unseen:
+        size = size_of.get(offset)
+        sizes_bytes.append(meter.held_bytes // max(held, 1) if size is None else size)
+    meter.take_back(len(unseen), sum(sizes_bytes), units_of_all(sizes_bytes))
