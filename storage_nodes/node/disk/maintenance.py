@@ -192,7 +192,7 @@ class DiskMaintenance:
         if replica is None or replica.closed or replica.log is not log or node.log.partitions.get(partition) is not log:
             return
         with self._exclusive():
-            plan = rewriter.plan(log, refs, indexes, replica.flush_facts())
+            plan = rewriter.plan(log, refs, indexes, replica.rewrite_facts())
             if plan is None:
                 return
             try:

@@ -30,6 +30,7 @@ from storage_nodes.log.record_batch import (
     control_key,
     verify_batch,
 )
+from storage_nodes.log.rewrite import RewriteFacts
 from storage_nodes.machines.raft import effects as raft_effects
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.machine import RaftMachine
@@ -313,9 +314,16 @@ class Replica(ReplicaSteps, LeaseHolder):
 
     def flush_facts(self) -> FlushFacts:
         self.rest()
+        end = self._disposable_end()
+        return FlushFacts(self.raft.commit, self.checkpoint_pieces(), self.applied, end, self.machine.is_live)
+
+    def rewrite_facts(self) -> RewriteFacts:
+        return RewriteFacts(self._disposable_end(), self.machine.is_live)
+
+    def _disposable_end(self) -> int:
         now_ms = self.host.clock.mono_ms()
         end, self._replicated_since = disposable_end(self.raft, self.log, self._replicated_since, now_ms)
-        return FlushFacts(self.raft.commit, self.checkpoint_pieces(), self.applied, end, self.machine.is_live)
+        return end
 
     def checkpoint_pieces(self) -> Blob:
         """The state of the machine, to be written by a thread: nothing of it changes any more."""

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from array import array
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from storage_nodes.log.checkpoint import Blob, BlobReader, CheckpointStore, blob_bytes, joined
 from storage_nodes.log.disk import OsDisk
 
-NUMBERS = array("q", range(1_000))
-PIECES: Blob = [b"head", NUMBERS, b"", array("q"), b"tail", *[array("q", (number,)) for number in range(200)]]
+
+class Lazy(NamedTuple):
+    numbers: array[int]
+
+    @property
+    def nbytes(self) -> int:
+        return self.numbers.itemsize * len(self.numbers)
+
+    def __bytes__(self) -> bytes:
+        return self.numbers.tobytes()
+
+
+def lazy(*numbers: int) -> Lazy:
+    return Lazy(array("q", numbers))
+
+
+PIECES: Blob = [b"head", lazy(*range(1_000)), b"", lazy(), b"tail", *map(lazy, range(200))]
 
 
 @pytest.mark.parametrize("blob", [b"", b"alone", PIECES], ids=["empty", "bytes", "pieces"])
