@@ -13,6 +13,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
+from uuid import UUID
 
 from tests.blackbox.raw_http import Answer, Endpoint
 from tests.blackbox.signed_sqs import SqsEndpoint
@@ -67,7 +68,7 @@ class Pressure:
         self.never_bit: list[str] = []
 
     async def press(self, chance: random.Random) -> None:
-        leaders = await asyncio.to_thread(self._leaders)
+        leaders = await self._leaders()
         chance.shuffle(leaders)
         before = self.refused
         for node, (part, seconds) in zip(leaders, self._pressed, strict=False):
@@ -101,11 +102,12 @@ class Pressure:
         self._seed += 1
         return LargeProducer(self._endpoint(self._seed), queue, self._history, self._seed, PAUSE_S)
 
-    def _leaders(self) -> list[int]:
-        """Nodes that lead the queues that are sent to: those that were made first."""
-        rows = [row for row in self._stage.installation.status()["partitions"] if row["tag"].startswith("queue:")]
-        first = sorted(rows, key=lambda row: int(row["partition"]))[: len(set(QUEUES))]
-        return sorted({int(row["leader"]) for row in first if row["leader"]})
+    async def _leaders(self) -> list[int]:
+        """Nodes that lead the queues that are sent to."""
+        found = [await self._stage.endpoint().call("GET", f"/v1/queues/{name}") for name in set(QUEUES)]
+        tags = {f"queue:{UUID(answer.json()['queue_id']).hex}:0" for answer in found}
+        status = await asyncio.to_thread(self._stage.installation.status)
+        return sorted({int(row["leader"]) for row in status["partitions"] if row["tag"] in tags and row["leader"]})
 
     async def _refusals(self, node: int) -> int:
         state = json.loads((self._stage.installation.data / "run" / "state.json").read_text())

@@ -1,5 +1,7 @@
 """Runs at the start of every Python process that has this directory on its PYTHONPATH, before any of its modules.
 
+Where PENSTOCK_BLACKBOX_POISON says something, no storage node can fold an entry that holds it.
+
 Where PENSTOCK_BLACKBOX_HARM names a file, it is mapped into memory, and the process sees what `faults/harm.py` writes
 there at any moment: another wall clock, another count of the seconds the machine slept, a disk that syncs late, a part
 of its memory budget that others hold. The monotonic clock is never touched. What C code reads by itself (log lines'
@@ -21,7 +23,8 @@ from typing import Any
 LAYOUT = struct.Struct("<6d")
 SYNC_LOOK_S = 0.02
 BUDGET_MODULE = "storage_nodes.node.memory.memory_budget"
-BUDGET_LOOK_S = 0.05
+REPLICA_MODULE = "storage_nodes.node.replicas.queue_replica"
+MODULE_LOOK_S = 0.05
 # Of what peers fill others hold less: from half of those shares on they are asked to stop. The rest is never full, so
 # that what the node does refuse is messages.
 OF_PEERS, OF_SOCKETS = 0.6, 0.95
@@ -66,11 +69,28 @@ def _install(path: str) -> None:
     threading.Thread(target=_hold_memory, args=(told, real_sleep), daemon=True).start()
 
 
+def _loaded(name: str, content: str, sleep: Any) -> Any:
+    while not hasattr(module := sys.modules.get(name), content):
+        sleep(MODULE_LOOK_S)
+    return module
+
+
+def _poison(poison: bytes) -> None:
+    replica = _loaded(REPLICA_MODULE, "QueueReplica", time.sleep).QueueReplica
+    real = replica.fold
+
+    def fold(self: Any, header: Any, batch: bytes) -> None:
+        if poison in batch:
+            raise ValueError("no such color")
+        real(self, header, batch)
+
+    replica.fold = fold
+
+
 def _hold_memory(told: mmap.mmap, sleep: Any) -> None:
     """Once the module is there: its budget counts what is held by others with what is used."""
-    while not hasattr(module := sys.modules.get(BUDGET_MODULE), "MemoryBudget"):
-        sleep(BUDGET_LOOK_S)
-    budget, kinds = module.MemoryBudget, module.Kind  # type: ignore[union-attr]
+    module = _loaded(BUDGET_MODULE, "MemoryBudget", sleep)
+    budget, kinds = module.MemoryBudget, module.Kind
     real_used = budget.used
     parts = {kinds.STAGED: OF_PEERS, kinds.INBOX: OF_PEERS, kinds.LINKS: OF_SOCKETS, kinds.FRAMES: OF_SOCKETS}
 
@@ -88,3 +108,5 @@ if _path := os.environ.get("PENSTOCK_BLACKBOX_HARM"):
     _path = _path.replace("{node}", os.environ.get("PENSTOCK_NODE_ID", ""))
     if os.path.exists(_path):
         _install(_path)
+if (_said := os.environ.get("PENSTOCK_BLACKBOX_POISON")) and os.environ.get("PENSTOCK_NODE_ID"):
+    threading.Thread(target=_poison, args=(_said.encode(),), daemon=True).start()
