@@ -369,6 +369,11 @@ class NodeLog:
         oldest; how many files."""
         return self._manifests.purge_trash(older_than_ms, damaged_older_than_ms, bytes_max)
 
+    @property
+    def wal_file_number(self) -> int:
+        """Of the file that is staged for now; they count up."""
+        return self._wal.gathering.file_number
+
     def free_bytes(self) -> int:
         """BLOCKING: room on the node's disk."""
         return self._disk.free_bytes(self.directory)

@@ -48,6 +48,7 @@ ONE_BY_ONE = {
     "storage_nodes.node.transport.inbox.INBOX_SLICE_MESSAGES": 2,
     "storage_nodes.node.timers.TIMERS_SLICE_PARTITIONS": 1,
     "storage_nodes.node.replicas.stopped_replicas.STOPPED_RETRIES_AT_ONCE_MAX": 1,
+    "storage_nodes.node.disk.tails.STOPPED_WAL_FILES_MAX": 1,
     "storage_nodes.node.transport.peer_state_notifier.PEER_NEWS_SLICE_PARTITIONS": 1,
     "storage_nodes.node.node.STARTS_PER_MS_MAX": 1,
     "storage_nodes.node.replicas.hand_over.HAND_OVERS_AT_ONCE_MAX": 1,

@@ -16,6 +16,7 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from typing import Final
 
 from storage_nodes.machines.driver_contract import Piece
 
@@ -23,7 +24,8 @@ assert sys.byteorder == "little", "checkpoints hold arrays as they stand in memo
 
 CHUNK_PAIRS_MAX = 2_048
 _NUMBER_BYTES = 8
-_NARROW, _WIDE = "I", "q"
+_NARROW: Final = "I"
+_WIDE: Final = "q"
 _WORD_BITS = 32
 _WORD = (1 << _WORD_BITS) - 1
 assert (array(_NARROW).itemsize, array(_WIDE).itemsize) == (4, _NUMBER_BYTES)
