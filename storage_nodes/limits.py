@@ -378,6 +378,8 @@ STREAM_COMMANDS_LEFT_MAX = 1_000
 # --- event loop -----------------------------------------------------------------------------------------------
 # How often a node looks whether its event loop stood still, and from when on that is counted.
 LOOP_LOOK_MS = 20
+# What all replicas of a node fold in one turn, or one entry: some 10 to 15 us a small message.
+FOLD_TURN_BYTES = 256 * KIB
 LOOP_STALL_MS_MIN = 20
 
 # --- metering -------------------------------------------------------------------------------------------------

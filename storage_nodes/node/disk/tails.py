@@ -74,7 +74,5 @@ def carry(node_log: NodeLog, tail: Tail, batches: list[bytes]) -> bool:
     is_same = node_log.partitions.get(log.partition) is log and _tail_of(node_log, log, tail.commit) == tail
     if not (is_whole and is_same):
         return False
-    node_log.truncate(log.partition, tail.first)
-    for batch in batches:
-        node_log.append(log.partition, batch)
+    node_log.restage(log.partition, batches)
     return True

@@ -59,7 +59,7 @@ class Replica(ReplicaSteps, LeaseHolder):
     """Base of all replicas. A node has very many, most of them idle: they keep nothing that they can do without."""
 
     __slots__ = (
-        "_lead_at", "_leader_told", "_replicated_since", "_staging", "_trust_at", "applied", "applying_cold", "closed",
+        "_lead_at", "_leader_told", "_replicated_since", "_staging", "_trust_at", "applied", "applying_later", "closed",
         "handing_over", "host", "last_append", "log", "machine", "partition", "raft", "reading_cold", "serving", "time",
     )  # fmt: skip
 
@@ -76,7 +76,7 @@ class Replica(ReplicaSteps, LeaseHolder):
         # From its election on.
         self.time: LeaderTime | None = None
         self._staging = False
-        self.applying_cold = False
+        self.applying_later = False
         # (follower, epoch) that wait for a read of older entries. One that an earlier leadership here asked for feeds
         # nobody any more: it must not stand in the way of what the present one asks for.
         self.reading_cold: tuple[tuple[int, int], ...] = ()
