@@ -84,6 +84,8 @@ class SortedPairs:
                 keys.append(key - self._key_bases[last])
                 values.append(value - self._value_bases[last])
             else:
+                # It has as much room again as it grew by last; a copy has none.
+                self._keys[last], self._values[last], self._is_lent[last] = keys[:], self._values[last][:], False
                 self._begin_chunk(last + 1, key, value)
             return
         chunk = max(0, bisect_right(self._heads, (key, value)) - 1)

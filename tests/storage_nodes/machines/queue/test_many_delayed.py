@@ -58,6 +58,23 @@ def test_those_beyond_the_room_are_delivered_when_they_are_due_whoever_leads(par
     assert not partition.leader.state.delayed
 
 
+def test_messages_sent_together_share_what_is_kept_of_them(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_state, "DELAYED_LIVE_MAX", 100)
+    sent = [*partition.send(10, delay_ms=DELAY_MS)]
+    partition.now_ms += 1
+    sent += partition.send(10, delay_ms=DELAY_MS)
+    for machine in (partition.leader, partition.follower):
+        assert len({id(entry) for entry in machine.state.live.values()}) == 2
+    leader = partition.leader.leader
+    assert leader is not None and len(leader._leases._timers) == 2 and leader._leases.delayed == 20
+    partition.pass_ms(DELAY_MS - 1)
+    assert receive_all(partition, "first") == sent[:10]
+    partition.pass_ms(1)
+    assert receive_all(partition, "second") == sent[10:]
+
+
 def test_message_is_as_old_as_it_was_while_there_is_room_to_remember_it(partition: Partition) -> None:
     partition.send(ROOM + 1, delay_ms=DELAY_MS)
     sent_ms = partition.now_ms
