@@ -30,7 +30,7 @@ _HEADER = struct.Struct(">4sQqQ")
 _HEADER_BYTES = 32
 
 
-class LazyBytes(Protocol):
+class LazyPiece(Protocol):
     """Made when they are asked for, the same each time."""
 
     @property
@@ -38,7 +38,7 @@ class LazyBytes(Protocol):
     def __bytes__(self) -> bytes: ...
 
 
-Blob: TypeAlias = bytes | list[bytes | LazyBytes]
+Blob: TypeAlias = bytes | list[bytes | LazyPiece]
 """A checkpoint to be written; where it is large in pieces, one behind the other."""
 # Pieces in one write. Between two writes this thread keeps the event loop from the interpreter's lock, a fraction of a
 # millisecond; a write lets go of it.
@@ -53,7 +53,7 @@ def joined(blob: Blob) -> bytes:
     return blob if isinstance(blob, bytes) else b"".join(map(bytes, blob))
 
 
-def _size(piece: bytes | LazyBytes) -> int:
+def _size(piece: bytes | LazyPiece) -> int:
     return len(piece) if isinstance(piece, bytes) else piece.nbytes
 
 
@@ -61,7 +61,7 @@ class BlobReader:
     """Reads stretches of a checkpoint in pieces, without joining all of it."""
 
     def __init__(self, blob: Blob) -> None:
-        self._pieces: list[bytes | LazyBytes] = [blob] if isinstance(blob, bytes) else blob
+        self._pieces: list[bytes | LazyPiece] = [blob] if isinstance(blob, bytes) else blob
         self._ends = list(accumulate(map(_size, self._pieces)))
 
     def __len__(self) -> int:
@@ -105,7 +105,7 @@ class CheckpointStore:
         """Durable on return but for the name."""
         file = self._disk.open(self.path(partition, number), create=True)
         header = _HEADER.pack(MAGIC, partition, offset, blob_bytes(blob))
-        pieces: list[bytes | LazyBytes] = [blob] if isinstance(blob, bytes) else blob
+        pieces: list[bytes | LazyPiece] = [blob] if isinstance(blob, bytes) else blob
         crc = google_crc32c.extend(self._seed, header)
         at = _HEADER_BYTES
         for first in range(0, len(pieces), _PIECES_AT_ONCE):

@@ -19,7 +19,7 @@ from storage_nodes.log.record_batch import read_header
 from storage_nodes.log.wal import PLACE_SHIFT
 
 
-class Tail(NamedTuple):
+class LogTail(NamedTuple):
     """Entries [first, end) of a log that are not in segments."""
 
     log: PartitionLog
@@ -28,7 +28,7 @@ class Tail(NamedTuple):
     end: int
 
 
-def old_tails(node_log: NodeLog, stopped: Iterable[tuple[PartitionLog, int]]) -> list[Tail]:
+def old_tails(node_log: NodeLog, stopped: Iterable[tuple[PartitionLog, int]]) -> list[LogTail]:
     """Of these logs, with the position up to which each is known to be committed, those that hold old files."""
     found = []
     for log, commit in stopped:
@@ -38,7 +38,7 @@ def old_tails(node_log: NodeLog, stopped: Iterable[tuple[PartitionLog, int]]) ->
     return found
 
 
-def _tail_of(node_log: NodeLog, log: PartitionLog, commit: int) -> Tail | None:
+def _tail_of(node_log: NodeLog, log: PartitionLog, commit: int) -> LogTail | None:
     index = log.index
     if log.dropped or index is None:
         return None
@@ -48,10 +48,10 @@ def _tail_of(node_log: NodeLog, log: PartitionLog, commit: int) -> Tail | None:
     if (index.places[at] >> PLACE_SHIFT) + STOPPED_WAL_FILES_MAX > node_log.wal_file_number:
         return None
     is_small = sum(index.lengths[at:]) <= STOPPED_TAIL_BYTES_MAX
-    return Tail(log, commit, index.bases[at], log.log_end) if is_small else None
+    return LogTail(log, commit, index.bases[at], log.log_end) if is_small else None
 
 
-def read_tail(tail: Tail) -> list[bytes]:
+def read_tail(tail: LogTail) -> list[bytes]:
     """BLOCKING. Raises CorruptionError."""
     batches: list[bytes] = []
     at = tail.first
@@ -64,7 +64,7 @@ def read_tail(tail: Tail) -> list[bytes]:
     return batches
 
 
-def carry(node_log: NodeLog, tail: Tail, batches: list[bytes]) -> bool:
+def carry(node_log: NodeLog, tail: LogTail, batches: list[bytes]) -> bool:
     """Stage it anew; False: the log is another one by now, or what was read is not all of it."""
     log = tail.log
     is_whole = bool(batches) and (read_header(batches[0]).base_offset, read_header(batches[-1]).end_offset) == (

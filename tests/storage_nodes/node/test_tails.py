@@ -9,7 +9,7 @@ import pytest
 from storage_nodes.limits import STOPPED_WAL_FILES_MAX
 from storage_nodes.log.node_log import FlushFacts, NodeLog, PartitionLog
 from storage_nodes.node.disk import tails
-from storage_nodes.node.disk.tails import Tail, carry, old_tails, read_tail
+from storage_nodes.node.disk.tails import LogTail, carry, old_tails, read_tail
 from tests.storage_nodes.log.faulty_disk import FaultyDisk, PowerLost
 from tests.storage_nodes.log.writing import SMALL, all_live, append, commit, flush, read_all
 
@@ -48,7 +48,7 @@ class Node:
             commit(self.log)
             flush(self.log, self.facts)
 
-    def old(self) -> list[Tail]:
+    def old(self) -> list[LogTail]:
         return old_tails(self.log, [(self.part, COMMITTED)])
 
     def carried(self) -> bool:
