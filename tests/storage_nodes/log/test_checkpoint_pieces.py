@@ -46,3 +46,16 @@ def test_stretches_of_pieces_are_those_of_the_whole(length: int) -> None:
     assert all(reader.read(start, length) == whole[start : start + length] for start in starts)
     assert reader.read(len(whole), length) == b""
     assert len(BlobReader(b"")) == 0 and BlobReader(b"").read(0, length) == b""
+
+
+def test_each_piece_is_made_once_for_a_write(tmp_path: Path) -> None:
+    made: list[int] = []
+
+    class Counted(Lazy):
+        def __bytes__(self) -> bytes:
+            made.append(len(self.numbers))
+            return super().__bytes__()
+
+    pieces: Blob = [Counted(array("q", range(count))) for count in range(100)]
+    CheckpointStore(OsDisk(), str(tmp_path), b"identity").write(7, 1, 42, pieces)
+    assert made == list(range(100))

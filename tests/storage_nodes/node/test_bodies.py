@@ -286,6 +286,12 @@ def test_flush_lets_go_of_a_reader_that_is_idle(rig: Rig, is_idle: bool) -> None
     assert (replica._body_reader is None) is is_idle
 
 
+def test_rewrite_of_segments_asks_for_no_checkpoint() -> None:
+    """It has no use for one, and what is in flight takes long to pack."""
+    replica: Any = SimpleNamespace(machine=SimpleNamespace(is_live=max), _disposable_end=lambda: 5)
+    assert QueueReplica.rewrite_facts(replica) == (5, max)
+
+
 def test_fifo_reader_keeps_several_batches_parsed(rig: Rig) -> None:
     reader = rig.reader(parsed_bytes_max=3 * BATCH_BYTES)
     for offset in (0, 100, 50, 1, 101, 51):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from array import array
 from bisect import insort
 
@@ -78,3 +79,11 @@ def test_pair_of_near_numbers_takes_eight_bytes_and_a_checkpoint_is_read_as_narr
     for made in (pairs, again):
         arrays = [*made._keys, *made._values]
         assert sum(numbers.itemsize * len(numbers) for numbers in arrays) == 8 * made.count
+
+
+def test_full_chunk_has_no_room_to_spare() -> None:
+    pairs = SortedPairs()
+    for number in range(3 * CHUNK_PAIRS_MAX):
+        pairs.add(number, number)
+    for numbers in (*pairs._keys[:-1], *pairs._values[:-1]):
+        assert sys.getsizeof(numbers) == sys.getsizeof(numbers[:])
