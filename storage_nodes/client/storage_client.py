@@ -383,6 +383,22 @@ class StorageClient:
         """Nodes and partitions as any reachable node knows them; with `moving` also those with a move under way."""
         return await self._links.describe(partitions, moving)
 
+    async def is_quarantined(self, partition: int) -> bool:
+        """Have so many of its replicas stopped that it cannot have a leader, as the nodes that hold them say?"""
+        info = await self.describe([partition])
+        holders = next((row.replicas for row in info.partitions if row.partition == partition), [])
+        asked = [self.describe_node(node_id, [partition]) for node_id in holders]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        stopped = 0
+        for node_id, answer in zip(holders, answers, strict=True):
+            if isinstance(answer, BaseException):
+                if not isinstance(answer, StorageError):
+                    raise answer
+                continue
+            own = next((node for node in answer.nodes if node.node_id == node_id), None)
+            stopped += own is not None and any(one.partition == partition for one in own.stopped)
+        return 2 * stopped >= len(holders) > 0
+
     async def describe_node(self, node_id: int, partitions: list[int] | None = None) -> ClusterInfo:
         """The same as one given node sees it. Raises StorageError when it does not answer."""
         return await self._links.describe_node(node_id, partitions)

@@ -48,6 +48,7 @@ from storage_nodes.node.replicas.bodies import BodyCache
 from storage_nodes.node.replicas.catch_up_reads import CatchUpReads
 from storage_nodes.node.replicas.cluster_replica import ClusterReplica, partition_info
 from storage_nodes.node.replicas.failover import Failover
+from storage_nodes.node.replicas.fold_turn import FoldTurn
 from storage_nodes.node.replicas.hand_over import hand_over_some
 from storage_nodes.node.replicas.local_replicas import LocalReplicas
 from storage_nodes.node.replicas.partition_meta import PartitionMeta, meta_text
@@ -109,6 +110,7 @@ class StorageNode:
         self.peer_states = PeerStateNotifier(self.loop, lambda: self.replicas)
         budget = MemoryBudget(config.node_memory_bytes)
         budget.watch(Kind.STAGED, self.log.unsynced_bytes)
+        self.fold_turn = FoldTurn(self.loop)
         self.room = NodeRoom(budget, self.committer.writing_s, self._tell_crowded)
         self.links = PeerLinks(
             self.loop,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import time
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
+import psycopg
 import pytest
 
-from deploy import management
 from deploy.commands import cluster_view, node, quarantine_view, status
-from deploy.errors import CommandError
 from deploy.installation import Installation
 from deploy.state import State
 from storage_nodes.node.replicas.stopped_replicas import StopKind
@@ -115,14 +116,12 @@ def test_every_kind_of_stop_has_words() -> None:
 
 
 def test_names_are_done_without_where_the_database_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise CommandError("the database does not answer")
-
     rows = cluster_view.stopped_rows({1: view(nodes=nodes_with(1, stopped(7)))})
     state = State("c", "h", 1, 2)
-    monkeypatch.setattr(management, "run_manage_json", refuse)
+    monkeypatch.setattr(Installation, "settings", lambda *_: {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"})
     assert quarantine_view.names_of(Installation(), state, rows) == {}
-    monkeypatch.setattr(management, "run_manage_json", lambda *_: {"queue:7": ["acme", "orders"]})
+    monkeypatch.setattr(psycopg, "connect", lambda *_, **__: contextlib.nullcontext(SimpleNamespace(cursor=tuple)))
+    monkeypatch.setattr(quarantine_view, "names_by", lambda _, tags: dict.fromkeys(tags, ("acme", "orders")))
     assert quarantine_view.names_of(Installation(), state, rows) == {"queue:7": ("acme", "orders")}
 
 

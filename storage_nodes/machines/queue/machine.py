@@ -30,7 +30,7 @@ from storage_nodes.limits import (
     SCHEDULE_MS_MAX,
     SCHEDULED_MESSAGES_MAX,
 )
-from storage_nodes.machines.driver_contract import Buffer, Refuse, Token
+from storage_nodes.machines.driver_contract import Piece, Refuse, Token
 from storage_nodes.machines.queue.commands import (
     KIND,
     RETIRED,
@@ -122,7 +122,7 @@ class QueueMachine:
     def checkpoint(self) -> bytes:
         return self.state.checkpoint()
 
-    def checkpoint_pieces(self) -> bytes | list[Buffer]:
+    def checkpoint_pieces(self) -> bytes | list[Piece]:
         """The same; not joined where that would take long. Nothing of it changes any more."""
         return self.state.checkpoint_pieces()
 

@@ -14,6 +14,7 @@ from storage_nodes.node.memory.room import NodeRoom
 from storage_nodes.node.replicas.bodies import BodyCache
 from storage_nodes.node.replicas.catch_up_reads import CatchUpReads
 from storage_nodes.node.replicas.failover import Failover
+from storage_nodes.node.replicas.fold_turn import FoldTurn
 from storage_nodes.node.replicas.snapshots import Snapshots
 from storage_nodes.node.replicas.stopped_replicas import StoppedReplicas
 from storage_nodes.node.timers import Timers
@@ -44,6 +45,7 @@ class Host(Protocol):
     failover: Failover
     catch_up_reads: CatchUpReads
     room: NodeRoom
+    fold_turn: FoldTurn
 
     def has_room(self, peer: int) -> bool:
         """May entries be sent to this peer now?"""

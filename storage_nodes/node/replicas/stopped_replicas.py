@@ -267,6 +267,10 @@ class StoppedReplicas:
                 trying[partition] = tried
         return {**self._stopped, **trying}
 
+    def logs(self) -> list[tuple[PartitionLog, int]]:
+        """With the position up to which each is known to be committed."""
+        return [(stopped.log, stopped.commit) for stopped in self._stopped.values()]
+
     def flush_facts(self, partition: int) -> FlushFacts | None:
         """All that is committed is kept, and the checkpoint stays what it is."""
         stopped = self._stopped.get(partition)

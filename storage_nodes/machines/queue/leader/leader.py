@@ -307,9 +307,8 @@ class Leader:
     ) -> list[Effect]:
         window = self.delivery.window
         window.arrived(first, last, timestamp_ms, before, noted)
-        for offset in noted.delayed if noted is not None else ():
-            self._leases.delayed += 1
-            self._leases.set_timer(self._state.live[offset][0], offset, offset)
+        if noted is not None and noted.delayed:
+            self._leases.delayed_arrived(noted.delayed)
         if noted is not None and noted.released:
             self.releases.folded(noted.released)
         elif not self._waiters and self._retention_check_ms and self._fetching < 0 and window.end > last:

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT
-from storage_nodes.machines.driver_contract import Buffer, CheckpointError
+from storage_nodes.machines.driver_contract import CheckpointError, Piece, piece_bytes
 from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.state.schedule import Schedule
 
@@ -84,15 +84,15 @@ class Checkpoint(NamedTuple):
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    return b"".join(checkpoint_pieces(checkpoint))
+    return b"".join(map(bytes, checkpoint_pieces(checkpoint)))
 
 
-def checkpoint_pieces(checkpoint: Checkpoint) -> list[Buffer]:
-    """The same, not joined: the arrays of schedules are those in memory, which do not change any more. So millions of
-    scheduled messages cost no copy, and no pause of the event loop."""
+def checkpoint_pieces(checkpoint: Checkpoint) -> list[Piece]:
+    """The same, not joined: the arrays of schedules are those in memory, which do not change any more, and are widened
+    as they are written. So millions of scheduled messages cost no copy, and no pause of the event loop."""
     scalars, live, ahead, dedup, groups, config, scheduled, *later, delayed = checkpoint
     assert len(scalars) == SCALARS
-    pieces: list[Buffer] = [_ARRAY_OF_13, _encode([VERSION, scalars, _pack_runs(live), ahead.pack()])[1:]]
+    pieces: list[Piece] = [_ARRAY_OF_13, _encode([VERSION, scalars, _pack_runs(live), ahead.pack()])[1:]]
     pieces += (_encode(dedup), _encode(groups), _encode(config))
     _add_schedule(pieces, scheduled)
     pieces += map(_encode, later)
@@ -100,11 +100,11 @@ def checkpoint_pieces(checkpoint: Checkpoint) -> list[Buffer]:
     return pieces
 
 
-def _add_schedule(pieces: list[Buffer], schedule: Schedule) -> None:
+def _add_schedule(pieces: list[Piece], schedule: Schedule) -> None:
     columns = schedule.freeze()
     pieces.append(bytes((_SMALL_ARRAY + len(columns),)))
     for chunks in columns:
-        pieces.append(_binary_header(sum(chunk.itemsize * len(chunk) for chunk in chunks)))
+        pieces.append(_binary_header(sum(map(piece_bytes, chunks))))
         pieces += chunks
 
 

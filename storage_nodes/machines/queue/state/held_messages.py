@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from storage_nodes.limits import CHECKPOINT_PIECES_MESSAGES, PURGE_INTERVAL_MS
-from storage_nodes.machines.driver_contract import Buffer
+from storage_nodes.machines.driver_contract import Piece
 from storage_nodes.machines.producers import ProducerTable
 from storage_nodes.machines.queue.effects import Key
 from storage_nodes.machines.queue.state.checkpoint import (
@@ -96,14 +96,19 @@ class HeldMessages:
         return self.fresh_count + len(self.live) + self.scheduled.count + self.delayed.count
 
     def is_live(self, base_offset: int, last_offset: int) -> bool:
-        """May any offset of the range still hold a message? O(length of the range) at most."""
+        """May any offset of the range still hold a message? O(length of the range, or of `live`) at most: a flush and a
+        rewrite ask it of stretches of any length, and of halves of them."""
         if last_offset >= self.cursor:
             ahead = self.removed_above_cursor
             if not ahead or not ahead.covers(max(base_offset, self.cursor), last_offset + 1):
                 return True
-        if self.live and not self.live.keys().isdisjoint(range(base_offset, last_offset + 1)):
+        # First what is found in a few steps: where millions wait for their time it is nearly always so.
+        if self.scheduled.any_between(base_offset, last_offset) or self.delayed.any_between(base_offset, last_offset):
             return True
-        return any(waiting.any_between(base_offset, last_offset) for waiting in (self.scheduled, self.delayed))
+        live = self.live
+        if last_offset - base_offset < len(live):
+            return not live.keys().isdisjoint(range(base_offset, last_offset + 1))
+        return any(base_offset <= offset <= last_offset for offset in live)
 
     def due_of(self, offset: int) -> int | None:
         """When a message is appended once more that waits for its time in the schedules; None: it does not."""
@@ -169,7 +174,7 @@ class HeldMessages:
     def checkpoint(self) -> bytes:
         return encode_checkpoint(self._checkpoint())
 
-    def checkpoint_pieces(self) -> bytes | list[Buffer]:
+    def checkpoint_pieces(self) -> bytes | list[Piece]:
         """The same; not joined where that would take long."""
         if len(self.scheduled) + len(self.delayed) < CHECKPOINT_PIECES_MESSAGES:
             return self.checkpoint()

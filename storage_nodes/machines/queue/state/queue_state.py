@@ -233,7 +233,9 @@ class QueueState(HeldMessages):
 
     def _fold_delayed(self, offset: int, due_ms: int, sent_ms: int, group: bytes) -> None:
         self.allocate()
-        self.live[offset] = (due_ms, 0, 0, sent_ms)
+        entry, neighbour = (due_ms, 0, 0, sent_ms), self.live.get(offset - 1)
+        # Messages that were sent together share one, as those do that are leased together.
+        self.live[offset] = neighbour if neighbour == entry else entry
         self.fresh_count -= 1
 
     def fold_control(self, base_offset: int, last_offset: int) -> None:
