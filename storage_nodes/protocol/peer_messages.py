@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from storage_nodes.protocol.levels import LEVEL_FIRST
 from storage_nodes.protocol.messages import Message
 
 
@@ -14,6 +15,7 @@ class PeerHello(Message, frozen=True):
     `port`, `zone` are where the caller says that it listens. A node that is not let in gets a PeerRefusal and is hung
     up on. When it greets again it says back what the refusal told (`told_ms`, `told_by`), and for how long its process
     had run then (`age_ms`): so the receiver knows, without any wall clock, that it lives, and when it was started.
+    `levels`: the fields of a `Speaks`.
     """
 
     cluster_id: str
@@ -26,6 +28,7 @@ class PeerHello(Message, frozen=True):
     age_ms: int = 0
     told_ms: int = 0
     told_by: int = 0
+    levels: tuple[int, int, int] = (LEVEL_FIRST, LEVEL_FIRST, LEVEL_FIRST)
 
 
 class PeerRefusal(Message, frozen=True):

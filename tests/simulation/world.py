@@ -38,6 +38,7 @@ from tests.simulation.lease_referee import LeaseReferee
 from tests.simulation.log_oracle import BrokenInvariant
 from tests.simulation.manager_clients import TOPIC_PARTITIONS, Creator, Manager
 from tests.simulation.memory_oracle import MemoryOracle
+from tests.simulation.mixed_levels import MixedLevels, draw_levels
 from tests.simulation.move_clients import Mover
 from tests.simulation.network import Network
 from tests.simulation.older_directories import OlderDirectories, draw_older
@@ -109,6 +110,7 @@ class World:
         draw_transport(self.faults, random.Random(f"{seed}-transport"))
         draw_accidents(self.faults, random.Random(f"{seed}-accident-rates"))
         draw_older(self.faults, random.Random(f"{seed}-back"))
+        draw_levels(self.faults, random.Random(f"{seed}-mixed"))
         if adjust is not None:
             adjust(self.faults)
         self.scheduler = Scheduler(self.seed)
@@ -137,6 +139,7 @@ class World:
         self.usage_referee = UsageReferee(self)
         self.lease_referee = LeaseReferee(self)
         self.older = OlderDirectories(self)
+        self.levels = MixedLevels(self)
         self.clients: list[Client] = []
         self.front_ends: list[FrontEnd] = []
         # Receives that named an attempt and were given up: whoever asks next may repeat one, at whatever front end.
@@ -288,6 +291,7 @@ class World:
         self.clock_faults.heal()
         self.faults.heal()
         self.network.heal()
+        self.levels.heal()
         for process in self.processes.values():
             process.disk.eio_rate = 0.0
             process.disk.full = False
@@ -386,6 +390,7 @@ class World:
             or self._not_level()
             or self._led_by_wrong_clocks()
             or self.memory.unsettled()
+            or self.levels.unsettled()
         )
 
     def _led_by_wrong_clocks(self) -> str:
