@@ -65,10 +65,10 @@ class MixedLevels:
                     process.stop()
 
     def heal(self) -> None:
-        """All are upgraded, and no hold is left."""
+        """All are to be upgraded, and no hold is left; called until it is so."""
         for process in self._world.processes.values():
-            if process.is_up and process.speaks != spoken():
-                process.crash(power_lost=False)
+            if process.speaks != spoken():
+                process.stop()
 
     # --- what must hold ---------------------------------------------------------------------------------------
 

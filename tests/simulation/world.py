@@ -291,7 +291,6 @@ class World:
         self.clock_faults.heal()
         self.faults.heal()
         self.network.heal()
-        self.levels.heal()
         for process in self.processes.values():
             process.disk.eio_rate = 0.0
             process.disk.full = False
@@ -318,6 +317,7 @@ class World:
                 return
             if since_us > DRAINED_WITHIN_US:
                 self.oracle.fail("L2-L4 drains and catches up", self._unsettled())
+            self.levels.heal()
             for process in self.processes.values():
                 # A fault that was under way when the world healed may end a process a moment later.
                 self._start_one(process)
