@@ -36,7 +36,7 @@ class MixedLevels:
         self._world = world
         self._chance = random.Random(f"{world.seed}-levels")
         self._held_until_us = self._chance.randrange(*HELD_US)
-        self.went_back = 0
+        self.upgrades = self.rolled_back = 0
 
     @property
     def _is_held(self) -> bool:
@@ -54,7 +54,8 @@ class MixedLevels:
             level = LEVEL_BEFORE if chance.random() < 0.8 else level
         elif not self._is_held:
             level = max(level, before)
-        self.went_back += level < before
+        self.rolled_back += level < before
+        self.upgrades += bool(process.lives) and level > before
         process.speaks = Speaks(FEATURE_LEVEL_MIN, level, LEVEL_BEFORE if self._is_held else level)
 
     def tick(self) -> None:

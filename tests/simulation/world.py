@@ -91,6 +91,8 @@ class Outcome(NamedTuple):
     calls_acked: int
     stopped: int
     spoiled: int
+    upgrades: int
+    rolled_back: int
 
 
 class World:
@@ -462,6 +464,7 @@ class World:
             sum(len(book.times.expired) for book in oracle.books.values() if isinstance(book, QueueBook)),
             self.clock_faults.jumps, self.clock_faults.sleeps, calls, calls_acked,
             self.accidents.stops, sum(process.spoiled for process in self.processes.values()),
+            self.levels.upgrades, self.levels.rolled_back,
         )  # fmt: skip
 
 
