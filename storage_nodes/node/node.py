@@ -150,6 +150,7 @@ class StorageNode:
         self.damage = DamageControl(self.log, self.replicas, self.work, self.clock, self.is_up, self.committer.wake)
         self.stopped = self.damage.stopped
         self.stopped.on_level = lambda error: self.levels.look_at(error.level)
+        self.links.on_level = self.levels.look_at
         self.work.on_corruption = self.damage.on_read_corruption
         self.assigned = AssignedReplicas(self.log, self.replicas, self.work, self.committer, self, self._early)
         self.moves = Moves(self.loop, self.node_id, self.links, self.replicas, lambda: self.cluster)
@@ -319,7 +320,9 @@ class StorageNode:
         return self.links.heard(beat)
 
     def refusal(self, objection: str) -> PeerRefusal:
-        return PeerRefusal(ErrorCode.INVALID_REQUEST, objection, self.links.now_ms(), self.links.incarnation)
+        return PeerRefusal(
+            ErrorCode.INVALID_REQUEST, objection, self.links.now_ms(), self.links.incarnation, self.links.cluster_level
+        )
 
     def raft_frame(self, sender: int, frame: RaftFrame) -> None:
         if not self.links.is_newest(sender, frame.incarnation):

@@ -32,12 +32,14 @@ class PeerHello(Message, frozen=True):
 
 
 class PeerRefusal(Message, frozen=True):
-    """Why a node is not let in. `told_ms` and `told_by`: the refusing node's monotonic clock, and its incarnation."""
+    """Why a node is not let in. `told_ms` and `told_by`: the refusing node's monotonic clock, and its incarnation.
+    `level`: the cluster's feature level, as far as it knows: a node that does not fit it hears so from nobody else."""
 
     code: int
     message: str = ""
     told_ms: int = 0
     told_by: int = 0
+    level: int = LEVEL_FIRST
 
 
 class Heartbeat(Message, frozen=True):

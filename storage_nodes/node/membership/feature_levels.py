@@ -53,9 +53,9 @@ class FeatureLevels:
         return min(machine.level, self._speaks.highest)
 
     def look_at(self, cluster_level: int) -> None:
-        objection = fits_cluster(self._speaks, cluster_level, f"node {self._node_id}")
-        if objection and not self.refusing:
-            self.refusing = objection
+        """By the cluster log, or by a peer that does not let this node in."""
+        if cluster_level > self._speaks.highest and not self.refusing:
+            self.refusing = objection = fits_cluster(self._speaks, cluster_level, f"node {self._node_id}")
             _log.critical("this node serves nobody: its release does not fit the cluster", reason=objection)
             self._refuse(objection)
 

@@ -78,6 +78,7 @@ class LinkOwner(Protocol):
     leases: LeaderLeases
     age: OwnAge
     on_older: Callable[[int, int], None]
+    on_level: Callable[[int], None]
     credentials: Credentials | None
     speaks: Speaks
 
@@ -356,6 +357,7 @@ class PeerLink(asyncio.Protocol):
                     age_ms = self._links.now_ms() - self._links.began_ms
                     self._told = (age_ms, refusal.told_ms, refusal.told_by)
                     self._refused(refusal.message)
+                    self._links.on_level(refusal.level)
         except (FrameError, msgspec.DecodeError) as error:
             self._refused(f"it is no storage node: {error}")
 

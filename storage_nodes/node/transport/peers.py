@@ -87,6 +87,8 @@ class PeerLinks:
         # Called with a peer, and the WAL group that it knows this node to have synced before it was started.
         self.on_older: Callable[[int, int], None] = lambda peer, sequence: None
         self._on_change = on_change
+        # Called with the cluster's feature level, as a peer that does not let this node in has it.
+        self.on_level: Callable[[int], None] = lambda level: None
         # Called with its length when this node stood still for longer than its peers wait for it.
         self.on_stall: Callable[[int], None] = lambda gap_ms: None
         # Does a connection that this peer opened to us stand?

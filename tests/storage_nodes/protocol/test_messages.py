@@ -124,7 +124,7 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
         p.PeerHello("pk-1", 2, 5, 3, "127.0.0.1", 7102, "zone-b", 90, 1_000, 6, (1, 2, 1)),
         "9ba4706b2d31020503a93132372e302e302e31cd1bbea67a6f6e652d625acd03e80693010201",
     ),
-    (p.PeerRefusal(4, "why", 1_000, 6), "9404a3776879cd03e806"),
+    (p.PeerRefusal(4, "why", 1_000, 6, 2), "9504a3776879cd03e80602"),
     (p.Manage([b"command"]), "9191c407636f6d6d616e64"),
     (
         p.Heartbeat(2, 5, 1_000, 999, 4, True, True, True, 900, -7, True, True, [(3, 70, 1)], True, 6, 7, 8, 3, 9),
