@@ -29,7 +29,13 @@ def run(options: argparse.Namespace) -> int:
     except CommandError:
         if not options.json:
             raise
-        nothing = {"processes": [], "nodes": [], "partitions": [], "quarantined": [], "feature_level": None}
+        nothing: dict[str, Any] = {
+            "processes": [],
+            "nodes": [],
+            "partitions": [],
+            "quarantined": [],
+            "feature_level": None,
+        }
         output.data_json({"running": False, **nothing})
         return EXIT_NOT_RUNNING
     if options.partition is not None:

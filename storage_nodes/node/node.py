@@ -117,17 +117,9 @@ class StorageNode:
         budget.watch(Kind.STAGED, self.log.unsynced_bytes)
         self.room = NodeRoom(budget, self.committer.writing_s, self._tell_crowded)
         self.links = PeerLinks(
-            self.loop,
-            self.clock,
-            self.cluster_id,
-            config.own_address,
-            self.log.incarnation,
-            peers,
-            self._peer_changed,
-            budget,
-            credentials,
-            self.speaks,
-        )
+            self.loop, self.clock, self.cluster_id, config.own_address, self.log.incarnation, peers, self._peer_changed,
+            budget, credentials, self.speaks,
+        )  # fmt: skip
         self.levels = FeatureLevels(self.node_id, self.speaks, self.links, self._refuse_clients)
         self.clocks = self.links.clocks
         self.leases = self.links.leases
@@ -149,8 +141,7 @@ class StorageNode:
         self._flushing = Flushing(self.loop, self.log, self.work.maintenance, self._flush_facts)
         self.damage = DamageControl(self.log, self.replicas, self.work, self.clock, self.is_up, self.committer.wake)
         self.stopped = self.damage.stopped
-        self.stopped.on_level = lambda error: self.levels.look_at(error.level)
-        self.links.on_level = self.levels.look_at
+        self.stopped.on_level = self.links.on_level = self.levels.look_at
         self.work.on_corruption = self.damage.on_read_corruption
         self.assigned = AssignedReplicas(self.log, self.replicas, self.work, self.committer, self, self._early)
         self.moves = Moves(self.loop, self.node_id, self.links, self.replicas, lambda: self.cluster)
@@ -253,7 +244,6 @@ class StorageNode:
         self._connections.close_peer_connections(node_id)
 
     def _cluster_changed(self) -> None:
-        """The cluster log was folded."""
         machine = self.cluster.machine
         if machine.level != self.links.cluster_level:
             self.feature_level = self.levels.follow(machine)
@@ -261,7 +251,7 @@ class StorageNode:
         self.moves.wake()
 
     def _refuse_clients(self, why: str) -> None:
-        """Its release does not fit the cluster: others lead, and clients hear why. It goes on as a voter."""
+        """Others lead, and clients hear why; it goes on as a voter."""
         self._connections.refuse_clients(why)
         self._tasks.append(self.loop.create_task(self._retire()))
 

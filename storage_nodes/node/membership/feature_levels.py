@@ -12,11 +12,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 import structlog
+from prometheus_client import Gauge
 
 from storage_nodes.machines.cluster.commands import Command, SetFeatureLevel, SetNodeLevels
 from storage_nodes.machines.cluster.machine import ClusterMachine
 from storage_nodes.model import NodeId
 from storage_nodes.protocol.levels import Speaks, fits_cluster
+
+LEVEL = Gauge("penstock_node_feature_level", "Feature level of the cluster, as this node knows it")
 
 _log = structlog.get_logger()
 
@@ -49,6 +52,7 @@ class FeatureLevels:
         if machine.level != self._told:
             _log.info("the cluster is at this feature level", feature_level=machine.level, speaks=self._speaks.highest)
             self._told = machine.level
+            LEVEL.set(machine.level)
         self.look_at(machine.level)
         return min(machine.level, self._speaks.highest)
 

@@ -143,7 +143,7 @@ class StoppedReplicas:
         self._wake = wake
         self._may_retry_damage = may_retry_damage
         # Called when the cluster's own log is at a feature level that this process does not speak.
-        self.on_level: Callable[[LevelTooHighError], None] = lambda error: None
+        self.on_level: Callable[[int], None] = lambda level: None
         self._stopped: dict[int, Stopped] = {}
         # Opened again, not yet for STOPPED_RETRY_MS: one that stops again was stopped all the time.
         self._tried: dict[int, Stopped] = {}
@@ -197,7 +197,7 @@ class StoppedReplicas:
         self._stopped[partition] = Stopped(log, kind, offset, reason, commit, since_ms, retry_ms)
         STOPS.labels(kind).inc()
         if partition == CLUSTER_PARTITION and isinstance(error, LevelTooHighError):
-            self.on_level(error)
+            self.on_level(error.level)
         _log.critical(
             "replica quarantined, its node goes on", partition=partition, tag=shared_meta(log.tag).tag, kind=kind,
             offset=offset, reason=reason, again=is_again, exc_info=not is_again and error,

@@ -9,15 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from storage_nodes.machines.queue.commands import FIRST_FIELD, Command, sizes_of
-from storage_nodes.machines.queue.state.metering import Metering, SettledLeases
+from storage_nodes.machines.queue.state.held_messages import HeldMessages
+from storage_nodes.machines.queue.state.metering import SettledLeases
 from storage_nodes.protocol.usage import units_of_all
 
 
-def bill_lost_leases(meter: Metering, command: Command, ahead: Sequence[int], held: int) -> None:
-    """`command`, a DELETED, takes these messages out though they were never leased: each is a delivery, of its own size
-    where the leader knows it, else of the mean size of the messages `held`."""
+def bill_lost_leases(state: HeldMessages, command: Command, ahead: Sequence[int]) -> None:
+    """`command`, a DELETED, took these messages out though they were never leased: each is a delivery, of its own size
+    where the leader knows it, else of the mean size of what is held."""
+    state.received += len(ahead)
+    meter = state.metering
+    if meter is None:
+        return
     sizes = sizes_of(command, 1)
     size_of = dict(zip(command[FIRST_FIELD][::2], sizes, strict=True)) if sizes else {}
-    mean_bytes = meter.held_bytes // held
+    mean_bytes = meter.held_bytes // (state.held_count + len(ahead))
     billed = [mean_bytes if size is None else size for size in map(size_of.get, ahead)]
     meter.handed_over(SettledLeases(len(ahead), len(ahead), sum(billed), units_of_all(billed)))

@@ -74,10 +74,8 @@ from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.levels import DELETES_OF_LOST_LEASES_BILLED
 from storage_nodes.protocol.messages import NOT_TAKEN, DeadSource
 
-DEAD_LETTERS_BY_AGE_MAX = LEVEL_1.dead_letters_by_age_max
-DELAYED_LIVE_MAX = LEVEL_1.delayed_live_max
-PURGE_INTERVAL_MS = LEVEL_1.purge_interval_ms
-SCHEDULE_MS_MAX = LEVEL_1.schedule_ms_max
+DEAD_LETTERS_BY_AGE_MAX, DELAYED_LIVE_MAX = LEVEL_1.dead_letters_by_age_max, LEVEL_1.delayed_live_max
+PURGE_INTERVAL_MS, SCHEDULE_MS_MAX = LEVEL_1.purge_interval_ms, LEVEL_1.schedule_ms_max
 
 _decode_dead_source = msgspec.msgpack.Decoder(DeadSource).decode
 
@@ -294,9 +292,7 @@ class QueueState(HeldMessages):
                 self.fresh_count -= 1
                 ahead.append(offset)
         if ahead and self.level >= DELETES_OF_LOST_LEASES_BILLED:
-            self.received += len(ahead)
-            if self.metering is not None:
-                bill_lost_leases(self.metering, command, ahead, self.held_count + len(ahead))
+            bill_lost_leases(self, command, ahead)
         self.deleted += len(left) + len(ahead)
         if sizes := sizes_of(command, 1):
             self._left(left, receipts[::2], sizes)
