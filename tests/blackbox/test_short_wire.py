@@ -34,7 +34,7 @@ def test_node_with_little_memory_refuses_and_loses_nothing(stage: Stage) -> None
 
     async def run() -> None:
         async with second_front_end(stage) as second:
-            await harm_and_judge(stage, second, Ask(LITTLE_MEMORY_SECONDS, 2), result, LITTLE_MEMORY)
+            await harm_and_judge(stage, second, Ask(LITTLE_MEMORY_SECONDS, 2), result, (LITTLE_MEMORY,))
 
     asyncio.run(run())
     assert not any(result.violations.values()) and not result.failure, result

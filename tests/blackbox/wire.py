@@ -7,8 +7,9 @@
     letters     that dead-letter queue
 
 Harm, one after the other: the storage node that leads most is killed, or stands still; either front end is killed; the
-disk of one node is slow; one node, then another, has little memory (`pressure.py`). Then all is healed, the queues are
-drained, and what the clients saw is judged (`wire_judge.py`).
+disk of one node is slow; one node, then another, has little memory (`pressure.py`); nodes of two releases run side by
+side (`wire_versions.py`). Then all is healed, the queues are drained, and what the clients saw is judged
+(`wire_judge.py`).
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
+from tests.blackbox import wire_versions
 from tests.blackbox.pressure import Pressure
 from tests.blackbox.signed_sqs import SqsEndpoint
 from tests.blackbox.stage import READY_TIMEOUT_S, FrontEnd, Stage, second_front_end, serves, staged, until
@@ -55,8 +57,8 @@ async def _wire(ask: Ask, result: Result) -> None:
             await harm_and_judge(stage, second, ask, result)
 
 
-async def harm_and_judge(stage: Stage, second: FrontEnd, ask: Ask, result: Result, only: str = "") -> None:
-    """`only`: harm of this name alone."""
+async def harm_and_judge(stage: Stage, second: FrontEnd, ask: Ask, result: Result, only: Collection[str] = ()) -> None:
+    """`only`: kinds of harm; all where none is named."""
     history, chance = WireHistory(), random.Random(ask.seed)
     ports = (stage.installation.port, second.port)
     await _make_queues(stage)
@@ -128,7 +130,7 @@ async def _harm(
     chance: random.Random,
     seconds: float,
     pressure: Pressure,
-    only: str,
+    only: Collection[str],
 ) -> None:
     ends_s = time.monotonic() + seconds
     kinds: dict[str, Callable[[], Awaitable[None]]] = {
@@ -138,12 +140,14 @@ async def _harm(
         "the other front end killed": lambda: _restart_second(stage, second),
         "a slow disk": lambda: _slow_disk(stage, chance),
         LITTLE_MEMORY: lambda: pressure.press(chance),
+        wire_versions.NAME: lambda: wire_versions.mixed_versions(stage, chance),
     }
+    kinds = {name: harm for name, harm in kinds.items() if not only or name in only}
     order: list[str] = []
     while time.monotonic() < ends_s:
         await asyncio.sleep(chance.uniform(*CALM_S))
         if not order:
-            order = [only] if only else chance.sample(list(kinds), len(kinds))
+            order = chance.sample(list(kinds), len(kinds))
         name, began_s = order.pop(), time.monotonic()
         await kinds[name]()
         history.faults.append(Fault(name, began_s, time.monotonic()))

@@ -160,6 +160,27 @@ def test_node_whose_clock_is_off_is_shown_with_how_far_and_what_to_do() -> None:
     assert len(status.NODE_COLUMNS) == len(cluster_view.node_rows({"nodes": nodes, "partitions": []})[0])
 
 
+def levels_shown(level: int, *speaks: tuple[int, int], down: int = 0) -> list[str]:
+    nodes = [
+        NodeInfo(node, "h", node, "z", node != down, NOW_MS, levels=(1, highest, allowed))
+        for node, (highest, allowed) in enumerate(speaks, 1)
+    ]
+    return cluster_view.level_lines(
+        {"feature_level": level, "nodes": cluster_view.merge_nodes({9: view(nodes=nodes)}, [])}
+    )
+
+
+def test_level_of_the_cluster_comes_with_the_nodes_that_hold_it_and_why() -> None:
+    assert levels_shown(2, (2, 2), (2, 2)) == ["feature level 2"]
+    first, older, held = levels_shown(1, (2, 2), (1, 1), (2, 1))
+    assert first == "feature level 1 of 2" and "node 2 speaks level 1 at most: upgrade it" in older
+    assert "node 3 is held at level 1 by its operator: PENSTOCK_FEATURE_LEVEL_MAX=1" in held
+    assert "node 1 is down: start it, or decommission it" in levels_shown(1, (2, 2), (2, 2), down=1)[1]
+    (_, below) = levels_shown(2, (2, 2), (1, 1))
+    assert "node 2 speaks level 1 at most and serves nobody: start a release of level 2" in below
+    assert cluster_view.level_lines({"feature_level": None, "nodes": []}) == []
+
+
 async def test_node_list_counts_replicas_and_leads_as_status_does(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
         PartitionInfo(0, 1, [1, 2], "cluster", 1, 1, NOW_MS, ""),

@@ -126,6 +126,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "dead-letters": ("receives_max",),
     "consumers": ("consumers",),
     "keys": ("keyed",),
+    "levels": ("mixed",),
     "leisure": ("leisure",),
     "drift": ("drift",),
     "jumps": ("jump_rate",),
@@ -209,6 +210,7 @@ class Faults:
     violation_rate: float = 0.0  # to a replica it seems that its group broke a promise of Raft
     spoil_rate: float = 0.0  # a file of a node that is down is damaged: a manifest, both, the mark, a checkpoint
     unreadable: float = 0.0  # share of the damage that is sectors which cannot be read
+    mixed: int = 0  # nodes of two releases: they are upgraded, or go back as well (mixed_levels.py)
     keyed: bool = False  # messages of a standard queue have groups and tags, and some receivers ask for tags
 
     @property
@@ -353,6 +355,7 @@ class FaultInjector:
             return
         world.clock_faults.tick()
         world.accidents.tick(self._may_lose)
+        world.levels.tick()
         for process in world.processes.values():
             untold = world.older.untold()
             if not process.is_up:

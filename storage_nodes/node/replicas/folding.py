@@ -15,8 +15,10 @@ from storage_nodes.log.node_log import PartitionLog
 from storage_nodes.log.record_batch import ATTRIBUTES_UNKNOWN, BatchHeader, read_header
 from storage_nodes.machines.raft.effects import Committed
 from storage_nodes.machines.raft.machine import RaftMachine
-from storage_nodes.machines.unknown_entries import UnknownEntryError
+from storage_nodes.machines.unknown_entries import LevelTooHighError, UnknownEntryError
+from storage_nodes.model import CLUSTER_PARTITION
 from storage_nodes.node.replicas.host import Host
+from storage_nodes.node.replicas.partition_machine import FoldedMachine
 from storage_nodes.node.replicas.stopped_replicas import ReplicaError, StoppableReplica
 
 
@@ -26,6 +28,7 @@ class FoldingReplica(StoppableReplica, Protocol):
     host: Host
     log: PartitionLog
     raft: RaftMachine
+    machine: FoldedMachine
     closed: bool
     serving: bool
     # All below is folded.
@@ -38,6 +41,14 @@ class FoldingReplica(StoppableReplica, Protocol):
     def maybe_lead(self) -> None: ...
     def progressed(self) -> None: ...
     def schedule(self) -> None: ...
+
+
+def check_level(replica: FoldingReplica) -> None:
+    """What was folded may have raised the partition beyond what this process speaks. Raises LevelTooHighError."""
+    level, highest = replica.machine.level, replica.host.speaks.highest
+    if level > highest:
+        what = "the cluster" if replica.partition == CLUSTER_PARTITION else "the partition"
+        raise LevelTooHighError(what, level, highest)
 
 
 def fold_committed(replica: FoldingReplica, _effect: Committed | None = None) -> None:
@@ -113,6 +124,8 @@ def _fold_all(replica: FoldingReplica, batches: Sequence[bytes], commit: int) ->
             if header.attributes & ATTRIBUTES_UNKNOWN:
                 raise UnknownEntryError(f"batch attributes {header.attributes & ATTRIBUTES_UNKNOWN:#x}")
             replica.fold(header, batch)
+            if header.is_control:
+                check_level(replica)
         except Exception as error:
             # It may be the same at each replica of the partition: it stops, and nothing else does.
             replica.applied = header.base_offset

@@ -21,6 +21,7 @@ from storage_nodes.node.timers import Timers
 from storage_nodes.node.transport.inter_partition_client import InterPartitionClient
 from storage_nodes.node.transport.leases import LeaderLeases
 from storage_nodes.protocol.configuration import Configuration
+from storage_nodes.protocol.levels import Speaks
 from storage_nodes.protocol.peer_messages import RaftMessage
 
 T = TypeVar("T")
@@ -46,6 +47,9 @@ class Host(Protocol):
     catch_up_reads: CatchUpReads
     room: NodeRoom
     fold_turn: FoldTurn
+    # What this process speaks, and the highest feature level that entries may need (protocol/levels.py).
+    speaks: Speaks
+    feature_level: int
 
     def has_room(self, peer: int) -> bool:
         """May entries be sent to this peer now?"""

@@ -38,7 +38,7 @@ from storage_nodes.machines.raft.membership import Change, ConfigChangeError
 from storage_nodes.node.replicas.append_sending import LastAppend, send_entries
 from storage_nodes.node.replicas.disposable import NEVER, disposable_end
 from storage_nodes.node.replicas.failover import ELECTIONS
-from storage_nodes.node.replicas.folding import fold_committed
+from storage_nodes.node.replicas.folding import check_level, fold_committed
 from storage_nodes.node.replicas.host import Host
 from storage_nodes.node.replicas.leader_time import LeaderTime
 from storage_nodes.node.replicas.leased import LeaseHolder
@@ -108,6 +108,7 @@ class Replica(ReplicaSteps, LeaseHolder):
         checkpoint = self.log.checkpoint
         if checkpoint is not None:
             self.machine.restore(checkpoint)
+            check_level(self)
 
     @property
     def meta(self) -> PartitionMeta:
@@ -269,6 +270,7 @@ class Replica(ReplicaSteps, LeaseHolder):
         """A snapshot took the place of the log: go on from its state."""
         try:
             self.machine.restore(checkpoint)
+            check_level(self)
         except Exception as error:
             self.host.stopped.stop(self, StopKind.CHECKPOINT, end_offset, error)
             return

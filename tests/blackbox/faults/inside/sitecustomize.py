@@ -110,3 +110,12 @@ if _path := os.environ.get("PENSTOCK_BLACKBOX_HARM"):
         _install(_path)
 if (_said := os.environ.get("PENSTOCK_BLACKBOX_POISON")) and os.environ.get("PENSTOCK_NODE_ID"):
     threading.Thread(target=_poison, args=(_said.encode(),), daemon=True).start()
+
+if (_level := os.environ.get("PENSTOCK_BLACKBOX_LEVEL")) and (_node := os.environ.get("PENSTOCK_NODE_ID")):
+    # The feature level that a storage node speaks (faults/releases.py), before anything reads it.
+    _level = _level.replace("{node}", _node)
+    if os.path.exists(_level):
+        from storage_nodes.protocol import levels
+
+        with open(_level) as _told:
+            levels.FEATURE_LEVEL = int(_told.read())
