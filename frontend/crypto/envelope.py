@@ -50,6 +50,7 @@ SENDER_CHARS_MAX = 255
 # What the two layouts have behind the message id, up to the length of the sender.
 _NAMES = struct.Struct(">IB")
 _DERIVED_NAMES = struct.Struct(">IIIB")
+_START, _DERIVED_START = bytes((LAYOUT,)), bytes((DERIVED_LAYOUT,))
 _NAMES_AT = 1 + MESSAGE_ID_BYTES
 _HEAD_BYTES = _NAMES_AT + _NAMES.size
 _DERIVED_HEAD_BYTES = _NAMES_AT + _DERIVED_NAMES.size
@@ -150,16 +151,22 @@ def derived_data_key(names: KeyNames, key: bytes, account_id: str, queue_uuid: b
 
 def seal(key: DataKey, sender: bytes, content: Content, size: bytes = b"") -> tuple[str, bytes]:
     """(message id, envelope) of a new message. `size` is what its record key says of its billed size."""
-    return seal_all(key, sender, ((content, size),))[0]
+    (message_id,), (envelope,) = seal_all(key, sender, ((content, size),))
+    return message_id, envelope
 
 
-def seal_all(key: DataKey, sender: bytes, messages: Sequence[tuple[Content, bytes]]) -> list[tuple[str, bytes]]:
-    """The same of several, each with its size. What is random of all of them is asked for at once."""
+def seal_all(key: DataKey, sender: bytes, messages: Sequence[tuple[Content, bytes]]) -> tuple[list[str], list[bytes]]:
+    """The ids of several, each with its size, and their envelopes. What is random of all of them is asked for at
+    once."""
     count = len(messages)
     random = os.urandom(_RANDOM_BYTES * count)
     ids = as_uuids(random[NONCE_BYTES * count :])
-    texts = [(b"%b-%b-%b-%b-%b" % parts).decode() for parts in _ID_PARTS.iter_unpack(hexlify(ids))]
-    return list(zip(texts, _seal(key, ids, sender, messages, random), strict=True))
+    digits = hexlify(ids)
+    if count == 1:
+        texts = [(b"%b-%b-%b-%b-%b" % _ID_PARTS.unpack(digits)).decode()]
+    else:
+        texts = [(b"%b-%b-%b-%b-%b" % parts).decode() for parts in _ID_PARTS.iter_unpack(digits)]
+    return texts, _seal(key, ids, sender, messages, random)
 
 
 def seal_as(key: DataKey, message_id: bytes, sender: bytes, content: Content, size: bytes = b"") -> bytes:
@@ -209,12 +216,12 @@ def _seal(
     key: DataKey, ids: bytes, sender: bytes, messages: Sequence[tuple[Content, bytes]], nonces: bytes
 ) -> list[bytes]:
     """The envelopes of messages with these ids. Of the nonces each takes one, from the beginning."""
-    if key.encryption_version:
-        start, names = b"%c" % DERIVED_LAYOUT, (key.encryption_version, key.since_s)
-        end = _DERIVED_NAMES.pack(key.version, *names, len(sender)) + sender
+    version, cipher, owner, encryption_version, since_s = key
+    if encryption_version:
+        start, end = _DERIVED_START, _DERIVED_NAMES.pack(version, encryption_version, since_s, len(sender)) + sender
     else:
-        start, end = b"%c" % LAYOUT, _NAMES.pack(key.version, len(sender)) + sender
-    encrypt, owner = key.cipher.encrypt, key.owner
+        start, end = _START, _NAMES.pack(version, len(sender)) + sender
+    encrypt = cipher.encrypt
     envelopes = []
     id_at = nonce_at = 0
     for content, size in messages:

@@ -216,7 +216,7 @@ class Scene:
         key = usage_key(int(Origin.CLIENT), len(BODY))
         contents = [(Content(BODY), size_field(key))] * BULK_MESSAGES_MAX
         sealed = seal_all(queue.sealing_key(0.0), self.front.key.access_key_id.encode(), contents)
-        bodies = [encode_body(envelope, key) for _, envelope in sealed]
+        bodies = [encode_body(envelope, key) for envelope in sealed[1]]
         return [AcquiredMessage(at, 1, 1_700_000_000_000, 1_700_000_000_000, body) for at, body in enumerate(bodies)]
 
     def handles(self, count: int) -> list[str]:

@@ -25,7 +25,7 @@ async def front_is_usable_afterwards(front: Installation) -> Any:
     stored = front.storage.count()
     assert (await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "x"})).status == 200
     assert front.storage.count() == stored + 1
-    assert "InternalFailure" not in str(front.plane.meters._actions)
+    assert "InternalFailure" not in str(front.plane.meters._observed)
 
 
 @pytest.mark.parametrize(
@@ -258,4 +258,4 @@ async def test_failure_of_ours_shows_nothing(front: Installation) -> None:
     assert line["event"] == "request_failed" and line["request_id"] == reply.headers["x-amzn-requestid"]
     assert line["level"] == "error" and line["process"] == "frontend" and "KeyError" in line["exception"]
     assert "a secret body" not in printed and front.key.secret_access_key not in printed
-    front.plane.meters._actions.clear()
+    front.plane.meters._observed.clear()
