@@ -60,6 +60,7 @@ _RANDOM_BYTES = MESSAGE_ID_BYTES + NONCE_BYTES
 _UUID_RANDOM = bytes.fromhex("ffffffffffff0fff3fffffffffffffff")
 _UUID_SET = bytes.fromhex("00000000000040008000000000000000")
 _UUID_MASKS_KEPT_MAX = 64
+_KEY_NAMES_KEPT_MAX = 4_096
 # The hex digits of an id, in its five parts.
 _ID_PARTS = struct.Struct("8s4s4s4s12s")
 
@@ -184,7 +185,7 @@ def as_uuids(raw: bytes) -> bytes:
 def key_names(envelope: bytes) -> KeyNames:
     """Which key opens this. Raises EnvelopeError."""
     if len(envelope) >= _HEAD_BYTES and envelope[0] == LAYOUT:
-        return KeyNames(int.from_bytes(envelope[17:21], "big"))
+        return _plain_names(envelope[17:21])
     if len(envelope) >= _DERIVED_HEAD_BYTES and envelope[0] == DERIVED_LAYOUT:
         return KeyNames(*_DERIVED_NAMES.unpack_from(envelope, _NAMES_AT)[:3])
     raise EnvelopeError("not an envelope of a known layout")
@@ -236,6 +237,11 @@ def _seal(
 
 def format_message_id(raw: bytes) -> str:
     return (b"%b-%b-%b-%b-%b" % _ID_PARTS.unpack(hexlify(raw))).decode()
+
+
+@lru_cache(_KEY_NAMES_KEPT_MAX)
+def _plain_names(version: bytes) -> KeyNames:
+    return KeyNames(int.from_bytes(version, "big"))
 
 
 @lru_cache(_UUID_MASKS_KEPT_MAX)

@@ -70,7 +70,7 @@ async def _receive_message(call: SqsCall, request: requests.ReceiveMessage) -> b
         check_visibility_s(request.visibility_timeout),
         check_wait_s(request.wait_time_seconds),
         request.receive_request_attempt_id,
-        split_filters(request.message_attribute_names)[1],
+        split_filters(request.message_attribute_names)[1] if request.message_attribute_names else (),
     )
     messages: Sequence[Received] = await receive_messages(
         call.services, call.caller, address, bounds, call.request.receive

@@ -139,6 +139,8 @@ class StorageClient:
     ) -> None:
         self._chance = chance or random.Random()
         self._links = NodeLinks(cluster_id, nodes, name, credentials)
+        # The node that would be asked first about a partition.
+        self.leader_of = self._links.guess
         self._timeout_s = timeout_s
         self._attempts_max = attempts_max
         self._sends = Sends(self._links, self._chance, timeout_s, attempts_max)
@@ -150,10 +152,6 @@ class StorageClient:
     async def start(self) -> None:
         """Ready for calls. Connections open on first use, so a node that is down now does not matter."""
         self._links.start(asyncio.get_running_loop())
-
-    def leader_of(self, partition: int) -> int:
-        """The node that would be asked first."""
-        return self._links.guess(partition)
 
     async def close(self) -> None:
         """Leases that are on their way back get a moment to arrive."""
@@ -430,9 +428,9 @@ class StorageClient:
     ) -> tuple[bytes, bool]:
         """The answer, and whether an earlier attempt may have taken effect. `late` takes an answer that comes when the
         call was given up."""
-        loop = asyncio.get_running_loop()
+        loop = self._links.loop or asyncio.get_running_loop()
         deadline_s = loop.time() + self._timeout_s + extra_s
-        pauses = Pauses(self._chance, self._attempts_max)
+        pauses: Pauses | None = None  # from the first attempt on that failed
         unsure = False
         while True:
             attempt = CallAttempt(loop.create_future(), self._links.guess(partition), late)
@@ -446,6 +444,8 @@ class StorageClient:
                 if error.traits.outcome_unknown and not unsure:
                     unsure = True
                     payload = _if_held(payload) if opcode == Opcode.CHANGE_VISIBILITY else payload
+                if pauses is None:
+                    pauses = Pauses(self._chance, self._attempts_max)
                 pause_s = pauses.after(error)
                 if error.traits.retriable:
                     self._links.forget_leader(partition, error)
@@ -481,4 +481,5 @@ def _if_held(payload: bytes) -> bytes:
 
 
 def _codes(reply: bytes) -> list[ErrorCode]:
-    return [ErrorCode(code) for code in _codes_reply.decode(reply).codes]
+    codes = _codes_reply.decode(reply).codes
+    return list(map(ErrorCode, codes)) if any(codes) else [ErrorCode.OK] * len(codes)
