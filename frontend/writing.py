@@ -101,6 +101,13 @@ class ClientTransport:
         else:
             self._transport.write(data)
 
+    def write_answer(self, data: bytes) -> None:
+        """A whole answer."""
+        if self._head:
+            self.write(data)
+        elif not self._over:
+            self._transport.write(data)
+
     def flush(self) -> None:
         if self._head:
             head, self._head = self._head, b""

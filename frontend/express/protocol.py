@@ -103,10 +103,10 @@ class ExpressProtocol(BoundedHttpProtocol):
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         call = ExpressCall(self, self.parser.should_keep_alive())
         if self._origins is None:
-            client, scheme = self.client, self.scheme or "http"
-            host = client[0] if client else ""
+            client = self.client
+            host, scheme = client[0] if client else "", str(self.scheme)
         else:
-            host, scheme = self._origins.find(self.client, self.scheme or "http", self.headers)
+            host, scheme = self._origins.find(self.client, str(self.scheme), self.headers)
         request = Request("POST", self.url, b"", scheme, host, self.headers, call.receive, body, self._named)
         if len(body) >= BODY_COUNTED_BYTES_MIN:
             if not request.has_room():
@@ -151,7 +151,7 @@ class ExpressProtocol(BoundedHttpProtocol):
         self.server_state.total_requests += 1
         transport = self.transport
         if answer is not None and not transport.is_closing():
-            transport.write(self._written(answer, call.keep_alive))
+            transport.write_answer(self._written(answer, call.keep_alive))
             if not call.keep_alive:
                 transport.close()
         if transport.is_closing():
