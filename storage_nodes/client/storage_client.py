@@ -20,6 +20,7 @@ from functools import partial
 import msgspec
 
 from storage_nodes.client.call_attempt import CallAttempt
+from storage_nodes.client.deletes import Deletes
 from storage_nodes.client.leaders import NodeLinks
 from storage_nodes.client.pauses import Chance, Pauses
 from storage_nodes.client.sends import Sends, outcome_of
@@ -147,6 +148,7 @@ class StorageClient:
         # Names of calls: a prefix of this client, and a number.
         self._attempt_prefix = b"\0" + self._chance.getrandbits(ATTEMPT_PREFIX_BITS).to_bytes(ATTEMPT_PREFIX_BITS // 8)
         self._attempts = 0
+        self._deletes = Deletes(self._delete)
         self._handing_back: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -161,6 +163,7 @@ class StorageClient:
                     await asyncio.wait(self._handing_back)
         for task in list(self._handing_back):
             task.cancel()
+        self._deletes.close()
         self._links.close()
 
     # --- messages -------------------------------------------------------------------------------------------
@@ -203,9 +206,8 @@ class StorageClient:
         return _acquire_reply.decode(reply)
 
     async def delete(self, partition: int, receipts: Sequence[tuple[int, int]]) -> list[ErrorCode]:
-        """Delete leased messages by (offset, delivery). One code per receipt, in order."""
-        payload = encode_message(DeleteRequest(partition, list(receipts)))
-        return _codes(await self._call(Opcode.DELETE, partition, payload))
+        """Delete leased messages by (offset, delivery). One code per receipt, in order. Goes on when it is cancelled."""
+        return await self._deletes.ask(self._links.loop or asyncio.get_running_loop(), partition, receipts)
 
     async def change_visibility(
         self,
@@ -452,6 +454,9 @@ class StorageClient:
                 if not error.traits.retriable or loop.time() + pause_s > deadline_s:
                     raise outcome_of(error, unsure) from None
             await asyncio.sleep(pause_s)
+
+    async def _delete(self, partition: int, receipts: list[tuple[int, int]]) -> list[ErrorCode]:
+        return _codes(await self._call(Opcode.DELETE, partition, encode_message(DeleteRequest(partition, receipts))))
 
     def _next_attempt(self) -> bytes:
         self._attempts = self._attempts % CORRELATION_ID_MAX + 1
