@@ -85,16 +85,13 @@ class Signed(msgspec.Struct, frozen=True, gc=False):
 def read_signature(request: Request, now_s: float, known: Mapping[bytes, Credential]) -> Signed:
     """What the request claims; `known`: what was read before. Raises RequestError if it has no signature, a malformed
     one, or one out of time."""
-    headers = request.headers
+    headers, query = request.headers, request.query
     authorization = headers.get(b"authorization")
-    if authorization is None or request.query:
-        in_query = _PRESIGNED.search(request.query) is not None
-        if authorization is None and not in_query:
-            if _FORMER.search(request.query):
-                raise _other_kind()
-            raise RequestError("MissingAuthenticationToken", NOT_SIGNED)
-    else:
-        in_query = False
+    in_query = bool(query) and _PRESIGNED.search(query) is not None
+    if authorization is None and not in_query:
+        if _FORMER.search(query):
+            raise _other_kind()
+        raise RequestError("MissingAuthenticationToken", NOT_SIGNED)
     if authorization and not authorization.startswith(_SCHEME):
         raise _other_kind()
     if authorization is not None and in_query:

@@ -198,16 +198,15 @@ def open_envelope(key: DataKey, envelope: bytes, size: bytes = b"") -> Opened:
 
 def open_named(key: DataKey, names: KeyNames, envelope: bytes, size: bytes) -> Opened:
     """The same of an envelope whose `key_names` are at hand."""
-    version, encryption_version, since_s = names
-    if version != key.version or encryption_version != key.encryption_version or since_s != key.since_s:
+    version, cipher, owner, encryption_version, since_s = key
+    if names != (version, encryption_version, since_s):
         raise EnvelopeError("an envelope does not open")
     fixed_bytes = _HEAD_BYTES if envelope[0] == LAYOUT else _DERIVED_HEAD_BYTES
     head_end = fixed_bytes + envelope[fixed_bytes - 1]
     nonce_end = head_end + NONCE_BYTES
-    associated = b"%b%b%b" % (key.owner, envelope[:head_end], size)
+    associated = b"%b%b%b" % (owner, envelope[:head_end], size)
     try:
-        plain = key.cipher.decrypt(envelope[head_end:nonce_end], envelope[nonce_end:], associated)
-        content = _decode_content(plain)
+        content = _decode_content(cipher.decrypt(envelope[head_end:nonce_end], envelope[nonce_end:], associated))
     except (InvalidTag, ValueError):
         raise EnvelopeError("an envelope does not open") from None
     return Opened(format_message_id(envelope[1:17]), envelope[fixed_bytes:head_end].decode("ascii"), content)

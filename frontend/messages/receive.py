@@ -234,6 +234,10 @@ def open_lease(
     message = found.message
     record = open_record(queue, message.body)
     opened, dead = record.opened, record.dead
+    receipt = ""
+    if with_receipts:
+        place = (found.partition, message.offset, message.delivery, found.epoch)
+        receipt = services.receipts.make(queue.owner, *place, received_s)
     sequence = source = None
     sent_ms, first_received_ms, delivery = message.sent_ms, message.first_received_ms, receives_of(message.delivery)
     if dead is not None:
@@ -241,14 +245,10 @@ def open_lease(
         first_received_ms, delivery = dead.first_received_ms or message.first_received_ms, dead.receives + delivery
         name = queue.record.name if record.granted_by is None else record.granted_by
         source = format_arn(services.region, queue.record.account_id, name)
+        if queue.fifo is None:
+            sent_ms = dead.sent_ms
     if queue.fifo is not None:
         sequence = queue.sequence_number(found.partition, message.offset)
-    if queue.fifo is None and dead is not None:
-        sent_ms = dead.sent_ms
-    receipt = ""
-    if with_receipts:
-        place = (found.partition, message.offset, message.delivery, found.epoch)
-        receipt = services.receipts.make(queue.owner, *place, received_s)
     return Received(
         message_id_of(services.message_ids, queue, found.partition, message.offset, record),
         receipt,

@@ -208,7 +208,10 @@ class GuardedStorage:
         except BaseException as error:
             self._guards.ended(partition, target, node, 1, error, acks == Acks.ALL)
             raise
-        self._guards.ended(partition, target, node, 1)
+        target.calls -= 1
+        node.calls -= 1
+        if target.failures or node.failures:
+            self._guards.succeeded(partition, target)
         return reply
 
     async def acquire(
@@ -229,7 +232,10 @@ class GuardedStorage:
         except BaseException as error:
             self._guards.ended(partition, target, node, weight, error)
             raise
-        self._guards.ended(partition, target, node, weight)
+        target.calls -= weight
+        node.calls -= weight
+        if target.failures or node.failures:
+            self._guards.succeeded(partition, target)
         return reply
 
     async def delete(self, partition: int, receipts: Sequence[tuple[int, int]]) -> list[ErrorCode]:
@@ -241,7 +247,10 @@ class GuardedStorage:
         except BaseException as error:
             self._guards.ended(partition, target, node, 1, error)
             raise
-        self._guards.ended(partition, target, node, 1)
+        target.calls -= 1
+        node.calls -= 1
+        if target.failures or node.failures:
+            self._guards.succeeded(partition, target)
         return codes
 
     async def change_visibility(
