@@ -193,7 +193,14 @@ def _credential(credential: str, names_text: str) -> Credential | None:
     amz_count = sum(name.startswith(_AMZ) for name in names)
     signed = itemgetter(*names)
     return Credential(
-        match[1], match[2], match[2].encode(), match[3], match[4], names, names_text.encode(), scope, lines, signed,
+        *match.group(1, 2),
+        match[2].encode(),
+        *match.group(3, 4),
+        names,
+        names_text.encode(),
+        scope,
+        lines,
+        signed,
         amz_count,
     )
 

@@ -1,8 +1,8 @@
 """Counters and latency histograms per action, read by Prometheus when it asks.
 
 Plain integers instead of the client library's locked values: a request costs one dictionary look-up, and its time is
-sorted into a bucket with those of others, OBSERVED_MAX at a time or when somebody asks. Only this thread writes. No label
-names a tenant.
+sorted into a bucket with those of others, OBSERVED_MAX at a time or when somebody asks. Only this thread writes. No
+label names a tenant.
 """
 
 from __future__ import annotations

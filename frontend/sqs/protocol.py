@@ -28,6 +28,7 @@ from frontend.sqs.call import SqsCall
 from frontend.sqs.query_answer import answer_query, refuse_query
 from frontend.sqs.query_form import find_query_action, is_query, read_form, read_request
 from frontend.sqs.queue_url import make_queue_url, read_queue_path, read_queue_url
+from frontend.sqs.requests import SendMessageBatch
 from frontend.strict_json import FEW_VALUES_BYTES, TooManyValues, check_values, repeated_member
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ _RETRY_AFTER = b"retry-after"
 # Errors whose text SQS puts into a member with a capital letter.
 _CAPITAL_MESSAGE = frozenset(("AccessDeniedException",))
 # A member that decides something may be named once; a string that merely ends so only costs the closer look.
-_DECISIVE = (b'"QueueUrl"', b'"MessageBody"', b'"Entries"')
+_MESSAGE_BODY = b'"MessageBody"'
+_DECISIVE = (b'"QueueUrl"', _MESSAGE_BODY, b'"Entries"')
 _UNKNOWN = "unknown"
 _SLOW_S = SLOW_REQUEST_MS / 1000
 
@@ -127,7 +129,10 @@ def decode(action: SqsAction, request: Request) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise RequestError("SerializationException", "The body of the request is not valid JSON.") from None
     for member in _DECISIVE:
-        if body.count(member) > 1 and _repeats_member(body):
+        count = body.count(member)
+        if count < 2 or (member is _MESSAGE_BODY and _has_one_each(parameters, count, body)):
+            continue
+        if _repeats_member(body):
             raise RequestError("SerializationException", "The body of the request names a member twice.")
     return parameters if request.path == b"/" else _with_queue_of_path(parameters, request)
 
@@ -139,6 +144,18 @@ def _with_queue_of_path(parameters: Any, request: Request) -> Any:
         if address is not None:
             parameters.queue_url = make_queue_url(request.base_url, address)
     return parameters
+
+
+def _has_one_each(parameters: Any, count: int, body: bytes) -> bool:
+    """A batch whose entries each have a body, named so many times in all, where no name can be written otherwise: then
+    none has two."""
+    entries = parameters.entries if type(parameters) is SendMessageBatch else None
+    return (
+        entries is not None
+        and len(entries) == count
+        and b"\\u" not in body
+        and None not in [entry.message_body for entry in entries]
+    )
 
 
 def _repeats_member(body: bytes) -> bool:

@@ -206,7 +206,7 @@ class StorageClient:
         return _acquire_reply.decode(reply)
 
     async def delete(self, partition: int, receipts: Sequence[tuple[int, int]]) -> list[ErrorCode]:
-        """Delete leased messages by (offset, delivery). One code per receipt, in order. Goes on when it is cancelled."""
+        """Delete leased messages by (offset, delivery). One code per receipt, in order. Cancelled it goes on."""
         return await self._deletes.ask(self._links.loop or asyncio.get_running_loop(), partition, receipts)
 
     async def change_visibility(
