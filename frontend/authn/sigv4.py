@@ -193,9 +193,11 @@ def _credential(credential: str, names_text: str) -> Credential | None:
     amz_count = sum(name.startswith(_AMZ) for name in names)
     signed = itemgetter(*names)
     return Credential(
-        *match.group(1, 2),
+        match[1],
+        match[2],
         match[2].encode(),
-        *match.group(3, 4),
+        match[3],
+        match[4],
         names,
         names_text.encode(),
         scope,
