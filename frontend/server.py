@@ -135,7 +135,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             if self._arrived_bytes > LINGER_BYTES_MAX:
                 self.transport.close()
             return
-        super().data_received(data)
+        HttpToolsProtocol.data_received(self, data)
         if self._began_s and not self._is_lingering:
             self._arrived_bytes += len(data)
             if self._in_header and not self.transport.is_closing():
