@@ -7,6 +7,7 @@
     header and body        each must be whole within its deadline, and a body must arrive at BODY_BYTES_PER_S_MIN, else
                            408 and close
     answers and frames     the client must read them (frontend/writing.py), else the connection is cut
+    upgrades               in the order of their requests; what is no handshake is answered and closed as other refusals
     websockets             frontend/push/connection.py
     stop                   parked polls answer first, then connections close
 
@@ -47,6 +48,7 @@ from frontend.limits import (
     SOCKET_PING_S,
 )
 from frontend.push.connection import BoundedSocketProtocol
+from frontend.request_heads import HeadRefused, Refusal, refusal_of_handshake, refusal_of_upgrade
 from frontend.writing import ClientTransport
 
 CRLF = "\r\n"
@@ -93,6 +95,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _watch: asyncio.TimerHandle | None = None
     _is_refused = False  # what arrives was answered by this class
     _is_lingering = False
+    _refusal: Refusal | None = None  # of the head that was read last
     _running: Any = None  # the cycle that is being answered; `cycle` is the newest one, which may wait behind it
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -171,7 +174,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._give_back_header()
 
     def send_400_response(self, msg: str) -> None:
-        if self._may_answer():
+        if self._refusal is not None and self._may_answer():
+            self._answer(*self._refusal)
+        elif self._may_answer():
             self._answer(HTTPStatus.BAD_REQUEST, "The request is not valid HTTP.")
         else:
             self.transport.close()
@@ -185,10 +190,18 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.transport.resumed()
 
     def handle_websocket_upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        opened = cast(BoundedSocketProtocol, self.transport.get_protocol())
+        if not opened.handshake_initiated:
+            # Its parser has stopped, and would never say so.
+            self.connections.discard(opened)
+            self.connections.add(self)
+            self.transport.set_protocol(self)
+            self._answer(*refusal_of_handshake(opened.conn.handshake_exc))
+            return
         if self._watch is not None:
             self._watch.cancel()
         self._began_s = 0.0
-        super().handle_websocket_upgrade()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -200,6 +213,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._arrived_bytes = 0
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade() and self._should_upgrade():
+            self._refusal = refusal_of_upgrade(self.headers)
+            if self._refusal is not None:
+                raise HeadRefused
         super().on_headers_complete()
         self._in_header = False
         # uvicorn stops reading behind the first one, and would not hear that the client has left.
