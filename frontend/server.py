@@ -47,7 +47,7 @@ from frontend.limits import (
     SOCKET_FRAME_BYTES_MAX,
     SOCKET_PING_S,
 )
-from frontend.push.connection import BoundedSocketProtocol
+from frontend.push.connection import BoundedSocketProtocol, cut_if_it_fails
 from frontend.request_heads import HeadRefused, Refusal, refusal_of_handshake, refusal_of_upgrade
 from frontend.writing import ClientTransport
 
@@ -116,6 +116,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         reason = "The service has too many connections."
         self.transport.write(_refusal(HTTPStatus.SERVICE_UNAVAILABLE, reason, "retry-after: 1"))
         self.transport.close()
+
+    def shutdown(self) -> None:
+        with cut_if_it_fails(self.transport):
+            super().shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._watch is not None:
@@ -310,6 +314,7 @@ class Server(uvicorn.Server):
         return made
 
     async def shutdown(self, sockets: Any = None) -> None:
+        """uvicorn asks the connections one after the other, and would not ask those behind one that fails."""
         for acceptor in self._acceptors:
             acceptor.close()
         if self._drain is not None:

@@ -12,8 +12,10 @@ takes larger frames.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import structlog
@@ -37,7 +39,18 @@ _BULK_REQUEST = re.compile(rb"GET /v1/queues/[A-Za-z0-9_.-]{1,%d}/bulk[ ?]" % QU
 HOLDER = "frames_holder"
 # Of a frame to be sent: asked once the client can take it, up to the time of a ping after it was given.
 STILL = "still"
-_slow_frames = FloodLog(structlog.get_logger("frontend.push"), "slow_frame_cut")
+_log = structlog.get_logger("frontend.push")
+_slow_frames = FloodLog(_log, "slow_frame_cut")
+
+
+@contextlib.contextmanager
+def cut_if_it_fails(transport: asyncio.Transport) -> Iterator[None]:
+    """A stopping server ends each connection, whatever becomes of another one."""
+    try:
+        yield
+    except Exception:
+        _log.exception("connection_not_ended", client=str(transport.get_extra_info("peername")))
+        transport.abort()
 
 
 class FrameExpired(Exception):
@@ -212,10 +225,11 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
         self.start_keepalive()
 
     def shutdown(self) -> None:
-        if self.handshake_complete and not self.close_sent:
-            self._ask_to_end(CLOSE_RESTART, STOPPING)
-        else:
-            super().shutdown()
+        with cut_if_it_fails(self.transport):
+            if self.handshake_complete and not self.close_sent:
+                self._ask_to_end(CLOSE_RESTART, STOPPING)
+            else:
+                super().shutdown()
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from typing import Any
 
 import pytest
+import websockets
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from frontend import server as server_module
 from frontend.client_bytes import held_headers
-from frontend.server import BoundedHttpProtocol
+from frontend.express.protocol import express_config
+from frontend.push.closing import CLOSE_RESTART
+from frontend.push.connection import BoundedSocketProtocol
+from frontend.server import BoundedHttpProtocol, Server
+from tests.support.bulk_socket import gate_storage
 from tests.support.express_client import Client, protocol_of, until
 from tests.support.frontend_plane import Installation
 
@@ -77,3 +85,54 @@ async def test_refused_upgrades_leave_no_connection_behind(
     assert all(isinstance(one, BoundedHttpProtocol) for one in connections)
     for client in (first, *clients):
         client.writer.close()
+
+
+# --- the stop of the process ---
+
+
+@pytest.mark.parametrize("kind", ["socket", "http", "no handshake"])
+async def test_stop_ends_every_connection_though_some_fail(
+    front: Installation, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A publish that is being stored is confirmed all the same (decision 0035)."""
+    server = Server(express_config(front.plane, "127.0.0.1", 0), front.plane.drain)
+    serving = asyncio.create_task(server.serve())
+    await until(lambda: server.started)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    said = {"socket": upgrade(), "http": b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"}
+    wrong = [await connect(port) for _ in range(3)]
+    for client in wrong:
+        client.write(said.get(kind, upgrade(more=b"x: %b\r\n" % (b"a" * 9_000))))
+        await asyncio.wait_for(client.reader.readuntil(b"\r\n\r\n"), 2)
+    gate = gate_storage(front)
+    token = {"Authorization": f"Bearer {front.key.bearer_token}"}
+    socket = await websockets.connect(
+        f"ws://127.0.0.1:{port}/v1/queues/orders/bulk", additional_headers=token, proxy=None
+    )
+    assert json.loads(await socket.recv())["type"] == "ready"
+    await socket.send(json.dumps({"type": "publish", "seq": 1, "messages": [{"body": "x"}]}))
+    await until(lambda: front.plane.bulk_sends.calls == 1)
+    ask_to_end = BoundedSocketProtocol._ask_to_end
+
+    def fail(connection: Any, *_: Any) -> None:
+        if connection.scope["path"].endswith("/subscribe"):
+            raise AssertionError("for a test")
+        ask_to_end(connection, *_)
+
+    monkeypatch.setattr(BoundedSocketProtocol, "_ask_to_end", fail)
+    monkeypatch.setattr(HttpToolsProtocol, "shutdown", fail_always)
+    server.should_exit = True
+    await until(front.plane.stopping.is_set)
+    await asyncio.sleep(0.1)
+    gate.set()
+    assert json.loads(await asyncio.wait_for(socket.recv(), 5))["type"] == "confirm"
+    with pytest.raises(websockets.ConnectionClosed) as caught:
+        await asyncio.wait_for(socket.recv(), 5)
+    assert caught.value.rcvd is not None and caught.value.rcvd.code == CLOSE_RESTART
+    await asyncio.wait_for(serving, 10)
+    for client in wrong:
+        client.writer.close()
+
+
+def fail_always(_: Any) -> None:
+    raise AssertionError("for a test")
