@@ -14,6 +14,9 @@ class Refusal(NamedTuple):
     reason: str
 
 
+SPOKE_TOO_EARLY = Refusal(HTTPStatus.BAD_REQUEST, "A client waits for the answer to its request to upgrade.")
+
+
 class HeadRefused(Exception):
     """Stops the parser."""
 

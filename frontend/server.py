@@ -48,7 +48,7 @@ from frontend.limits import (
     SOCKET_PING_S,
 )
 from frontend.push.connection import BoundedSocketProtocol, cut_if_it_fails
-from frontend.request_heads import HeadRefused, Refusal, refusal_of_handshake, refusal_of_upgrade
+from frontend.request_heads import SPOKE_TOO_EARLY, HeadRefused, Refusal, refusal_of_handshake, refusal_of_upgrade
 from frontend.writing import ClientTransport
 
 CRLF = "\r\n"
@@ -96,6 +96,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _is_refused = False  # what arrives was answered by this class
     _is_lingering = False
     _refusal: Refusal | None = None  # of the head that was read last
+    _is_last_waiting = False  # an upgrade, or a refused head: until all requests before it are answered
     _running: Any = None  # the cycle that is being answered; `cycle` is the newest one, which may wait behind it
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -137,10 +138,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_lingering:
+        if self._is_lingering or self._is_last_waiting:
             self._arrived_bytes += len(data)
             if self._arrived_bytes > LINGER_BYTES_MAX:
                 self.transport.close()
+            elif self._refusal is None:
+                self._refusal = SPOKE_TOO_EARLY  # of an upgrade: what was said to a websocket is lost
             return
         super().data_received(data)
         if self._began_s and not self._is_lingering:
@@ -178,8 +181,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._give_back_header()
 
     def send_400_response(self, msg: str) -> None:
-        if self._refusal is not None and self._may_answer():
-            self._answer(*self._refusal)
+        if self._refusal is not None:
+            self._take_last()
         elif self._may_answer():
             self._answer(HTTPStatus.BAD_REQUEST, "The request is not valid HTTP.")
         else:
@@ -194,6 +197,25 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.transport.resumed()
 
     def handle_websocket_upgrade(self) -> None:
+        self._take_last()
+
+    def _take_last(self) -> None:
+        """Behind this request nothing is read. Its turn comes behind the answers to those before it; meanwhile the
+        connection reads on, to hear of a client that leaves."""
+        if self.transport.is_closing() or self._is_lingering:
+            return
+        self._is_last_waiting = self.cycle is not None and not self.cycle.response_complete
+        if self._is_last_waiting:
+            self._began_s = 0.0
+            self._arrived_bytes = 0
+            return
+        self._unset_keepalive_if_required()
+        if self._refusal is not None:
+            self._answer(*self._refusal)
+        else:
+            self._upgrade()
+
+    def _upgrade(self) -> None:
         super().handle_websocket_upgrade()
         opened = cast(BoundedSocketProtocol, self.transport.get_protocol())
         if not opened.handshake_initiated:
@@ -226,6 +248,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         # uvicorn stops reading behind the first one, and would not hear that the client has left.
         if 0 < len(self.pipeline) < PIPELINED_MAX:
             self.flow.resume_reading()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._is_last_waiting:
+            self._take_last()
 
     def on_message_complete(self) -> None:
         self._began_s = 0.0

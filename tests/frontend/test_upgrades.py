@@ -17,7 +17,7 @@ from frontend.push.closing import CLOSE_RESTART
 from frontend.push.connection import BoundedSocketProtocol
 from frontend.server import BoundedHttpProtocol, Server
 from tests.support.bulk_socket import gate_storage
-from tests.support.express_client import Client, protocol_of, until
+from tests.support.express_client import Client, protocol_of, received_bodies, rest_request, until
 from tests.support.frontend_plane import Installation
 
 UPGRADE = (
@@ -84,6 +84,102 @@ async def test_refused_upgrades_leave_no_connection_behind(
     await until(lambda: len(connections) == 1)
     assert all(isinstance(one, BoundedHttpProtocol) for one in connections)
     for client in (first, *clients):
+        client.writer.close()
+
+
+# --- behind other requests ---
+
+
+def poll(front: Installation, is_hot: bool = True) -> bytes:
+    """Waits for a message; chunked, it takes the unmodified path."""
+    whole = rest_request(front, "/v1/queues/orders/messages/receive", {"wait_seconds": 20})
+    if is_hot:
+        return whole
+    head, _, body = whole.partition(b"\r\n\r\n")
+    lines = [line for line in head.split(b"\r\n") if not line.startswith(b"Content-Length")]
+    return b"%b\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (b"\r\n".join(lines), len(body), body)
+
+
+async def answer_polls(front: Installation, client: Client, count: int) -> None:
+    """Nothing is said before the answers to the polls, and these come whole."""
+    for text in range(count):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.reader.readexactly(1), 0.1)
+        await front.rest("/v1/queues/orders/messages", {"body": str(text)})
+        (message,) = (await client.json())["messages"]
+        assert message["body"] == str(text)
+
+
+@pytest.mark.parametrize("is_hot", [True, False])
+@pytest.mark.parametrize("count", [1, 2])
+async def test_upgrade_waits_for_the_answers_before_it(
+    front: Installation, port: int, is_hot: bool, count: int
+) -> None:
+    client = await connect(port)
+    client.write(poll(front, is_hot) * count + upgrade())
+    await answer_polls(front, client, count)
+    head = await asyncio.wait_for(client.reader.readuntil(b"\r\n\r\n"), 5)
+    assert head.startswith(b"HTTP/1.1 101 ")
+    frame = json.dumps({"type": "auth", "token": front.key.bearer_token}).encode()
+    client.write(b"\x81\xfe" + len(frame).to_bytes(2, "big") + bytes(4) + frame)
+    assert (await asyncio.wait_for(client.reader.readexactly(18), 5))[2:] == b'{"type":"ready"}'
+    client.writer.close()
+
+
+@pytest.mark.parametrize("is_hot", [True, False])
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (upgrade(path=b"/nowhere"), 404),
+        (upgrade(more=b"content-length: 2\r\n") + b"{}", 400),
+        (upgrade(more=b"x: %b\r\n" % (b"a" * 9_000)), 431),
+        (b"GET / HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n", 400),
+    ],
+)
+async def test_refused_upgrade_is_answered_behind_the_answers_before_it(
+    front: Installation, port: int, is_hot: bool, request_bytes: bytes, status: int
+) -> None:
+    client = await connect(port)
+    client.write(poll(front, is_hot) + request_bytes)
+    await answer_polls(front, client, 1)
+    assert (await client.answer())[0] == status and await client.ended() == b""
+    client.writer.close()
+
+
+@pytest.mark.parametrize("is_hot", [True, False])
+async def test_client_that_does_not_wait_for_its_upgrade_is_refused_in_order(
+    front: Installation, port: int, is_hot: bool
+) -> None:
+    client = await connect(port)
+    client.write(poll(front, is_hot) + upgrade())
+    await asyncio.sleep(0.05)
+    client.write(b"\x81\x80" + bytes(4))
+    await answer_polls(front, client, 1)
+    status, _, body = await client.answer()
+    assert status == 400 and b"waits for the answer" in body and await client.ended() == b""
+    client.writer.close()
+
+
+async def test_client_that_leaves_before_its_upgrade_ends_its_poll(front: Installation, port: int) -> None:
+    client = await connect(port)
+    client.write(poll(front) + upgrade())
+    await asyncio.sleep(0.05)
+    client.writer.close()
+    await asyncio.sleep(0.05)
+    await front.rest("/v1/queues/orders/messages", {"body": "x"})
+    assert await received_bodies(front) == ["x"], "nobody has it"
+
+
+async def test_deadline_of_headers_does_not_end_an_upgrade_that_waits(
+    front: Installation, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "HEADER_READ_S_MAX", 0.1)
+    for request_bytes, status in ((upgrade(path=b"/nowhere"), 404), (upgrade(more=b"content-length: 2\r\n"), 400)):
+        client = await connect(port)
+        client.write(poll(front) + request_bytes)
+        await asyncio.sleep(0.4)
+        await answer_polls(front, client, 1)
+        assert (await client.answer())[0] == status
         client.writer.close()
 
 
