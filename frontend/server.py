@@ -7,6 +7,7 @@
     header and body        each must be whole within its deadline, and a body must arrive at BODY_BYTES_PER_S_MIN, else
                            408 and close
     answers and frames     the client must read them (frontend/writing.py), else the connection is cut
+    upgrades               in the order of their requests; what is no handshake is answered and closed as other refusals
     websockets             frontend/push/connection.py
     stop                   parked polls answer first, then connections close
 
@@ -46,7 +47,8 @@ from frontend.limits import (
     SOCKET_FRAME_BYTES_MAX,
     SOCKET_PING_S,
 )
-from frontend.push.connection import BoundedSocketProtocol
+from frontend.push.connection import BoundedSocketProtocol, cut_if_it_fails
+from frontend.request_heads import SPOKE_TOO_EARLY, HeadRefused, Refusal, refusal_of_handshake, refusal_of_upgrade
 from frontend.writing import ClientTransport
 
 CRLF = "\r\n"
@@ -93,6 +95,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _watch: asyncio.TimerHandle | None = None
     _is_refused = False  # what arrives was answered by this class
     _is_lingering = False
+    _refusal: Refusal | None = None  # of the head that was read last
+    _is_last_waiting = False  # an upgrade, or a refused head: until all requests before it are answered
     _running: Any = None  # the cycle that is being answered; `cycle` is the newest one, which may wait behind it
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -114,6 +118,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.transport.write(_refusal(HTTPStatus.SERVICE_UNAVAILABLE, reason, "retry-after: 1"))
         self.transport.close()
 
+    def shutdown(self) -> None:
+        with cut_if_it_fails(self.transport):
+            super().shutdown()
+
     def connection_lost(self, exc: Exception | None) -> None:
         if self._watch is not None:
             self._watch.cancel()
@@ -130,10 +138,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_lingering:
+        if self._is_lingering or self._is_last_waiting:
             self._arrived_bytes += len(data)
             if self._arrived_bytes > LINGER_BYTES_MAX:
                 self.transport.close()
+            elif self._refusal is None:
+                self._refusal = SPOKE_TOO_EARLY  # of an upgrade: what was said to a websocket is lost
             return
         HttpToolsProtocol.data_received(self, data)
         if self._began_s and not self._is_lingering:
@@ -171,7 +181,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._give_back_header()
 
     def send_400_response(self, msg: str) -> None:
-        if self._may_answer():
+        if self._refusal is not None:
+            self._take_last()
+        elif self._may_answer():
             self._answer(HTTPStatus.BAD_REQUEST, "The request is not valid HTTP.")
         else:
             self.transport.close()
@@ -185,10 +197,37 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.transport.resumed()
 
     def handle_websocket_upgrade(self) -> None:
+        self._take_last()
+
+    def _take_last(self) -> None:
+        """Behind this request nothing is read. Its turn comes behind the answers to those before it; meanwhile the
+        connection reads on, to hear of a client that leaves."""
+        if self.transport.is_closing() or self._is_lingering:
+            return
+        self._is_last_waiting = self.cycle is not None and not self.cycle.response_complete
+        if self._is_last_waiting:
+            self._began_s = 0.0
+            self._arrived_bytes = 0
+            return
+        self._unset_keepalive_if_required()
+        if self._refusal is not None:
+            self._answer(*self._refusal)
+        else:
+            self._upgrade()
+
+    def _upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        opened = cast(BoundedSocketProtocol, self.transport.get_protocol())
+        if not opened.handshake_initiated:
+            # Its parser has stopped, and would never say so.
+            self.connections.discard(opened)
+            self.connections.add(self)
+            self.transport.set_protocol(self)
+            self._answer(*refusal_of_handshake(opened.conn.handshake_exc))
+            return
         if self._watch is not None:
             self._watch.cancel()
         self._began_s = 0.0
-        super().handle_websocket_upgrade()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -200,11 +239,20 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._arrived_bytes = 0
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade() and self._should_upgrade():
+            self._refusal = refusal_of_upgrade(self.headers)
+            if self._refusal is not None:
+                raise HeadRefused
         super().on_headers_complete()
         self._in_header = False
         # uvicorn stops reading behind the first one, and would not hear that the client has left.
         if 0 < len(self.pipeline) < PIPELINED_MAX:
             self.flow.resume_reading()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._is_last_waiting:
+            self._take_last()
 
     def on_message_complete(self) -> None:
         self._began_s = 0.0
@@ -293,6 +341,7 @@ class Server(uvicorn.Server):
         return made
 
     async def shutdown(self, sockets: Any = None) -> None:
+        """uvicorn asks the connections one after the other, and would not ask those behind one that fails."""
         for acceptor in self._acceptors:
             acceptor.close()
         if self._drain is not None:

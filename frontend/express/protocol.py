@@ -160,6 +160,8 @@ class ExpressProtocol(BoundedHttpProtocol):
             self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
+        elif self._is_last_waiting:
+            self._take_last()
         else:
             self._idle_since_s = self.loop.time()
 

@@ -12,12 +12,15 @@ takes larger frames.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import structlog
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
 
 from frontend.client_bytes import held_frames, lateness
 from frontend.flood_log import FloodLog
@@ -27,17 +30,27 @@ from frontend.limits import (
     FRAME_LOOK_S,
     LINGER_BYTES_MAX,
     LINGER_S_MAX,
-    QUEUE_NAME_CHARS_MAX,
     SOCKET_FRAME_BYTES_MAX,
 )
 from frontend.push.closing import CLOSE_LATE, CLOSE_RESTART, CLOSE_TRY_LATER, STOPPING, close_reason
 
-_BULK_REQUEST = re.compile(rb"GET /v1/queues/[A-Za-z0-9_.-]{1,%d}/bulk[ ?]" % QUEUE_NAME_CHARS_MAX)
+_BULK_PATH = re.compile(r"/v1/(?:accounts/[0-9]{12}/)?queues/[^/]+/bulk")
 # In the state of the scope: who is accountable for the frames, as soon as the application knows.
 HOLDER = "frames_holder"
 # Of a frame to be sent: asked once the client can take it, up to the time of a ping after it was given.
 STILL = "still"
-_slow_frames = FloodLog(structlog.get_logger("frontend.push"), "slow_frame_cut")
+_log = structlog.get_logger("frontend.push")
+_slow_frames = FloodLog(_log, "slow_frame_cut")
+
+
+@contextlib.contextmanager
+def cut_if_it_fails(transport: asyncio.Transport) -> Iterator[None]:
+    """A stopping server ends each connection, whatever becomes of another one."""
+    try:
+        yield
+    except Exception:
+        _log.exception("connection_not_ended", client=str(transport.get_extra_info("peername")))
+        transport.abort()
 
 
 class FrameExpired(Exception):
@@ -76,9 +89,6 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
             if self._late_bytes > LINGER_BYTES_MAX:
                 self.transport.close()
             return
-        # The first bytes are the request, from the beginning; the parser takes the bound of a frame before the frame.
-        if not self.handshake_initiated and _BULK_REQUEST.match(data) is not None:
-            self.conn.max_message_size = BULK_BYTES_MAX
         super().data_received(data)
         if self.close_sent or self._late_bytes is not None:
             return
@@ -87,6 +97,12 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
             self._refuse(CLOSE_TRY_LATER, "Too many bytes of frames wait to be whole, or to be worked on.")
         elif not self.handshake_complete and len(self.conn.reader.buffer) > SOCKET_FRAME_BYTES_MAX:
             self.transport.abort()  # a client waits for the answer to its handshake
+
+    def handle_connect(self, event: Request) -> None:
+        """The parser takes the bound of a frame before the frame; where the socket leads is known before the first."""
+        super().handle_connect(event)
+        if not self.close_sent and _BULK_PATH.fullmatch(self.scope["path"]) is not None:
+            self.conn.max_message_size = BULK_BYTES_MAX
 
     def _note_held(self) -> bool:
         """Whether more is held than before."""
@@ -212,10 +228,11 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
         self.start_keepalive()
 
     def shutdown(self) -> None:
-        if self.handshake_complete and not self.close_sent:
-            self._ask_to_end(CLOSE_RESTART, STOPPING)
-        else:
-            super().shutdown()
+        with cut_if_it_fails(self.transport):
+            if self.handshake_complete and not self.close_sent:
+                self._ask_to_end(CLOSE_RESTART, STOPPING)
+            else:
+                super().shutdown()
 
     def pause_writing(self) -> None:
         super().pause_writing()

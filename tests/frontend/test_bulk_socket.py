@@ -370,12 +370,22 @@ async def test_stop_of_the_process_closes(front: Installation, sockets: Any) -> 
     assert socket.closed == (CLOSE_RESTART, STOPPING)
 
 
-@pytest.mark.parametrize(("wire", "bytes_max"), [("bulk", BULK_BYTES_MAX), ("subscribe", SOCKET_FRAME_BYTES_MAX)])
+@pytest.mark.parametrize(
+    ("path", "bytes_max"),
+    [
+        ("queues/orders/bulk", BULK_BYTES_MAX),
+        ("queues/orders%2Efifo/bulk", BULK_BYTES_MAX),
+        (f"accounts/{ACCOUNT}/queues/orders/bulk", BULK_BYTES_MAX),
+        ("queues/orders/subscribe", SOCKET_FRAME_BYTES_MAX),
+        (f"accounts/{ACCOUNT}/queues/orders/subscribe", SOCKET_FRAME_BYTES_MAX),
+    ],
+)
 async def test_frame_over_the_limit_of_its_wire_closes(
-    front: Installation, port: int, wire: str, bytes_max: int
+    front: Installation, port: int, path: str, bytes_max: int
 ) -> None:
+    front.add_queue("orders.fifo")
     headers = {"Authorization": f"Bearer {front.key.bearer_token}"}
-    uri = f"ws://127.0.0.1:{port}/v1/queues/orders/{wire}"
+    uri = f"ws://127.0.0.1:{port}/v1/{path}"
     for length, code in ((bytes_max, CLOSE_BAD_FRAME), (bytes_max + 1, 1009)):
         socket = await websockets.connect(uri, additional_headers=headers, proxy=None)
         assert json.loads(await socket.recv())["type"] == "ready"
