@@ -157,6 +157,9 @@ LAST_USAGE_WAIT_MS = 2_000
 # After so many failures in a row, some 65 minutes, a step waits longer, and then deletes the partition all the same.
 LAST_USAGE_FAILURES_MAX = 70
 LAST_USAGE_LAST_WAIT_MS = 10_000
+# The same where most replicas of the partition have stopped (QUARANTINED), some 10 minutes: each is tried again every
+# 30 s and at each start, and none is known to come back by waiting longer.
+LAST_USAGE_QUARANTINED_FAILURES_MAX = 15
 LAST_USAGE_POLL_MS = 20
 RESYNC_INTERVAL_S = 30
 RESYNC_HINTS_MAX = 1_000
@@ -261,6 +264,7 @@ LISTEN_BACKOFF_MS_MAX = 2_000
 # A LISTEN connection that died without a word is found by TCP keep-alives after about 11 s.
 LISTEN_KEEPALIVES: dict[str, Any] = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
 
+assert LAST_USAGE_QUARANTINED_FAILURES_MAX < LAST_USAGE_FAILURES_MAX
 assert LAST_USAGE_WAIT_MS < LAST_USAGE_LAST_WAIT_MS <= LIFECYCLE_STEP_MS_MAX // 2, "there is time left to delete"
 assert LIFECYCLE_STEP_MS_MAX * 2 <= CLAIM_LEASE_MS, "a claim must outlive the work done under it"
 assert MOVE_BATCH_MESSAGES_MAX <= MOVE_MESSAGES_PER_S_MAX

@@ -71,7 +71,7 @@ def _http(services: FrontendServices) -> Application:
             elif path == b"/" or b"0" <= path[1:2] <= b"9":
                 said = await answer_sqs(services, request)
                 if said is not None:
-                    await answer(send, *said)
+                    await answer(send, said.status, said.headers, said.body)
             elif path in _OPERATORS:
                 await _serve_operators(services, path, send)
             else:

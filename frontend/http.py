@@ -13,7 +13,9 @@ import itertools
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from frontend.body_room import NoRoom, body_room
 from frontend.errors import RequestError, unavailable
@@ -43,14 +45,15 @@ _HOST = re.compile(rb"[A-Za-z0-9.\-_]{1,253}(:[0-9]{1,5})?|\[[0-9a-fA-F:.]{2,45}
 # Ids are unique by a random part per process and a counter: a uuid4 each would cost two microseconds.
 _PROCESS = os.urandom(8).hex()
 _ID_HEAD = f"{_PROCESS[:8]}-{_PROCESS[8:12]}-4{_PROCESS[12:15]}-a{_PROCESS[13:16]}-"
-_counter = itertools.count(1)
+# In C alone: each request has one.
+new_request_id: Callable[[], str] = map(f"{_ID_HEAD}%012x".__mod__, itertools.count(1)).__next__
 
 
 class Disconnected(Exception):
     """The client went away before it had said everything."""
 
 
-class HttpResponse(NamedTuple):
+class HttpResponse(msgspec.Struct, frozen=True, gc=False):
     """A whole answer; its length is told by what writes it."""
 
     status: int
@@ -78,11 +81,14 @@ def network_of(address: str) -> str:
 class Request:
     """What the stages look at. `path` is as sent, not decoded; `headers` are empty until they are read, and so is
     `body`, unless it arrived whole with the head. `held_bytes`: the place of a body that comes in several reads, which
-    its address has until it is given back, after the answer."""
+    its address has until it is given back, after the answer.
+
+    `indexed`: the headers by their names, where somebody has looked at them before.
+    """
 
     __slots__ = (
-        "body", "client_host", "headers", "held_bytes", "is_secure", "is_unread", "is_whole", "method", "path",
-        "query", "raw_headers", "receive", "request_id", "scheme",
+        "_indexed", "body", "client_host", "headers", "held_bytes", "is_secure", "is_unread", "is_whole", "method",
+        "path", "query", "raw_headers", "receive", "request_id", "scheme",
     )  # fmt: skip
 
     def __init__(
@@ -95,6 +101,7 @@ class Request:
         raw_headers: list[tuple[bytes, bytes]],
         receive: Receive,
         body: bytes | None = None,
+        indexed: dict[bytes, bytes] | None = None,
     ) -> None:
         self.method = method
         self.path = path
@@ -105,6 +112,7 @@ class Request:
         self.receive = receive
         self.raw_headers = raw_headers
         self.headers: dict[bytes, bytes] = {}
+        self._indexed = indexed
         self.is_whole = body is not None
         self.body = body or b""
         self.held_bytes = 0
@@ -116,7 +124,7 @@ class Request:
         raw = self.raw_headers
         if len(raw) > REQUEST_HEADERS_MAX:
             raise RequestError("HeadersTooLarge", "The request has too many headers.")
-        headers = dict(raw)
+        headers = dict(raw) if self._indexed is None else self._indexed
         if sum(map(len, headers)) + sum(map(len, headers.values())) > REQUEST_HEADER_BYTES_MAX:
             raise RequestError("HeadersTooLarge", "The headers of the request are too large.")
         if len(headers) != len(raw):
@@ -135,14 +143,23 @@ class Request:
     def base_url(self) -> str:
         return f"{self.scheme}://{self.host}"
 
-    async def read_body(self) -> None:
-        """Reads the body under a running cap; `server.py` holds the deadline. Raises RequestError, Disconnected."""
-        if b"content-encoding" in self.headers and self.headers[b"content-encoding"].lower() != b"identity":
+    def has_body(self) -> bool:
+        """Is the body here, with nothing left to look at? Raises RequestError for one that is not taken."""
+        headers = self.headers
+        if b"content-encoding" in headers and headers[b"content-encoding"].lower() != b"identity":
             raise RequestError("UnsupportedMediaType", "Content-Encoding is not supported.")
-        length = self.headers.get(b"content-length", b"")
+        if self.is_whole:
+            return len(self.body) < BODY_COUNTED_BYTES_MIN
+        length = headers.get(b"content-length", b"")
         if len(length) >= _DIGITS_MAX and _is_over(length):
             self.is_unread = True
             raise _too_large()
+        return False
+
+    async def read_body(self) -> None:
+        """Reads the body under a running cap; `server.py` holds the deadline. Raises RequestError, Disconnected."""
+        if self.has_body():
+            return
         if not self.is_whole:
             await self._receive_body()
         size_bytes = len(self.body)
@@ -209,10 +226,6 @@ def request_of(scope: Scope, receive: Receive) -> Request:
     scheme = scope.get("scheme", "http")
     client_host, _ = origin_of(scope)
     return Request(scope["method"], path, scope["query_string"], scheme, client_host, scope["headers"], receive)
-
-
-def new_request_id() -> str:
-    return f"{_ID_HEAD}{next(_counter):012x}"
 
 
 async def answer(send: Send, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:

@@ -9,31 +9,31 @@ from typing import NamedTuple
 from websockets.exceptions import HeaderLineTooLong, RequestLineTooLong, TooManyHeaders
 
 
-class Refusal(NamedTuple):
+class HeadRefusal(NamedTuple):
     status: HTTPStatus
     reason: str
 
 
-SPOKE_TOO_EARLY = Refusal(HTTPStatus.BAD_REQUEST, "A client waits for the answer to its request to upgrade.")
+SPOKE_TOO_EARLY = HeadRefusal(HTTPStatus.BAD_REQUEST, "A client waits for the answer to its request to upgrade.")
 
 
 class HeadRefused(Exception):
     """Stops the parser."""
 
 
-def refusal_of_upgrade(headers: list[tuple[bytes, bytes]]) -> Refusal | None:
+def refusal_of_upgrade(headers: list[tuple[bytes, bytes]]) -> HeadRefusal | None:
     """Of a request to upgrade: whoever announces a body does not wait for the answer. Names are in lower case."""
     for name, value in headers:
         if name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
-            return Refusal(HTTPStatus.BAD_REQUEST, "A request to upgrade has no body.")
+            return HeadRefusal(HTTPStatus.BAD_REQUEST, "A request to upgrade has no body.")
     return None
 
 
-def refusal_of_handshake(error: Exception | None) -> Refusal:
+def refusal_of_handshake(error: Exception | None) -> HeadRefusal:
     """Of what is a request to this server, but none to the one of websockets."""
     if isinstance(error, RequestLineTooLong):
-        return Refusal(HTTPStatus.REQUEST_URI_TOO_LONG, "The path of the request to upgrade is too long.")
+        return HeadRefusal(HTTPStatus.REQUEST_URI_TOO_LONG, "The path of the request to upgrade is too long.")
     if isinstance(error, HeaderLineTooLong | TooManyHeaders):
         reason = "The header of the request to upgrade is too large."
-        return Refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, reason)
-    return Refusal(HTTPStatus.BAD_REQUEST, "The request to upgrade is not valid.")
+        return HeadRefusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, reason)
+    return HeadRefusal(HTTPStatus.BAD_REQUEST, "The request to upgrade is not valid.")

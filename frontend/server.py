@@ -48,7 +48,7 @@ from frontend.limits import (
     SOCKET_PING_S,
 )
 from frontend.push.connection import BoundedSocketProtocol, cut_if_it_fails
-from frontend.request_heads import SPOKE_TOO_EARLY, HeadRefused, Refusal, refusal_of_handshake, refusal_of_upgrade
+from frontend.request_heads import SPOKE_TOO_EARLY, HeadRefusal, HeadRefused, refusal_of_handshake, refusal_of_upgrade
 from frontend.writing import ClientTransport
 
 CRLF = "\r\n"
@@ -95,7 +95,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _watch: asyncio.TimerHandle | None = None
     _is_refused = False  # what arrives was answered by this class
     _is_lingering = False
-    _refusal: Refusal | None = None  # of the head that was read last
+    _refusal: HeadRefusal | None = None  # of the head that was read last
     _is_last_waiting = False  # an upgrade, or a refused head: until all requests before it are answered
     _running: Any = None  # the cycle that is being answered; `cycle` is the newest one, which may wait behind it
 
@@ -145,7 +145,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             elif self._refusal is None:
                 self._refusal = SPOKE_TOO_EARLY  # of an upgrade: what was said to a websocket is lost
             return
-        super().data_received(data)
+        HttpToolsProtocol.data_received(self, data)
         if self._began_s and not self._is_lingering:
             self._arrived_bytes += len(data)
             if self._in_header and not self.transport.is_closing():

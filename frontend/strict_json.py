@@ -16,14 +16,15 @@ import msgspec
 
 from frontend.limits import JSON_VALUES_MAX
 
+# A value takes two bytes, with what stands between it and the next: a text of so many has not too many.
+FEW_VALUES_BYTES = 2 * JSON_VALUES_MAX
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
 def check_values(text: bytes) -> None:
     """Takes anything, before it is decoded. Raises TooManyValues for more than JSON_VALUES_MAX, names included."""
-    # A value takes two bytes, with what stands between it and the next.
-    if len(text) <= 2 * JSON_VALUES_MAX:
+    if len(text) <= FEW_VALUES_BYTES:
         return
     skeleton = _without_strings(text)
     if sum(map(skeleton.count, (b",", b":", b"[", b"{"))) >= JSON_VALUES_MAX:

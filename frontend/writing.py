@@ -67,12 +67,17 @@ class ClientTransport:
     write, or to the end of this turn of the event loop.
     """
 
-    __slots__ = ("_before_bytes", "_call_later", "_call_soon", "_head", "_lingers", "_over", "_transport", "_window")
+    __slots__ = (
+        "_before_bytes", "_call_later", "_call_soon", "_head", "_lingers", "_over", "_transport", "_window",
+        "is_closing",
+    )  # fmt: skip
 
     def __init__(
         self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, lingers: Callable[[], bool]
     ) -> None:
         self._transport = transport
+        # Asked for with every answer: what is looked up by `__getattr__` costs an error that nobody sees.
+        self.is_closing = transport.is_closing
         self._call_soon = loop.call_soon
         self._call_later = loop.call_later
         self._head = b""
@@ -94,6 +99,13 @@ class ClientTransport:
             self._head = data
             self._call_soon(self.flush)
         else:
+            self._transport.write(data)
+
+    def write_answer(self, data: bytes) -> None:
+        """A whole answer."""
+        if self._head:
+            self.write(data)
+        elif not self._over:
             self._transport.write(data)
 
     def flush(self) -> None:

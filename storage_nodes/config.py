@@ -40,6 +40,8 @@ class NodeConfig(msgspec.Struct, frozen=True):
     # Start as a new node of a cluster that runs already, not as one of its founders.
     node_join: bool = False
     node_disk_reserve_bytes: Annotated[int, msgspec.Meta(ge=DISK_RESERVE_BYTES_MIN)] = DISK_RESERVE_BYTES
+    # To which feature level this node lets the cluster rise (docs/upgrades.md); 0 = as far as its release goes.
+    feature_level_max: Annotated[int, msgspec.Meta(ge=0)] = 0
     # What the node may hold in memory for clients and peers (docs/backpressure.md).
     node_memory_bytes: Annotated[int, msgspec.Meta(ge=NODE_MEMORY_BYTES_MIN)] = NODE_MEMORY_BYTES_DEFAULT
 

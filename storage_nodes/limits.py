@@ -132,6 +132,10 @@ SLOW_RECOVERY_LOOKS_MIN = 10
 STOPPED_RETRY_MS = 30_000
 STOPPED_RETRIES_AT_ONCE_MAX = 16
 STOPPED_REASON_CHARS_MAX = 300
+# What it holds beyond the commit that it knows is carried forward once it lies so many files of the write-ahead log
+# back; how much at most: more than a leader takes before a majority has it, and its own last batch.
+STOPPED_WAL_FILES_MAX = 4
+STOPPED_TAIL_BYTES_MAX = 64 * MIB
 
 # --- replication --------------------------------------------------------------------------------------------
 HEARTBEAT_INTERVAL_MS = 150
@@ -374,6 +378,8 @@ STREAM_COMMANDS_LEFT_MAX = 1_000
 # --- event loop -----------------------------------------------------------------------------------------------
 # How often a node looks whether its event loop stood still, and from when on that is counted.
 LOOP_LOOK_MS = 20
+# What all replicas of a node fold in one turn, or one entry: some 10 to 15 us a small message.
+FOLD_TURN_BYTES = 256 * KIB
 LOOP_STALL_MS_MIN = 20
 
 # --- metering -------------------------------------------------------------------------------------------------
@@ -459,6 +465,7 @@ assert TIMERS_HELD_MS_MAX <= PEER_TIMEOUT_MS, "a leader without a majority steps
 assert PRODUCERS_PER_PARTITION_MAX * PRODUCER_WINDOW_RECORDS * PRODUCER_ROW_BYTES < SNAPSHOT_CHECKPOINT_BYTES_MAX // 2
 assert RECORDS_PER_SEND_MAX < PRODUCER_WINDOW_RECORDS < PRODUCER_SEQUENCE_MAX
 assert PRODUCER_JUMP_MS_MAX < PRODUCER_CALL_MS_MAX < PRODUCER_MEMORY_MS < PRODUCER_FORGET_MS
+assert UNCOMMITTED_BYTES_MAX + WAL_GROUP_BYTES_MAX < STOPPED_TAIL_BYTES_MAX
 assert WAL_GROUP_BYTES_MAX < UNCOMMITTED_BYTES_MAX < WAL_FILE_BYTES
 assert FRAME_BYTES_MAX < SENDS_UNDER_WAY_BYTES_MAX <= UNCOMMITTED_BYTES_MAX // 4, "a few front ends fill no leader"
 assert FEED_SHARE > 1, "a peer that is behind must gain on what is written"

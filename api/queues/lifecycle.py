@@ -13,7 +13,9 @@ pending.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -61,11 +63,13 @@ class Claim(NamedTuple):
 
 
 class ReconcileResult(NamedTuple):
-    """What a reconciliation has done. `again_ms`: when to look again, None = storage has the desired state."""
+    """What a reconciliation has done. `again_ms`: when to look again, None = storage has the desired state.
+    `usage_lost`: partitions that were deleted without their last usage, and why."""
 
     rows: list[LayoutRow]
     retired: list[dict[str, Any]]
     again_ms: int | None = None
+    usage_lost: Mapping[int, str] = MappingProxyType({})
 
 
 @transaction.atomic
@@ -148,6 +152,9 @@ def complete_queue(claim: Claim, done: ReconcileResult) -> bool:
     queue.failures = 0
     queue.last_error = ""
     queue.observed_generation = claim.generation
+    for partition, reason in done.usage_lost.items():
+        details = {"partition": partition, "reason": reason, "uuid": str(queue.uuid)}
+        record(LIFECYCLE, queue.account_id, "queue.last_usage_lost", f"queue:{queue.name}", **details)
     if done.again_ms is not None:
         # The configuration is in force, the rounds of the partitions go on: the row stays pending.
         queue.generation = max(queue.generation, claim.generation + 1)

@@ -44,9 +44,18 @@ async def describe_cluster(installation: Installation, state: State) -> dict[str
     }
     if not views:
         error = next(answer for answer in answers if isinstance(answer, BaseException))
-        return {"nodes": [], "partitions": [], "quarantined": [], "cluster_error": str(error) or type(error).__name__}
+        return {
+            "nodes": [],
+            "partitions": [],
+            "quarantined": [],
+            "feature_level": None,
+            "cluster_error": str(error) or type(error).__name__,
+        }
     partitions = merge_partitions(views)
-    return {"nodes": merge_nodes(views, partitions), "partitions": partitions, "quarantined": stopped_rows(views)}
+    return {
+        "nodes": merge_nodes(views, partitions), "partitions": partitions, "quarantined": stopped_rows(views),
+        "feature_level": max(view.level for view in views.values()),
+    }  # fmt: skip
 
 
 def merge_partitions(views: dict[int, Any]) -> list[dict[str, Any]]:
@@ -88,6 +97,8 @@ def merge_nodes(views: dict[int, Any], partitions: list[dict[str, Any]]) -> list
             "replicas": replicas[node.node_id],
             "leads": leads.get(node.node_id, []),
             "disk_free_bytes": node.disk_free_bytes or None,
+            "feature_level_max": node.levels[1],
+            "feature_level_allowed": node.levels[2],
             "clock_off": node.clock_off and node.alive,
             "clock_offset_s": None if node.clock_offset_ms is None else node.clock_offset_ms / 1000,
         }
@@ -151,6 +162,29 @@ def clock_lines(nodes: list[dict[str, Any]]) -> list[str]:
         for node in nodes
         if node["clock_off"]
     ]
+
+
+def level_lines(status: dict[str, Any]) -> list[str]:
+    """At which feature level the cluster is, and which nodes keep it there (docs/upgrades.md)."""
+    level, nodes = status["feature_level"], status["nodes"]
+    if level is None:
+        return []
+    highest = max((node["feature_level_max"] for node in nodes), default=level)
+    if highest <= level and all(node["feature_level_max"] >= level for node in nodes):
+        return [f"feature level {level}"]
+    lines = [f"feature level {level} of {max(highest, level)}"]
+    for node in nodes:
+        speaks, allowed = node["feature_level_max"], node["feature_level_allowed"]
+        name = f"  node {node['node_id']}"
+        if speaks < level:
+            lines.append(f"{name} speaks level {speaks} at most and serves nobody: start a release of level {level}")
+        elif speaks < highest:
+            lines.append(f"{name} speaks level {speaks} at most: upgrade it")
+        elif allowed < highest:
+            lines.append(f"{name} is held at level {allowed} by its operator: PENSTOCK_FEATURE_LEVEL_MAX={allowed}")
+        elif not node["alive"]:
+            lines.append(f"{name} is down: start it, or decommission it")
+    return lines
 
 
 def leaderless_lines(partitions: list[dict[str, Any]]) -> list[str]:

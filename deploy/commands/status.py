@@ -29,7 +29,14 @@ def run(options: argparse.Namespace) -> int:
     except CommandError:
         if not options.json:
             raise
-        output.data_json({"running": False, "processes": [], "nodes": [], "partitions": [], "quarantined": []})
+        nothing: dict[str, Any] = {
+            "processes": [],
+            "nodes": [],
+            "partitions": [],
+            "quarantined": [],
+            "feature_level": None,
+        }
+        output.data_json({"running": False, **nothing})
         return EXIT_NOT_RUNNING
     if options.partition is not None:
         return show_partition(status, options.partition, options.json)
@@ -82,6 +89,8 @@ def print_status(status: dict[str, Any], names: Callable[[], Names]) -> None:
     if status["nodes"]:
         output.data("")
         output.table(NODE_COLUMNS, cluster_view.node_rows(status))
+        for line in cluster_view.level_lines(status):
+            output.data(line)
     recent = cluster_view.recent_lines(status["partitions"])
     if recent:
         output.data("\nleaders that changed in the last 10 minutes")

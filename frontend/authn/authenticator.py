@@ -34,9 +34,11 @@ from frontend.crypto.macs import MacKey
 from frontend.errors import BAD_BEARER_TOKEN, UNKNOWN_KEY, RequestError, unavailable
 from frontend.http import Request, network_of
 from frontend.limits import (
+    CALLER_TEXTS_CACHED_BYTES_MAX,
     CREDENTIAL_CACHED_BYTES_MAX,
     CREDENTIALS_CACHED_MAX,
     KEY_USES_HELD_MAX,
+    PRINCIPALS_CACHED_MAX,
     SIGNING_KEYS_CACHED_MAX,
     UNKNOWN_KEYS_PER_ADDRESS_PER_S,
     UNKNOWN_KEYS_PER_S,
@@ -55,22 +57,21 @@ NO_ACCOUNT = ""
 _log = structlog.get_logger()
 
 
-class CallerTexts(NamedTuple):
-    """What a client says of itself; None: nothing."""
+class PreparedClaim(NamedTuple):
+    """What verifies a signature that makes this claim, while this very record is that of its key."""
 
-    user_agent: str | None = None
-    referer: str | None = None
-
-
-NO_TEXTS = CallerTexts()
+    record: KeyRecord
+    key: MacKey
 
 
-def texts_of(headers: Mapping[bytes, bytes]) -> CallerTexts:
-    user_agent, referer = headers.get(b"user-agent"), headers.get(b"referer")
-    return CallerTexts(
-        None if user_agent is None else user_agent[:CALLER_TEXT_CHARACTERS_MAX].decode("latin-1"),
-        None if referer is None else referer[:CALLER_TEXT_CHARACTERS_MAX].decode("latin-1"),
-    )
+class MadePrincipal(NamedTuple):
+    """Holds while this very record is that of the key."""
+
+    record: KeyRecord
+    principal: Principal
+
+
+_NO_HEADERS: Mapping[bytes, bytes] = {}
 
 
 class KeyUses:
@@ -95,7 +96,11 @@ class KeyUses:
 
 
 class Authenticator:
-    """One per process. Holds derived signing keys, never secrets; and what headers of signatures that matched say."""
+    """One per process. Holds derived signing keys, never secrets; what headers of signatures that matched say, with the
+    key that verifies them; and the principals of callers that were verified.
+
+    Each request is verified in full. A record that changes is another one: what was made of the former is not used.
+    """
 
     def __init__(
         self,
@@ -115,7 +120,11 @@ class Authenticator:
         self._regions = frozenset(regions)
         self._now_s = now_s
         self._signing_keys: dict[tuple[str, str, int, str, str], MacKey] = {}
+        # By what stands in the header before the signature.
         self._credentials: dict[bytes, Credential] = {}
+        self._prepared: dict[bytes, PreparedClaim] = {}
+        # By key, address, transport, and what the client says of itself.
+        self._principals: dict[tuple[str, str, bool, bytes | None, bytes | None], MadePrincipal] = {}
         self._unknown_by_address = LookupGate(UNKNOWN_KEYS_PER_ADDRESS_PER_S, steady_s)
         self._unknown = LookupGate(UNKNOWN_KEYS_PER_S, steady_s)
         self._looked_up: set[str] = set()  # keys whose look-up is under way, and paid for
@@ -128,7 +137,7 @@ class Authenticator:
         authorization = request.headers.get(b"authorization")
         if authorization is not None and authorization[:7].lower() == b"bearer ":
             token = authorization[7:].strip().decode("latin-1")
-            return await self.bearer(token, request.client_host, request.is_secure, texts_of(request.headers))
+            return await self.bearer(token, request.client_host, request.is_secure, request.headers)
         if authorization is not None and authorization[: len(SCHEME)].lower() == SCHEME:
             return self._page(request, authorization)
         return await self.signature(request)
@@ -146,11 +155,11 @@ class Authenticator:
         """SigV4, in the header or in the query. Raises RequestError."""
         now_s, began_s = self._now_s(), self._steady_s()
         signed = read_signature(request, now_s, self._credentials)
-        region = signed.credential.region
+        credential = signed.credential
+        region, access_key_id = credential.region, credential.access_key_id
         if region not in self._regions:
             # Told to everybody, whether the key exists or not: regions are no secret.
             raise RequestError("SignatureDoesNotMatch", "Credential should be scoped to a valid region.")
-        access_key_id = signed.credential.access_key_id
         record = self._metadata.cached_key(access_key_id)
         if record is MISS:
             record = await self._find_new(access_key_id, request.client_host)
@@ -158,14 +167,19 @@ class Authenticator:
             signature_matches(signed, self._key_of_nobody(region))
             await wait_to_refuse(began_s, self._steady_s)
             raise RequestError("InvalidClientTokenId", UNKNOWN_KEY)
-        if not signature_matches(signed, self._signing_key(record, signed) or self._key_of_nobody(region)):
+        prepared = self._prepared.get(signed.read_from)
+        if prepared is not None and prepared.record is record:
+            key = prepared.key
+        else:
+            prepared, key = None, self._signing_key(record, signed) or self._key_of_nobody(region)
+        if not signature_matches(signed, key):
             raise signature_does_not_match()
-        if signed.read_from not in self._credentials:
-            self._keep(signed)
-        return self._principal(record, request.client_host, request.is_secure, texts_of(request.headers))
+        if prepared is None:
+            self._keep(signed, record, key)
+        return self._principal(record, request.client_host, request.is_secure, request.headers, now_s)
 
     async def bearer(
-        self, token: str, source_ip: str = "", is_secure: bool = False, texts: CallerTexts = NO_TEXTS
+        self, token: str, source_ip: str = "", is_secure: bool = False, headers: Mapping[bytes, bytes] = _NO_HEADERS
     ) -> Principal:
         """A bearer token, sent from this address. Raises RequestError; its checksum is looked at before all else."""
         access_key_id = parse_bearer_token(token)
@@ -175,13 +189,14 @@ class Authenticator:
         record = self._metadata.cached_key(access_key_id)
         if record is MISS:
             record = await self._find_new(access_key_id, source_ip)
-        usable = record is not None and _is_usable(record, self._now_s())
+        now_s = self._now_s()
+        usable = record is not None and _is_usable(record, now_s)
         account_id, stored = (NO_ACCOUNT, None) if record is None else (record.account_id, record.bearer_hash)
         matches = bearer_token_matches(account_id, token, self._pepper, stored)
         if record is None or not usable or not matches:
             await wait_to_refuse(began_s, self._steady_s)
             raise _bad_token()
-        return self._principal(record, source_ip, is_secure, texts)
+        return self._principal(record, source_ip, is_secure, headers, now_s)
 
     async def again(self, principal: Principal) -> Principal | None:
         """For what outlives a look at the key: the same caller with the rights it has now, None where the key is not
@@ -191,15 +206,31 @@ class Authenticator:
         record = self._metadata.cached_key(principal.name)
         if record is MISS:
             record = await self._find(principal.name)
-        if record is None or not _is_usable(record, self._now_s()) or record.account_id != principal.account_id:
+        now_s = self._now_s()
+        if record is None or not _is_usable(record, now_s) or record.account_id != principal.account_id:
             return None
-        texts = CallerTexts(principal.user_agent, principal.referer)
-        return self._principal(record, principal.source_ip, principal.is_secure, texts)
+        self.uses.note(record.access_key_id, now_s)
+        return principal._replace(key_version=record.version, rights=self._rights.of(record))
 
-    def _principal(self, record: KeyRecord, source_ip: str, is_secure: bool, texts: CallerTexts) -> Principal:
-        self.uses.note(record.access_key_id, self._now_s())
-        rights = None if record.policies is None else self._rights.of(record)
-        return Principal(record.account_id, record.access_key_id, record.version, source_ip, is_secure, rights, *texts)
+    def _principal(
+        self, record: KeyRecord, source_ip: str, is_secure: bool, headers: Mapping[bytes, bytes], now_s: float
+    ) -> Principal:
+        access_key_id = record.access_key_id
+        self.uses.note(access_key_id, now_s)
+        user_agent, referer = headers.get(b"user-agent"), headers.get(b"referer")
+        name = (access_key_id, source_ip, is_secure, user_agent, referer)
+        made = self._principals.get(name)
+        if made is not None and made.record is record:
+            return made.principal
+        rights, version = self._rights.of(record), record.version
+        principal = Principal(
+            record.account_id, access_key_id, version, source_ip, is_secure, rights, _text(user_agent), _text(referer)
+        )
+        if len(user_agent or b"") + len(referer or b"") <= CALLER_TEXTS_CACHED_BYTES_MAX:
+            if made is None and len(self._principals) >= PRINCIPALS_CACHED_MAX:
+                del self._principals[next(iter(self._principals))]
+            self._principals[name] = MadePrincipal(record, principal)
+        return principal
 
     async def _find_new(self, access_key_id: str, address: str) -> KeyRecord | None:
         """A key that is not at hand: those that turn out to be none are paid for. Raises RequestError."""
@@ -228,12 +259,15 @@ class Authenticator:
         except MetadataUnavailable:
             raise unavailable("Keys cannot be looked up at the moment.") from None
 
-    def _keep(self, signed: Signed) -> None:
+    def _keep(self, signed: Signed, record: KeyRecord, key: MacKey) -> None:
         """Its signature matched: what anyone can send must fill no memory."""
-        if 0 < len(signed.read_from) <= CREDENTIAL_CACHED_BYTES_MAX:
-            if len(self._credentials) >= CREDENTIALS_CACHED_MAX:
-                del self._credentials[next(iter(self._credentials))]
-            self._credentials[signed.read_from] = signed.credential
+        claimed = signed.read_from
+        if 0 < len(claimed) <= CREDENTIAL_CACHED_BYTES_MAX:
+            if claimed not in self._credentials and len(self._credentials) >= CREDENTIALS_CACHED_MAX:
+                oldest = next(iter(self._credentials))
+                del self._credentials[oldest], self._prepared[oldest]
+            self._credentials[claimed] = signed.credential
+            self._prepared[claimed] = PreparedClaim(record, key)
 
     def _key_of_nobody(self, region: str) -> MacKey:
         return MacKey(signing_key(self._nobody_secret, "19700101", region))
@@ -258,6 +292,11 @@ class Authenticator:
 
 def _is_usable(record: KeyRecord, now_s: float) -> bool:
     return record.active and (record.expires_at_ms is None or now_s * 1000 < record.expires_at_ms)
+
+
+def _text(header: bytes | None) -> str | None:
+    """What a client says of itself; None: nothing."""
+    return None if header is None else header[:CALLER_TEXT_CHARACTERS_MAX].decode("latin-1")
 
 
 def _bad_token() -> RequestError:

@@ -50,6 +50,7 @@ SENDER_CHARS_MAX = 255
 # What the two layouts have behind the message id, up to the length of the sender.
 _NAMES = struct.Struct(">IB")
 _DERIVED_NAMES = struct.Struct(">IIIB")
+_START, _DERIVED_START = bytes((LAYOUT,)), bytes((DERIVED_LAYOUT,))
 _NAMES_AT = 1 + MESSAGE_ID_BYTES
 _HEAD_BYTES = _NAMES_AT + _NAMES.size
 _DERIVED_HEAD_BYTES = _NAMES_AT + _DERIVED_NAMES.size
@@ -59,6 +60,7 @@ _RANDOM_BYTES = MESSAGE_ID_BYTES + NONCE_BYTES
 _UUID_RANDOM = bytes.fromhex("ffffffffffff0fff3fffffffffffffff")
 _UUID_SET = bytes.fromhex("00000000000040008000000000000000")
 _UUID_MASKS_KEPT_MAX = 64
+_KEY_NAMES_KEPT_MAX = 4_096
 # The hex digits of an id, in its five parts.
 _ID_PARTS = struct.Struct("8s4s4s4s12s")
 
@@ -150,16 +152,22 @@ def derived_data_key(names: KeyNames, key: bytes, account_id: str, queue_uuid: b
 
 def seal(key: DataKey, sender: bytes, content: Content, size: bytes = b"") -> tuple[str, bytes]:
     """(message id, envelope) of a new message. `size` is what its record key says of its billed size."""
-    return seal_all(key, sender, ((content, size),))[0]
+    (message_id,), (envelope,) = seal_all(key, sender, ((content, size),))
+    return message_id, envelope
 
 
-def seal_all(key: DataKey, sender: bytes, messages: Sequence[tuple[Content, bytes]]) -> list[tuple[str, bytes]]:
-    """The same of several, each with its size. What is random of all of them is asked for at once."""
+def seal_all(key: DataKey, sender: bytes, messages: Sequence[tuple[Content, bytes]]) -> tuple[list[str], list[bytes]]:
+    """The ids of several, each with its size, and their envelopes. What is random of all of them is asked for at
+    once."""
     count = len(messages)
     random = os.urandom(_RANDOM_BYTES * count)
     ids = as_uuids(random[NONCE_BYTES * count :])
-    texts = [(b"%b-%b-%b-%b-%b" % parts).decode() for parts in _ID_PARTS.iter_unpack(hexlify(ids))]
-    return list(zip(texts, _seal(key, ids, sender, messages, random), strict=True))
+    digits = hexlify(ids)
+    if count == 1:
+        texts = [(b"%b-%b-%b-%b-%b" % _ID_PARTS.unpack(digits)).decode()]
+    else:
+        texts = [(b"%b-%b-%b-%b-%b" % parts).decode() for parts in _ID_PARTS.iter_unpack(digits)]
+    return texts, _seal(key, ids, sender, messages, random)
 
 
 def seal_as(key: DataKey, message_id: bytes, sender: bytes, content: Content, size: bytes = b"") -> bytes:
@@ -177,7 +185,7 @@ def as_uuids(raw: bytes) -> bytes:
 def key_names(envelope: bytes) -> KeyNames:
     """Which key opens this. Raises EnvelopeError."""
     if len(envelope) >= _HEAD_BYTES and envelope[0] == LAYOUT:
-        return KeyNames(int.from_bytes(envelope[17:21], "big"))
+        return _plain_names(envelope[17:21])
     if len(envelope) >= _DERIVED_HEAD_BYTES and envelope[0] == DERIVED_LAYOUT:
         return KeyNames(*_DERIVED_NAMES.unpack_from(envelope, _NAMES_AT)[:3])
     raise EnvelopeError("not an envelope of a known layout")
@@ -190,16 +198,15 @@ def open_envelope(key: DataKey, envelope: bytes, size: bytes = b"") -> Opened:
 
 def open_named(key: DataKey, names: KeyNames, envelope: bytes, size: bytes) -> Opened:
     """The same of an envelope whose `key_names` are at hand."""
-    version, encryption_version, since_s = names
-    if version != key.version or encryption_version != key.encryption_version or since_s != key.since_s:
+    version, cipher, owner, encryption_version, since_s = key
+    if names != (version, encryption_version, since_s):
         raise EnvelopeError("an envelope does not open")
     fixed_bytes = _HEAD_BYTES if envelope[0] == LAYOUT else _DERIVED_HEAD_BYTES
     head_end = fixed_bytes + envelope[fixed_bytes - 1]
     nonce_end = head_end + NONCE_BYTES
-    associated = b"%b%b%b" % (key.owner, envelope[:head_end], size)
+    associated = b"%b%b%b" % (owner, envelope[:head_end], size)
     try:
-        plain = key.cipher.decrypt(envelope[head_end:nonce_end], envelope[nonce_end:], associated)
-        content = _decode_content(plain)
+        content = _decode_content(cipher.decrypt(envelope[head_end:nonce_end], envelope[nonce_end:], associated))
     except (InvalidTag, ValueError):
         raise EnvelopeError("an envelope does not open") from None
     return Opened(format_message_id(envelope[1:17]), envelope[fixed_bytes:head_end].decode("ascii"), content)
@@ -209,12 +216,12 @@ def _seal(
     key: DataKey, ids: bytes, sender: bytes, messages: Sequence[tuple[Content, bytes]], nonces: bytes
 ) -> list[bytes]:
     """The envelopes of messages with these ids. Of the nonces each takes one, from the beginning."""
-    if key.encryption_version:
-        start, names = b"%c" % DERIVED_LAYOUT, (key.encryption_version, key.since_s)
-        end = _DERIVED_NAMES.pack(key.version, *names, len(sender)) + sender
+    version, cipher, owner, encryption_version, since_s = key
+    if encryption_version:
+        start, end = _DERIVED_START, _DERIVED_NAMES.pack(version, encryption_version, since_s, len(sender)) + sender
     else:
-        start, end = b"%c" % LAYOUT, _NAMES.pack(key.version, len(sender)) + sender
-    encrypt, owner = key.cipher.encrypt, key.owner
+        start, end = _START, _NAMES.pack(version, len(sender)) + sender
+    encrypt = cipher.encrypt
     envelopes = []
     id_at = nonce_at = 0
     for content, size in messages:
@@ -229,6 +236,11 @@ def _seal(
 
 def format_message_id(raw: bytes) -> str:
     return (b"%b-%b-%b-%b-%b" % _ID_PARTS.unpack(hexlify(raw))).decode()
+
+
+@lru_cache(_KEY_NAMES_KEPT_MAX)
+def _plain_names(version: bytes) -> KeyNames:
+    return KeyNames(int.from_bytes(version, "big"))
 
 
 @lru_cache(_UUID_MASKS_KEPT_MAX)

@@ -16,6 +16,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 import structlog
+from uvicorn.protocols.http.flow_control import FlowControl
 
 from frontend.http import HttpResponse, Request
 
@@ -30,9 +31,10 @@ class CallConnection(Protocol):
     """What a call needs of its connection."""
 
     loop: asyncio.AbstractEventLoop
+    flow: FlowControl
 
-    def wait_writable(self) -> asyncio.Future[None] | None:
-        """None: the client reads what it is sent."""
+    def wait_writable(self) -> asyncio.Future[None]:
+        """Until the client has read what it was sent."""
 
     def finish(self, call: ExpressCall, answer: HttpResponse | None) -> None:
         """Writes the answer, and goes on to the next request. None: there is nothing to write."""
@@ -117,20 +119,18 @@ class ExpressCall:
         waiting.add_done_callback(self._step)
 
     def _answered(self, answer: HttpResponse | None) -> None:
-        if answer is not None and not self.disconnected:
-            reading = self._connection.wait_writable()
-            if reading is not None:
-                self._answer = answer
-                self._waiting = reading
-                reading.add_done_callback(self._go_on)
-                return
-        self._finish(answer)
+        connection = self._connection
+        if self.disconnected:
+            answer = None
+        elif answer is not None and connection.flow.write_paused:
+            self._answer = answer
+            self._waiting = reading = connection.wait_writable()
+            reading.add_done_callback(self._go_on)
+            return
+        self._waiting = None
+        self.response_started = self.response_complete = True
+        connection.finish(self, answer)
 
     def _go_on(self, _: asyncio.Future[Any]) -> None:
         answer, self._answer = self._answer, None
         self._answered(answer)
-
-    def _finish(self, answer: HttpResponse | None) -> None:
-        self._waiting = None
-        self.response_started = self.response_complete = True
-        self._connection.finish(self, None if self.disconnected else answer)

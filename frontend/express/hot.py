@@ -44,9 +44,9 @@ class HotRequests:
         self._answer_sqs = partial(answer_sqs, services)
         self._answer_rest = partial(answer_rest, services)
 
-    def find(self, url: bytes, headers: list[tuple[bytes, bytes]]) -> AnswerRequest | None:
-        """What answers a POST with this head; None where it is not hot. Names of headers are in lower case."""
-        named = dict(headers)  # of one that is repeated any: the wire refuses it
+    def find(self, url: bytes, named: dict[bytes, bytes]) -> AnswerRequest | None:
+        """What answers a POST with this head; None where it is not hot. Names of headers are in lower case; of one that
+        is repeated any stands there: the wire refuses it."""
         if not _MORE.isdisjoint(named):
             return None
         if url == b"/":

@@ -49,9 +49,10 @@ class ExpressProtocol(BoundedHttpProtocol):
 
     def __init__(self, config: ExpressConfig, *arguments: Any, **options: Any) -> None:
         super().__init__(config, *arguments, **options)
-        self._hot = config.hot
+        self._find_hot = config.hot.find
         self._origins = config.origins
         self._answering: AnswerRequest | None = None
+        self._named: dict[bytes, bytes] = {}  # its headers by their names
         self._chunks: list[bytes] = []
         self._call: ExpressCall | None = None
         self._calls: set[Any] = self.tasks  # a stopping server waits for those, whatever they are
@@ -63,7 +64,7 @@ class ExpressProtocol(BoundedHttpProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._idle_since_s = 0.0
-        super().data_received(data)
+        BoundedHttpProtocol.data_received(self, data)
         if self._answering is not None:
             self._replay()
 
@@ -80,7 +81,8 @@ class ExpressProtocol(BoundedHttpProtocol):
         if self.cycle is None or self.cycle.response_complete:
             parser = self.parser
             if parser.get_method() == b"POST" and parser.get_http_version() == "1.1":
-                self._answering = self._hot.find(self.url, self.headers)
+                self._named = dict(self.headers)
+                self._answering = self._find_hot(self.url, self._named)
                 if self._answering is not None:
                     self._in_header = False
                     return
@@ -100,7 +102,12 @@ class ExpressProtocol(BoundedHttpProtocol):
         chunks = self._chunks
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         call = ExpressCall(self, self.parser.should_keep_alive())
-        request = self._request(body, call)
+        if self._origins is None:
+            client = self.client
+            host, scheme = client[0] if client else "", str(self.scheme)
+        else:
+            host, scheme = self._origins.find(self.client, str(self.scheme), self.headers)
+        request = Request("POST", self.url, b"", scheme, host, self.headers, call.receive, body, self._named)
         if len(body) >= BODY_COUNTED_BYTES_MIN:
             if not request.has_room():
                 self._replay()  # there it can wait
@@ -131,19 +138,10 @@ class ExpressProtocol(BoundedHttpProtocol):
             for chunk in chunks:
                 super().on_body(chunk)
 
-    def _request(self, body: bytes, call: ExpressCall) -> Request:
-        client, headers = self.client, self.headers
-        scheme: str = self.scheme or "http"
-        if self._origins is None:
-            host = client[0] if client else ""
-        else:
-            host, scheme = self._origins.find(client, scheme, headers)
-        return Request("POST", self.url, b"", scheme, host, headers, call.receive, body)
-
     # --- what is answered ---
 
-    def wait_writable(self) -> asyncio.Future[None] | None:
-        return self.loop.create_task(self.flow.drain()) if self.flow.write_paused else None
+    def wait_writable(self) -> asyncio.Future[None]:
+        return self.loop.create_task(self.flow.drain())
 
     def finish(self, call: ExpressCall, answer: HttpResponse | None) -> None:
         self._call = None
@@ -153,12 +151,13 @@ class ExpressProtocol(BoundedHttpProtocol):
         self.server_state.total_requests += 1
         transport = self.transport
         if answer is not None and not transport.is_closing():
-            transport.write(self._written(answer, call.keep_alive))
+            transport.write_answer(self._written(answer, call.keep_alive))
             if not call.keep_alive:
                 transport.close()
         if transport.is_closing():
             return
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         elif self._is_last_waiting:
@@ -168,7 +167,7 @@ class ExpressProtocol(BoundedHttpProtocol):
 
     def _written(self, answer: HttpResponse, keep_alive: bool) -> bytes:
         """Values of headers are our own words, and never a caller's: nothing in them can end a line."""
-        status, headers, body = answer
+        status, headers, body = answer.status, answer.headers, answer.body
         defaults = self.server_state.default_headers
         if defaults is not self._default_headers:  # each second
             self._default_headers = defaults
@@ -176,6 +175,11 @@ class ExpressProtocol(BoundedHttpProtocol):
         start = self._status_line if status == 200 else STATUS_LINE[status] + _lines(defaults)
         if not keep_alive:
             start += b"connection: close\r\n"
+        if len(headers) == 2:  # as nearly all have
+            (name, value), (other_name, other_value) = headers
+            return b"%b%b: %b\r\n%b: %b\r\ncontent-length: %d\r\n\r\n%b" % (
+                start, name, value, other_name, other_value, len(body), body
+            )  # fmt: skip
         return b"%b%bcontent-length: %d\r\n\r\n%b" % (start, _lines(headers), len(body), body)
 
     # --- the end ---

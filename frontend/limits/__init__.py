@@ -187,6 +187,9 @@ SIGNING_KEYS_CACHED_MAX = 20_000
 # Parts of Authorization headers whose signature matched, each of so many bytes at most: SDKs send some 250.
 CREDENTIALS_CACHED_MAX = 20_000
 CREDENTIAL_CACHED_BYTES_MAX = 512
+# Principals that were made, each by what its client says of itself, which has so many bytes at most.
+PRINCIPALS_CACHED_MAX = 10_000
+CALLER_TEXTS_CACHED_BYTES_MAX = 1_024
 DATES_CACHED_MAX = 1_024
 
 # Uses of keys that the control plane was not told of yet, how often it is told, and of how many at a time.

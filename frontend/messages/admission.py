@@ -65,10 +65,34 @@ async def admit(
 
     Raises RequestError.
     """
+    queue = admit_at_hand(services, caller, operation, address, messages, sent_tags)
+    return queue if queue is not None else await admit_found(services, caller, operation, address, sent_tags)
+
+
+def admit_at_hand(
+    services: FrontendServices,
+    caller: Principal,
+    operation: str,
+    address: Address,
+    messages: int = 0,
+    sent_tags: SentTags = NO_SENT_TAGS,
+) -> ResolvedQueue | None:
+    """The first half of `admit`, without waiting. None: it is paid for, and `admit_found` is the other half."""
     pay(services, caller, address, messages)
     queue = authorise(services, caller, operation, address, sent_tags)
-    if queue is None:
-        queue = await find_authorised(services, caller, operation, address, sent_tags)
+    if queue is not None:
+        count_request(services, caller, queue)
+    return queue
+
+
+async def admit_found(
+    services: FrontendServices,
+    caller: Principal,
+    operation: str,
+    address: Address,
+    sent_tags: SentTags = NO_SENT_TAGS,
+) -> ResolvedQueue:
+    queue = await find_authorised(services, caller, operation, address, sent_tags)
     count_request(services, caller, queue)
     return queue
 

@@ -138,7 +138,8 @@ def _open_own(queue: ResolvedQueue, envelope: bytes, size: bytes) -> Opened:
     key = queue.opening_key(names)
     if key is None:
         raise _without_key(queue, names)
-    return _opened(queue, names, open_named(key, names, envelope, size))
+    opened = open_named(key, names, envelope, size)
+    return _opened(queue, names, opened) if queue.encryption is not None else opened
 
 
 def _open_dead(queue: ResolvedQueue, envelope: bytes, size: bytes) -> tuple[Opened, str | None]:

@@ -45,9 +45,13 @@ class PartitionBatch(msgspec.Struct, gc=False):
     has_scheduled: bool = False
     acks: Acks = Acks.NONE
 
+    def is_one_piece(self) -> bool:
+        """Does one storage call carry it?"""
+        return sum(map(len, self.bodies)) <= STORAGE_SEND_BYTES_MAX
+
     def pieces(self) -> list[PartitionBatch]:
         """What one storage call carries each, in order; the batch itself where that is all of it."""
-        if sum(map(len, self.bodies)) <= STORAGE_SEND_BYTES_MAX:
+        if self.is_one_piece():
             return [self]
         pieces: list[PartitionBatch] = []
         size_bytes = 0

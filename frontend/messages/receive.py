@@ -25,7 +25,7 @@ from frontend.authn.principal import Principal
 from frontend.crypto.envelope import Content, EnvelopeError
 from frontend.errors import RequestError
 from frontend.http import Disconnected
-from frontend.messages.admission import admit, also, count_request, pay_later, still_caller
+from frontend.messages.admission import admit_at_hand, admit_found, also, count_request, pay_later, still_caller
 from frontend.messages.opening import KeyNotGranted, message_id_of, open_record
 from frontend.messages.receive_options import ReceiveOptions
 from frontend.messages.storage_errors import explain_storage_error
@@ -77,21 +77,23 @@ async def receive_messages(
 
     Raises RequestError, Disconnected.
     """
-    queue = await admit(services, caller, "ReceiveMessage", address)
+    queue = admit_at_hand(services, caller, "ReceiveMessage", address)
+    if queue is None:
+        queue = await admit_found(services, caller, "ReceiveMessage", address)
     leases = await lease(services, caller, queue, options, receive)
-    if leases and await has_left(receive):
+    if not leases:
+        count_request(services, caller, queue, EMPTY_RECEIVES)
+        return []
+    if await has_left(receive):
         await release(services.storage, leases, VisibilityMode.UNSEEN)
         raise Disconnected
-    if leases and (queue.wait_ms if options.wait_s is None else options.wait_s):
+    if queue.wait_ms if options.wait_s is None else options.wait_s:
         queue = await _confirm(services, caller, address, leases)
     # A receive that is repeated gives the same handles: they cannot say when.
     received_s = 0 if options.attempt else int(services.now_s())
     opened = await open_leases(services, caller, queue, leases, received_s)
     messages = [message for message in opened if message is not None]
-    if not leases:
-        count_request(services, caller, queue, EMPTY_RECEIVES)
-    else:
-        pay_later(services, caller, address, len(leases), sum(map(len, map(_body, leases))))
+    pay_later(services, caller, address, len(leases), sum(map(len, map(_body, leases))))
     services.meters.count("messages_received", len(messages))
     return messages
 
@@ -128,8 +130,11 @@ async def lease(
     poll = PollRequest(options.messages_max, visibility_ms, wait_ms, attempt, tags)
     try:
         if not wait_ms:
-            with services.storage_calls:
+            services.storage_calls.enter()
+            try:
                 return await poll_partitions(services.storage, queue.partitions, poll, queue.routes)
+            finally:
+                services.storage_calls.calls -= 1
         check_overdue = partial(_require_queue, services, queue)
         polls_max = services.quotas.limits(caller.account_id, caller.name).polls
         with services.polls.place(caller.account_id, polls_max):
@@ -229,6 +234,10 @@ def open_lease(
     message = found.message
     record = open_record(queue, message.body)
     opened, dead = record.opened, record.dead
+    receipt = ""
+    if with_receipts:
+        place = (found.partition, message.offset, message.delivery, found.epoch)
+        receipt = services.receipts.make(queue.owner, *place, received_s)
     sequence = source = None
     sent_ms, first_received_ms, delivery = message.sent_ms, message.first_received_ms, receives_of(message.delivery)
     if dead is not None:
@@ -236,14 +245,10 @@ def open_lease(
         first_received_ms, delivery = dead.first_received_ms or message.first_received_ms, dead.receives + delivery
         name = queue.record.name if record.granted_by is None else record.granted_by
         source = format_arn(services.region, queue.record.account_id, name)
+        if queue.fifo is None:
+            sent_ms = dead.sent_ms
     if queue.fifo is not None:
         sequence = queue.sequence_number(found.partition, message.offset)
-    if queue.fifo is None and dead is not None:
-        sent_ms = dead.sent_ms
-    receipt = ""
-    if with_receipts:
-        place = (found.partition, message.offset, message.delivery, found.epoch)
-        receipt = services.receipts.make(queue.owner, *place, received_s)
     return Received(
         message_id_of(services.message_ids, queue, found.partition, message.offset, record),
         receipt,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from frontend.errors import invalid
 from frontend.limits import RECEIVE_MESSAGES_MAX, RECEIVE_WAIT_S_MAX, VISIBILITY_S_MAX
 from frontend.parameters import bad_value
 
 
-class ReceiveOptions(NamedTuple):
+class ReceiveOptions(msgspec.Struct, frozen=True, gc=False):
     """None = as the queue is configured."""
 
     messages_max: int

@@ -22,13 +22,13 @@ asked for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from frontend.authn.principal import Principal
-from frontend.crypto.envelope import seal_all
+from frontend.crypto.envelope import Content, seal_all
 from frontend.crypto.receipts import make_schedule_id
 from frontend.errors import RequestError, invalid, throttled, unavailable
 from frontend.limits import BATCH_BYTES_MAX, ROUTE_ATTEMPTS_MAX, ROUTE_PAUSE_MS
@@ -46,8 +46,8 @@ from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import NOT_TAKEN, SendReply
-from storage_nodes.protocol.records import encode_body
-from storage_nodes.protocol.usage import Origin, size_field, usage_key
+from storage_nodes.protocol.records import encode_body, encode_plain_bodies
+from storage_nodes.protocol.usage import SIZE_AT, Origin, usage_key
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
@@ -59,11 +59,8 @@ _ALL_SENT = {Sent}
 # The queue, or its account, is stopped or held to a rate: the messages are not paid for.
 _NO_ROOM = frozenset(("SendingStopped", "RequestThrottled"))
 # Of each `Sent` of a batch, without a step of our own for each.
-_contents = attrgetter("draft.content")
 _sizes = attrgetter("draft.size_bytes")
 _headers = attrgetter("draft.headers")
-_scheduled = attrgetter("draft.is_scheduled")
-_acks = attrgetter("draft.acks")
 _refusals = attrgetter("refused")
 ReadMessage = Callable[[T], OutgoingMessage]
 
@@ -145,7 +142,11 @@ async def _deliver(
             batches = batches_of(queue, sent)
             for part in batches:
                 _seal(services, caller, queue, part)
-            for part, reply in await _store_pieces(services, queue, batches):
+            if len(batches) == 1 and batches[0].is_one_piece():
+                stored = [(batches[0], await _store(services, queue, batches[0]))]
+            else:
+                stored = await _store_pieces(services, queue, batches)
+            for part, reply in stored:
                 if queue.numbers_messages or part.has_scheduled:
                     acknowledge(services, queue, part.partition, part.messages, reply)
         except PartitionClosed:
@@ -260,17 +261,26 @@ async def _ask_former_partitions(services: FrontendServices, queue: ResolvedQueu
 
 def _seal(services: FrontendServices, caller: Principal, queue: ResolvedQueue, part: PartitionBatch) -> None:
     messages = part.messages
-    keys = [usage_key(_CLIENT, size_bytes) for size_bytes in map(_sizes, messages)]
-    contents = list(zip(map(_contents, messages), map(size_field, keys), strict=True))
-    sealing_key = queue.sealing_key(services.now_s(), len(contents))
-    headers = list(map(_headers, messages))
-    sealed = seal_all(sealing_key, caller.name.encode(), contents)
-    for one, key, own_headers, (message_id, envelope) in zip(messages, keys, headers, sealed, strict=True):
+    keys: list[bytes] = []
+    contents: list[tuple[Content, bytes]] = []
+    for one in messages:
+        draft = one.draft
+        key = usage_key(_CLIENT, draft.size_bytes)
+        keys.append(key)
+        contents.append((draft.content, key[SIZE_AT:]))
+        if draft.headers:
+            part.is_plain = False
+            part.has_scheduled |= draft.is_scheduled
+        if draft.acks > part.acks:
+            part.acks = draft.acks
+    ids, envelopes = seal_all(queue.sealing_key(services.now_s(), len(messages)), caller.name.encode(), contents)
+    for one, message_id in zip(messages, ids, strict=True):
         one.message_id = message_id
-        part.bodies.append(encode_body(envelope, key, own_headers))
-    part.is_plain = not any(headers)
-    part.has_scheduled = any(map(_scheduled, messages))
-    part.acks = max(map(_acks, messages))
+    if part.is_plain:
+        part.bodies = encode_plain_bodies(envelopes, keys)
+    else:
+        headers = map(_headers, messages)
+        part.bodies = list(map(encode_body, envelopes, keys, headers))
 
 
 async def _store_all(
@@ -293,8 +303,6 @@ async def _store_pieces(
 ) -> list[tuple[PartitionBatch, SendReply]]:
     """What was stored; messages that were not are `refused`. Raises RequestError where that is all of them."""
     pieces = [part.pieces() for part in batches]
-    if len(pieces) == 1 and len(pieces[0]) == 1:
-        return [(pieces[0][0], await _store(services, queue, pieces[0][0]))]
     # In a FIFO queue nothing of a partition is stored behind what was not.
     lines = pieces if queue.fifo is not None else [[piece] for part in pieces for piece in part]
     stored: list[tuple[PartitionBatch, SendReply]] = []
@@ -325,23 +333,27 @@ async def _store_line(
     return refusal
 
 
-async def _store(services: FrontendServices, queue: ResolvedQueue, part: PartitionBatch) -> SendReply:
-    if part.acks != Acks.ALL:
-        return await _store_piece(services, queue, part)
+def _store(services: FrontendServices, queue: ResolvedQueue, part: PartitionBatch) -> Coroutine[Any, Any, SendReply]:
+    return (_store_piece if part.acks != Acks.ALL else _store_everywhere)(services, queue, part)
+
+
+async def _store_everywhere(services: FrontendServices, queue: ResolvedQueue, part: PartitionBatch) -> SendReply:
     # While one replica is away each of these waits until its deadline.
     with services.sends_to_all.place(queue.address.account_id):
         return await _store_piece(services, queue, part)
 
 
 async def _store_piece(services: FrontendServices, queue: ResolvedQueue, part: PartitionBatch) -> SendReply:
-    with services.storage_calls:
-        try:
-            return await services.storage.send(part.partition, part.bodies, part.is_plain, part.acks)
-        except StorageError as error:
-            if error.code == ErrorCode.OVER_LIMIT:  # more deduplication ids within the window than are remembered
-                services.meters.count("requests_throttled")
-                raise throttled(1.0, error.message) from None
-            raise await explain_storage_error(services, queue, error) from None
+    services.storage_calls.enter()
+    try:
+        return await services.storage.send(part.partition, part.bodies, part.is_plain, part.acks)
+    except StorageError as error:
+        if error.code == ErrorCode.OVER_LIMIT:  # more deduplication ids within the window than are remembered
+            services.meters.count("requests_throttled")
+            raise throttled(1.0, error.message) from None
+        raise await explain_storage_error(services, queue, error) from None
+    finally:
+        services.storage_calls.calls -= 1
 
 
 def acknowledge(

@@ -18,7 +18,7 @@ from frontend.authn.principal import Principal
 from frontend.crypto.receipts import Receipt, ReceiptError
 from frontend.errors import RequestError, invalid, receipt_is_invalid
 from frontend.limits import VISIBILITY_S_MAX
-from frontend.messages.admission import admit
+from frontend.messages.admission import admit, admit_at_hand, admit_found
 from frontend.messages.storage_errors import error_of_code, explain_storage_error
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
@@ -36,7 +36,9 @@ async def delete_messages(
     services: FrontendServices, caller: Principal, address: Address, handles: Sequence[str | None]
 ) -> list[RequestError | None]:
     """One outcome per handle. Deleting what is gone is a success without effect."""
-    queue = await admit(services, caller, "DeleteMessage", address, messages=len(handles))
+    queue = admit_at_hand(services, caller, "DeleteMessage", address, len(handles))
+    if queue is None:
+        queue = await admit_found(services, caller, "DeleteMessage", address)
     receipts = read_receipts(services, queue, handles)
     outcomes = await apply_receipts(services, queue, receipts, None)
     if any(outcomes):
@@ -151,14 +153,16 @@ async def apply_receipts(
             indexes[found.partition].append(index)
         else:
             indexes[found.partition] = [index]
-    calls = [
-        _apply_at(services, queue, partition, where, receipts, visibility_ms, outcomes, mode)
-        for partition, where in indexes.items()
-    ]
-    if len(calls) == 1:
-        await calls[0]
-    else:
-        await asyncio.gather(*calls)
+    if len(indexes) == 1:
+        ((partition, where),) = indexes.items()
+        await _apply_at(services, queue, partition, where, receipts, visibility_ms, outcomes, mode)
+        return outcomes
+    await asyncio.gather(
+        *(
+            _apply_at(services, queue, partition, where, receipts, visibility_ms, outcomes, mode)
+            for partition, where in indexes.items()
+        )
+    )
     return outcomes
 
 
@@ -173,21 +177,23 @@ async def _apply_at(
     mode: VisibilityMode,
 ) -> None:
     places = list(map(_place, map(receipts.__getitem__, indexes)))
-    with services.storage_calls:
-        try:
-            if visibility_ms is None:
-                codes = await services.storage.delete(partition, places)
-            else:
-                changes = [(*place, visibility_ms[index]) for place, index in zip(places, indexes, strict=True)]
-                codes = await services.storage.change_visibility(partition, changes, mode)
-                # Of FIFO queues storage tells a lease that ran out from none; SQS does so for deletes only.
-                if ErrorCode.RECEIPT_STALE in codes:
-                    codes = [ErrorCode.NOT_IN_FLIGHT if code == ErrorCode.RECEIPT_STALE else code for code in codes]
-        except StorageError as error:
-            meant = await explain_storage_error(services, queue, error)
-            for index in indexes:
-                outcomes[index] = meant
-            return
+    services.storage_calls.enter()
+    try:
+        if visibility_ms is None:
+            codes = await services.storage.delete(partition, places)
+        else:
+            changes = [(*place, visibility_ms[index]) for place, index in zip(places, indexes, strict=True)]
+            codes = await services.storage.change_visibility(partition, changes, mode)
+            # Of FIFO queues storage tells a lease that ran out from none; SQS does so for deletes only.
+            if ErrorCode.RECEIPT_STALE in codes:
+                codes = [ErrorCode.NOT_IN_FLIGHT if code == ErrorCode.RECEIPT_STALE else code for code in codes]
+    except StorageError as error:
+        meant = await explain_storage_error(services, queue, error)
+        for index in indexes:
+            outcomes[index] = meant
+        return
+    finally:
+        services.storage_calls.calls -= 1
     if not any(codes) and len(codes) == len(indexes):
         return
     for index, code in zip(indexes, codes, strict=True):

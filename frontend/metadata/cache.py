@@ -50,11 +50,13 @@ class Fill(Generic[K]):
 class VersionedCache(Generic[K, R]):
     """Records by key, with known absences."""
 
-    __slots__ = ("_absent_until_ms", "_entries", "_entries_max", "_fills", "_negative_ms")
+    __slots__ = ("_absent_until_ms", "_entries", "_entries_max", "_fills", "_negative_ms", "held")
 
     def __init__(self, entries_max: int, negative_ms: int = METADATA_NEGATIVE_MS_MAX) -> None:
         assert entries_max > 0
         self._entries: dict[K, R] = {}
+        # The record of a key, if it is at hand: asked for by each request, so it is no step of our own.
+        self.held = self._entries.get
         self._absent_until_ms: dict[K, int] = {}
         self._fills: dict[K, list[Fill[K]]] = {}
         self._entries_max = entries_max
@@ -62,10 +64,6 @@ class VersionedCache(Generic[K, R]):
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    def held(self, key: K) -> R | None:
-        """The record, if it is at hand."""
-        return self._entries.get(key)
 
     def get(self, key: K, now_ms: int) -> R | Literal[Missing.MISS] | None:
         """The record, None where it is known to be absent, or MISS."""

@@ -76,7 +76,7 @@ class SubscribeConsumer(SocketConsumer):
             await self._shut(CLOSE_UNAUTHENTICATED, "The first frame must be auth.")
             return
         try:
-            caller = await self.services.authenticator.bearer(frame.token, *origin_of(self.scope), self.texts)
+            caller = await self.services.authenticator.bearer(frame.token, *origin_of(self.scope), self.headers)
             self._count_for(caller)
         except RequestError as error:
             # Where nobody can tell, the client may come back when somebody can.

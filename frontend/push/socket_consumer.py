@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
 
-from frontend.authn.authenticator import CallerTexts, texts_of
 from frontend.authn.principal import Principal
 from frontend.errors import RequestError
 from frontend.http import network_of, origin_of
@@ -141,14 +140,14 @@ class SocketConsumer(AsyncWebsocketConsumer):
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     @property
-    def texts(self) -> CallerTexts:
-        return texts_of(dict(self.scope["headers"]))
+    def headers(self) -> dict[bytes, bytes]:
+        return dict(self.scope["headers"])
 
     async def _bearer_header(self, authorization: bytes) -> Principal:
         if authorization[:7].lower() != b"bearer ":
             raise RequestError("InvalidClientTokenId", "Subscriptions take a bearer token.")
         token = authorization[7:].strip().decode("latin-1")
-        return await self.services.authenticator.bearer(token, *origin_of(self.scope), self.texts)
+        return await self.services.authenticator.bearer(token, *origin_of(self.scope), self.headers)
 
     async def _refuse(self, error: RequestError) -> None:
         """Before the upgrade: as any other request."""

@@ -81,7 +81,7 @@ async def serve_rest(services: FrontendServices, request: Request, send: Send) -
         return
     said = await answer_rest(services, request)
     if said is not None:
-        await answer(send, *said)
+        await answer(send, said.status, said.headers, said.body)
 
 
 def find_route(path: bytes) -> tuple[Route, str, str] | None:
@@ -291,7 +291,7 @@ class _Began:
         if self._started:
             raise AnswerBrokenOff(error.code)
         said = away_page(request, error) if wants_page(request, error) else problem_of(request, error)
-        await answer(self._send, *said)
+        await answer(self._send, said.status, said.headers, said.body)
 
 
 class AnswerBrokenOff(Exception):

@@ -14,7 +14,8 @@ from frontend.limits import RETRY_AFTER_S
 
 
 class Bulkhead:
-    """`with bulkhead:` around one call, or `with bulkhead.place(holder):` where holders share it.
+    """`with bulkhead:` around one call, or `with bulkhead.place(holder):` where holders share it. `enter` is the first
+    half of the former; the second one is to take one off `calls`.
 
     Raises RequestError: 503 when full, RequestThrottled where a holder has its share.
     """
@@ -53,9 +54,12 @@ class Bulkhead:
             del self._held[holder]
         self.calls -= 1
 
-    def __enter__(self) -> None:
-        self._refuse_when_full()
+    def enter(self) -> None:
+        if self.calls >= self._calls_max:
+            self._refuse_when_full()
         self.calls += 1
+
+    __enter__ = enter
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -89,13 +89,7 @@ class _Slot:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._target.calls -= self._weight
-        self._node.calls -= self._weight
-        if error is None:
-            if self._target.failures or self._node.failures:
-                self._guards.succeeded(self._partition, self._target)
-        elif isinstance(error, StorageError) and not (self._for_all and error.node_is_there):
-            self._guards.failed(self._target, self._node, error)
+        self._guards.ended(self._partition, self._target, self._node, self._weight, error, self._for_all)
 
 
 class Guards:
@@ -111,6 +105,11 @@ class Guards:
     def slot(self, partition: int, weight: int = 1, for_all: bool = False) -> _Slot:
         """For one call, or one that is not counted; `for_all`: that waits for all replicas. Raises StorageError
         (UNAVAILABLE)."""
+        return _Slot(self, partition, *self.sides(partition, weight), weight, for_all)
+
+    def sides(self, partition: int, weight: int = 1) -> tuple[_Side, _Side]:
+        """The partition and the node that a call has to do with: `calls` of both is for who makes it, and `ended`
+        behind it. Raises StorageError (UNAVAILABLE)."""
         target = self._targets.get(partition) or self._new_target(partition)
         node_id = self._leader_of(partition)
         node = self._nodes.get(node_id) or self._nodes.setdefault(node_id, _Side())
@@ -118,7 +117,25 @@ class Guards:
             self._require_probe(target)
         if weight and (target.calls >= STORAGE_CALLS_PER_PARTITION_MAX or node.calls >= STORAGE_CALLS_PER_NODE_MAX):
             raise self._refusal("too many calls for one part of the message store are under way", 0)
-        return _Slot(self, partition, target, node, weight, for_all)
+        return target, node
+
+    def ended(
+        self,
+        partition: int,
+        target: _Side,
+        node: _Side,
+        weight: int,
+        error: BaseException | None = None,
+        for_all: bool = False,
+    ) -> None:
+        """A call that was counted with this weight."""
+        target.calls -= weight
+        node.calls -= weight
+        if error is None:
+            if target.failures or node.failures:
+                self.succeeded(partition, target)
+        elif isinstance(error, StorageError) and not (for_all and error.node_is_there):
+            self.failed(target, node, error)
 
     def succeeded(self, partition: int, target: _Side) -> None:
         """Whoever answered is the one that the client takes for the leader now."""
@@ -165,12 +182,14 @@ class Guards:
 
 
 class GuardedStorage:
-    """A `Storage` whose calls go through the guards."""
+    """A `Storage` whose calls go through the guards. The calls that every message takes do so step by step: a slot
+    would cost them an object and three calls."""
 
     def __init__(self, storage: MessageStorage, guards: Guards) -> None:
         self._storage = storage
         self._guards = guards
         self._slot = guards.slot
+        self._sides = guards.sides
 
     def add_gauges(self, meters: Meters) -> None:
         guards = self._guards
@@ -181,8 +200,19 @@ class GuardedStorage:
     async def send(
         self, partition: int, bodies: list[bytes], plain: bool = True, acks: Acks = Acks.QUORUM
     ) -> SendReply:
-        with self._slot(partition, 1, acks == Acks.ALL):
-            return await self._storage.send(partition, bodies, plain, acks)
+        target, node = self._sides(partition)
+        target.calls += 1
+        node.calls += 1
+        try:
+            reply = await self._storage.send(partition, bodies, plain, acks)
+        except BaseException as error:
+            self._guards.ended(partition, target, node, 1, error, acks == Acks.ALL)
+            raise
+        target.calls -= 1
+        node.calls -= 1
+        if target.failures or node.failures:
+            self._guards.succeeded(partition, target)
+        return reply
 
     async def acquire(
         self,
@@ -193,12 +223,35 @@ class GuardedStorage:
         attempt: bytes = b"",
         tags: Sequence[bytes] = (),
     ) -> AcquireReply:
-        with self._slot(partition, 0 if wait_ms else 1):
-            return await self._storage.acquire(partition, max_messages, visibility_ms, wait_ms, attempt, tags)
+        weight = 0 if wait_ms else 1
+        target, node = self._sides(partition, weight)
+        target.calls += weight
+        node.calls += weight
+        try:
+            reply = await self._storage.acquire(partition, max_messages, visibility_ms, wait_ms, attempt, tags)
+        except BaseException as error:
+            self._guards.ended(partition, target, node, weight, error)
+            raise
+        target.calls -= weight
+        node.calls -= weight
+        if target.failures or node.failures:
+            self._guards.succeeded(partition, target)
+        return reply
 
     async def delete(self, partition: int, receipts: Sequence[tuple[int, int]]) -> list[ErrorCode]:
-        with self._slot(partition):
-            return await self._storage.delete(partition, receipts)
+        target, node = self._sides(partition)
+        target.calls += 1
+        node.calls += 1
+        try:
+            codes = await self._storage.delete(partition, receipts)
+        except BaseException as error:
+            self._guards.ended(partition, target, node, 1, error)
+            raise
+        target.calls -= 1
+        node.calls -= 1
+        if target.failures or node.failures:
+            self._guards.succeeded(partition, target)
+        return codes
 
     async def change_visibility(
         self,

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -40,7 +40,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     deadline_ms: int = 0
 
 
-class PollRequest(NamedTuple):
+class PollRequest(msgspec.Struct, frozen=True, gc=False):
     messages_max: int
     visibility_ms: int
     wait_ms: int
@@ -162,7 +162,7 @@ class _Look:
     async def known_attempt(self, partitions: Sequence[int]) -> list[Lease]:
         """The messages that an earlier try of this receive got, wherever that was. All must answer: one that does not
         may be the one that knows."""
-        asked = self._request._replace(messages_max=0, wait_ms=0, tags=())
+        asked = msgspec.structs.replace(self._request, messages_max=0, wait_ms=0, tags=())
         polls = [asyncio.create_task(poll_partitions(self._storage, (one,), asked)) for one in partitions]
         try:
             found = await asyncio.gather(*polls)

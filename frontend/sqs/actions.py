@@ -42,7 +42,7 @@ async def _send_message(call: SqsCall, request: requests.SendMessage) -> bytes:
     trace = call.request.headers.get(_TRACE_HEADER)
     read = read_message if trace is None else _message_reader(trace)
     sent = await send_message(call.services, call.caller, address, request, read, len(call.request.body))
-    return encode(_sent(sent, request)) if _has_more(sent, request) else f"{{{_plain_members(sent)}}}".encode()
+    return f"{{{_told(sent, request)}}}".encode()
 
 
 async def _send_message_batch(call: SqsCall, request: requests.SendMessageBatch) -> bytes:
@@ -53,9 +53,7 @@ async def _send_message_batch(call: SqsCall, request: requests.SendMessageBatch)
     read = read_message if trace is None else _message_reader(trace)
     outcomes = await send_messages(call.services, call.caller, address, entries, read, len(call.request.body))
     successful = [
-        encode({"Id": entry_id, **_sent(outcome, entry)}).decode()
-        if _has_more(outcome, entry)
-        else f'{{"Id":"{entry_id}",{_plain_members(outcome)}}}'
+        f'{{"Id":"{entry_id}",{_told(outcome, entry)}}}'
         for entry_id, entry, outcome in zip(ids, entries, outcomes, strict=True)
         if not isinstance(outcome, RequestError)
     ]
@@ -70,7 +68,7 @@ async def _receive_message(call: SqsCall, request: requests.ReceiveMessage) -> b
         check_visibility_s(request.visibility_timeout),
         check_wait_s(request.wait_time_seconds),
         request.receive_request_attempt_id,
-        split_filters(request.message_attribute_names)[1],
+        split_filters(request.message_attribute_names)[1] if request.message_attribute_names else (),
     )
     messages: Sequence[Received] = await receive_messages(
         call.services, call.caller, address, bounds, call.request.receive
@@ -119,26 +117,18 @@ def _message_reader(trace: bytes) -> Callable[[requests.MessageFields], Outgoing
 # --- answers that several actions share ---
 
 
-def _has_more(sent: Sent, fields: requests.MessageFields) -> bool:
-    """Is there more to tell of a message than of nearly all of them?"""
-    return bool(sent.draft.content.attributes or fields.message_system_attributes or sent.sequence_number is not None)
-
-
-def _plain_members(sent: Sent) -> str:
-    """The members of an answer without more, as JSON: digests and ids have nothing to escape."""
-    return f'"MD5OfMessageBody":"{sent.draft.body_md5}","MessageId":"{sent.message_id}"'
-
-
-def _sent(sent: Sent, fields: requests.MessageFields) -> dict[str, str]:
-    content = sent.draft.content
-    answer = {"MessageId": sent.message_id, "MD5OfMessageBody": sent.draft.body_md5}
-    if content.attributes:
-        answer["MD5OfMessageAttributes"] = attributes_md5(content.attributes)
+def _told(sent: Sent, fields: requests.MessageFields) -> str:
+    """The members of the answer about a message, as JSON: digests, ids and numbers have nothing to escape."""
+    draft = sent.draft
+    attributes = draft.content.attributes
+    told = f'"MD5OfMessageBody":"{draft.body_md5}","MessageId":"{sent.message_id}"'
+    if attributes:
+        told += f',"MD5OfMessageAttributes":"{attributes_md5(attributes)}"'
     if fields.message_system_attributes:
-        answer["MD5OfMessageSystemAttributes"] = trace_md5(content.trace_header)
+        told += f',"MD5OfMessageSystemAttributes":"{trace_md5(draft.content.trace_header)}"'
     if sent.sequence_number is not None:
-        answer["SequenceNumber"] = sent.sequence_number
-    return answer
+        told += f',"SequenceNumber":"{sent.sequence_number}"'
+    return told
 
 
 def _visibility_s(value: int | None) -> int:

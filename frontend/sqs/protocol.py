@@ -28,7 +28,8 @@ from frontend.sqs.call import SqsCall
 from frontend.sqs.query_answer import answer_query, refuse_query
 from frontend.sqs.query_form import find_query_action, is_query, read_form, read_request
 from frontend.sqs.queue_url import make_queue_url, read_queue_path, read_queue_url
-from frontend.strict_json import TooManyValues, check_values, repeated_member
+from frontend.sqs.requests import SendMessageBatch
+from frontend.strict_json import FEW_VALUES_BYTES, TooManyValues, check_values, repeated_member
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
@@ -39,8 +40,10 @@ _RETRY_AFTER = b"retry-after"
 # Errors whose text SQS puts into a member with a capital letter.
 _CAPITAL_MESSAGE = frozenset(("AccessDeniedException",))
 # A member that decides something may be named once; a string that merely ends so only costs the closer look.
-_DECISIVE = (b'"QueueUrl"', b'"MessageBody"', b'"Entries"')
+_MESSAGE_BODY = b'"MessageBody"'
+_DECISIVE = (b'"QueueUrl"', _MESSAGE_BODY, b'"Entries"')
 _UNKNOWN = "unknown"
+_SLOW_S = SLOW_REQUEST_MS / 1000
 
 
 class _Named(msgspec.Struct):
@@ -75,7 +78,8 @@ async def answer_sqs(services: FrontendServices, request: Request) -> HttpRespon
         else:
             action = find_action(request)
             action_name = action.name
-            await request.read_body()
+            if not request.has_body():
+                await request.read_body()
             caller = await services.authenticator.signature(request)
             payments = services.quotas.payments
             body = await action.run(SqsCall(services, request, caller), decode(action, request))
@@ -91,7 +95,10 @@ async def answer_sqs(services: FrontendServices, request: Request) -> HttpRespon
         refused = _refusal_of(request, action_name, failure)
         outcome = refused.code
         said = refuse(request, _named_for(action_name, refused))
-    _meter(services, request, action_name, outcome, time.perf_counter() - started_s)
+    seconds = time.perf_counter() - started_s
+    services.meters.observe("sqs", action_name, outcome, seconds)
+    if seconds > _SLOW_S and action_name != "ReceiveMessage":
+        _log_slow(request, action_name, outcome, seconds)
     return said
 
 
@@ -112,7 +119,8 @@ def decode(action: SqsAction, request: Request) -> Any:
     """The parameters, typed. Raises RequestError for anything that is not JSON of the right shape."""
     body = request.body
     try:
-        check_values(body)
+        if len(body) > FEW_VALUES_BYTES:
+            check_values(body)
         parameters = action.decode(body)
     except msgspec.ValidationError as error:
         raise RequestError("SerializationException", f"A parameter has the wrong type: {error}") from None
@@ -121,18 +129,33 @@ def decode(action: SqsAction, request: Request) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise RequestError("SerializationException", "The body of the request is not valid JSON.") from None
     for member in _DECISIVE:
-        if body.count(member) > 1 and _repeats_member(body):
+        count = body.count(member)
+        if count < 2 or (member is _MESSAGE_BODY and _has_one_each(parameters, count, body)):
+            continue
+        if _repeats_member(body):
             raise RequestError("SerializationException", "The body of the request names a member twice.")
-    return _with_queue_of_path(parameters, request)
+    return parameters if request.path == b"/" else _with_queue_of_path(parameters, request)
 
 
 def _with_queue_of_path(parameters: Any, request: Request) -> Any:
     """A request to the path of a queue need not name it again."""
-    if request.path != b"/" and getattr(parameters, "queue_url", "") is None:
+    if getattr(parameters, "queue_url", "") is None:
         address = read_queue_path(request.path)
         if address is not None:
             parameters.queue_url = make_queue_url(request.base_url, address)
     return parameters
+
+
+def _has_one_each(parameters: Any, count: int, body: bytes) -> bool:
+    """A batch whose entries each have a body, named so many times in all, where no name can be written otherwise: then
+    none has two."""
+    entries = parameters.entries if type(parameters) is SendMessageBatch else None
+    return (
+        entries is not None
+        and len(entries) == count
+        and b"\\u" not in body
+        and None not in [entry.message_body for entry in entries]
+    )
 
 
 def _repeats_member(body: bytes) -> bool:
@@ -193,13 +216,11 @@ def _refuse(request: Request, error: RequestError) -> HttpResponse:
     return HttpResponse(kind.status, headers, body)
 
 
-def _meter(services: FrontendServices, request: Request, action_name: str, outcome: str, seconds: float) -> None:
-    services.meters.observe("sqs", action_name, outcome, seconds)
-    if seconds * 1000 > SLOW_REQUEST_MS and action_name != "ReceiveMessage":
-        _log.warning(
-            "request_slow",
-            request_id=request.request_id,
-            action=action_name,
-            outcome=outcome,
-            duration_ms=round(seconds * 1000),
-        )
+def _log_slow(request: Request, action_name: str, outcome: str, seconds: float) -> None:
+    _log.warning(
+        "request_slow",
+        request_id=request.request_id,
+        action=action_name,
+        outcome=outcome,
+        duration_ms=round(seconds * 1000),
+    )

@@ -85,6 +85,12 @@ class RequestedAttributes(NamedTuple):
     @classmethod
     def of(cls, parameters: ReceiveMessage) -> RequestedAttributes:
         """Raises RequestError for a system attribute that does not exist."""
+        if not (
+            parameters.message_system_attribute_names
+            or parameters.attribute_names
+            or parameters.message_attribute_names
+        ):
+            return _NOTHING_MORE
         system = frozenset((*(parameters.message_system_attribute_names or ()), *(parameters.attribute_names or ())))
         unknown = system - _SYSTEM_NAMES - _QUEUE_NAMES
         if unknown:
@@ -107,6 +113,9 @@ class RequestedAttributes(NamedTuple):
         return {name: value for name, value in given.items() if name in self.names or name.startswith(prefixes)}
 
 
+_NOTHING_MORE = RequestedAttributes(frozenset(), frozenset(), (), False)
+
+
 def received_json(message: Received, wanted: RequestedAttributes) -> dict[str, object]:
     content = message.content
     answer: dict[str, object] = {
@@ -115,6 +124,8 @@ def received_json(message: Received, wanted: RequestedAttributes) -> dict[str, o
         "MD5OfBody": hashlib.md5(content.body.encode(), usedforsecurity=False).hexdigest(),
         "Body": content.body,
     }
+    if wanted is _NOTHING_MORE:
+        return answer
     if wanted.system:
         system = _system_attributes(message)
         if "All" not in wanted.system:

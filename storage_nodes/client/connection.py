@@ -26,6 +26,7 @@ from storage_nodes.limits import CLIENT_WRITE_BUFFER_BYTES, CORRELATION_ID_MAX, 
 from storage_nodes.model import NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, FrameError, encode_frame, frame_pieces
+from storage_nodes.protocol.levels import Speaks, spoken
 from storage_nodes.protocol.messages import Cancel, Empty, ErrorReply, Hello, Opcode, encode_message
 from storage_nodes.trust.connection import connect_named, is_node
 from storage_nodes.trust.credentials import Credentials
@@ -275,12 +276,16 @@ async def connect(
             connection = await connect_named(
                 credentials, lambda: ClientConnection(loop), node.host, node.port, is_node(node.node_id)
             )
-            theirs = _hello.decode(await _greet(connection, Hello(cluster_id, name)))
+            theirs = _hello.decode(await _greet(connection, Hello(cluster_id, name, 0, spoken()[:2])))
     except (OSError, TimeoutError) as error:
         if connection is not None:
             connection.close()
         text = f"{node.host}:{node.port}: {error or 'timed out'}"
         raise StorageError(ErrorCode.UNREACHABLE, text) from error
+    objection = spoken().objection(Speaks(*theirs.levels), f"node {node.node_id} at {node.host}:{node.port}")
+    if objection:
+        connection.close()
+        raise StorageError(ErrorCode.UNAVAILABLE, objection)
     if theirs.cluster_id != cluster_id:
         connection.close()
         text = f"{node.host}:{node.port} belongs to cluster {theirs.cluster_id}"

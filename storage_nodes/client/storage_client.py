@@ -20,6 +20,7 @@ from functools import partial
 import msgspec
 
 from storage_nodes.client.call_attempt import CallAttempt
+from storage_nodes.client.deletes import Deletes
 from storage_nodes.client.leaders import NodeLinks
 from storage_nodes.client.pauses import Chance, Pauses
 from storage_nodes.client.sends import Sends, outcome_of
@@ -139,21 +140,20 @@ class StorageClient:
     ) -> None:
         self._chance = chance or random.Random()
         self._links = NodeLinks(cluster_id, nodes, name, credentials)
+        # The node that would be asked first about a partition.
+        self.leader_of = self._links.guess
         self._timeout_s = timeout_s
         self._attempts_max = attempts_max
         self._sends = Sends(self._links, self._chance, timeout_s, attempts_max)
         # Names of calls: a prefix of this client, and a number.
         self._attempt_prefix = b"\0" + self._chance.getrandbits(ATTEMPT_PREFIX_BITS).to_bytes(ATTEMPT_PREFIX_BITS // 8)
         self._attempts = 0
+        self._deletes = Deletes(self._delete)
         self._handing_back: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Ready for calls. Connections open on first use, so a node that is down now does not matter."""
         self._links.start(asyncio.get_running_loop())
-
-    def leader_of(self, partition: int) -> int:
-        """The node that would be asked first."""
-        return self._links.guess(partition)
 
     async def close(self) -> None:
         """Leases that are on their way back get a moment to arrive."""
@@ -163,6 +163,7 @@ class StorageClient:
                     await asyncio.wait(self._handing_back)
         for task in list(self._handing_back):
             task.cancel()
+        self._deletes.close()
         self._links.close()
 
     # --- messages -------------------------------------------------------------------------------------------
@@ -205,9 +206,8 @@ class StorageClient:
         return _acquire_reply.decode(reply)
 
     async def delete(self, partition: int, receipts: Sequence[tuple[int, int]]) -> list[ErrorCode]:
-        """Delete leased messages by (offset, delivery). One code per receipt, in order."""
-        payload = encode_message(DeleteRequest(partition, list(receipts)))
-        return _codes(await self._call(Opcode.DELETE, partition, payload))
+        """Delete leased messages by (offset, delivery). One code per receipt, in order. Cancelled it goes on."""
+        return await self._deletes.ask(self._links.loop or asyncio.get_running_loop(), partition, receipts)
 
     async def change_visibility(
         self,
@@ -383,6 +383,22 @@ class StorageClient:
         """Nodes and partitions as any reachable node knows them; with `moving` also those with a move under way."""
         return await self._links.describe(partitions, moving)
 
+    async def is_quarantined(self, partition: int) -> bool:
+        """Have so many of its replicas stopped that it cannot have a leader, as the nodes that hold them say?"""
+        info = await self.describe([partition])
+        holders = next((row.replicas for row in info.partitions if row.partition == partition), [])
+        asked = [self.describe_node(node_id, [partition]) for node_id in holders]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        stopped = 0
+        for node_id, answer in zip(holders, answers, strict=True):
+            if isinstance(answer, BaseException):
+                if not isinstance(answer, StorageError):
+                    raise answer
+                continue
+            own = next((node for node in answer.nodes if node.node_id == node_id), None)
+            stopped += own is not None and any(one.partition == partition for one in own.stopped)
+        return 2 * stopped >= len(holders) > 0
+
     async def describe_node(self, node_id: int, partitions: list[int] | None = None) -> ClusterInfo:
         """The same as one given node sees it. Raises StorageError when it does not answer."""
         return await self._links.describe_node(node_id, partitions)
@@ -430,9 +446,9 @@ class StorageClient:
     ) -> tuple[bytes, bool]:
         """The answer, and whether an earlier attempt may have taken effect. `late` takes an answer that comes when the
         call was given up."""
-        loop = asyncio.get_running_loop()
+        loop = self._links.loop or asyncio.get_running_loop()
         deadline_s = loop.time() + self._timeout_s + extra_s
-        pauses = Pauses(self._chance, self._attempts_max)
+        pauses: Pauses | None = None  # from the first attempt on that failed
         unsure = False
         while True:
             attempt = CallAttempt(loop.create_future(), self._links.guess(partition), late)
@@ -446,12 +462,17 @@ class StorageClient:
                 if error.traits.outcome_unknown and not unsure:
                     unsure = True
                     payload = _if_held(payload) if opcode == Opcode.CHANGE_VISIBILITY else payload
+                if pauses is None:
+                    pauses = Pauses(self._chance, self._attempts_max)
                 pause_s = pauses.after(error)
                 if error.traits.retriable:
                     self._links.forget_leader(partition, error)
                 if not error.traits.retriable or loop.time() + pause_s > deadline_s:
                     raise outcome_of(error, unsure) from None
             await asyncio.sleep(pause_s)
+
+    async def _delete(self, partition: int, receipts: list[tuple[int, int]]) -> list[ErrorCode]:
+        return _codes(await self._call(Opcode.DELETE, partition, encode_message(DeleteRequest(partition, receipts))))
 
     def _next_attempt(self) -> bytes:
         self._attempts = self._attempts % CORRELATION_ID_MAX + 1
@@ -481,4 +502,5 @@ def _if_held(payload: bytes) -> bytes:
 
 
 def _codes(reply: bytes) -> list[ErrorCode]:
-    return [ErrorCode(code) for code in _codes_reply.decode(reply).codes]
+    codes = _codes_reply.decode(reply).codes
+    return list(map(ErrorCode, codes)) if any(codes) else [ErrorCode.OK] * len(codes)

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import os
 import struct
-from array import array
 from bisect import bisect_right
 from itertools import accumulate
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import google_crc32c
 
@@ -31,26 +30,39 @@ _HEADER = struct.Struct(">4sQqQ")
 _HEADER_BYTES = 32
 
 
-Blob: TypeAlias = "bytes | list[bytes | array[int]]"
+class LazyPiece(Protocol):
+    """Made when they are asked for, the same each time."""
+
+    @property
+    def nbytes(self) -> int: ...
+    def __bytes__(self) -> bytes: ...
+
+
+Blob: TypeAlias = bytes | list[bytes | LazyPiece]
 """A checkpoint to be written; where it is large in pieces, one behind the other."""
-# Pieces in one write.
-_PIECES_AT_ONCE = 64
+# Pieces in one write. Between two writes this thread keeps the event loop from the interpreter's lock, a fraction of a
+# millisecond; a write lets go of it.
+_PIECES_AT_ONCE = 16
 
 
 def blob_bytes(blob: Blob) -> int:
-    return len(blob) if isinstance(blob, bytes) else sum(memoryview(piece).nbytes for piece in blob)
+    return len(blob) if isinstance(blob, bytes) else sum(map(_size, blob))
 
 
 def joined(blob: Blob) -> bytes:
-    return blob if isinstance(blob, bytes) else b"".join(blob)
+    return blob if isinstance(blob, bytes) else b"".join(map(bytes, blob))
+
+
+def _size(piece: bytes | LazyPiece) -> int:
+    return len(piece) if isinstance(piece, bytes) else piece.nbytes
 
 
 class BlobReader:
     """Reads stretches of a checkpoint in pieces, without joining all of it."""
 
     def __init__(self, blob: Blob) -> None:
-        self._pieces = [memoryview(piece).cast("B") for piece in ([blob] if isinstance(blob, bytes) else blob)]
-        self._ends = list(accumulate(piece.nbytes for piece in self._pieces))
+        self._pieces: list[bytes | LazyPiece] = [blob] if isinstance(blob, bytes) else blob
+        self._ends = list(accumulate(map(_size, self._pieces)))
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -60,10 +72,10 @@ class BlobReader:
         found: list[memoryview] = []
         at = bisect_right(self._ends, start)
         while length > 0 and at < len(self._pieces):
-            piece = self._pieces[at]
-            first = start - (self._ends[at] - piece.nbytes)
+            piece = memoryview(bytes(self._pieces[at]))
+            first = start - (self._ends[at] - len(piece))
             found.append(piece[first : first + length])
-            start, length = start + found[-1].nbytes, length - found[-1].nbytes
+            start, length = start + len(found[-1]), length - len(found[-1])
             at += 1
         return b"".join(found)
 
@@ -93,16 +105,16 @@ class CheckpointStore:
         """Durable on return but for the name."""
         file = self._disk.open(self.path(partition, number), create=True)
         header = _HEADER.pack(MAGIC, partition, offset, blob_bytes(blob))
-        pieces: list[bytes | array[int]] = [blob] if isinstance(blob, bytes) else blob
+        pieces: list[bytes | LazyPiece] = [blob] if isinstance(blob, bytes) else blob
         crc = google_crc32c.extend(self._seed, header)
-        for piece in pieces:
-            crc = google_crc32c.extend(crc, bytes(piece))
-        file.write(0, [header, crc.to_bytes(4, "big")])
         at = _HEADER_BYTES
         for first in range(0, len(pieces), _PIECES_AT_ONCE):
             some = [bytes(piece) for piece in pieces[first : first + _PIECES_AT_ONCE]]
+            for piece in some:
+                crc = google_crc32c.extend(crc, piece)
             file.write(at, some)
             at += sum(map(len, some))
+        file.write(0, [header, crc.to_bytes(4, "big")])
         file.sync()
 
     def read(self, partition: int, number: int, offset: int, from_disk: bool = False) -> bytes:

@@ -18,7 +18,7 @@ Nothing here decides what is committed or live: the owner of the partition says 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.checkpoint import CheckpointStore
@@ -38,7 +38,13 @@ from storage_nodes.log.manifest_keeper import ManifestKeeper
 from storage_nodes.log.mark import SyncMark
 from storage_nodes.log.memtable import PayloadCache, UnflushedIndex
 from storage_nodes.log.partition_log import LogStore, PartitionLog
-from storage_nodes.log.record_batch import ATTRIBUTE_CONFIGURATION, LENGTH_FIELD_END, raw_header, read_configuration
+from storage_nodes.log.record_batch import (
+    ATTRIBUTE_CONFIGURATION,
+    LENGTH_FIELD_END,
+    raw_header,
+    read_configuration,
+    read_header,
+)
 from storage_nodes.log.recovery import LoadedManifests, WalWalk
 from storage_nodes.log.replay import Replay
 from storage_nodes.log.rewrite import Rewriter
@@ -207,6 +213,16 @@ class NodeLog:
 
     def truncate(self, partition: int, offset: int) -> None:
         """Stage the cut of everything from `offset` on. Only what was not flushed can be cut."""
+        self._cut(partition, offset)
+
+    def restage(self, partition: int, batches: Sequence[bytes]) -> None:
+        """Stage the last entries of a log anew, all in one group, which is on the disk whole or not at all: files that
+        hold them now are not needed for them any more."""
+        self._cut(partition, read_header(batches[0]).base_offset)
+        for batch in batches:
+            self.append(partition, batch)
+
+    def _cut(self, partition: int, offset: int) -> None:
         log = self.partitions[partition]
         log.cut(offset)
         self._wal.add(RECORD_TRUNCATE, partition, OFFSET.pack(offset))
@@ -368,6 +384,11 @@ class NodeLog:
         """BLOCKING: remove what went to trash before that time, damaged files before theirs, and beyond `bytes_max` the
         oldest; how many files."""
         return self._manifests.purge_trash(older_than_ms, damaged_older_than_ms, bytes_max)
+
+    @property
+    def wal_file_number(self) -> int:
+        """Of the file that is staged for now; they count up."""
+        return self._wal.gathering.file_number
 
     def free_bytes(self) -> int:
         """BLOCKING: room on the node's disk."""

@@ -18,12 +18,12 @@ start removes.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
 from storage_nodes.log.bounds import LogBounds
-from storage_nodes.log.flush import Flusher, FlushFacts
+from storage_nodes.log.flush import Flusher
 from storage_nodes.log.manifest_keeper import ManifestKeeper
 from storage_nodes.log.partition_log import LogStore, PartitionLog
 from storage_nodes.log.retained import kept_ranges
@@ -51,6 +51,14 @@ class SegmentIndex(NamedTuple):
 
     bases: list[int]
     positions: list[int]
+
+
+class RewriteFacts(NamedTuple):
+    """What the owner of a partition says about it: `FlushFacts` without the state, which a rewrite has no use for, and
+    which takes long to make where much is in flight."""
+
+    replicated: int
+    live: Callable[[int, int], bool]
 
 
 class Rewriter:
@@ -84,7 +92,7 @@ class Rewriter:
         return [SegmentIndex(*self._store.segments.open_apart(partition, ref).intervals()) for ref in refs]
 
     def plan(
-        self, log: PartitionLog, refs: tuple[SegmentRef, ...], indexes: list[SegmentIndex], facts: FlushFacts
+        self, log: PartitionLog, refs: tuple[SegmentRef, ...], indexes: list[SegmentIndex], facts: RewriteFacts
     ) -> RewritePlan | None:
         at = log.segments.index(refs[0]) if refs[0] in log.segments else -1
         if at < 0 or log.segments[at : at + len(refs)] != refs:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from array import array
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from storage_nodes.protocol.errors import ErrorCode
 
-Buffer: TypeAlias = "bytes | array[int]"
-"""A piece of a checkpoint."""
+
+class LazyBytes(Protocol):
+    """Made when they are asked for, the same each time."""
+
+    @property
+    def nbytes(self) -> int: ...
+    def __bytes__(self) -> bytes: ...
+
+
+Piece: TypeAlias = bytes | LazyBytes
+"""Of a checkpoint."""
+
+
+def piece_bytes(piece: Piece) -> int:
+    return len(piece) if isinstance(piece, bytes) else piece.nbytes
+
 
 # Hashable. A machine does nothing with it but hand it back.
 Token = Any

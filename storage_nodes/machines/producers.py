@@ -24,16 +24,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from storage_nodes.limits import (
-    PRODUCER_FORGET_MS,
-    PRODUCER_JUMP_MS_MAX,
-    PRODUCER_MEMORY_MS,
-    PRODUCER_SEQUENCE_MAX,
-    PRODUCER_WINDOW_RECORDS,
-    PRODUCERS_PER_PARTITION_MAX,
-)
+from storage_nodes.limits import PRODUCER_SEQUENCE_MAX
+from storage_nodes.machines.fold_constants import LEVEL_1
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 
+PRODUCER_FORGET_MS = LEVEL_1.producer_forget_ms
+PRODUCER_JUMP_MS_MAX = LEVEL_1.producer_jump_ms_max
+PRODUCER_MEMORY_MS = LEVEL_1.producer_memory_ms
+PRODUCER_WINDOW_RECORDS = LEVEL_1.producer_window_records
+PRODUCERS_PER_PARTITION_MAX = LEVEL_1.producers_per_partition_max
 PRODUCER_ID_MAX = 2**63 - 1
 PRODUCER_EPOCH_MAX = 2**15 - 1
 # Rows are dropped a quarter at a time; each is four numbers: first, end, base offset, time.

@@ -21,6 +21,18 @@ class UnknownEntryError(Exception):
         super().__init__(f"{what} is not known to this version: a later one wrote it")
 
 
+class LevelTooHighError(UnknownEntryError):
+    """A log, or a checkpoint, is at a feature level that this process does not speak."""
+
+    def __init__(self, what: str, level: int, highest: int) -> None:
+        self.level = level
+        Exception.__init__(
+            self,
+            f"{what} is at feature level {level}, this release speaks {highest} at most: start one that speaks level "
+            f"{level} (docs/upgrades.md)",
+        )
+
+
 def require_known(key: bytes | None) -> None:
     """Of a control record that is not for the machine that folds it. Raises UnknownEntryError."""
     if key not in _OF_EVERY_LOG:

@@ -40,6 +40,7 @@ from storage_nodes.node.disk.maintenance import DiskMaintenance
 from storage_nodes.node.disk.scrub import Scrub
 from storage_nodes.node.membership.assigned_replicas import AssignedReplicas
 from storage_nodes.node.membership.balance import LeaderBalance
+from storage_nodes.node.membership.feature_levels import FeatureLevels
 from storage_nodes.node.membership.joining import ask_to_join
 from storage_nodes.node.membership.replica_moves import Moves
 from storage_nodes.node.memory.memory_budget import Kind, MemoryBudget
@@ -48,6 +49,7 @@ from storage_nodes.node.replicas.bodies import BodyCache
 from storage_nodes.node.replicas.catch_up_reads import CatchUpReads
 from storage_nodes.node.replicas.cluster_replica import ClusterReplica, partition_info
 from storage_nodes.node.replicas.failover import Failover
+from storage_nodes.node.replicas.fold_turn import FoldTurn
 from storage_nodes.node.replicas.hand_over import hand_over_some
 from storage_nodes.node.replicas.local_replicas import LocalReplicas
 from storage_nodes.node.replicas.partition_meta import PartitionMeta, meta_text
@@ -66,6 +68,7 @@ from storage_nodes.node.transport.pending_raft_messages import PendingRaftMessag
 from storage_nodes.node.transport.requests import RequestTable
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.levels import LEVEL_FIRST, Speaks, spoken
 from storage_nodes.protocol.messages import ClusterInfo, NodeInfo, PartitionInfo
 from storage_nodes.protocol.peer_messages import (
     AppendEntries,
@@ -90,8 +93,12 @@ class StorageNode:
     """One process. Satisfies `Host` for its replicas and `Requests` for its connections. Without `credentials` its
     connections are plain, and every caller that knows the cluster id is believed."""
 
-    def __init__(self, config: NodeConfig, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self, config: NodeConfig, credentials: Credentials | None = None, speaks: Speaks | None = None
+    ) -> None:
         self.config = config
+        self.speaks = speaks or spoken(config.feature_level_max)
+        self.feature_level = LEVEL_FIRST
         self.cluster_id = config.cluster_id
         self.node_id = config.node_id
         self.clock = NodeClock()
@@ -109,18 +116,13 @@ class StorageNode:
         self.peer_states = PeerStateNotifier(self.loop, lambda: self.replicas)
         budget = MemoryBudget(config.node_memory_bytes)
         budget.watch(Kind.STAGED, self.log.unsynced_bytes)
+        self.fold_turn = FoldTurn(self.loop)
         self.room = NodeRoom(budget, self.committer.writing_s, self._tell_crowded)
         self.links = PeerLinks(
-            self.loop,
-            self.clock,
-            self.cluster_id,
-            config.own_address,
-            self.log.incarnation,
-            peers,
-            self._peer_changed,
-            budget,
-            credentials,
-        )
+            self.loop, self.clock, self.cluster_id, config.own_address, self.log.incarnation, peers, self._peer_changed,
+            budget, credentials, self.speaks,
+        )  # fmt: skip
+        self.levels = FeatureLevels(self.node_id, self.speaks, self.links, self._refuse_clients)
         self.clocks = self.links.clocks
         self.leases = self.links.leases
         self.has_room = self.links.has_room
@@ -141,10 +143,12 @@ class StorageNode:
         self._flushing = Flushing(self.loop, self.log, self.work.maintenance, self._flush_facts)
         self.damage = DamageControl(self.log, self.replicas, self.work, self.clock, self.is_up, self.committer.wake)
         self.stopped = self.damage.stopped
+        self.stopped.on_level = self.links.on_level = self.levels.look_at
         self.work.on_corruption = self.damage.on_read_corruption
         self.assigned = AssignedReplicas(self.log, self.replicas, self.work, self.committer, self, self._early)
         self.moves = Moves(self.loop, self.node_id, self.links, self.replicas, lambda: self.cluster)
-        self.assigned.on_change = self.moves.wake
+        self.moves.level_commands = self.levels.commands
+        self.assigned.on_change = self._cluster_changed
         self._balance = LeaderBalance(self.node_id, self._preferred_leader, self.moves.may_lead)
         self._tasks: list[asyncio.Task[None]] = []
         self.going_back = GoingBack(self.log, self.replicas, self.links.age, self.committer.wake)
@@ -241,6 +245,18 @@ class StorageNode:
         self.links.expel(node_id)
         self._connections.close_peer_connections(node_id)
 
+    def _cluster_changed(self) -> None:
+        machine = self.cluster.machine
+        if machine.level != self.links.cluster_level:
+            self.feature_level = self.levels.follow(machine)
+            self.links.cluster_level = machine.level
+        self.moves.wake()
+
+    def _refuse_clients(self, why: str) -> None:
+        """Others lead, and clients hear why; it goes on as a voter."""
+        self._connections.refuse_clients(why)
+        self._tasks.append(self.loop.create_task(self._retire()))
+
     # --- Host: for replicas -----------------------------------------------------------------------------------
 
     def send(self, peer: int, message: RaftMessage) -> None:
@@ -296,7 +312,9 @@ class StorageNode:
         return self.links.heard(beat)
 
     def refusal(self, objection: str) -> PeerRefusal:
-        return PeerRefusal(ErrorCode.INVALID_REQUEST, objection, self.links.now_ms(), self.links.incarnation)
+        return PeerRefusal(
+            ErrorCode.INVALID_REQUEST, objection, self.links.now_ms(), self.links.incarnation, self.links.cluster_level
+        )
 
     def raft_frame(self, sender: int, frame: RaftFrame) -> None:
         if not self.links.is_newest(sender, frame.incarnation):
@@ -355,7 +373,7 @@ class StorageNode:
             infos.insert(0, self._info(own))
         gone = NodeState.GONE
         nodes = [self._node_info(node) for node in machine.nodes.values() if machine.state_of(node.node_id) is not gone]
-        return ClusterInfo(self.cluster_id, self.cluster.raft.leader, nodes, infos, following)
+        return ClusterInfo(self.cluster_id, self.cluster.raft.leader, nodes, infos, following, machine.level)
 
     def _node_info(self, address: NodeAddress) -> NodeInfo:
         machine, node_id = self.cluster.machine, address.node_id
@@ -367,6 +385,7 @@ class StorageNode:
             own = NodeInfo(*address, True, since_ms, "", free_bytes, *held, offset_ms, self.clocks.is_off)
             return msgspec.structs.replace(
                 own,
+                levels=self.speaks,
                 read_only=self.links.read_only,
                 slow=self.links.slow,
                 unrepaired=self.damage.unrepaired,
@@ -375,7 +394,8 @@ class StorageNode:
             )
         since_ms, why = self.failover.peer_words(node_id)
         is_off = self.links.is_clock_off(node_id)
-        return NodeInfo(*address, self.links.is_up(node_id), since_ms, why, 0, *held, offset_ms, is_off)
+        told = NodeInfo(*address, self.links.is_up(node_id), since_ms, why, 0, *held, offset_ms, is_off)
+        return msgspec.structs.replace(told, levels=machine.levels_of(node_id))
 
     def _info(self, info: PartitionInfo) -> PartitionInfo:
         """With what the replica here knows, if there is one."""
@@ -416,6 +436,7 @@ class StorageNode:
         if not self.cluster.closed:
             # Its state may have become durable, by a flush or a snapshot, before what it made here was.
             self.assigned.catch_up()
+            self._cluster_changed()
 
     def _begin_cluster_log(self) -> None:
         """Empty, as one of the cluster's founders, or as a node that joins it and has no say until it is given one."""

@@ -31,6 +31,9 @@ FLAG_ERROR = 2
 
 _HEAD = struct.Struct(">BBBBII")
 _HEADER = struct.Struct(">BBBBIII")
+_unpack_header = _HEADER.unpack_from
+_crc_of, _extend_crc = google_crc32c.value, google_crc32c.extend
+_new_tuple = tuple.__new__
 
 
 class FrameError(Exception):
@@ -46,8 +49,7 @@ class Frame(NamedTuple):
 
 def encode_frame(opcode: int, flags: int, correlation_id: int, payload: bytes) -> bytes:
     head = _HEAD.pack(MAGIC, PROTOCOL_VERSION, opcode, flags, correlation_id, len(payload))
-    crc = google_crc32c.extend(google_crc32c.value(head), payload)
-    return b"%b%b%b" % (head, crc.to_bytes(4, "big"), payload)
+    return b"%b%b%b" % (head, _extend_crc(_crc_of(head), payload).to_bytes(4, "big"), payload)
 
 
 def frame_pieces(opcode: int, flags: int, correlation_id: int, payload: bytes) -> tuple[bytes, bytes]:
@@ -105,26 +107,33 @@ class FrameDecoder:
         need = HEADER_BYTES
         at = 0
         size = len(buffer)
+        bytes_max = self._bytes_max
         while size - at >= HEADER_BYTES:
-            magic, version, opcode, flags, correlation_id, length, crc = _HEADER.unpack_from(buffer, at)
-            if magic != MAGIC:
-                raise FrameError(f"first byte {magic:#04x} is not a frame's")
-            if version != PROTOCOL_VERSION:
-                raise FrameError(f"protocol version {version} is not spoken here, {PROTOCOL_VERSION} is")
-            if length > self._bytes_max:
-                raise FrameError(f"claims {length} bytes, at most {self._bytes_max} are taken")
+            magic, version, opcode, flags, correlation_id, length, crc = _unpack_header(buffer, at)
+            if magic != MAGIC or version != PROTOCOL_VERSION or length > bytes_max:
+                raise _refusal(magic, version, length, bytes_max)
             body_at = at + HEADER_BYTES
             end = body_at + length
             if end > size:
                 need = HEADER_BYTES + length
                 break
             payload = buffer[body_at:end]
-            if google_crc32c.extend(google_crc32c.value(buffer[at : at + 12]), payload) != crc:
+            if _extend_crc(_crc_of(buffer[at : at + 12]), payload) != crc:
                 raise FrameError("checksum does not match")
-            frames.append(Frame(opcode, flags, correlation_id, payload))
+            # What `Frame(...)` does, without a step of our own.
+            frames.append(_new_tuple(Frame, (opcode, flags, correlation_id, payload)))
             at = end
         if at < size:
             self._chunks.append(buffer[at:] if at else buffer)
         self.pending_bytes = size - at
         self._need_bytes = need
         return frames
+
+
+def _refusal(magic: int, version: int, length: int, bytes_max: int) -> FrameError:
+    """Why a head is none."""
+    if magic != MAGIC:
+        return FrameError(f"first byte {magic:#04x} is not a frame's")
+    if version != PROTOCOL_VERSION:
+        return FrameError(f"protocol version {version} is not spoken here, {PROTOCOL_VERSION} is")
+    return FrameError(f"claims {length} bytes, at most {bytes_max} are taken")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from storage_nodes.protocol.levels import LEVEL_FIRST
 from storage_nodes.protocol.messages import Message
 
 
@@ -14,6 +15,7 @@ class PeerHello(Message, frozen=True):
     `port`, `zone` are where the caller says that it listens. A node that is not let in gets a PeerRefusal and is hung
     up on. When it greets again it says back what the refusal told (`told_ms`, `told_by`), and for how long its process
     had run then (`age_ms`): so the receiver knows, without any wall clock, that it lives, and when it was started.
+    `levels`: the fields of a `Speaks`.
     """
 
     cluster_id: str
@@ -26,15 +28,18 @@ class PeerHello(Message, frozen=True):
     age_ms: int = 0
     told_ms: int = 0
     told_by: int = 0
+    levels: tuple[int, int, int] = (LEVEL_FIRST, LEVEL_FIRST, LEVEL_FIRST)
 
 
 class PeerRefusal(Message, frozen=True):
-    """Why a node is not let in. `told_ms` and `told_by`: the refusing node's monotonic clock, and its incarnation."""
+    """Why a node is not let in. `told_ms` and `told_by`: the refusing node's monotonic clock, and its incarnation.
+    `level`: the cluster's feature level, as far as it knows: a node that does not fit it hears so from nobody else."""
 
     code: int
     message: str = ""
     told_ms: int = 0
     told_by: int = 0
+    level: int = LEVEL_FIRST
 
 
 class Heartbeat(Message, frozen=True):

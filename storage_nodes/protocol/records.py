@@ -91,6 +91,17 @@ _GROUP_FIRST_OF_TWO = encode_varint(2) + encode_varint(1) + HEADER_GROUP
 _ID_NEXT = encode_varint(1) + HEADER_DEDUP
 
 
+def encode_plain_bodies(values: Sequence[bytes], keys: Sequence[bytes]) -> list[bytes]:
+    """The same as `encode_body` for each, of messages without headers whose keys have the same length."""
+    key_length = encode_varint(len(keys[0]))
+    bodies = []
+    for value, key in zip(values, keys, strict=True):
+        length = len(value)
+        value_length = LENGTHS[length] if length < LENGTHS_MAX else encode_varint(length)
+        bodies.append(b"%b%b%b%b\x00" % (key_length, key, value_length, value))
+    return bodies
+
+
 def encode_body(value: bytes, key: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = NO_HEADERS) -> bytes:
     """Encode one message for `StorageClient.send`."""
     if key is None:

@@ -39,6 +39,8 @@ Usage = tuple[int, int, int]
 """Origin, billed bytes, units."""
 
 _KEY = struct.Struct(">BI")
+# Where the size begins in a key.
+SIZE_AT = 1
 # The size in a record's head; what the head is apart from it is looked at before.
 _SIZES = struct.Struct(">2xIx")
 _KEY_LENGTH = encode_varint(_KEY.size)[0]
@@ -72,7 +74,7 @@ def usage_key(origin: int, billed_bytes: int) -> bytes:
 
 def size_field(key: bytes | None) -> bytes:
     """The part of a record key that is bound to the sealed message; empty where the key says nothing of usage."""
-    return key[1:] if key is not None and len(key) == _KEY.size else b""
+    return key[SIZE_AT:] if key is not None and len(key) == _KEY.size else b""
 
 
 def moved_key(key: bytes | None) -> bytes | None:

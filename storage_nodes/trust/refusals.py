@@ -10,8 +10,8 @@ from prometheus_client import Counter
 from storage_nodes.limits import REFUSALS_TOLD_PER_S_MAX
 
 NOT_TLS, HANDSHAKE, DEADLINE, CROWDED = "not_tls", "handshake", "deadline", "crowded"
-CLUSTER, NAME, MODE, ROLE, NODE = "cluster", "name", "mode", "role", "node"
-REASONS = (NOT_TLS, HANDSHAKE, DEADLINE, CROWDED, CLUSTER, NAME, MODE, ROLE, NODE)
+CLUSTER, NAME, MODE, ROLE, NODE, LEVEL = "cluster", "name", "mode", "role", "node", "level"
+REASONS = (NOT_TLS, HANDSHAKE, DEADLINE, CROWDED, CLUSTER, NAME, MODE, ROLE, NODE, LEVEL)
 
 REFUSED = Counter("penstock_inner_connections_refused", "Connections of other processes that were refused", ["reason"])
 OPERATIONS_REFUSED = Counter("penstock_inner_operations_refused", "Calls that the caller's role may not make", ["role"])

@@ -12,7 +12,7 @@ from tests.blackbox.stage import Stage, staged
 # In this order, so that it is started once, and ends before the tests that need nothing of it.
 SHARING = (
     "test_short_one_account.py", "test_short_quotas.py", "test_short_refusals.py", "test_short_revocation.py",
-    "test_short_wire.py",
+    "test_short_versions.py", "test_short_wire.py",
 )  # fmt: skip
 _OPEN = ExitStack()
 _STAGES: list[Stage] = []

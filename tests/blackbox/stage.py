@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.blackbox.faults.harm import Harm
+from tests.blackbox.faults.releases import Releases
 from tests.blackbox.raw_http import Answer, Endpoint
 from tests.support.installation import RunningInstallation, free_port
 
@@ -67,7 +68,8 @@ class Stage:
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="penstock-blackbox-"))
         self.harm = Harm(self.directory, NODES)
-        settings = {**self.harm.settings(), **(settings or {})}
+        self.releases = Releases(self.directory)
+        settings = {**self.harm.settings(), **self.releases.settings(), **(settings or {})}
         self.installation = RunningInstallation(self.directory / "data", len(NODES), settings)
         self.paused: set[int] = set()
         self._queues = 0

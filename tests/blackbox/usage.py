@@ -175,6 +175,7 @@ def report_now(installation: RunningInstallation, account: str) -> dict[str, Any
     arguments = ("--account", account, "--period", f"{datetime.now(UTC):%Y-%m}", "--now", "--json")
     report = json.loads(installation.command("report", "usage", *arguments).stdout)
     assert report["now"]["complete"], report["now"]
+    assert not report.get("not_settled"), report["not_settled"]
     merged: dict[str, dict[str, Any]] = {}
     for row in [*report["queues"], *report["provisional"]["queues"]]:
         known = merged.setdefault(row["queue_uuid"], {**row, "quantities": {}})

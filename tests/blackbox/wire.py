@@ -7,7 +7,8 @@
     letters     that dead-letter queue
 
 Harm, one after the other: the storage node that leads most is killed, or stands still; either front end is killed; the
-disk of one node is slow. Then all is healed, the queues are drained, and what the clients saw is judged
+disk of one node is slow; one node, then another, has little memory (`pressure.py`); nodes of two releases run side by
+side (`wire_versions.py`). Then all is healed, the queues are drained, and what the clients saw is judged
 (`wire_judge.py`).
 """
 
@@ -18,9 +19,11 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
+from tests.blackbox import wire_versions
+from tests.blackbox.pressure import Pressure
 from tests.blackbox.signed_sqs import SqsEndpoint
 from tests.blackbox.stage import READY_TIMEOUT_S, FrontEnd, Stage, second_front_end, serves, staged, until
 from tests.blackbox.trials import Ask, Result, Trial
@@ -39,6 +42,7 @@ CALM_S = (4.0, 10.0)
 # Nothing is left once so many visibilities passed without a message.
 DRAINED_VISIBILITIES = 3
 DRAIN_S_MAX = 180.0
+LITTLE_MEMORY = "little memory"
 QUEUES: dict[str, dict[str, str]] = {
     "standard": {},
     "fifo.fifo": {"FifoQueue": "true"},
@@ -53,7 +57,8 @@ async def _wire(ask: Ask, result: Result) -> None:
             await harm_and_judge(stage, second, ask, result)
 
 
-async def harm_and_judge(stage: Stage, second: FrontEnd, ask: Ask, result: Result) -> None:
+async def harm_and_judge(stage: Stage, second: FrontEnd, ask: Ask, result: Result, only: Collection[str] = ()) -> None:
+    """`only`: kinds of harm; all where none is named."""
     history, chance = WireHistory(), random.Random(ask.seed)
     ports = (stage.installation.port, second.port)
     await _make_queues(stage)
@@ -73,10 +78,11 @@ async def harm_and_judge(stage: Stage, second: FrontEnd, ask: Ask, result: Resul
         consumer("fifo.fifo", n, True) for n in (14, 15, 16)
     ]
     consumers += [consumer("dying", 17, False, 2), consumer("dying", 18, False, 2), consumer("letters", 19, False)]
+    pressure = Pressure(stage, endpoint, history, consumers, ask.seed * 100_000, ask.seconds < SHORT_RUN_S)
     tasks = [asyncio.create_task(producer.run(producing)) for producer in producers]
     drains = [asyncio.create_task(one.run(consuming)) for one in consumers]
     try:
-        await _harm(stage, second, history, chance, ask.seconds)
+        await _harm(stage, second, history, chance, ask.seconds, pressure, only)
         producing.set()
         await asyncio.gather(*tasks)
         for one in consumers:
@@ -91,6 +97,8 @@ async def harm_and_judge(stage: Stage, second: FrontEnd, ask: Ask, result: Resul
             task.cancel()
         await asyncio.gather(*tasks, *drains, return_exceptions=True)
     _conclude(history, result)
+    result.counts |= {"refused for want of memory": pressure.refused, "503 with Retry-After": pressure.unavailable}
+    result.violations["little memory changed nothing"] = pressure.never_bit
 
 
 async def _is_drained(consumers: list[Consumer], calm_s: float) -> bool:
@@ -115,7 +123,15 @@ async def _make_queues(stage: Stage) -> None:
 # --- harm ---
 
 
-async def _harm(stage: Stage, second: FrontEnd, history: WireHistory, chance: random.Random, seconds: float) -> None:
+async def _harm(
+    stage: Stage,
+    second: FrontEnd,
+    history: WireHistory,
+    chance: random.Random,
+    seconds: float,
+    pressure: Pressure,
+    only: Collection[str],
+) -> None:
     ends_s = time.monotonic() + seconds
     kinds: dict[str, Callable[[], Awaitable[None]]] = {
         "a storage node killed": lambda: _kill_node(stage, chance),
@@ -123,7 +139,10 @@ async def _harm(stage: Stage, second: FrontEnd, history: WireHistory, chance: ra
         "a front end killed": lambda: _kill_front_end(stage),
         "the other front end killed": lambda: _restart_second(stage, second),
         "a slow disk": lambda: _slow_disk(stage, chance),
+        LITTLE_MEMORY: lambda: pressure.press(chance),
+        wire_versions.NAME: lambda: wire_versions.mixed_versions(stage, chance),
     }
+    kinds = {name: harm for name, harm in kinds.items() if not only or name in only}
     order: list[str] = []
     while time.monotonic() < ends_s:
         await asyncio.sleep(chance.uniform(*CALM_S))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import time
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
+import psycopg
 import pytest
 
-from deploy import management
 from deploy.commands import cluster_view, node, quarantine_view, status
-from deploy.errors import CommandError
 from deploy.installation import Installation
 from deploy.state import State
 from storage_nodes.node.replicas.stopped_replicas import StopKind
@@ -115,14 +116,12 @@ def test_every_kind_of_stop_has_words() -> None:
 
 
 def test_names_are_done_without_where_the_database_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise CommandError("the database does not answer")
-
     rows = cluster_view.stopped_rows({1: view(nodes=nodes_with(1, stopped(7)))})
     state = State("c", "h", 1, 2)
-    monkeypatch.setattr(management, "run_manage_json", refuse)
+    monkeypatch.setattr(Installation, "settings", lambda *_: {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"})
     assert quarantine_view.names_of(Installation(), state, rows) == {}
-    monkeypatch.setattr(management, "run_manage_json", lambda *_: {"queue:7": ["acme", "orders"]})
+    monkeypatch.setattr(psycopg, "connect", lambda *_, **__: contextlib.nullcontext(SimpleNamespace(cursor=tuple)))
+    monkeypatch.setattr(quarantine_view, "names_by", lambda _, tags: dict.fromkeys(tags, ("acme", "orders")))
     assert quarantine_view.names_of(Installation(), state, rows) == {"queue:7": ("acme", "orders")}
 
 
@@ -159,6 +158,27 @@ def test_node_whose_clock_is_off_is_shown_with_how_far_and_what_to_do() -> None:
     (line,) = cluster_view.clock_lines(nodes)
     assert line.startswith("node 2: CLOCK OFF by +86,400.0 s") and "NTP" in line
     assert len(status.NODE_COLUMNS) == len(cluster_view.node_rows({"nodes": nodes, "partitions": []})[0])
+
+
+def levels_shown(level: int, *speaks: tuple[int, int], down: int = 0) -> list[str]:
+    nodes = [
+        NodeInfo(node, "h", node, "z", node != down, NOW_MS, levels=(1, highest, allowed))
+        for node, (highest, allowed) in enumerate(speaks, 1)
+    ]
+    return cluster_view.level_lines(
+        {"feature_level": level, "nodes": cluster_view.merge_nodes({9: view(nodes=nodes)}, [])}
+    )
+
+
+def test_level_of_the_cluster_comes_with_the_nodes_that_hold_it_and_why() -> None:
+    assert levels_shown(2, (2, 2), (2, 2)) == ["feature level 2"]
+    first, older, held = levels_shown(1, (2, 2), (1, 1), (2, 1))
+    assert first == "feature level 1 of 2" and "node 2 speaks level 1 at most: upgrade it" in older
+    assert "node 3 is held at level 1 by its operator: PENSTOCK_FEATURE_LEVEL_MAX=1" in held
+    assert "node 1 is down: start it, or decommission it" in levels_shown(1, (2, 2), (2, 2), down=1)[1]
+    (_, below) = levels_shown(2, (2, 2), (1, 1))
+    assert "node 2 speaks level 1 at most and serves nobody: start a release of level 2" in below
+    assert cluster_view.level_lines({"feature_level": None, "nodes": []}) == []
 
 
 async def test_node_list_counts_replicas_and_leads_as_status_does(capsys: pytest.CaptureFixture[str]) -> None:

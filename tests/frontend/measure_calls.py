@@ -1,10 +1,11 @@
 """What each hot call costs the front end, from the bytes of the request to the bytes of the answer.
 
-    python -m tests.frontend.measure_calls [--time SECONDS | --functions] [CALL ...]
+    python -m tests.frontend.measure_calls [--time SECONDS | --functions] [--connections N] [CALL ...]
 
 Everything of the front end runs: the connection's protocol, the express lane, the storage client and its frames.
 Clients and the storage node are stand-ins in the same process, whose own work is not counted. Prints the bytecodes and
-calls of one call, and where they are: by file, or by function with the calls of what is not Python. `--time` tells
+calls of one call, and where they are: by file, or by function with the calls of what is not Python; with several
+connections, calls at the same time share what they share (`--connections`). `--time` tells
 microseconds of CPU instead, in a closed loop of 32 connections, stand-ins included, the least and the median of many
 rounds of 500 calls: the least is what other work on the machine disturbs least. For pairs with another commit.
 """
@@ -216,7 +217,7 @@ class Scene:
         key = usage_key(int(Origin.CLIENT), len(BODY))
         contents = [(Content(BODY), size_field(key))] * BULK_MESSAGES_MAX
         sealed = seal_all(queue.sealing_key(0.0), self.front.key.access_key_id.encode(), contents)
-        bodies = [encode_body(envelope, key) for _, envelope in sealed]
+        bodies = [encode_body(envelope, key) for envelope in sealed[1]]
         return [AcquiredMessage(at, 1, 1_700_000_000_000, 1_700_000_000_000, body) for at, body in enumerate(bodies)]
 
     def handles(self, count: int) -> list[str]:
@@ -385,12 +386,12 @@ def report(call: str, counts: Counts, times: int, by_function: bool) -> None:
             print(f"    {count / times:>9.1f}  C {name}")
 
 
-async def measure(calls: Sequence[str], seconds: float, by_function: bool) -> None:
+async def measure(calls: Sequence[str], seconds: float, by_function: bool, connections: int) -> None:
     for call in calls:
         if seconds:
             await measure_time(call, seconds)
         else:
-            await measure_counts(call, by_function)
+            await measure_counts(call, by_function, 1 if call.endswith("500") else connections)
 
 
 async def measure_time(call: str, seconds: float) -> None:
@@ -409,13 +410,14 @@ async def measure_time(call: str, seconds: float) -> None:
     print(f"{call} {min(rounds_s) * 1e6:.2f} {statistics.median(rounds_s) * 1e6:.2f}", flush=True)
 
 
-async def measure_counts(call: str, by_function: bool) -> None:
+async def measure_counts(call: str, by_function: bool, connections: int) -> None:
     scene = Scene()
     before, times = (4, 2) if call.endswith("500") else (COUNTED_AFTER, COUNTED)
-    await scene.run(call, before, 1)  # caches are full
+    times *= connections
+    await scene.run(call, before, connections)  # caches are full
     counts = Counts()
     with counts:
-        await scene.run(call, times, 1)
+        await scene.run(call, times, connections)
     report(call, counts, times, by_function)
 
 
@@ -423,10 +425,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--time", type=float, default=0.0)
     parser.add_argument("--functions", action="store_true")
+    parser.add_argument("--connections", type=int, default=1)
     parser.add_argument("calls", nargs="*", default=CALLS)
     given = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(measure(given.calls, given.time, given.functions))
+        runner.run(measure(given.calls, given.time, given.functions, given.connections))
 
 
 if __name__ == "__main__":

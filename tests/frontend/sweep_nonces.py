@@ -31,7 +31,7 @@ def draw(key: DataKey, count: int, path: Path) -> None:
     messages = [(Content("x"), b"")] * BATCH
     with path.open("ab") as file:
         for _ in range(count // BATCH):
-            file.write(b"".join(envelope[NONCE] for _, envelope in seal_all(key, b"", messages)))
+            file.write(b"".join(envelope[NONCE] for envelope in seal_all(key, b"", messages)[1]))
 
 
 def forked(key: DataKey, count: int, path: Path) -> int:

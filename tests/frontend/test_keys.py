@@ -207,7 +207,7 @@ def test_no_nonce_repeats_within_or_across_processes() -> None:
     def nonces(count: int) -> list[bytes]:
         messages = [(Content("x"), b"")] * 100
         batches = [seal_all(key, b"", messages) for _ in range(count // 100)]
-        return [envelope[22:34] for batch in batches for _, envelope in batch]
+        return [envelope[22:34] for _, envelopes in batches for envelope in envelopes]
 
     reader, writer = os.pipe()
     child = os.fork()

@@ -235,10 +235,10 @@ async def test_browser_is_shown_a_page_that_loads_nothing_while_the_control_plan
 
 
 def test_style_of_that_page_is_the_one_that_its_policy_allows() -> None:
-    headers, text = away_page(Request("GET", b"/console/", b"", "http", "", [], never), unavailable("x"))[1:]
-    style = re.findall(rb"<style>(.*?)</style>", text)
+    page = away_page(Request("GET", b"/console/", b"", "http", "", [], never), unavailable("x"))
+    style = re.findall(rb"<style>(.*?)</style>", page.body)
     digest = base64.b64encode(hashlib.sha256(style[0]).digest())
-    assert len(style) == 1 and b"style-src 'sha256-" + digest + b"'" in dict(headers)[b"content-security-policy"]
+    assert len(style) == 1 and b"style-src 'sha256-" + digest + b"'" in dict(page.headers)[b"content-security-policy"]
 
 
 async def never() -> Any:

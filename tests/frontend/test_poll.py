@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from frontend.errors import RequestError, queue_does_not_exist
@@ -164,7 +165,7 @@ async def test_poll_that_is_overdue_ends_where_its_queue_is_gone() -> None:
         asked.append(1)
         raise queue_does_not_exist()
 
-    call = await parked(FullAtOnce(), asyncio.Event(), polls, REQUEST._replace(wait_ms=50), gone)
+    call = await parked(FullAtOnce(), asyncio.Event(), polls, msgspec.structs.replace(REQUEST, wait_ms=50), gone)
     assert not asked, "within its time nobody is asked"
     async with asyncio.timeout(5):
         with pytest.raises(RequestError, match="QueueDoesNotExist"):
@@ -178,7 +179,7 @@ async def test_poll_that_is_overdue_goes_on_where_its_queue_is_there() -> None:
     async def there() -> None:
         asked.set()
 
-    call = await parked(storage, asyncio.Event(), None, REQUEST._replace(wait_ms=50), there)
+    call = await parked(storage, asyncio.Event(), None, msgspec.structs.replace(REQUEST, wait_ms=50), there)
     async with asyncio.timeout(5):
         await asked.wait()
         storage.filled.set()

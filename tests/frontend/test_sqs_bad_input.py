@@ -11,6 +11,7 @@ import structlog
 
 from frontend.limits import REQUEST_BODY_BYTES_MAX, REQUEST_HEADER_BYTES_MAX
 from frontend.logs import structlog_settings
+from frontend.sqs import protocol as protocol_module
 from tests.support.frontend_plane import QUEUE_URL, Installation, sign
 
 SERIALIZATION = "SerializationException"
@@ -25,7 +26,7 @@ async def front_is_usable_afterwards(front: Installation) -> Any:
     stored = front.storage.count()
     assert (await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "x"})).status == 200
     assert front.storage.count() == stored + 1
-    assert "InternalFailure" not in str(front.plane.meters._actions)
+    assert "InternalFailure" not in str(front.plane.meters._observed)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +69,40 @@ async def test_body_that_quotes_a_member_name_is_no_repetition(front: Installati
     text = 'see "QueueUrl": "MessageBody", "MessageBody"'
     assert (await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": text})).status == 200
     assert (await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "MessageBody"})).status == 200
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        b'{"Id":"1","MessageBody":"a"},{"Id":"2","MessageBody":"b","MessageBody":"c"}',
+        # As many as there are entries.
+        b'{"Id":"1","Mess\\u0061geBody":"a"},{"Id":"2","MessageBody":"b","MessageBody":"c"}',
+        b'{"Id":"1"},{"Id":"2","MessageBody":"b","MessageBody":"c"}',
+        b'{"Id":"1","MessageBody":null},{"Id":"2","MessageBody":"b","MessageBody":"c"}',
+        b'{"Id":"1","MessageBody":"a","MessageBody":null},{"Id":"2"}',
+    ],
+)
+async def test_entry_of_a_batch_that_names_its_body_twice_is_refused(front: Installation, entries: bytes) -> None:
+    reply = await front.sqs("SendMessageBatch", b'{"QueueUrl":%b,"Entries":[%b]}' % (URL, entries))
+    assert (reply.status, reply.error) == (400, SERIALIZATION)
+    assert front.storage.count() == 0
+
+
+async def test_batch_that_names_each_body_once_is_not_looked_at_twice(
+    front: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[bytes] = []
+
+    def repeated(body: bytes) -> None:
+        looks.append(body)
+
+    monkeypatch.setattr(protocol_module, "repeated_member", repeated)
+    entries = [{"Id": str(number), "MessageBody": f"text {number}"} for number in range(10)]
+    reply = await front.sqs("SendMessageBatch", {"QueueUrl": QUEUE_URL, "Entries": entries})
+    assert len(reply.json["Successful"]) == 10 and not looks
+    entries[3]["MessageBody"] = "MessageBody"
+    reply = await front.sqs("SendMessageBatch", {"QueueUrl": QUEUE_URL, "Entries": entries})
+    assert len(reply.json["Successful"]) == 10 and len(looks) == 1
 
 
 @pytest.mark.parametrize("text", ["\x00", "a\x08b", "\x0b", "\x1f", "\ufffe", "\uffff", "ü\x01", "x" * 100 + "\x1b"])
@@ -258,4 +293,4 @@ async def test_failure_of_ours_shows_nothing(front: Installation) -> None:
     assert line["event"] == "request_failed" and line["request_id"] == reply.headers["x-amzn-requestid"]
     assert line["level"] == "error" and line["process"] == "frontend" and "KeyError" in line["exception"]
     assert "a secret body" not in printed and front.key.secret_access_key not in printed
-    front.plane.meters._actions.clear()
+    front.plane.meters._observed.clear()

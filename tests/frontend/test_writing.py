@@ -153,6 +153,9 @@ def test_write_to_a_lost_connection_is_thrown_away() -> None:
         def write(self, data: bytes) -> None:
             written.append(data)
 
+        def is_closing(self) -> bool:
+            return False
+
     class Loop:
         def call_soon(self, call: Callable[[], None]) -> None:
             later.append(call)
@@ -242,6 +245,9 @@ def test_one_connection_holds_a_bounded_number_of_bytes(monkeypatch: pytest.Monk
 
         def abort(self) -> None:
             calls.append("abort")
+
+        def is_closing(self) -> bool:
+            return False
 
     class Loop:
         def call_later(self, delay_s: float, call: Callable[[], None]) -> Any:

@@ -25,8 +25,10 @@ from storage_nodes.machines.queue.commands import (
     Command,
     decode_command,
 )
+from storage_nodes.machines.queue.commands import LEVELED as QUEUE_LEVELED
 from storage_nodes.machines.queue.state.dedup import NOT_SEEN
-from storage_nodes.machines.stream.machine import CONTROL_STREAM_KEY
+from storage_nodes.machines.stream.machine import CONTROL_STREAM_KEY, LEVELED
+from storage_nodes.protocol.levels import LEVEL_FIRST
 from storage_nodes.protocol.messages import DeadSource
 from storage_nodes.protocol.records import (
     HEADER_DEAD_SOURCE,
@@ -91,6 +93,7 @@ class QueueBook:
         self.origin: dict[int, int] = {}  # offset -> where the message was scheduled
         self.releases: set[bytes] = set()
         self.early: list[int] = []  # released before they were due, and not looked at yet
+        self.level = LEVEL_FIRST  # of the partition
         self.kept_back = 0  # leases that were said to be no deliveries, less what was said of earlier ones
         self.wrong_sizes: list[int] = []  # deleted with a size that they do not have
         self.receives_max = 0  # so many make a dead letter
@@ -198,6 +201,8 @@ class QueueBook:
         elif kind == HANDED_OVER:
             leases, messages = command[FIRST_FIELD : FIRST_FIELD + 2]
             self.kept_back += leases - messages
+        elif kind == QUEUE_LEVELED:
+            self.level = command[FIRST_FIELD]
         elif kind == EXPIRED:
             flat = command[FIRST_FIELD + 1]
             ranges = (range(flat[at], flat[at + 1] + 1) for at in range(0, len(flat), 2))
@@ -356,6 +361,7 @@ class StreamBook:
         self.bodies: dict[int, bytes] = {}
         self.data: list[bytes] = []  # its batches, without those of its own commands
         self.bases: list[int] = []  # their base offsets
+        self.level = LEVEL_FIRST  # of the partition
         self.log_start = 0
         self.groups = GroupBook()
         self.times = StreamTimes()
@@ -375,5 +381,7 @@ class StreamBook:
                 if kind == _TRIMMED:
                     self.log_start = max(self.log_start, fields[0])
                     self.times.trimmed(self.log_start)
+                elif kind == LEVELED:
+                    self.level = fields[0]
                 elif kind >= _FIRST_OF_GROUPS:
                     self.groups.fold(kind, fields[0], fields[1:], header.base_offset, header.end_offset)

@@ -13,6 +13,7 @@ from tests.simulation import (
     planted_containment,
     planted_groups,
     planted_leases,
+    planted_levels,
     planted_queues,
     provocations,
 )
@@ -62,6 +63,9 @@ PLANTED = [
     Planted("B62", "R8", planted_leases.counts_from_the_echo, provocations.late_echoes),
     Planted("B63", "R8", planted_leases.counts_on_broken_promises, provocations.flapping_links),
     Planted("B64", "R12", planted_leases.trusts_an_older_directory, provocations.older_directories),
+    Planted("B70", "LEVEL", planted_levels.writes_what_it_speaks, provocations.mixed_levels),
+    Planted("B71", "LEVEL", planted_levels.raises_the_level_alone, provocations.mixed_levels),
+    Planted("B72", "LEVEL", planted_levels.forgets_the_level_in_checkpoints, provocations.mixed_levels),
     Planted("B9", "R12", planted.counts_suspect_votes, provocations.empty_disks),
     Planted("B10", "R5", planted.no_fsync, provocations.more_faults(crash_rate=0.01, power_share=0.5)),
     Planted("B11", "R5", planted.no_directory_fsync, provocations.more_faults(crash_rate=0.01, power_share=0.5)),

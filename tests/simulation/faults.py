@@ -34,7 +34,8 @@ TINY = {
     "storage_nodes.node.replicas.queue_replica.FIFO_READ_AHEAD_BYTES_MAX": 600,
     "storage_nodes.node.replicas.queue_replica.READ_AHEAD_BYTES_MAX": 600,
     "storage_nodes.node.replicas.deliveries.READ_AHEAD_BYTES_MAX": 600,
-    "storage_nodes.node.replicas.folding.READ_BYTES_MAX": 500,
+    "storage_nodes.node.replicas.folding.FOLD_TURN_BYTES": 500,
+    "storage_nodes.node.replicas.fold_turn.FOLD_TURN_BYTES": 500,
     "storage_nodes.node.replicas.append_sending.APPEND_BYTES_MAX": 700,
     "storage_nodes.node.replicas.appends.BATCH_BYTES_MAX": 3_000,
     "storage_nodes.node.replicas.dead_letters.DEAD_LETTERS_PER_MOVE_BYTES_MAX": 1_000,
@@ -48,6 +49,7 @@ ONE_BY_ONE = {
     "storage_nodes.node.transport.inbox.INBOX_SLICE_MESSAGES": 2,
     "storage_nodes.node.timers.TIMERS_SLICE_PARTITIONS": 1,
     "storage_nodes.node.replicas.stopped_replicas.STOPPED_RETRIES_AT_ONCE_MAX": 1,
+    "storage_nodes.node.disk.tails.STOPPED_WAL_FILES_MAX": 1,
     "storage_nodes.node.transport.peer_state_notifier.PEER_NEWS_SLICE_PARTITIONS": 1,
     "storage_nodes.node.node.STARTS_PER_MS_MAX": 1,
     "storage_nodes.node.replicas.hand_over.HAND_OVERS_AT_ONCE_MAX": 1,
@@ -124,6 +126,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "dead-letters": ("receives_max",),
     "consumers": ("consumers",),
     "keys": ("keyed",),
+    "levels": ("mixed",),
     "leisure": ("leisure",),
     "drift": ("drift",),
     "jumps": ("jump_rate",),
@@ -207,6 +210,7 @@ class Faults:
     violation_rate: float = 0.0  # to a replica it seems that its group broke a promise of Raft
     spoil_rate: float = 0.0  # a file of a node that is down is damaged: a manifest, both, the mark, a checkpoint
     unreadable: float = 0.0  # share of the damage that is sectors which cannot be read
+    mixed: int = 0  # nodes of two releases: they are upgraded, or go back as well (mixed_levels.py)
     keyed: bool = False  # messages of a standard queue have groups and tags, and some receivers ask for tags
 
     @property
@@ -351,6 +355,7 @@ class FaultInjector:
             return
         world.clock_faults.tick()
         world.accidents.tick(self._may_lose)
+        world.levels.tick()
         for process in world.processes.values():
             untold = world.older.untold()
             if not process.is_up:

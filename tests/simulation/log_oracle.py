@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -218,6 +218,7 @@ class LogOracle(ABC):
         """Hear of everything that is staged, taken and confirmed, and mark replicas whose voters may be others now."""
         node_id, mark = process.process_id, process.touched.replicas.add
         real_append, real_truncate, real_vote = log.append, log.truncate, log.save_vote
+        real_restage = log.restage
         real_take, real_written, real_create = log.take_group, log.group_written, log.create
 
         def append(partition: int, batch: bytes) -> None:
@@ -235,6 +236,13 @@ class LogOracle(ABC):
             ledger.remember_cut(partition)
             real_truncate(partition, offset)
             ledger.change(Change("truncate", partition, a=offset))
+            mark(partition)
+
+        def restage(partition: int, batches: Sequence[bytes]) -> None:
+            self.check_restaged(node_id, partition, batches, ledger.staged[partition])
+            ledger.remember_cut(partition)
+            ledger.change(Change("truncate", partition, a=read_header(batches[0]).base_offset))
+            real_restage(partition, batches)  # which appends
             mark(partition)
 
         def save_vote(partition: int, epoch: int, voted_for: int) -> None:
@@ -259,7 +267,7 @@ class LogOracle(ABC):
             return ends
 
         followed: dict[str, Callable[..., Any]] = {
-            "append": append, "truncate": truncate, "save_vote": save_vote, "create": create,
+            "append": append, "truncate": truncate, "restage": restage, "save_vote": save_vote, "create": create,
             "take_group": take_group, "group_written": group_written,
         }  # fmt: skip
         for name, call in followed.items():
@@ -383,6 +391,11 @@ class LogOracle(ABC):
         if seen is not None and seen.commit > image.end_offset:
             self.fail("R18 snapshot is newer", f"node {node_id} knows {seen.commit}, the snapshot {image.end_offset}")
         return installed
+
+    def check_restaged(self, node_id: int, partition: int, batches: Sequence[bytes], mirror: Mirror) -> None:
+        """What is staged anew is the end of the log, as it is."""
+        if mirror.batches[len(mirror.batches) - len(batches) :] != list(batches):
+            self.fail("I3 restaged as it was", f"node {node_id}, partition {partition}, to {mirror.end}")
 
     def check_truncation(self, node_id: int, partition: int, offset: int, mirror: Mirror) -> None:
         """I3: a committed entry is never cut away."""

@@ -235,6 +235,8 @@ class Oracle(LogOracle):
                 book.fold(batch, epoch)
                 if is_configuration(batch):
                     self.check_change(partition, replica.meta.replicas, batch)
+            if not isinstance(book, ClusterBook):
+                self._world.levels.committed(partition, book.level)
             if not isinstance(book, ClusterBook) and book.times.wrong:
                 self.fail(book.times.wrong[0][0], f"partition {partition}: {book.times.wrong[0][1]}")
             if isinstance(book, FifoBook) and book.leased_though_parked:

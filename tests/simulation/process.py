@@ -31,6 +31,7 @@ from storage_nodes.node.node import StorageNode
 from storage_nodes.node.replicas import replica as replica_module
 from storage_nodes.node.replicas.stopped_replicas import StopKind, StoppedReplicas
 from storage_nodes.node.transport import inter_partition_client as forwards_module
+from storage_nodes.protocol.levels import Speaks
 from storage_nodes.protocol.peer_messages import Heartbeat, RaftFrame, RaftMessage
 from tests.simulation.clocks import MachineClock, SimClock
 from tests.simulation.guards import NotDeterministic
@@ -133,6 +134,7 @@ class SimProcess:
         self.is_stopping = False
         self.resumed_us = 0
         self.lives = 0
+        self.speaks = Speaks()
         self.hears = (0, 0)  # (node, incarnation) whose messages are being read
         self.heard = {node_id}  # nodes whose answering heartbeats came in this life, and itself
         self.confirmed_groups: list[tuple[int, int, int]] = []  # (WAL file, position, length) of the last ones
@@ -148,6 +150,7 @@ class SimProcess:
 
     def start(self) -> None:
         assert not self.is_up
+        self.world.levels.starting(self)
         self.is_up = True
         self.lives += 1
         self.loop = NodeLoop(self)  # type: ignore[abstract]
@@ -299,7 +302,7 @@ class SimProcess:
         self.look_at_damage()
 
     async def _boot(self) -> None:
-        node = StorageNode(self._config())
+        node = StorageNode(self._config(), None, self.speaks)
         self._follow_stops(node.stopped)
         self.touched.follow_all(node.replicas)
         self.node = node

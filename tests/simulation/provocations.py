@@ -150,3 +150,9 @@ def unreadable_tails(faults: Faults) -> None:
     """After a loss of power the mark may not tell of the last group."""
     unreadable_sectors(faults)
     faults.spoil_rate, faults.rot_rate, faults.power_share = 0.0, 1.0, 1.0
+
+
+def mixed_levels(faults: Faults) -> None:
+    """Nodes of two releases, which are stopped and upgraded."""
+    faults.mixed, faults.stop_rate, faults.restart_rate = 1, 0.02, 0.5
+    faults.crash_rate, faults.leisure = 0.01, 1

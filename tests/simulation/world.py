@@ -38,6 +38,7 @@ from tests.simulation.lease_referee import LeaseReferee
 from tests.simulation.log_oracle import BrokenInvariant
 from tests.simulation.manager_clients import TOPIC_PARTITIONS, Creator, Manager
 from tests.simulation.memory_oracle import MemoryOracle
+from tests.simulation.mixed_levels import MixedLevels, draw_levels
 from tests.simulation.move_clients import Mover
 from tests.simulation.network import Network
 from tests.simulation.older_directories import OlderDirectories, draw_older
@@ -90,6 +91,8 @@ class Outcome(NamedTuple):
     calls_acked: int
     stopped: int
     spoiled: int
+    upgrades: int
+    rolled_back: int
 
 
 class World:
@@ -109,6 +112,7 @@ class World:
         draw_transport(self.faults, random.Random(f"{seed}-transport"))
         draw_accidents(self.faults, random.Random(f"{seed}-accident-rates"))
         draw_older(self.faults, random.Random(f"{seed}-back"))
+        draw_levels(self.faults, random.Random(f"{seed}-mixed"))
         if adjust is not None:
             adjust(self.faults)
         self.scheduler = Scheduler(self.seed)
@@ -137,6 +141,7 @@ class World:
         self.usage_referee = UsageReferee(self)
         self.lease_referee = LeaseReferee(self)
         self.older = OlderDirectories(self)
+        self.levels = MixedLevels(self)
         self.clients: list[Client] = []
         self.front_ends: list[FrontEnd] = []
         # Receives that named an attempt and were given up: whoever asks next may repeat one, at whatever front end.
@@ -314,6 +319,7 @@ class World:
                 return
             if since_us > DRAINED_WITHIN_US:
                 self.oracle.fail("L2-L4 drains and catches up", self._unsettled())
+            self.levels.heal()
             for process in self.processes.values():
                 # A fault that was under way when the world healed may end a process a moment later.
                 self._start_one(process)
@@ -386,6 +392,7 @@ class World:
             or self._not_level()
             or self._led_by_wrong_clocks()
             or self.memory.unsettled()
+            or self.levels.unsettled()
         )
 
     def _led_by_wrong_clocks(self) -> str:
@@ -457,6 +464,7 @@ class World:
             sum(len(book.times.expired) for book in oracle.books.values() if isinstance(book, QueueBook)),
             self.clock_faults.jumps, self.clock_faults.sleeps, calls, calls_acked,
             self.accidents.stops, sum(process.spoiled for process in self.processes.values()),
+            self.levels.upgrades, self.levels.rolled_back,
         )  # fmt: skip
 
 

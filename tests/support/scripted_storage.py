@@ -47,6 +47,7 @@ class ScriptedStorage(PartitionsByTag):
         self.calls: list[str] = []
         self.retired: list[int] = []  # as often as it was asked for
         self.is_usage_stuck = False  # nothing is exported
+        self.quarantined: set[int] = set()
         # Called before each step with its name; may raise, or do something in between.
         self.before: Callable[[str], None] = lambda call: None
 
@@ -63,6 +64,9 @@ class ScriptedStorage(PartitionsByTag):
             return True
         self.retired.append(partition)
         return not self.is_usage_stuck and self.retired.count(partition) > 1
+
+    async def is_quarantined(self, partition: int) -> bool:
+        return partition in self.quarantined
 
     async def delete_partition(self, partition: int, tag: str) -> None:
         self._step("delete")

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from api import limits
 from api.audit.actions import OPERATOR
+from api.audit.models import AuditEntry
 from api.hints import Hint
 from api.queues import actions, lifecycle
 from api.queues.layout import LayoutRow
@@ -266,3 +267,42 @@ def test_partition_without_a_leader_holds_its_deletion_for_a_bounded_time(
     reconcile_queue(queue.pk, storage)
     assert (Queue.objects.get(pk=queue.pk).state, storage.partitions) == ("deleted", {})
     assert lost == ["last_usage_lost 1"]
+
+
+def test_quarantined_partition_is_deleted_sooner_and_operators_are_told_what_is_lost(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "LAST_USAGE_WAIT_MS", 30)
+    lost: list[str] = []
+    monkeypatch.setattr(steps._log, "error", lambda event, **given: lost.append(f"{event} {given['reason']}"))
+    storage = ScriptedStorage()
+    storage.is_usage_stuck = True
+    queue = deleted_queue(caller, storage)
+    storage.quarantined = {1}
+    reason = "QUARANTINED: most of its replicas have stopped"
+    for failures in (0, limits.LAST_USAGE_QUARANTINED_FAILURES_MAX - 1):
+        Queue.objects.filter(pk=queue.pk).update(failures=failures)
+        lease_runs_out()
+        reconcile_queue(queue.pk, storage)
+        queue.refresh_from_db()
+        assert reason in queue.last_error and (queue.state, list(storage.partitions.values())) == ("deleting", [1])
+    lease_runs_out()
+    reconcile_queue(queue.pk, storage)
+    assert (Queue.objects.get(pk=queue.pk).state, storage.partitions) == ("deleted", {})
+    assert lost == [f"last_usage_lost {reason}"]
+    entry = AuditEntry.objects.get(action="queue.last_usage_lost")
+    assert entry.subject == f"queue:{queue.name}"
+    assert entry.details == {"partition": 1, "reason": reason, "uuid": str(queue.uuid)}
+
+
+def test_partition_that_is_not_quarantined_is_waited_for_as_long_as_ever(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "LAST_USAGE_WAIT_MS", 30)
+    storage = ScriptedStorage()
+    storage.is_usage_stuck = True
+    queue = deleted_queue(caller, storage)
+    Queue.objects.filter(pk=queue.pk).update(failures=limits.LAST_USAGE_FAILURES_MAX - 1)
+    lease_runs_out()
+    reconcile_queue(queue.pk, storage)
+    assert (Queue.objects.get(pk=queue.pk).state, list(storage.partitions.values())) == ("deleting", [1])

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from storage_nodes.trust.credentials import SETTINGS
 from workers import limits
 from workers.usage import jobs
 from workers.usage.jobs import ClaimLost, JobFailed, job_environment, run_job
@@ -100,6 +101,13 @@ def test_job_is_told_no_password_and_no_key(monkeypatch: pytest.MonkeyPatch) -> 
     for name, value in told.items():
         monkeypatch.setenv(name, value)
     assert set(told) & set(job_environment()) == {"SPARK_MASTER"}
+
+
+def test_job_shows_the_certificate_of_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SETTINGS:
+        monkeypatch.setenv(name, f"value of {name}")
+    told = job_environment()
+    assert {name: told.get(name) for name in SETTINGS} == {name: f"value of {name}" for name in SETTINGS}
 
 
 def test_job_ends_with_the_worker_that_started_it() -> None:

@@ -32,6 +32,7 @@ from api.limits import (
     LAST_USAGE_FAILURES_MAX,
     LAST_USAGE_LAST_WAIT_MS,
     LAST_USAGE_POLL_MS,
+    LAST_USAGE_QUARANTINED_FAILURES_MAX,
     LAST_USAGE_WAIT_MS,
 )
 from api.queues.layout import LayoutRow, closed, opened
@@ -56,6 +57,8 @@ class PartitionAdmin(Protocol):
 
     async def delete_partition(self, partition: int, tag: str) -> None: ...
 
+    async def is_quarantined(self, partition: int) -> bool: ...
+
     async def configure(self, partition: int, config: QueueConfig) -> int: ...
 
     async def stats(self, partition: int) -> QueueStats: ...
@@ -72,8 +75,9 @@ async def reconcile_partitions(
     (api/clock.py), since other workers go on from the times that are noted here. Raises StorageError."""
     made = await _create(storage, claim, factor)
     if claim.state == QueueStatus.DELETING:
-        await _delete(storage, claim, [(row.partition, row.number) for row in (*claim.rows, *made)])
-        return ReconcileResult([], await _drop(storage, claim))
+        lost = await _delete(storage, claim, [(row.partition, row.number) for row in (*claim.rows, *made)])
+        retired, lost_before = await _drop(storage, claim)
+        return ReconcileResult([], retired, usage_lost={**lost, **lost_before})
     if claim.state == QueueStatus.KEPT:
         await _configure(storage, claim, claim.rows)
         return ReconcileResult(claim.rows, claim.retired)
@@ -102,24 +106,33 @@ async def _create(storage: PartitionAdmin, claim: Claim, factor: int) -> list[La
     return [row._replace(partition=info.partition) for row, info in zip(claim.planned, infos, strict=True)]
 
 
-async def _delete(storage: PartitionAdmin, claim: Claim, places: Sequence[tuple[int, int]]) -> None:
+async def _delete(storage: PartitionAdmin, claim: Claim, places: Sequence[tuple[int, int]]) -> dict[int, str]:
     """A queue deleted while it was being created may own partitions nobody has noted: asking for them again by tag
-    named them (they are planned), so that they can be deleted."""
+    named them (they are planned), so that they can be deleted. Those whose last usage is lost, and why."""
     tags = [partition_tag(claim.queue_uuid, number) for _, number in places]
-    await asyncio.gather(*(_delete_one(storage, claim, one, tag) for (one, _), tag in zip(places, tags, strict=True)))
+    lost = await asyncio.gather(
+        *(_delete_one(storage, claim, one, tag) for (one, _), tag in zip(places, tags, strict=True))
+    )
+    return {partition: reason for (partition, _), reason in zip(places, lost, strict=True) if reason}
 
 
-async def _delete_one(storage: PartitionAdmin, claim: Claim, partition: int, tag: str) -> None:
-    """Raises StorageError where its last usage is not confirmed yet. What can never be, is not waited for for ever."""
+async def _delete_one(storage: PartitionAdmin, claim: Claim, partition: int, tag: str) -> str:
+    """Why its last usage is lost; empty: it is not. Raises StorageError where that is not confirmed yet. What can never
+    be, is not waited for for ever: least where most of its replicas have stopped, so that it has no leader."""
     is_last_wait = claim.failures >= LAST_USAGE_FAILURES_MAX
     wait_ms = LAST_USAGE_LAST_WAIT_MS if is_last_wait else LAST_USAGE_WAIT_MS
     reason = await _unconfirmed(storage, partition, tag, wait_ms)
     if reason and not is_last_wait:
-        text = f"the last usage of partition {partition} is not confirmed yet: {reason}"
-        raise StorageError(ErrorCode.UNAVAILABLE, text)
+        if await storage.is_quarantined(partition):
+            reason = "QUARANTINED: most of its replicas have stopped"
+            is_last_wait = claim.failures >= LAST_USAGE_QUARANTINED_FAILURES_MAX
+        if not is_last_wait:
+            text = f"the last usage of partition {partition} is not confirmed yet: {reason}"
+            raise StorageError(ErrorCode.UNAVAILABLE, text)
     if reason:
         _log.error("last_usage_lost", queue=str(claim.queue_uuid), partition=partition, reason=reason)
     await storage.delete_partition(partition, tag)
+    return reason
 
 
 async def _unconfirmed(storage: PartitionAdmin, partition: int, tag: str, wait_ms: int) -> str:
@@ -150,28 +163,28 @@ async def _go_on(
     storage: PartitionAdmin, claim: Claim, rows: list[LayoutRow], held: list[int], now_ms: int
 ) -> ReconcileResult:
     """The rounds after `_replace`; nothing where there was none."""
-    retired = await _drop(storage, claim)
+    retired, lost = await _drop(storage, claim)
     former = closed(rows)
     if not former:
         rows = [row._replace(per_group=claim.wanted.per_group) for row in rows]
-        return ReconcileResult(rows, retired)
+        return ReconcileResult(rows, retired, usage_lost=lost)
     if not all(row.drained for row in former):
         if any(count for row, count in zip(rows, held, strict=True) if row.closed_ms):
-            return ReconcileResult(rows, retired, DRAIN_CHECK_MS)
+            return ReconcileResult(rows, retired, DRAIN_CHECK_MS, lost)
         rows = [row._replace(drained=True) if row.closed_ms else row for row in rows]
     remember_ms = claim.config.dedup_window_ms + DRAIN_WINDOW_MARGIN_MS
     left_ms = max(row.closed_ms for row in former) + remember_ms - now_ms
     if left_ms > 0:
-        return ReconcileResult(rows, retired, left_ms)
+        return ReconcileResult(rows, retired, left_ms, lost)
     gone = [{"partition": row.partition, "number": row.number, "deleted": False} for row in former]
-    return ReconcileResult(opened(rows), retired + gone, 0)
+    return ReconcileResult(opened(rows), retired + gone, 0, lost)
 
 
-async def _drop(storage: PartitionAdmin, claim: Claim) -> list[dict[str, Any]]:
+async def _drop(storage: PartitionAdmin, claim: Claim) -> tuple[list[dict[str, Any]], dict[int, str]]:
     """Deletes what was noted to be dropped. It stays noted: dead letters may name it as where they come from."""
     due = [one for one in claim.retired if not one["deleted"]]
-    await _delete(storage, claim, [(one["partition"], one["number"]) for one in due])
-    return [{**one, "deleted": True} for one in claim.retired]
+    lost = await _delete(storage, claim, [(one["partition"], one["number"]) for one in due])
+    return [{**one, "deleted": True} for one in claim.retired], lost
 
 
 async def _configure(storage: PartitionAdmin, claim: Claim, rows: Sequence[LayoutRow]) -> list[int]:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from storage_nodes.trust.credentials import SETTINGS as CERTIFICATE
 from workers.spark_jobs.limits import ARROW_ROWS_MAX, DRIVER_MEMORY_MIB, DRIVER_MEMORY_MIB_MIN, EXECUTOR_MEMORY_MIB
 from workers.spark_jobs.source.stream_source import StreamDataSource
 
@@ -53,7 +54,10 @@ def spark_session(job: str, partitions: int = 0) -> Iterator[SparkSession]:
 
 def settings(bound_to: str, scratch: str, memory_mib: int, partitions: int) -> dict[str, str]:
     cores = os.cpu_count() or 1
+    # Executors read the stream of usage themselves, and show the same certificate, from the same paths.
+    shown = {f"spark.executorEnv.{name}": os.environ[name] for name in CERTIFICATE if os.environ.get(name)}
     return {
+        **shown,
         "spark.driver.memory": f"{memory_mib}m",
         "spark.executor.memory": f"{EXECUTOR_MEMORY_MIB}m",
         "spark.driver.host": bound_to,

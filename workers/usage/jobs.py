@@ -1,7 +1,8 @@
 """Starts a job of `workers/spark_jobs` as a process of its own, and stays with it: no settings, and no claim, no job.
 
-The process gets no address or password of the database or the broker and none of the installation's keys. It ends with
-the worker: its standard input is a pipe from here, and it ends itself when that is closed.
+The process gets no address or password of the database or the broker, and of the installation's keys only that of its
+own certificate. It ends with the worker: its standard input is a pipe from here, and it ends itself when that is
+closed.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from workers.spark_jobs.jobs.owned import OWNED
 
 _log = structlog.get_logger(__name__)
 _ROOT = Path(__file__).resolve().parent.parent.parent
-# Of the environment: what a Python and a Java need, Spark's own settings, and how much a job logs.
+# Of the environment: what a Python and a Java need, Spark's own settings, how much a job logs, and whose certificate it
+# shows to storage nodes, which it reads the stream of usage from.
 _PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "JAVA_HOME", "PENSTOCK_LOG_LEVEL")
 _FRAME = re.compile(r"\s+(at \S|\.\.\. \d+ more)|[\w.$/<>]+\((\w+\.(java|scala):\d+|Native Method)\)$")
 _NO_MASTER = re.compile(r"Failed to connect to master (\S+)")
-_PASSED_PREFIXES = ("SPARK_", "PYSPARK_", "PENSTOCK_SPARK_")
+_PASSED_PREFIXES = ("SPARK_", "PYSPARK_", "PENSTOCK_SPARK_", "PENSTOCK_INNER_")
 
 
 class JobFailed(Exception):

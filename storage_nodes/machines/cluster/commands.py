@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from storage_nodes.limits import REPLICATION_FACTOR
+from storage_nodes.machines.fold_constants import LEVEL_1
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
 
@@ -89,6 +89,21 @@ class ReadyMove(msgspec.Struct, array_like=True, frozen=True, tag=9):
     number: int
 
 
+class SetNodeLevels(msgspec.Struct, array_like=True, frozen=True, tag=10):
+    """What a node speaks, and to which feature level its operator lets the cluster rise (protocol/levels.py)."""
+
+    node_id: int
+    lowest: int
+    highest: int
+    allowed: int
+
+
+class SetFeatureLevel(msgspec.Struct, array_like=True, frozen=True, tag=11):
+    """The cluster is at this feature level from here on: refused while a node allows less."""
+
+    level: int
+
+
 Command = (
     RegisterNode
     | CreatePartition
@@ -99,6 +114,8 @@ Command = (
     | EndMove
     | CancelMove
     | SetNodeState
+    | SetNodeLevels
+    | SetFeatureLevel
 )
 
 command_decoder = msgspec.msgpack.Decoder(Command)
@@ -148,7 +165,7 @@ class PartitionPlan(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return tuple(self.move.target if node == self.move.source else node for node in self.replicas)
 
     def replicas_wanted(self) -> int:
-        return self.wanted or REPLICATION_FACTOR
+        return self.wanted or LEVEL_1.replication_factor
 
 
 # --- effects ------------------------------------------------------------------------------------------------
@@ -196,4 +213,8 @@ class Outcome(NamedTuple):
     text: str = ""
 
 
-Effect = PartitionCreated | PartitionDeleted | NodeChanged | MoveBegun | MoveTaken | MoveEnded
+class LevelsChanged(NamedTuple):
+    """The cluster's feature level is another one, or what a node speaks."""
+
+
+Effect = LevelsChanged | PartitionCreated | PartitionDeleted | NodeChanged | MoveBegun | MoveTaken | MoveEnded

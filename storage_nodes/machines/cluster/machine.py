@@ -13,6 +13,8 @@ twice, are harmless:
     ReadyMove        the target made its replica anew; one that it held before may have acknowledged what is dropped
     CancelMove       the group is to undo a move, if it still can
     SetNodeState     active <-> draining or leaving -> gone; gone only when nothing is held there
+    SetNodeLevels    which feature levels a node speaks (protocol/levels.py); one that never said so speaks the first
+    SetFeatureLevel  raises the level of the cluster, once all nodes that are not gone allow it; never lowers it
 
 Placement is in `placement.py`; what the manager does of itself (drain, grow, let go) in `planner.py`; how a group
 carries a move out in `mover.py`.
@@ -31,7 +33,6 @@ from typing import Any
 
 import msgspec
 
-from storage_nodes.limits import MOVES_PER_NODE_MAX, PARTITIONS_PER_NODE_MAX
 from storage_nodes.machines.cluster.commands import (
     NOBODY,
     BeginMove,
@@ -40,6 +41,7 @@ from storage_nodes.machines.cluster.commands import (
     DeletePartition,
     Effect,
     EndMove,
+    LevelsChanged,
     Move,
     MoveBegun,
     MoveEnded,
@@ -51,20 +53,26 @@ from storage_nodes.machines.cluster.commands import (
     PartitionPlan,
     ReadyMove,
     RegisterNode,
+    SetFeatureLevel,
+    SetNodeLevels,
     SetNodeState,
     TakeMove,
     command_decoder,
     encode_command,
 )
 from storage_nodes.machines.cluster.placement import place
+from storage_nodes.machines.fold_constants import LEVEL_1
 from storage_nodes.machines.unknown_entries import UnknownEntryError
 from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, NodeId, NodeState
 from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.levels import LEVEL_FIRST, Speaks
 from storage_nodes.protocol.messages import QueueConfig
 
 CHECKPOINT_VERSION = 2
 # Version 1 is version 2 without node states and moves.
 CHECKPOINT_VERSIONS_READ = (1, 2)
+MOVES_PER_NODE_MAX = LEVEL_1.moves_per_node_max
+PARTITIONS_PER_NODE_MAX = LEVEL_1.partitions_per_node_max
 # Values that plans share.
 SHARED_MAX = 1_024
 
@@ -76,6 +84,8 @@ class _Checkpoint(msgspec.Struct, array_like=True, frozen=True):
     partitions: list[PartitionPlan]
     states: list[tuple[int, int]] = []
     next_move: int = 1
+    level: int = LEVEL_FIRST
+    levels: list[tuple[int, int, int, int]] = []
 
 
 _checkpoint_decoder = msgspec.msgpack.Decoder(_Checkpoint)
@@ -105,6 +115,9 @@ class ClusterMachine:
         self.nodes: dict[NodeId, NodeAddress] = {}
         # Only those that are not ACTIVE.
         self.states: dict[NodeId, NodeState] = {}
+        # Of the cluster, and what each node speaks, of those that said so.
+        self.level = LEVEL_FIRST
+        self.levels: dict[NodeId, Speaks] = {}
         self.partitions: dict[int, PartitionPlan] = {}
         # Partitions with a pending move, and per node the partitions it holds or is about to hold.
         self.moving: dict[int, PartitionPlan] = {}
@@ -126,6 +139,8 @@ class ClusterMachine:
             EndMove: self._end_move,
             CancelMove: self._cancel_move,
             SetNodeState: self._set_state,
+            SetNodeLevels: self._set_levels,
+            SetFeatureLevel: self._set_feature_level,
         }
 
     def apply(self, command_bytes: bytes) -> Result:
@@ -138,6 +153,13 @@ class ClusterMachine:
 
     def state_of(self, node_id: NodeId) -> NodeState:
         return self.states.get(node_id, NodeState.ACTIVE)
+
+    def members(self) -> list[NodeId]:
+        """All nodes that are not gone."""
+        return [node_id for node_id in self.nodes if self.state_of(node_id) is not NodeState.GONE]
+
+    def levels_of(self, node_id: NodeId) -> Speaks:
+        return self.levels.get(node_id, Speaks())
 
     def active(self) -> list[NodeAddress]:
         return [address for node_id, address in self.nodes.items() if node_id not in self.states]
@@ -160,8 +182,11 @@ class ClusterMachine:
         nodes = [RegisterNode(*address) for address in self.nodes.values()]
         states = [(node_id, int(state)) for node_id, state in self.states.items()]
         plans = list(self.partitions.values())
+        levels = [(node_id, *speaks) for node_id, speaks in self.levels.items()]
         return encode_command(
-            _Checkpoint(CHECKPOINT_VERSION, self._next_partition, nodes, plans, states, self._next_move)
+            _Checkpoint(
+                CHECKPOINT_VERSION, self._next_partition, nodes, plans, states, self._next_move, self.level, levels
+            )
         )
 
     def is_live(self, base_offset: int, last_offset: int) -> bool:
@@ -181,6 +206,8 @@ class ClusterMachine:
             self._add(_shared(plan))
         self._next_partition = checkpoint.next_partition
         self._next_move = checkpoint.next_move
+        self.level = checkpoint.level
+        self.levels = {node_id: Speaks(*speaks) for node_id, *speaks in checkpoint.levels}
 
     # --- nodes ----------------------------------------------------------------------------------------------
 
@@ -214,7 +241,29 @@ class ClusterMachine:
             del self.states[node_id]
         else:
             self.states[node_id] = wanted
+        if wanted is NodeState.GONE:
+            self.levels.pop(node_id, None)
         return _DONE, [NodeChanged(node_id)]
+
+    def _set_levels(self, command: SetNodeLevels) -> Result:
+        node_id, speaks = command.node_id, Speaks(command.lowest, command.highest, command.allowed)
+        if node_id not in self.nodes or self.state_of(node_id) is NodeState.GONE:
+            return _refuse(f"there is no node {node_id}"), []
+        if self.levels_of(node_id) == speaks:
+            return _DONE, []
+        self.levels[node_id] = speaks
+        return _DONE, [LevelsChanged()]
+
+    def _set_feature_level(self, command: SetFeatureLevel) -> Result:
+        """Decided here: a manager that overlaps with another may not have folded yet that a node speaks less now."""
+        level = command.level
+        if level <= self.level:
+            return _DONE, []
+        holding = next((node_id for node_id in self.members() if self.levels_of(node_id).allowed < level), NOBODY)
+        if holding:
+            return _refuse(f"node {holding} holds the cluster below feature level {level}"), []
+        self.level = level
+        return _DONE, [LevelsChanged()]
 
     def _why_needed(self, node_id: NodeId) -> str:
         """Why this node cannot be spared; "" when it can: the active others have room for all it holds, and for what

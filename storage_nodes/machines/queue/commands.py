@@ -36,6 +36,7 @@ A command is a msgpack array in the value of a control record whose key is (int1
    22 USAGE_EXPORTED       hour_ms, until_ms: the closed windows up to this one stand in the usage stream
    23 RETIRED              (nothing): the partition takes no requests any more, its next window is its last one
    24 HANDED_OVER          leases, messages, billed bytes, units: of so many leases so much was handed over
+   25 LEVELED              level: from here on the partition is at this feature level (protocol/levels.py)
 
     sizes: billed bytes of each message named, nil = unknown; missing, or empty, where all are. For the meter. Fields at
     the end that say nothing are missing.
@@ -85,7 +86,10 @@ USAGE_CLOSED = 21
 USAGE_EXPORTED = 22
 RETIRED = 23
 HANDED_OVER = 24
+LEVELED = 25
 USAGE_COMMANDS = (USAGE_CLOSED, USAGE_EXPORTED, RETIRED)
+# Who leads follows them no further than other replicas do.
+FOLDED_ALIKE = (*USAGE_COMMANDS, LEVELED)
 
 # In the place of a visibility.
 NACKED = -1

@@ -30,7 +30,7 @@ from storage_nodes.limits import (
     SCHEDULE_MS_MAX,
     SCHEDULED_MESSAGES_MAX,
 )
-from storage_nodes.machines.driver_contract import Buffer, Refuse, Token
+from storage_nodes.machines.driver_contract import Piece, Refuse, Token
 from storage_nodes.machines.queue.commands import (
     KIND,
     RETIRED,
@@ -70,6 +70,7 @@ from storage_nodes.machines.queue.state.meter_entries import (
 from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.machines.queue.usage import QueueUsage, export_of
 from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.levels import LEVEL_FIRST
 from storage_nodes.protocol.messages import MessageState, ParkedGroup, QueueConfig, QueueStats
 
 Records = Callable[[], Iterable[tuple[int, bytes]]]
@@ -122,7 +123,7 @@ class QueueMachine:
     def checkpoint(self) -> bytes:
         return self.state.checkpoint()
 
-    def checkpoint_pieces(self) -> bytes | list[Buffer]:
+    def checkpoint_pieces(self) -> bytes | list[Piece]:
         """The same; not joined where that would take long. Nothing of it changes any more."""
         return self.state.checkpoint_pieces()
 
@@ -151,6 +152,11 @@ class QueueMachine:
     def log_end(self) -> int:
         """End of the last entry folded."""
         return self.state.log_end
+
+    @property
+    def level(self) -> int:
+        """Feature level of the partition, at this place in its log."""
+        return self.state.level
 
     @property
     def last_ms(self) -> int:
@@ -355,9 +361,10 @@ class QueueMachine:
         export_ms = (self.export or export_of(self)).next_ms(meter)
         return export_ms if not due_ms or 0 < export_ms < due_ms else due_ms
 
-    def take_commands(self, now_ms: int) -> list[bytes]:
-        """Record bodies for one control batch, in this order; what exceeds a batch is announced by Propose again."""
-        return self.leader.take_commands(now_ms) if self.leader is not None else []
+    def take_commands(self, now_ms: int, level: int = LEVEL_FIRST) -> list[bytes]:
+        """Record bodies for one control batch, in this order; what exceeds a batch is announced by Propose again.
+        `level`: what the cluster allows."""
+        return self.leader.take_commands(now_ms, level) if self.leader is not None else []
 
     @property
     def is_fifo(self) -> bool:

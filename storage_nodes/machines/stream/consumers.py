@@ -38,13 +38,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from storage_nodes.limits import CONSUMER_GROUPS_MAX, CONSUMER_MEMBERS_MAX
+from storage_nodes.machines.fold_constants import LEVEL_1
 from storage_nodes.machines.stream.assignment import assign
 from storage_nodes.machines.unknown_entries import UnknownEntryError
 from storage_nodes.protocol.errors import ErrorCode
 
 JOINED, LEFT, EXPIRED, REVOKED, GRANTED, FENCED, COMMITTED, DELETED, RENEWED = range(3, 12)
 NOTHING_COMMITTED = -1
+CONSUMER_GROUPS_MAX = LEVEL_1.consumer_groups_max
+CONSUMER_MEMBERS_MAX = LEVEL_1.consumer_members_max
 
 
 class Member(NamedTuple):

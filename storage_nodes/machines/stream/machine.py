@@ -8,13 +8,16 @@ Commands are msgpack arrays in control records whose key is (int16 0, int16 20):
     1 TRIMMED      time_ms, log_start            the log start only moves forward
     2 CONFIGURED   time_ms, retention_ms, retention_bytes (0 = no limit)
     3 to 11        of consumer groups            `consumers.py`
+   12 LEVELED      time_ms, level                from here on the partition is at this level (protocol/levels.py)
 
-The checkpoint is a msgpack array, version first; it is of version 1 as long as there was no group:
+The checkpoint is a msgpack array, version first; it is of version 1 as long as there was no group,
+and of version 4 only beyond level 1:
 
     [1, log_start, log_end, last_ms, retention_ms, retention_bytes, mark_bytes,
      [[first_offset, last_offset, oldest_ms, newest_ms, bytes]...]]
     [2, what version 1 has, consumers]
     [3, what version 1 has, consumers (empty where there are none), producers (../producers.py)]
+    [4, what version 3 has, level]
 """
 
 from __future__ import annotations
@@ -43,15 +46,18 @@ from storage_nodes.machines.stream.readers import Readers
 from storage_nodes.machines.stream.retention import Mark, Marks
 from storage_nodes.machines.unknown_entries import require_known
 from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.levels import LEVEL_FIRST
 from storage_nodes.protocol.messages import Empty
 from storage_nodes.protocol.records import decode_body, encode_body
 
 CHECKPOINT_VERSION = 1
 CHECKPOINT_VERSION_GROUPS = 2
 CHECKPOINT_VERSION_PRODUCERS = 3
+CHECKPOINT_VERSION_LEVEL = 4
 CONTROL_STREAM_KEY = struct.pack(">hh", 0, 20)
 TRIMMED = 1
 CONFIGURED = 2
+LEVELED = 12
 RETENTION_CHECK_MS_MIN = 1_000
 RETENTION_CHECKS_PER_RETENTION = 100
 CONFIGURES_PER_BATCH_MAX = 64
@@ -93,12 +99,14 @@ class StreamMachine:
         "_consumers",
         "_coordinator",
         "_is_leading",
+        "_level_taken",
         "_marks",
         "_readers",
         "_taken",
         "_trim_to",
         "ahead_ms",
         "last_ms",
+        "level",
         "log_end",
         "log_start",
         "producers",
@@ -109,6 +117,8 @@ class StreamMachine:
     def __init__(self, retention_ms: int = RETENTION_MS_DEFAULT, retention_bytes: int = 0) -> None:
         self.retention_ms = retention_ms
         self.retention_bytes = retention_bytes  # 0 = no limit
+        self.level = LEVEL_FIRST  # of the partition, at this place in its log
+        self._level_taken = 0  # LEVELED on its way
         self.log_start = 0  # <= log_end; readers below it are out of range
         self.log_end = 0  # end of the last entry folded = high watermark of readers
         self.last_ms = 0
@@ -165,7 +175,10 @@ class StreamMachine:
             self.retention_bytes, marks.mark_bytes, marks.marks,
         ]  # fmt: skip
         groups = consumers.pack() if consumers is not None and not consumers.is_blank else []
-        if self.producers is not None:
+        if self.level > LEVEL_FIRST:
+            fields[0] = CHECKPOINT_VERSION_LEVEL
+            fields += (groups, self.producers.pack() if self.producers is not None else [], self.level)
+        elif self.producers is not None:
             fields[0] = CHECKPOINT_VERSION_PRODUCERS
             fields += (groups, self.producers.pack())
         elif groups:
@@ -177,8 +190,9 @@ class StreamMachine:
         """Raises CheckpointError."""
         try:
             version, *fields = _decode(blob)
-            if not CHECKPOINT_VERSION <= version <= CHECKPOINT_VERSION_PRODUCERS:
-                raise CheckpointError(f"stream checkpoint of version {version}, 1 to 3 are read here")
+            if not CHECKPOINT_VERSION <= version <= CHECKPOINT_VERSION_LEVEL:
+                raise CheckpointError(f"stream checkpoint of version {version}, 1 to 4 are read here")
+            self.level = fields.pop() if version >= CHECKPOINT_VERSION_LEVEL else LEVEL_FIRST
             producers = fields.pop() if version >= CHECKPOINT_VERSION_PRODUCERS else []
             self.producers = ProducerTable.unpack(producers) if producers else None
             groups = fields.pop() if version >= CHECKPOINT_VERSION_GROUPS else []
@@ -213,7 +227,7 @@ class StreamMachine:
             self._coordinator = None
         effects += [Refuse(t, ErrorCode.OUTCOME_UNKNOWN, "the leader changed before commit") for t in tokens]
         self._is_leading = self._announced = False
-        self._trim_to = self._check_ms = 0
+        self._trim_to = self._check_ms = self._level_taken = 0
         self._taken.clear()
         self._configures.clear()
         return effects
@@ -291,8 +305,9 @@ class StreamMachine:
         )
         return min((ms for ms in due_ms if ms), default=0)
 
-    def take_commands(self, now_ms: int) -> list[bytes]:
-        """Record bodies for one control batch."""
+    def take_commands(self, now_ms: int, level: int = LEVEL_FIRST) -> list[bytes]:
+        """Record bodies for one control batch. `level`: what the cluster allows; the first commands that may use a
+        higher one raise the partition to it."""
         self._announced = False
         time_ms = max(now_ms, self.last_ms)
         bodies: list[bytes] = []
@@ -307,6 +322,9 @@ class StreamMachine:
             for waiting, command in self._coordinator.take(time_ms):
                 self._taken.append(waiting)
                 bodies.append(encode_body(command, CONTROL_STREAM_KEY))
+        if bodies and level > max(self.level, self._level_taken):
+            self._level_taken = level
+            bodies.insert(0, encode_body(_encode([LEVELED, time_ms, level]), CONTROL_STREAM_KEY))
         return bodies
 
     # --- inside -----------------------------------------------------------------------------------------------
@@ -324,6 +342,8 @@ class StreamMachine:
             token = self._taken.popleft() if self._taken else None
             if token is not None:
                 effects.append(StreamAnswer(token, Empty()))
+        elif kind == LEVELED:
+            self.level = max(self.level, fields[0])
         else:
             self._fold_of_group(kind, fields, base_offset, effects, now_ms)
 

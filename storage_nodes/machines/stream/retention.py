@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from storage_nodes.limits import MIB
+from storage_nodes.machines.fold_constants import LEVEL_1
 
-MARK_BYTES_MIN = MIB
-MARKS_MAX = 1_024
-MARKS_PER_RETENTION = 100
+MARK_BYTES_MIN = LEVEL_1.mark_bytes_min
+MARKS_MAX = LEVEL_1.marks_max
+MARKS_PER_RETENTION = LEVEL_1.marks_per_retention
 
 
 class Mark(NamedTuple):

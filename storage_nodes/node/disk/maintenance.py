@@ -15,6 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -41,6 +42,7 @@ from storage_nodes.node.disk.damage import DamageControl
 from storage_nodes.node.disk.disk_space import SpaceLevel, SpaceWatch
 from storage_nodes.node.disk.scrub import Scrub, raise_error
 from storage_nodes.node.disk.slow_disk import SlowDisk, SyncTimes
+from storage_nodes.node.disk.tails import carry, old_tails, read_tail
 from storage_nodes.node.replicas.bodies import BodyCache
 from storage_nodes.node.replicas.hand_over import hand_over_some
 from storage_nodes.node.replicas.local_replicas import LocalReplicas
@@ -130,6 +132,7 @@ class DiskMaintenance:
         await self._look_at_space()
         self._look_at_syncs()
         self._hand_over_if_unfit()
+        await self._carry_tails()
         if self._is_due("bodies", BODY_CACHE_IDLE_MS):
             node.bodies.drop_idle()
         if self._is_due("mark", MARK_SYNC_INTERVAL_MS):
@@ -164,6 +167,18 @@ class DiskMaintenance:
             node.log.roll()
             node.committer.wake()
 
+    async def _carry_tails(self) -> None:
+        """What stopped replicas hold beyond their commit keeps no files of the write-ahead log for long."""
+        node, stopped = self._node, self._node.damage.stopped
+        for tail in old_tails(node.log, stopped.logs()):
+            try:
+                batches = await node.work.run_blocking(partial(read_tail, tail))
+            except CorruptionError as error:
+                node.damage.scrubbed(error)
+                continue
+            if (tail.log, tail.commit) in stopped.logs() and carry(node.log, tail, batches):
+                node.committer.wake()
+
     async def _rewrite_some(self) -> None:
         """Look at the next few segments, in turn over all of them."""
         node = self._node
@@ -192,7 +207,7 @@ class DiskMaintenance:
         if replica is None or replica.closed or replica.log is not log or node.log.partitions.get(partition) is not log:
             return
         with self._exclusive():
-            plan = rewriter.plan(log, refs, indexes, replica.flush_facts())
+            plan = rewriter.plan(log, refs, indexes, replica.rewrite_facts())
             if plan is None:
                 return
             try:

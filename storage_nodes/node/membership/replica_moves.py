@@ -33,6 +33,7 @@ from storage_nodes.machines.cluster.commands import (
     TakeMove,
     encode_command,
 )
+from storage_nodes.machines.cluster.machine import ClusterMachine
 from storage_nodes.machines.cluster.mover import (
     Finish,
     HandOver,
@@ -74,6 +75,8 @@ class Moves:
         self._timer: asyncio.TimerHandle | None = None
         self._poked = False
         self._running = False
+        # What the manager logs of feature levels (feature_levels.py).
+        self.level_commands: Callable[[ClusterMachine], list[Command]] = lambda machine: []
 
     def start(self) -> None:
         self._running = True
@@ -188,6 +191,7 @@ class Moves:
         machine = cluster.machine
         group = self.group(cluster)
         cluster.carry_out(self._addresses(cluster))
+        cluster.carry_out(self.level_commands(machine))
         in_group = {*group.voters, *group.learners}
         cluster.carry_out(plan_work(machine, in_group, self._may_take))
         unwanted = [node for node in in_group if not self._belongs(cluster, node)]

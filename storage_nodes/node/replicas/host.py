@@ -14,12 +14,14 @@ from storage_nodes.node.memory.room import NodeRoom
 from storage_nodes.node.replicas.bodies import BodyCache
 from storage_nodes.node.replicas.catch_up_reads import CatchUpReads
 from storage_nodes.node.replicas.failover import Failover
+from storage_nodes.node.replicas.fold_turn import FoldTurn
 from storage_nodes.node.replicas.snapshots import Snapshots
 from storage_nodes.node.replicas.stopped_replicas import StoppedReplicas
 from storage_nodes.node.timers import Timers
 from storage_nodes.node.transport.inter_partition_client import InterPartitionClient
 from storage_nodes.node.transport.leases import LeaderLeases
 from storage_nodes.protocol.configuration import Configuration
+from storage_nodes.protocol.levels import Speaks
 from storage_nodes.protocol.peer_messages import RaftMessage
 
 T = TypeVar("T")
@@ -44,6 +46,10 @@ class Host(Protocol):
     failover: Failover
     catch_up_reads: CatchUpReads
     room: NodeRoom
+    fold_turn: FoldTurn
+    # What this process speaks, and the highest feature level that entries may need (protocol/levels.py).
+    speaks: Speaks
+    feature_level: int
 
     def has_room(self, peer: int) -> bool:
         """May entries be sent to this peer now?"""

@@ -13,6 +13,10 @@ from typing import Any, Protocol
 class FoldedMachine(Protocol):
     """The state of a partition, folded from its log."""
 
+    @property
+    def level(self) -> int:
+        """Feature level of the partition, at the place in its log that is folded (protocol/levels.py)."""
+
     def checkpoint(self) -> bytes:
         """The whole state; `restore` takes it."""
 
@@ -41,8 +45,8 @@ class PartitionMachine(FoldedMachine, Protocol):
     def next_tick_ms(self) -> int:
         """When `tick` is due; 0 = never."""
 
-    def take_commands(self, now_ms: int) -> list[bytes]:
-        """Those that are staged, for the next group commit."""
+    def take_commands(self, now_ms: int, level: int) -> list[bytes]:
+        """Those that are staged, for the next group commit. `level`: no entry may need a higher one."""
 
     def cancel(self, token: Any) -> Sequence[object]:
         """The caller of this request waits no longer."""

@@ -76,7 +76,7 @@ class PartitionReplica(Replica):
         now_ms = self.now_ms()
         if self._appends is not None:
             self._appends.propose(self, now_ms)
-        commands = self.machine.take_commands(now_ms)
+        commands = self.machine.take_commands(now_ms, self.host.feature_level)
         if commands:
             self.append_own(commands, now_ms, control=True)
 

@@ -263,7 +263,7 @@ class QueueReplica(PartitionReplica):
         if self._released:
             self.append_own(list(self._released), now_ms)
             self._released = ()
-        commands = self.machine.take_commands(now_ms)
+        commands = self.machine.take_commands(now_ms, self.host.feature_level)
         if commands:
             self.append_own(commands, now_ms, control=True)
 

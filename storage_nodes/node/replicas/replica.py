@@ -30,6 +30,7 @@ from storage_nodes.log.record_batch import (
     control_key,
     verify_batch,
 )
+from storage_nodes.log.rewrite import RewriteFacts
 from storage_nodes.machines.raft import effects as raft_effects
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.machine import RaftMachine
@@ -37,7 +38,7 @@ from storage_nodes.machines.raft.membership import Change, ConfigChangeError
 from storage_nodes.node.replicas.append_sending import LastAppend, send_entries
 from storage_nodes.node.replicas.disposable import NEVER, disposable_end
 from storage_nodes.node.replicas.failover import ELECTIONS
-from storage_nodes.node.replicas.folding import fold_committed
+from storage_nodes.node.replicas.folding import check_level, fold_committed
 from storage_nodes.node.replicas.host import Host
 from storage_nodes.node.replicas.leader_time import LeaderTime
 from storage_nodes.node.replicas.leased import LeaseHolder
@@ -58,7 +59,7 @@ class Replica(ReplicaSteps, LeaseHolder):
     """Base of all replicas. A node has very many, most of them idle: they keep nothing that they can do without."""
 
     __slots__ = (
-        "_lead_at", "_leader_told", "_replicated_since", "_staging", "_trust_at", "applied", "applying_cold", "closed",
+        "_lead_at", "_leader_told", "_replicated_since", "_staging", "_trust_at", "applied", "applying_later", "closed",
         "handing_over", "host", "last_append", "log", "machine", "partition", "raft", "reading_cold", "serving", "time",
     )  # fmt: skip
 
@@ -75,7 +76,7 @@ class Replica(ReplicaSteps, LeaseHolder):
         # From its election on.
         self.time: LeaderTime | None = None
         self._staging = False
-        self.applying_cold = False
+        self.applying_later = False
         # (follower, epoch) that wait for a read of older entries. One that an earlier leadership here asked for feeds
         # nobody any more: it must not stand in the way of what the present one asks for.
         self.reading_cold: tuple[tuple[int, int], ...] = ()
@@ -107,6 +108,7 @@ class Replica(ReplicaSteps, LeaseHolder):
         checkpoint = self.log.checkpoint
         if checkpoint is not None:
             self.machine.restore(checkpoint)
+            check_level(self)
 
     @property
     def meta(self) -> PartitionMeta:
@@ -268,6 +270,7 @@ class Replica(ReplicaSteps, LeaseHolder):
         """A snapshot took the place of the log: go on from its state."""
         try:
             self.machine.restore(checkpoint)
+            check_level(self)
         except Exception as error:
             self.host.stopped.stop(self, StopKind.CHECKPOINT, end_offset, error)
             return
@@ -313,9 +316,16 @@ class Replica(ReplicaSteps, LeaseHolder):
 
     def flush_facts(self) -> FlushFacts:
         self.rest()
+        end = self._disposable_end()
+        return FlushFacts(self.raft.commit, self.checkpoint_pieces(), self.applied, end, self.machine.is_live)
+
+    def rewrite_facts(self) -> RewriteFacts:
+        return RewriteFacts(self._disposable_end(), self.machine.is_live)
+
+    def _disposable_end(self) -> int:
         now_ms = self.host.clock.mono_ms()
         end, self._replicated_since = disposable_end(self.raft, self.log, self._replicated_since, now_ms)
-        return FlushFacts(self.raft.commit, self.checkpoint_pieces(), self.applied, end, self.machine.is_live)
+        return end
 
     def checkpoint_pieces(self) -> Blob:
         """The state of the machine, to be written by a thread: nothing of it changes any more."""

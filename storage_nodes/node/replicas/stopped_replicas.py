@@ -31,7 +31,7 @@ from prometheus_client import Counter, Gauge
 from storage_nodes.limits import STOPPED_REASON_CHARS_MAX, STOPPED_RETRIES_AT_ONCE_MAX, STOPPED_RETRY_MS
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.node_log import FlushFacts, NodeLog, PartitionLog
-from storage_nodes.machines.unknown_entries import UnknownEntryError
+from storage_nodes.machines.unknown_entries import LevelTooHighError, UnknownEntryError
 from storage_nodes.model import CLUSTER_PARTITION
 from storage_nodes.node.clocks.clock import NodeClock
 from storage_nodes.node.replicas.partition_meta import shared_meta
@@ -142,6 +142,8 @@ class StoppedReplicas:
         self._clock = clock
         self._wake = wake
         self._may_retry_damage = may_retry_damage
+        # Called when the cluster's own log is at a feature level that this process does not speak.
+        self.on_level: Callable[[int], None] = lambda level: None
         self._stopped: dict[int, Stopped] = {}
         # Opened again, not yet for STOPPED_RETRY_MS: one that stops again was stopped all the time.
         self._tried: dict[int, Stopped] = {}
@@ -194,6 +196,8 @@ class StoppedReplicas:
         retry_ms = now_ms + STOPPED_RETRY_MS
         self._stopped[partition] = Stopped(log, kind, offset, reason, commit, since_ms, retry_ms)
         STOPS.labels(kind).inc()
+        if partition == CLUSTER_PARTITION and isinstance(error, LevelTooHighError):
+            self.on_level(error.level)
         _log.critical(
             "replica quarantined, its node goes on", partition=partition, tag=shared_meta(log.tag).tag, kind=kind,
             offset=offset, reason=reason, again=is_again, exc_info=not is_again and error,
@@ -266,6 +270,10 @@ class StoppedReplicas:
             if replica is not None and tried.kind in _OF_ENTRY and replica.applied <= tried.offset:
                 trying[partition] = tried
         return {**self._stopped, **trying}
+
+    def logs(self) -> list[tuple[PartitionLog, int]]:
+        """With the position up to which each is known to be committed."""
+        return [(stopped.log, stopped.commit) for stopped in self._stopped.values()]
 
     def flush_facts(self, partition: int) -> FlushFacts | None:
         """All that is committed is kept, and the checkpoint stays what it is."""

@@ -28,9 +28,13 @@ from storage_nodes.limits import (
 )
 from storage_nodes.node.memory.memory_budget import Kind
 from storage_nodes.node.transport.connections import NodeConnection, Requests
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.levels import Speaks
+from storage_nodes.protocol.messages import Hello
 from storage_nodes.trust.connection import ServerEnd
 from storage_nodes.trust.credentials import Credentials
 from storage_nodes.trust.handshakes import OpenHandshakes
+from storage_nodes.trust.refusals import LEVEL, connection_refused
 
 OPEN = Gauge("penstock_node_connections", "Inbound connections, of clients and peers")
 PAUSED = Gauge("penstock_node_connections_paused", "Client connections whose requests are not read at the moment")
@@ -49,6 +53,7 @@ class ConnectionTable:
         self._connections: dict[NodeConnection, None] = {}
         self._looked_ms = 0
         self._frames_begun = 0
+        self._refusing = ""  # why this node serves no clients
         # Do frames that are not whole take too much memory? Then this client is read, until its frame is whole.
         self._is_short = False
         self._first: NodeConnection | None = None
@@ -73,10 +78,25 @@ class ConnectionTable:
     def is_over(self) -> bool:
         return len(self._connections) > CONNECTIONS_MAX
 
-    def client_greeted(self) -> str:
-        """ "" = it is let in, otherwise why not."""
+    def client_greeted(self, hello: Hello, source: str, name: object) -> StorageError | None:
+        """None: it is let in, otherwise why not."""
         clients = sum(connection.is_client for connection in self._connections)
-        return f"{clients} clients are connected already" if clients >= CLIENT_CONNECTIONS_MAX else ""
+        if clients >= CLIENT_CONNECTIONS_MAX:
+            return StorageError(ErrorCode.OVERLOADED, f"{clients} clients are connected already")
+        if self._refusing:
+            return StorageError(ErrorCode.SHUTTING_DOWN, self._refusing)
+        lowest, highest = hello.levels
+        objection = self._requests.speaks.objection(Speaks(lowest, highest), f"the client {hello.name!r:.100}")
+        if not objection:
+            return None
+        connection_refused(LEVEL, objection, source, name)
+        return StorageError(ErrorCode.UNAVAILABLE, objection)
+
+    def refuse_clients(self, why: str) -> None:
+        """Those that are there are cut, and none is let in any more."""
+        self._refusing = why
+        for connection in [one for one in self._connections if one.is_client]:
+            connection.close()
 
     def gone(self, connection: NodeConnection) -> None:
         self._connections.pop(connection, None)

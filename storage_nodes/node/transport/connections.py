@@ -36,6 +36,7 @@ from storage_nodes.node.transport.connection_deadline import ConnectionDeadline
 from storage_nodes.node.transport.outflow import Outflow
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ANSWER, Frame, FrameDecoder, FrameError, encode_frame
+from storage_nodes.protocol.levels import Speaks
 from storage_nodes.protocol.messages import Cancel, Empty, Hello, Opcode, encode_message
 from storage_nodes.protocol.peer_messages import Heartbeat, Manage, PeerHello, PeerRefusal, RaftFrame
 from storage_nodes.trust.connection import is_node
@@ -65,7 +66,7 @@ _RAFT = int(Opcode.RAFT)
 _ALIVE = encode_frame(Opcode.PING, FLAG_ANSWER, 0, _EMPTY)
 
 # How long a node that is not let in has to hang up by itself.
-TURNED_AWAY_S = 1.0
+TURNED_AWAY_S = 0.5
 REFUSED_CLOSE_S = REFUSED_CLOSE_MS / 1000
 
 _log = structlog.get_logger()
@@ -85,6 +86,7 @@ class Requests(Protocol):
     cluster_id: str
     node_id: int
     room: NodeRoom
+    speaks: Speaks
 
     @property
     def turn(self) -> Callable[[], None]:
@@ -104,7 +106,7 @@ class Connections(Protocol):
     """All of a node, as one of them needs them (`connection_table.py`)."""
 
     def is_over(self) -> bool: ...
-    def client_greeted(self) -> str: ...
+    def client_greeted(self, hello: Hello, source: str, name: object) -> StorageError | None: ...
     def gone(self, connection: NodeConnection) -> None: ...
     def begin_frame(self) -> int: ...
     def look_at_frames(self) -> None: ...
@@ -382,13 +384,12 @@ class NodeConnection(asyncio.Protocol):
             if self._free is not None and not self._free:
                 self._turn_stranger_away(ROLE, "it has nothing to ask of storage nodes", request_id, opcode)
                 return
-            objection = self._table.client_greeted()
-            if objection:
-                refused = StorageError(ErrorCode.OVERLOADED, objection)
+            refused = self._table.client_greeted(hello, self._source(), self._name)
+            if refused is not None:
                 self._turn_away(error_frame(Opcode.HELLO, request_id, refused))
                 return
             self._greeted = True
-            own = Hello(self._requests.cluster_id, "node", self._requests.node_id)
+            own = Hello(self._requests.cluster_id, "node", self._requests.node_id, self._requests.speaks[:2])
             self._write(encode_frame(Opcode.HELLO, FLAG_ANSWER, request_id, encode_message(own)))
             self.look_at_reading()
         elif opcode == Opcode.PEER_HELLO:
@@ -412,7 +413,7 @@ class NodeConnection(asyncio.Protocol):
             raise FrameError(f"opcode {opcode} before the greeting")
 
     def _turn_peer_away(self, peer: PeerHello, objection: str) -> None:
-        _log.info("not letting a node in", peer=peer.node_id, reason=objection)
+        _log.info("not letting a node in", peer=peer.node_id, reason=objection, source=self._source())
         self._turn_away(peer_refusal(self._requests.refusal(objection)))
 
     def _turn_stranger_away(self, reason: str, text: str, request_id: int, opcode: int) -> None:

@@ -33,6 +33,7 @@ from storage_nodes.node.transport.leases import LeaderLeases
 from storage_nodes.node.transport.outflow import Outflow
 from storage_nodes.node.transport.peer_history import NO_PROCESS, RESTARTED, PeerHistory
 from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, FrameError, encode_frame
+from storage_nodes.protocol.levels import Speaks
 from storage_nodes.protocol.messages import Opcode, encode_message
 from storage_nodes.protocol.peer_messages import Heartbeat, PeerHello, PeerRefusal, RaftMessage, size_of
 from storage_nodes.trust.connection import PeerRefused, connect_named, is_node
@@ -77,7 +78,9 @@ class LinkOwner(Protocol):
     leases: LeaderLeases
     age: OwnAge
     on_older: Callable[[int, int], None]
+    on_level: Callable[[int], None]
     credentials: Credentials | None
+    speaks: Speaks
 
     def now_ms(self) -> int: ...
     def wall_ms(self) -> int: ...
@@ -126,6 +129,9 @@ class PeerLink(asyncio.Protocol):
         self.history = PeerHistory()
         self.lease = links.leases.add(self.node_id)
         self.age = PeerAge()
+        # What its present process said in its greeting, and what we had against that.
+        self.speaks: Speaks | None = None
+        self.level_objection = ""
         self._attempt = 0
         self._refusals = 0
         self._objection = ""
@@ -276,6 +282,7 @@ class PeerLink(asyncio.Protocol):
         """Another process of the peer greets: whatever it led, it leads no more."""
         self.history.expect(RESTARTED)
         self.incarnation = incarnation
+        self.speaks = None
         self.lease.restarted()
         self._greeted_ms = self._links.now_ms()
         self._lived_ms = 0
@@ -326,7 +333,7 @@ class PeerLink(asyncio.Protocol):
         address = own.address
         hello = PeerHello(
             own.cluster_id, own.node_id, own.incarnation, self.node_id, address.host, address.port, address.zone,
-            *self._told,
+            *self._told, own.speaks,
         )  # fmt: skip
         self._answers = FrameDecoder()
         self.write(encode_frame(Opcode.PEER_HELLO, 0, 0, encode_message(hello)))
@@ -350,6 +357,7 @@ class PeerLink(asyncio.Protocol):
                     age_ms = self._links.now_ms() - self._links.began_ms
                     self._told = (age_ms, refusal.told_ms, refusal.told_by)
                     self._refused(refusal.message)
+                    self._links.on_level(refusal.level)
         except (FrameError, msgspec.DecodeError) as error:
             self._refused(f"it is no storage node: {error}")
 

@@ -38,6 +38,7 @@ from storage_nodes.node.transport.leases import LeaderLeases
 from storage_nodes.node.transport.peer_history import PeerHistory
 from storage_nodes.node.transport.peer_link import FRAME_SLACK_BYTES, PeerLink, take_frame
 from storage_nodes.protocol.frames import encode_frame
+from storage_nodes.protocol.levels import LEVEL_FIRST, Speaks, fits_cluster, spoken
 from storage_nodes.protocol.messages import Opcode, encode_message
 from storage_nodes.protocol.peer_messages import Heartbeat, PeerHello, RaftFrame, RaftMessage
 from storage_nodes.trust.credentials import Credentials
@@ -59,8 +60,12 @@ class PeerLinks:
         on_change: Callable[[int, bool], None],
         budget: MemoryBudget | None = None,
         credentials: Credentials | None = None,
+        speaks: Speaks | None = None,
     ) -> None:
         self.loop = loop
+        # Feature levels: what this node speaks, and at which one the cluster is, as far as it knows.
+        self.speaks = speaks or spoken()
+        self.cluster_level = LEVEL_FIRST
         self.cluster_id = cluster_id
         self.address = address
         self.node_id = address.node_id
@@ -82,6 +87,8 @@ class PeerLinks:
         # Called with a peer, and the WAL group that it knows this node to have synced before it was started.
         self.on_older: Callable[[int, int], None] = lambda peer, sequence: None
         self._on_change = on_change
+        # Called with the cluster's feature level, as a peer that does not let this node in has it.
+        self.on_level: Callable[[int], None] = lambda level: None
         # Called with its length when this node stood still for longer than its peers wait for it.
         self.on_stall: Callable[[int], None] = lambda gap_ms: None
         # Does a connection that this peer opened to us stand?
@@ -243,6 +250,11 @@ class PeerLinks:
         link = self._links.get(peer)
         return link is not None and link.up and not (link.retiring or link.read_only or link.slow)
 
+    def speaks_of(self, peer: int) -> Speaks | None:
+        """What its present process said; None: it has not greeted."""
+        link = self._links.get(peer)
+        return None if link is None else link.speaks
+
     def stays(self, peer: int) -> bool:
         """Is it up, and not about to stop?"""
         link = self._links.get(peer)
@@ -284,7 +296,16 @@ class PeerLinks:
         if hello.host:
             link.claimed = NodeAddress(hello.node_id, hello.host, hello.port, hello.zone)
             link.moved(link.claimed)
-        return ""
+        link.speaks = Speaks(*hello.levels)
+        return self._level_objection(link)
+
+    def _level_objection(self, link: PeerLink) -> str:
+        what, speaks = f"node {link.node_id}", link.speaks or Speaks()
+        objection = self.speaks.objection(speaks, what) or fits_cluster(speaks, self.cluster_level, what)
+        if objection and objection != link.level_objection:
+            _log.warning("not letting a node in: feature levels", peer=link.node_id, reason=objection)
+        link.level_objection = objection
+        return objection
 
     def heard(self, beat: Heartbeat) -> str:
         """Returns "" where it counts. Otherwise why its sender has to greet again: another process of it is taken for

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from storage_nodes.protocol.levels import LEVEL_FIRST
 from storage_nodes.protocol.messages.core import Message
 from storage_nodes.protocol.messages.queues import QueueConfig
 
@@ -47,6 +48,9 @@ class NodeInfo(Message, frozen=True):
     unrepaired: int = 0
     quarantined: list[int] = msgspec.field(default_factory=list)
     stopped: list[StoppedReplica] = msgspec.field(default_factory=list)
+    # Feature levels (protocol/levels.py), as the cluster log has them: what it speaks, and how far it lets the cluster
+    # rise.
+    levels: tuple[int, int, int] = (LEVEL_FIRST, LEVEL_FIRST, LEVEL_FIRST)
 
 
 class MoveInfo(Message, frozen=True):
@@ -118,6 +122,8 @@ class ClusterInfo(Message, frozen=True):
     partitions: list[PartitionInfo]
     # Ask again from this partition on; 0 = that was all.
     next: int = 0
+    # The cluster's feature level, as folded by the answering node.
+    level: int = LEVEL_FIRST
 
 
 class MoveReplicaRequest(Message, frozen=True):

@@ -6,6 +6,8 @@ import enum
 
 import msgspec
 
+from storage_nodes.protocol.levels import LEVEL_FIRST
+
 
 class Opcode(enum.IntEnum):
     HELLO = 1
@@ -64,11 +66,13 @@ class ErrorReply(Message, frozen=True):
 
 
 class Hello(Message, frozen=True):
-    """First frame of a client connection; the answer is a Hello too. A wrong cluster id is refused."""
+    """First frame of a client connection; the answer is a Hello too. A wrong cluster id is refused, and
+    so is one whose feature levels, the lowest and the highest it speaks, do not meet the node's."""
 
     cluster_id: str
     name: str
     node_id: int = 0
+    levels: tuple[int, int] = (LEVEL_FIRST, LEVEL_FIRST)
 
 
 class Cancel(Message, frozen=True):

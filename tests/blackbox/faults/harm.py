@@ -1,4 +1,5 @@
-"""Harm from inside a storage node: its wall clock, the seconds its machine slept, and how late its disk syncs.
+"""Harm from inside a storage node: its wall clock, the seconds its machine slept, how late its disk syncs, and how much
+of its memory budget others hold.
 
 The processes run with `inside/` on their PYTHONPATH, whose sitecustomize maps one small file a node; what is written
 here is seen there at once. Nothing of the product knows of it.
@@ -22,7 +23,7 @@ class NodeHarm:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.wall_offset_s = self.drift = self.since_s = self.slept_s = self.sync_s = 0.0
+        self.wall_offset_s = self.drift = self.since_s = self.slept_s = self.sync_s = self.held_part = 0.0
         path.write_bytes(bytes(LAYOUT.size))
 
     def wall(self, offset_s: float, drift: float = 0.0) -> None:
@@ -43,8 +44,15 @@ class NodeHarm:
         self.sync_s = seconds
         self._write()
 
+    def memory_is_held(self, part: float) -> None:
+        """Others hold this part of each share of its memory budget (of what peers fill, less)."""
+        self.held_part = part
+        self._write()
+
     def _write(self) -> None:
-        data = LAYOUT.pack(self.wall_offset_s, self.drift, self.since_s, self.slept_s, self.sync_s)
+        data = LAYOUT.pack(
+            self.wall_offset_s, self.drift, self.since_s, self.slept_s, self.sync_s, self.held_part
+        )  # fmt: skip
         with self.path.open("r+b", buffering=0) as file:
             file.write(data)
 
@@ -72,3 +80,4 @@ class Harm:
         for node in self.nodes.values():
             node.wall(0.0)
             node.syncs_take(0.0)
+            node.memory_is_held(0.0)

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from array import array
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from storage_nodes.log.checkpoint import Blob, BlobReader, CheckpointStore, blob_bytes, joined
 from storage_nodes.log.disk import OsDisk
 
-NUMBERS = array("q", range(1_000))
-PIECES: Blob = [b"head", NUMBERS, b"", array("q"), b"tail", *[array("q", (number,)) for number in range(200)]]
+
+class Lazy(NamedTuple):
+    numbers: array[int]
+
+    @property
+    def nbytes(self) -> int:
+        return self.numbers.itemsize * len(self.numbers)
+
+    def __bytes__(self) -> bytes:
+        return self.numbers.tobytes()
+
+
+def lazy(*numbers: int) -> Lazy:
+    return Lazy(array("q", numbers))
+
+
+PIECES: Blob = [b"head", lazy(*range(1_000)), b"", lazy(), b"tail", *map(lazy, range(200))]
 
 
 @pytest.mark.parametrize("blob", [b"", b"alone", PIECES], ids=["empty", "bytes", "pieces"])
@@ -30,3 +46,16 @@ def test_stretches_of_pieces_are_those_of_the_whole(length: int) -> None:
     assert all(reader.read(start, length) == whole[start : start + length] for start in starts)
     assert reader.read(len(whole), length) == b""
     assert len(BlobReader(b"")) == 0 and BlobReader(b"").read(0, length) == b""
+
+
+def test_each_piece_is_made_once_for_a_write(tmp_path: Path) -> None:
+    made: list[int] = []
+
+    class Counted(Lazy):
+        def __bytes__(self) -> bytes:
+            made.append(len(self.numbers))
+            return super().__bytes__()
+
+    pieces: Blob = [Counted(array("q", range(count))) for count in range(100)]
+    CheckpointStore(OsDisk(), str(tmp_path), b"identity").write(7, 1, 42, pieces)
+    assert made == list(range(100))

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from storage_nodes.log.errors import CorruptionError
-from storage_nodes.log.node_log import FlushFacts, NodeLog
+from storage_nodes.log.node_log import NodeLog
 from storage_nodes.log.record_batch import read_header
-from storage_nodes.log.rewrite import RewritePlan
+from storage_nodes.log.rewrite import RewriteFacts, RewritePlan
 from tests.storage_nodes.log.faulty_disk import FaultyDisk, PowerLost
 from tests.storage_nodes.log.writing import (
     SMALL,
@@ -46,9 +46,8 @@ class Store:
         indexes = rewriter.read_indexes(1, refs)
         return rewriter.plan(self.part, refs, indexes, self.facts())
 
-    def facts(self) -> FlushFacts:
-        end = self.part.durable_end
-        return FlushFacts(end, b"", end, end, lambda first, last: any(first <= at <= last for at in self.live))
+    def facts(self) -> RewriteFacts:
+        return RewriteFacts(self.part.durable_end, lambda first, last: any(first <= at <= last for at in self.live))
 
     def rewritten(self) -> None:
         plan = self.plan()

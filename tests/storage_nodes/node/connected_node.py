@@ -12,6 +12,7 @@ from storage_nodes.node.memory.room import NodeRoom
 from storage_nodes.node.transport.connection_table import ConnectionTable
 from storage_nodes.node.transport.connections import NodeConnection, Token
 from storage_nodes.protocol.frames import encode_frame
+from storage_nodes.protocol.levels import spoken
 from storage_nodes.protocol.messages import Hello, Opcode, encode_message
 from storage_nodes.protocol.peer_messages import PeerHello
 from tests.storage_nodes.node.slow_pipe import SlowPipe
@@ -25,6 +26,7 @@ class Node:
 
     cluster_id = "c"
     node_id = 1
+    speaks = spoken()
 
     def __init__(self, bytes_max: int = NODE_MEMORY_BYTES_MIN) -> None:
         self.soon: list[Callable[[], None]] = []

@@ -44,3 +44,12 @@ def fold(self, header, batch):
 QueueReplica.fold = fold
 runpy.run_module("storage_nodes", run_name="__main__")
 """
+
+
+# A node of the release before: it neither speaks the newest feature level nor folds an entry of it.
+OLDER_NODE = """
+import runpy
+from storage_nodes.protocol import levels
+levels.FEATURE_LEVEL -= 1
+runpy.run_module("storage_nodes", run_name="__main__")
+"""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from storage_nodes.log.record_batch import build_batch, read_header
+from storage_nodes.node.replicas import fold_turn, folding
+from storage_nodes.node.replicas.fold_turn import FoldTurn
 from storage_nodes.node.replicas.folding import fold_committed
 from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.node.replicas.stopped_replicas import ReplicaError, StopKind
@@ -23,14 +26,30 @@ class Follower(Replica):
         self.epochs: list[int] = []
         self.entries = entries = [build_batch(offset, 1, 1_000, [b"x"]) for offset in range(30)]
         log: Any = SimpleNamespace(
-            read_hot=lambda at, _: entries[at:] if at >= 20 else None, read_cold=lambda at, _: entries[at : at + 5],
+            read_hot=self._hot, read_cold=lambda at, _: entries[at : at + 5],
             epoch_at=lambda end: read_header(entries[end - 1]).epoch,
         )  # fmt: skip
-        host: Any = SimpleNamespace(run_cold=lambda read, done: self.reads.append((read, done)))
+        self.later: list[Callable[[], None]] = []
+        loop: Any = SimpleNamespace(call_soon=lambda call, *args: self.later.append(partial(call, *args)))
+        host: Any = SimpleNamespace(
+            run_cold=lambda read, done: self.reads.append((read, done)), fold_turn=FoldTurn(loop)
+        )  # fmt: skip
         raft: Any = SimpleNamespace(commit=30)
         self.host, self.log, self.raft = host, log, raft
-        self.applied, self.closed, self.serving, self.applying_cold = 0, False, False, False
+        self.applied, self.closed, self.serving, self.applying_later = 0, False, False, False
         self._trust_at = self._lead_at = -1
+
+    def _hot(self, at: int, bytes_max: int) -> list[bytes] | None:
+        """At least one."""
+        found = self.entries[at:]
+        while len(found) > 1 and sum(map(len, found)) > bytes_max:
+            found.pop()
+        return found if at >= 20 else None
+
+    def next_turn(self) -> None:
+        calls, self.later = self.later, []
+        for call in calls:
+            call()
 
     def fold(self, header: Any, batch: bytes) -> None:
         self.folded.append(read_header(batch).base_offset)
@@ -122,6 +141,24 @@ def test_fold_that_raises_after_a_read_from_disk_stops_its_replica() -> None:
     fold_committed(follower)
     follower.answer_read()
     assert [(stop.kind, stop.offset) for stop in stops] == [(StopKind.ENTRY, 0)] and not follower.reads
+
+
+def test_what_became_committed_together_is_folded_a_part_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that waited for its turn hears of megabytes at once."""
+    follower = Follower()
+    for module in (folding, fold_turn):
+        monkeypatch.setattr(module, "FOLD_TURN_BYTES", 3 * len(follower.entries[20]))
+    follower.applied, follower.raft.commit = 20, 27
+    fold_committed(follower)
+    fold_committed(follower)  # more is heard of in the same turn
+    assert follower.folded == [20, 21, 22]
+    follower.raft.commit = 30
+    follower.next_turn()
+    assert follower.folded == list(range(20, 26))
+    follower.next_turn()
+    follower.closed = True
+    follower.next_turn()
+    assert follower.folded == list(range(20, 29)), "it went no further than it was when it was closed"
 
 
 def test_batch_with_an_attribute_of_a_later_version_is_not_folded() -> None:

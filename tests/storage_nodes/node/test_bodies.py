@@ -278,14 +278,18 @@ def test_flush_lets_go_of_a_reader_that_is_idle(rig: Rig, is_idle: bool) -> None
     if not is_idle:
         rig.take(reader, [0])
     machine = SimpleNamespace(rest=lambda: None, checkpoint=lambda: b"", is_live=None)
-    raft = SimpleNamespace(commit=0, needed_from=lambda: 0)
-    host = SimpleNamespace(clock=SimpleNamespace(mono_ms=lambda: 0))
     replica: Any = SimpleNamespace(
-        _appends=None, _body_reader=reader, machine=machine, raft=raft, applied=0, host=host, log=None,
-        _replicated_since=(0, 0), checkpoint_pieces=lambda: b"", rest=lambda: QueueReplica.rest(replica),
+        _appends=None, _body_reader=reader, machine=machine, raft=SimpleNamespace(commit=0), applied=0, log=None,
+        _disposable_end=lambda: 0, checkpoint_pieces=lambda: b"", rest=lambda: QueueReplica.rest(replica),
     )  # fmt: skip
     QueueReplica.flush_facts(replica)
     assert (replica._body_reader is None) is is_idle
+
+
+def test_rewrite_of_segments_asks_for_no_checkpoint() -> None:
+    """It has no use for one, and what is in flight takes long to pack."""
+    replica: Any = SimpleNamespace(machine=SimpleNamespace(is_live=max), _disposable_end=lambda: 5)
+    assert QueueReplica.rewrite_facts(replica) == (5, max)
 
 
 def test_fifo_reader_keeps_several_batches_parsed(rig: Rig) -> None:

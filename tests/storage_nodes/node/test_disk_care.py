@@ -296,7 +296,7 @@ def test_care_lets_idle_queues_drop_their_bodies_now_and_then(monkeypatch: pytes
     )
     scrub: Any = SimpleNamespace(look=nothing)
     maintenance = DiskMaintenance(node, scrub, 0)
-    for rest in ("_look_at_space", "_rewrite_some", "_purge_trash"):
+    for rest in ("_look_at_space", "_carry_tails", "_rewrite_some", "_purge_trash"):
         monkeypatch.setattr(maintenance, rest, nothing)
     monkeypatch.setattr(maintenance, "_look_at_syncs", lambda: None)
     monkeypatch.setattr(maintenance, "_hand_over_if_unfit", lambda: None)
@@ -330,6 +330,7 @@ def test_stop_waits_for_a_step_that_keeps_flushes_away_and_for_nothing_else(monk
         scrub: Any = SimpleNamespace(look=nothing, stop=lambda: None)
         maintenance = DiskMaintenance(node, scrub, 0)
         monkeypatch.setattr(maintenance, "_look_at_space", nothing)
+        monkeypatch.setattr(maintenance, "_carry_tails", nothing)
         for rest in ("_look_at_syncs", "_hand_over_if_unfit"):
             monkeypatch.setattr(maintenance, rest, lambda: None)
         monkeypatch.setattr(maintenance, "_is_due", lambda what, interval_ms: False)

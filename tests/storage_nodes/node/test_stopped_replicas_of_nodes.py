@@ -345,6 +345,41 @@ def test_entry_that_poisons_all_replicas_leaves_its_partition_without_a_leader_u
     assert all(process.poll() is None and process.pid == before[n] for n, process in cluster.processes.items())
 
 
+def test_partition_without_a_leader_is_deleted_by_the_cluster_log(poisoned_cluster: StorageCluster) -> None:
+    """Its own group cannot decide anything; no file of it is kept, nobody goes on telling of it."""
+    cluster = poisoned_cluster
+
+    async def scenario() -> None:
+        client = StorageClient(cluster.cluster_id, cluster.addresses, "bench", timeout_s=2)
+        await client.start()
+        bad = await cluster.create_partition(client, PartitionKind.QUEUE, "queue:bad:0")
+        assert not await client.is_quarantined(bad)
+        with pytest.raises(StorageError):
+            await client.send(bad, [encode_body(POISON)])
+        deadline = time.monotonic() + 20
+        while not await client.is_quarantined(bad):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+        with pytest.raises(StorageError):
+            await client.retire_partition(bad, "queue:bad:0")
+        await client.delete_partition(bad, "queue:bad:0")
+        assert await client.retire_partition(bad, "queue:bad:0"), "it is gone"
+        for node_id in (1, 2, 3):
+            while True:
+                info = await client.describe_node(node_id, [bad])
+                own = next(node for node in info.nodes if node.node_id == node_id)
+                if not info.partitions and not own.stopped and not own.quarantined:
+                    break
+                assert time.monotonic() < deadline + 20, (info.partitions, own)
+                await asyncio.sleep(0.05)
+        assert not await client.is_quarantined(bad)
+        good = await cluster.create_partition(client, PartitionKind.QUEUE, "queue:good:0")
+        await client.send(good, [encode_body(b"fine")])
+        await client.close()
+
+    run(scenario())
+
+
 @pytest.fixture
 def poisoned_cluster(incubator: Any) -> Any:
     from tests.storage_nodes.node.conftest import cluster_of

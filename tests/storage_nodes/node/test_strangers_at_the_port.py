@@ -23,6 +23,7 @@ from storage_nodes.node.transport import connections as connections_module
 from storage_nodes.node.transport import peer_link as peer_link_module
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, encode_frame
+from storage_nodes.protocol.levels import spoken
 from storage_nodes.protocol.messages import (
     DeletePartitionRequest,
     Empty,
@@ -233,7 +234,7 @@ async def test_incarnation_forged_by_another_process_locks_no_node_out(
 
 async def test_node_is_let_in_under_its_own_id_and_beats_for_nobody_else(scene: Scene, told: Logs) -> None:
     caller = await scene.caller(InnerRole.NODE, str(OTHER_PEER))
-    caller.say(Opcode.PEER_HELLO, PeerHello(CLUSTER, OTHER_PEER, 7))
+    caller.say(Opcode.PEER_HELLO, PeerHello(CLUSTER, OTHER_PEER, 7, levels=spoken()))
     caller.say(Opcode.HEARTBEAT, Heartbeat(OTHER_PEER, 7, 1, 0, 0))
     async with asyncio.timeout(WITHIN_S):
         while scene.node.links.incarnation_of(OTHER_PEER) != 7:

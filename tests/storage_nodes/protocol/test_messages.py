@@ -15,7 +15,7 @@ from storage_nodes.protocol.errors import TRAITS, ErrorCode, StorageError
 
 GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.ErrorReply(4, "node 2 leads", 2, 300), "9404ac6e6f64652032206c6561647302cd012c"),
-    (m.Hello("pk-1", "frontend-1"), "93a4706b2d31aa66726f6e74656e642d3100"),
+    (m.Hello("pk-1", "frontend-1", 0, (1, 2)), "94a4706b2d31aa66726f6e74656e642d3100920102"),
     (m.Cancel(4_000_000_000), "91ceee6b2800"),
     (
         m.SendRequest(7, [b"\x01\x02x\x00", b""], False, 3, 2**63 - 1, 1, 70_000),
@@ -84,8 +84,10 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
         "9707a971756575653a783a30a5656e74727905a3626164cd03e8a161",
     ),
     (
-        m.NodeInfo(1, "127.0.0.1", 7101, "zone-a", False, 1_000, "went", 9, 1, 12, -5, True, True, True, 2, [7], []),
-        "dc001101a93132372e302e302e31cd1bbda67a6f6e652d61c2cd03e8a477656e7409010cfbc3c3c302910790",
+        m.NodeInfo(
+            1, "127.0.0.1", 7101, "zone-a", False, 1_000, "went", 9, 1, 12, -5, True, True, True, 2, [7], [], (1, 2, 1)
+        ),
+        "dc001201a93132372e302e302e31cd1bbda67a6f6e652d61c2cd03e8a477656e7409010cfbc3c3c30291079093010201",
     ),
     (m.MoveInfo(3, 1, 4, True, 90, 100), "96030104c35a64"),
     (
@@ -99,8 +101,8 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.DeletePartitionRequest(7, "queue:x:0"), "9207a971756575653a783a30"),
     (m.DescribeClusterRequest([7], 300, True), "939107cd012cc3"),
     (
-        m.ClusterInfo("pk-1", 1, [m.NodeInfo(1, "h", 1, "z", False)], [], 77),
-        "95a4706b2d310191dc001101a16801a17ac200a0000000c0c2c2c2009090904d",
+        m.ClusterInfo("pk-1", 1, [m.NodeInfo(1, "h", 1, "z", False)], [], 77, 2),
+        "96a4706b2d310191dc001201a16801a17ac200a0000000c0c2c2c200909093010101904d02",
     ),
     (m.MoveReplicaRequest(7, 1, 4), "93070104"),
     (m.CancelMoveRequest(7, 3), "920703"),
@@ -119,10 +121,10 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.RescheduleRequest(7, [(64, 2_000), (65, 0)]), "9207929240cd07d0924100"),
     (m.Empty(), "90"),
     (
-        p.PeerHello("pk-1", 2, 5, 3, "127.0.0.1", 7102, "zone-b", 90, 1_000, 6),
-        "9aa4706b2d31020503a93132372e302e302e31cd1bbea67a6f6e652d625acd03e806",
+        p.PeerHello("pk-1", 2, 5, 3, "127.0.0.1", 7102, "zone-b", 90, 1_000, 6, (1, 2, 1)),
+        "9ba4706b2d31020503a93132372e302e302e31cd1bbea67a6f6e652d625acd03e80693010201",
     ),
-    (p.PeerRefusal(4, "why", 1_000, 6), "9404a3776879cd03e806"),
+    (p.PeerRefusal(4, "why", 1_000, 6, 2), "9504a3776879cd03e80602"),
     (p.Manage([b"command"]), "9191c407636f6d6d616e64"),
     (
         p.Heartbeat(2, 5, 1_000, 999, 4, True, True, True, 900, -7, True, True, [(3, 70, 1)], True, 6, 7, 8, 3, 9),

@@ -36,6 +36,7 @@ from storage_nodes.protocol.records import (
     decode_body,
     decode_varint,
     encode_body,
+    encode_plain_bodies,
     encode_varint,
     group_and_id,
     read_headers,
@@ -297,3 +298,11 @@ def test_spans_are_where_the_bodies_stand(messages: list[Message]) -> None:
     assert records_to_fold(batch) == [(at, section_of(body)) for at, body in iterate_bodies(batch)]
     with pytest.raises(BatchError):
         body_spans(batch[:-1])
+
+
+@given(st.lists(st.tuples(st.binary(max_size=6_000), st.binary(min_size=5, max_size=5)), min_size=1, max_size=5))
+@example([(b"x" * 4_095, b"12345"), (b"x" * 4_096, b"12345"), (b"", b"12345")])
+@settings(deadline=None)
+def test_bodies_of_a_batch_are_those_of_its_messages(messages: list[tuple[bytes, bytes]]) -> None:
+    values, keys = zip(*messages, strict=True)
+    assert encode_plain_bodies(values, keys) == [encode_body(value, key) for value, key in messages]

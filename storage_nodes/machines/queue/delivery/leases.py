@@ -89,6 +89,19 @@ class Leases:
         else:
             self._set_each(offsets)
 
+    def delayed_arrived(self, offsets: Sequence[int]) -> None:
+        """Ascending. One timer for neighbours that are due together, which those of one send are."""
+        self.delayed += len(offsets)
+        live = self._live
+        first = last = offsets[0]
+        due_ms = live[first][0]
+        for offset in offsets[1:]:
+            if offset != last + 1 or live[offset][0] != due_ms:
+                self.set_timer(due_ms, first, last)
+                first, due_ms = offset, live[offset][0]
+            last = offset
+        self.set_timer(due_ms, first, last)
+
     def advance(self, now_ms: int) -> list[int]:
         """Make ready what is due; what that is."""
         timers, live, ready, retry = self._timers, self._live, self._ready, self._retry

@@ -25,6 +25,7 @@ from storage_nodes.machines.queue.commands import (
     KEY_ITEM_BYTES_MAX,
     LEASED,
     LEASED_ITEMS_MAX,
+    LEVELED,
     SEQUENCE,
     SINGLE_COMMANDS_PER_BATCH_MAX,
     TERM,
@@ -90,6 +91,7 @@ class PendingCommands:
         "_keys_bytes",
         "_leased",
         "_leases",
+        "_level",
         "_sequence",
         "_singles",
         "_taken",
@@ -105,8 +107,10 @@ class PendingCommands:
         "picked_count",
     )
 
-    def __init__(self, term: int) -> None:
+    def __init__(self, term: int, level: int) -> None:
+        """`level`: of the partition."""
         self._term = term
+        self._level = level  # once what was taken is folded
         self._sequence = 0
         self._groups: list[list[int | list[int]]] = []
         self._keys: dict[Key, list[int]] = {}  # of the fresh messages in _groups: flat (first, last)...
@@ -245,14 +249,17 @@ class PendingCommands:
 
     # --- out ----------------------------------------------------------------------------------------------------
 
-    def take(self, time_ms: int, cursor: int) -> list[bytes]:
-        """Record bodies for one control batch.
+    def take(self, time_ms: int, cursor: int, level: int) -> list[bytes]:
+        """Record bodies for one control batch. The first ones that may use a higher `level` raise the partition to it.
 
         Expiry goes first and leaves the cursor to the acquires beside it: the fold takes nothing below the cursor for
         fresh. Purges go last: they reach over everything before them.
         """
         self.announced = False
         bodies: list[bytes] = []
+        if level > self._level and (self.handed_over.due_ms or not self.is_empty):
+            self._level = level
+            bodies.append(self._issue([LEVELED, time_ms, level]))
         if self.expired_count:
             moved = 0 if self._groups else cursor
             command: Command = [EXPIRED, time_ms, moved, self._expired_ranges, self._expired_offsets]

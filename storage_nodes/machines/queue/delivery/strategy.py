@@ -69,7 +69,7 @@ class DeliveryContext:
     def __init__(self, state: QueueState, term: int, ahead_ms: int) -> None:
         self.state = state
         self.leases = Leases(state.live, state.receives_max, state.retry)
-        self.staging = PendingCommands(term)
+        self.staging = PendingCommands(term, state.level)
         self.waiters = Waiters()
         self.probes = Probes(state, self.staging)
         self.ahead_ms = ahead_ms  # so far the time here may be ahead of what most clocks of the cluster say

@@ -23,6 +23,7 @@ from storage_nodes.machines.queue.commands import (
     DELETED,
     EXPIRED,
     FIRST_FIELD,
+    FOLDED_ALIKE,
     HANDED_OVER,
     KIND,
     LEASED,
@@ -30,7 +31,6 @@ from storage_nodes.machines.queue.commands import (
     REMOVED,
     RESCHEDULED,
     UNPARKED,
-    USAGE_COMMANDS,
     VISIBILITY_CHANGED,
     Command,
 )
@@ -57,8 +57,9 @@ from storage_nodes.machines.queue.leader.queue_stats import queue_stats
 from storage_nodes.machines.queue.leader.releases import Releases
 from storage_nodes.machines.queue.state.configs import config_fields
 from storage_nodes.machines.queue.state.fifo_state import FifoState
+from storage_nodes.machines.queue.state.folding import fold_command
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
-from storage_nodes.machines.queue.state.meter_entries import fold_handed_over, fold_usage
+from storage_nodes.machines.queue.state.meter_entries import fold_handed_over
 from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig, QueueStats
@@ -271,8 +272,8 @@ class Leader:
             due_ms.append(self._leases.next_deadline_ms())
         return min([due for due in due_ms if due], default=0) if any(due_ms[1:]) else due_ms[0]
 
-    def take_commands(self, now_ms: int) -> list[bytes]:
-        return self._staging.take(self._advance(now_ms), self.delivery.window.head)
+    def take_commands(self, now_ms: int, level: int) -> list[bytes]:
+        return self._staging.take(self._advance(now_ms), self.delivery.window.head, level)
 
     def stats(self, now_ms: int) -> QueueStats:
         self._advance(now_ms)
@@ -307,9 +308,8 @@ class Leader:
     ) -> list[Effect]:
         window = self.delivery.window
         window.arrived(first, last, timestamp_ms, before, noted)
-        for offset in noted.delayed if noted is not None else ():
-            self._leases.delayed += 1
-            self._leases.set_timer(self._state.live[offset][0], offset, offset)
+        if noted is not None and noted.delayed:
+            self._leases.delayed_arrived(noted.delayed)
         if noted is not None and noted.released:
             self.releases.folded(noted.released)
         elif not self._waiters and self._retention_check_ms and self._fetching < 0 and window.end > last:
@@ -369,8 +369,8 @@ class Leader:
             self._context.forget(command[FIRST_FIELD])
             self.delivery.window.removed(command[FIRST_FIELD], groups)
             effects += [CommandAnswer(asker.token, codes) for asker in taken.askers]
-        elif kind in USAGE_COMMANDS:
-            fold_usage(state, command)
+        elif kind in FOLDED_ALIKE:
+            fold_command(state, command, offset)
         else:
             assert kind == CONFIGURED, f"command kind {kind}"
             state.fold_configured(command)

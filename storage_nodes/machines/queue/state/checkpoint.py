@@ -1,7 +1,7 @@
 """The checkpoint of a queue machine: a msgpack array, version first.
 
     [version, scalars, runs, ahead, dedup, groups, config, scheduled, producers, last_purge, metering,
-     letters_taken, delayed]
+     letters_taken, delayed, level]
 
     scalars  [cursor, log_end, fresh_count, last_ms, last_purge_ms,
               sent, received, deleted, expired, purged, duplicates, dead_lettered]
@@ -20,6 +20,7 @@
     metering  see metering.py; empty where there is nothing to meter
     letters_taken  see taken_letters.py; empty where no dead letter came
     delayed  as `scheduled`
+    level    of the partition (protocol/levels.py); missing at level 1, so that an older release reads it
 
 Of version 3 what follows `config` may be missing. Version 2 ended with `groups`, but had retention_ms and in_flight_max
 before `sent` among the scalars, and fifo, dedup_window_ms, max_receives and dead_letter_partition after `purged`.
@@ -37,16 +38,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT
-from storage_nodes.machines.driver_contract import Buffer, CheckpointError
+from storage_nodes.machines.driver_contract import CheckpointError, Piece, piece_bytes
+from storage_nodes.machines.fold_constants import LEVEL_1
 from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.state.schedule import Schedule
+from storage_nodes.protocol.levels import LEVEL_FIRST
 
 VERSION = 3
 SCALARS = 12
 _VERSION_2_SCALARS = 18
 _VERSION_1_SCALARS = 12
-_VERSION_1_REST = [0, DEDUP_WINDOW_MS_DEFAULT, 0, 0, 0, 0]
+_VERSION_1_REST = [0, LEVEL_1.dedup_window_ms_default, 0, 0, 0, 0]
 _FIFO = 2  # of the config
 
 # (deadline_ms, delivery, first_received_ms, sent_ms) of a message that is delivered or delayed.
@@ -58,7 +60,7 @@ Live = dict[int, Entry]
 
 # What msgpack writes before an array of up to 15 elements, less their count.
 _SMALL_ARRAY = 0x90
-_ARRAY_OF_13 = bytes((_SMALL_ARRAY + 13,))
+_ARRAY_OF_13, _ARRAY_OF_14 = bytes((_SMALL_ARRAY + 13,)), bytes((_SMALL_ARRAY + 14,))
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Any]).decode
@@ -77,6 +79,7 @@ class Checkpoint(NamedTuple):
     metering: list[Any]
     letters_taken: list[Any]
     delayed: Schedule
+    level: int = LEVEL_FIRST
 
     @property
     def is_fifo(self) -> bool:
@@ -84,27 +87,30 @@ class Checkpoint(NamedTuple):
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    return b"".join(checkpoint_pieces(checkpoint))
+    return b"".join(map(bytes, checkpoint_pieces(checkpoint)))
 
 
-def checkpoint_pieces(checkpoint: Checkpoint) -> list[Buffer]:
-    """The same, not joined: the arrays of schedules are those in memory, which do not change any more. So millions of
-    scheduled messages cost no copy, and no pause of the event loop."""
-    scalars, live, ahead, dedup, groups, config, scheduled, *later, delayed = checkpoint
+def checkpoint_pieces(checkpoint: Checkpoint) -> list[Piece]:
+    """The same, not joined: the arrays of schedules are those in memory, which do not change any more, and are widened
+    as they are written. So millions of scheduled messages cost no copy, and no pause of the event loop."""
+    scalars, live, ahead, dedup, groups, config, scheduled, *later, delayed, level = checkpoint
     assert len(scalars) == SCALARS
-    pieces: list[Buffer] = [_ARRAY_OF_13, _encode([VERSION, scalars, _pack_runs(live), ahead.pack()])[1:]]
+    head = _ARRAY_OF_13 if level == LEVEL_FIRST else _ARRAY_OF_14
+    pieces: list[Piece] = [head, _encode([VERSION, scalars, _pack_runs(live), ahead.pack()])[1:]]
     pieces += (_encode(dedup), _encode(groups), _encode(config))
     _add_schedule(pieces, scheduled)
     pieces += map(_encode, later)
     _add_schedule(pieces, delayed)
+    if level != LEVEL_FIRST:
+        pieces.append(_encode(level))
     return pieces
 
 
-def _add_schedule(pieces: list[Buffer], schedule: Schedule) -> None:
+def _add_schedule(pieces: list[Piece], schedule: Schedule) -> None:
     columns = schedule.freeze()
     pieces.append(bytes((_SMALL_ARRAY + len(columns),)))
     for chunks in columns:
-        pieces.append(_binary_header(sum(chunk.itemsize * len(chunk) for chunk in chunks)))
+        pieces.append(_binary_header(sum(map(piece_bytes, chunks))))
         pieces += chunks
 
 
@@ -123,13 +129,14 @@ def decode_checkpoint(blob: bytes) -> Checkpoint:
             return _read_version_1(fields)
         if fields and fields[0] == 2 and len(fields) == 6 and len(fields[1]) == _VERSION_2_SCALARS:
             return _of_version_2(fields[1], _unpack_runs(fields[2]), OffsetRanges.unpack(fields[3]), *fields[4:])
-        if not fields or fields[0] != VERSION or not 7 <= len(fields) <= 13 or len(fields[1]) != SCALARS:
+        if not fields or fields[0] != VERSION or not 7 <= len(fields) <= 14 or len(fields[1]) != SCALARS:
             raise CheckpointError(f"queue checkpoint of version {fields[:1]}, version {VERSION} is read here")
         _, scalars, runs, ahead, dedup, groups, config, *later = fields
+        level = later.pop() if len(later) == 7 else LEVEL_FIRST
         scheduled, producers, last_purge, metering, letters_taken, delayed = [*later, *([[]] * 6)][:6]
         return Checkpoint(
             scalars, _unpack_runs(runs), OffsetRanges.unpack(ahead), dedup, groups, config,
-            Schedule.unpack(scheduled), producers, last_purge, metering, letters_taken, Schedule.unpack(delayed),
+            Schedule.unpack(scheduled), producers, last_purge, metering, letters_taken, Schedule.unpack(delayed), level,
         )  # fmt: skip
     except CheckpointError:
         raise

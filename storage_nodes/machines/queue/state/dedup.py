@@ -17,8 +17,10 @@ from hashlib import blake2b
 from sys import byteorder
 from typing import Any
 
+from storage_nodes.machines.fold_constants import LEVEL_1
+
 DIGEST_BYTES = 16
-SLICES_PER_WINDOW = 8
+SLICES_PER_WINDOW = LEVEL_1.dedup_slices_per_window
 NOT_SEEN = -1
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
-from storage_nodes.limits import ATTEMPT_MS_MAX, ATTEMPTS_MAX
+from storage_nodes.machines.fold_constants import LEVEL_1
 from storage_nodes.machines.queue.commands import FIRST_FIELD, TIME_MS, Command, sizes_of
 from storage_nodes.machines.queue.effects import Pick
 from storage_nodes.machines.queue.state.checkpoint import Entry
@@ -34,6 +34,9 @@ from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.machines.queue.state.shared_empty import EMPTY_OFFSETS
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import DeadSource, QueueConfig
+
+ATTEMPT_MS_MAX = LEVEL_1.attempt_ms_max
+ATTEMPTS_MAX = LEVEL_1.attempts_max
 
 
 class Attempt(NamedTuple):

@@ -9,9 +9,11 @@ from storage_nodes.machines.queue.commands import (
     DEAD_LETTERED,
     DELETED,
     EXPIRED,
+    FIRST_FIELD,
     HANDED_OVER,
     KIND,
     LEASED,
+    LEVELED,
     PURGED,
     REMOVED,
     RESCHEDULED,
@@ -59,6 +61,9 @@ def fold_command(state: QueueState, command: Command, offset: int) -> None:
         fold_usage(state, command)
     elif kind == CONFIGURED:
         state.fold_configured(command)
+    elif kind == LEVELED:
+        # Whether this process speaks it, the driver looks after the entry.
+        state.level = max(state.level, command[FIRST_FIELD])
     else:
         raise UnknownEntryError(f"command kind {kind} of a queue")
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from storage_nodes.limits import DELAY_MS_MAX, GROUP_BYTES_MAX, SCHEDULE_MS_MAX, TAG_BYTES_MAX
+from storage_nodes.machines.fold_constants import LEVEL_1
 from storage_nodes.machines.queue.effects import NO_KEY, Key
 from storage_nodes.protocol.records import RecordError, group_and_id, read_headers
 
+DELAY_MS_MAX = LEVEL_1.delay_ms_max
+GROUP_BYTES_MAX = LEVEL_1.group_bytes_max
+SCHEDULE_MS_MAX = LEVEL_1.schedule_ms_max
+TAG_BYTES_MAX = LEVEL_1.tag_bytes_max
 _DELAY_DIGITS_MAX = len(str(DELAY_MS_MAX))
 _TIME_DIGITS_MAX = 15
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from storage_nodes.limits import CHECKPOINT_PIECES_MESSAGES, PURGE_INTERVAL_MS
-from storage_nodes.machines.driver_contract import Buffer
+from storage_nodes.limits import CHECKPOINT_PIECES_MESSAGES
+from storage_nodes.machines.driver_contract import Piece
+from storage_nodes.machines.fold_constants import LEVEL_1
 from storage_nodes.machines.producers import ProducerTable
 from storage_nodes.machines.queue.effects import Key
 from storage_nodes.machines.queue.state.checkpoint import (
@@ -26,9 +27,10 @@ from storage_nodes.machines.queue.state.retry import RetryPolicy
 from storage_nodes.machines.queue.state.schedule import Schedule
 from storage_nodes.machines.queue.state.shared_empty import EMPTY_ENTRIES, EMPTY_IDS, EMPTY_OFFSETS, EMPTY_SCHEDULE
 from storage_nodes.machines.queue.state.taken_letters import TakenLetters
+from storage_nodes.protocol.levels import LEVEL_FIRST
 from storage_nodes.protocol.messages import MessageState, QueueConfig, QueueStats
 
-_NEVER_PURGED = -PURGE_INTERVAL_MS
+_NEVER_PURGED = -LEVEL_1.purge_interval_ms
 
 
 class HeldMessages:
@@ -47,13 +49,13 @@ class HeldMessages:
         "keyed_end",
         "keys",
         "last_ms",
-        "last_purge",
-        "last_purge_ms",
         "letters_taken",
+        "level",
         "live",
         "log_end",
         "metering",
         "producers",
+        "purge",
         "purged",
         "received",
         "removed_above_cursor",
@@ -63,6 +65,7 @@ class HeldMessages:
 
     def __init__(self, config: QueueConfig) -> None:
         self.config = shared_config(config)
+        self.level = LEVEL_FIRST  # of the partition, at this place in its log
         self.cursor = 0  # <= log_end
         self.log_end = 0  # end of the last entry folded
         self.fresh_count = 0
@@ -75,9 +78,8 @@ class HeldMessages:
         self.keys: dict[int, Key] = EMPTY_ENTRIES
         self.keyed_end = 0
         self.last_ms = 0  # highest time seen in the log
-        self.last_purge_ms = _NEVER_PURGED
-        # (attempt id, messages purged) of the last one, where its caller named it.
-        self.last_purge: tuple[bytes, int] | None = None
+        # Time of the last purge, and (attempt id, messages purged) where its caller named it; None = it had none.
+        self.purge: tuple[int, tuple[bytes, int] | None] | None = None
         # Made with the first record that has a producer.
         self.producers: ProducerTable | None = None
         # Made with the first dead letter that came here.
@@ -91,19 +93,32 @@ class HeldMessages:
     # --- questions --------------------------------------------------------------------------------------------
 
     @property
+    def last_purge_ms(self) -> int:
+        return _NEVER_PURGED if self.purge is None else self.purge[0]
+
+    @property
+    def last_purge(self) -> tuple[bytes, int] | None:
+        return None if self.purge is None else self.purge[1]
+
+    @property
     def held_count(self) -> int:
         """Messages of whatever state, those that are due another day too."""
         return self.fresh_count + len(self.live) + self.scheduled.count + self.delayed.count
 
     def is_live(self, base_offset: int, last_offset: int) -> bool:
-        """May any offset of the range still hold a message? O(length of the range) at most."""
+        """May any offset of the range still hold a message? O(length of the range, or of `live`) at most: a flush and a
+        rewrite ask it of stretches of any length, and of halves of them."""
         if last_offset >= self.cursor:
             ahead = self.removed_above_cursor
             if not ahead or not ahead.covers(max(base_offset, self.cursor), last_offset + 1):
                 return True
-        if self.live and not self.live.keys().isdisjoint(range(base_offset, last_offset + 1)):
+        # First what is found in a few steps: where millions wait for their time it is nearly always so.
+        if self.scheduled.any_between(base_offset, last_offset) or self.delayed.any_between(base_offset, last_offset):
             return True
-        return any(waiting.any_between(base_offset, last_offset) for waiting in (self.scheduled, self.delayed))
+        live = self.live
+        if last_offset - base_offset < len(live):
+            return not live.keys().isdisjoint(range(base_offset, last_offset + 1))
+        return any(base_offset <= offset <= last_offset for offset in live)
 
     def due_of(self, offset: int) -> int | None:
         """When a message is appended once more that waits for its time in the schedules; None: it does not."""
@@ -169,7 +184,7 @@ class HeldMessages:
     def checkpoint(self) -> bytes:
         return encode_checkpoint(self._checkpoint())
 
-    def checkpoint_pieces(self) -> bytes | list[Buffer]:
+    def checkpoint_pieces(self) -> bytes | list[Piece]:
         """The same; not joined where that would take long."""
         if len(self.scheduled) + len(self.delayed) < CHECKPOINT_PIECES_MESSAGES:
             return self.checkpoint()
@@ -194,13 +209,15 @@ class HeldMessages:
             self.metering.pack() if self.metering is not None else [],
             self.letters_taken.pack() if self.letters_taken is not None else [],
             self.delayed,
+            self.level,
         )
 
     def restore(self, checkpoint: Checkpoint) -> None:
+        self.level = checkpoint.level
         self.live, self.removed_above_cursor = checkpoint.live, checkpoint.ahead
         self.scheduled, self.delayed = checkpoint.scheduled, checkpoint.delayed
         (
-            self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
+            self.cursor, self.log_end, self.fresh_count, self.last_ms, last_purge_ms,
             self.sent, self.received, self.deleted, self.expired, self.purged,
             self.duplicates, self.dead_lettered,
         ) = checkpoint.scalars  # fmt: skip
@@ -209,11 +226,10 @@ class HeldMessages:
         self.dedup.unpack(checkpoint.dedup)
         self._unpack_groups(checkpoint.groups)
         self.producers = ProducerTable.unpack(checkpoint.producers) if checkpoint.producers else None
-        self.last_purge = tuple(checkpoint.last_purge) or None
+        is_purged = last_purge_ms != _NEVER_PURGED
+        self.purge = (last_purge_ms, tuple(checkpoint.last_purge) or None) if is_purged else None
         self.metering = Metering.unpack(checkpoint.metering) if checkpoint.metering else None
         self.letters_taken = TakenLetters.unpack(checkpoint.letters_taken) if checkpoint.letters_taken else None
-        if self.last_purge_ms == _NEVER_PURGED:
-            self.last_purge_ms = _NEVER_PURGED  # the shared number, not the equal one just decoded
         self.rest()
 
     # --- little memory where nothing is going on ---------------------------------------------------------------

@@ -33,11 +33,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from storage_nodes.limits import USAGE_WINDOWS_HELD_MAX
+from storage_nodes.machines.fold_constants import LEVEL_1
 from storage_nodes.machines.queue.effects import MeteredHour
 from storage_nodes.protocol.usage import Origin, units_of
 
-HOUR_MS = 3_600_000
+HOUR_MS = LEVEL_1.usage_hour_ms
+USAGE_WINDOWS_HELD_MAX = LEVEL_1.usage_windows_held_max
 
 # Positions of the counters of one origin, as the usage stream has them.
 (SENT, DELIVERED, DELETED, MOVED, DEAD_LETTERED, SCHEDULED,

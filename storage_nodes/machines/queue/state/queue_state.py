@@ -41,12 +41,7 @@ from contextlib import suppress
 
 import msgspec
 
-from storage_nodes.limits import (
-    DEAD_LETTERS_BY_AGE_MAX,
-    DELAYED_LIVE_MAX,
-    PURGE_INTERVAL_MS,
-    SCHEDULE_MS_MAX,
-)
+from storage_nodes.machines.fold_constants import LEVEL_1
 from storage_nodes.machines.queue.commands import (
     FIRST_FIELD,
     IF_HELD_MAX,
@@ -69,6 +64,7 @@ from storage_nodes.machines.queue.state.headers import (
     source_of_release,
 )
 from storage_nodes.machines.queue.state.held_messages import HeldMessages
+from storage_nodes.machines.queue.state.lost_leases import bill_lost_leases
 from storage_nodes.machines.queue.state.message_keys import drop_keys, take_keys
 from storage_nodes.machines.queue.state.message_sizes import fold_meter_fields, take_back, take_out
 from storage_nodes.machines.queue.state.schedule import Schedule
@@ -76,7 +72,11 @@ from storage_nodes.machines.queue.state.shared_empty import EMPTY_IDS
 from storage_nodes.machines.queue.state.taken_letters import TakenLetters
 from storage_nodes.protocol.deliveries import receives_of, released
 from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.levels import DELETES_OF_LOST_LEASES_BILLED
 from storage_nodes.protocol.messages import NOT_TAKEN, DeadSource
+
+DEAD_LETTERS_BY_AGE_MAX, DELAYED_LIVE_MAX = LEVEL_1.dead_letters_by_age_max, LEVEL_1.delayed_live_max
+PURGE_INTERVAL_MS, SCHEDULE_MS_MAX = LEVEL_1.purge_interval_ms, LEVEL_1.schedule_ms_max
 
 _decode_dead_source = msgspec.msgpack.Decoder(DeadSource).decode
 
@@ -233,7 +233,9 @@ class QueueState(HeldMessages):
 
     def _fold_delayed(self, offset: int, due_ms: int, sent_ms: int, group: bytes) -> None:
         self.allocate()
-        self.live[offset] = (due_ms, 0, 0, sent_ms)
+        entry, neighbour = (due_ms, 0, 0, sent_ms), self.live.get(offset - 1)
+        # Messages that were sent together share one, as those do that are leased together.
+        self.live[offset] = neighbour if neighbour == entry else entry
         self.fresh_count -= 1
 
     def fold_control(self, base_offset: int, last_offset: int) -> None:
@@ -292,6 +294,8 @@ class QueueState(HeldMessages):
                 self._mark_removed(offset, offset + 1)
                 self.fresh_count -= 1
                 ahead.append(offset)
+        if ahead and self.level >= DELETES_OF_LOST_LEASES_BILLED:
+            bill_lost_leases(self, command, ahead)
         self.deleted += len(left) + len(ahead)
         if len(command) > FIRST_FIELD + 1:
             fold_meter_fields(self.metering, left, command)
@@ -392,8 +396,7 @@ class QueueState(HeldMessages):
         self.delayed.clear()
         self.keys.clear()
         self.dedup = EMPTY_IDS
-        self.last_purge_ms = now_ms
-        self.last_purge = (command[FIRST_FIELD], count) if command[FIRST_FIELD] else None
+        self.purge = now_ms, (command[FIRST_FIELD], count) if command[FIRST_FIELD] else None
         self._move_cursor(offset)
         return ErrorCode.OK, count
 

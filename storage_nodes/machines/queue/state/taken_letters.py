@@ -22,9 +22,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from storage_nodes.limits import LETTERS_TAKEN_MAX, LETTERS_TAKEN_PER_SOURCE_MAX
+from storage_nodes.machines.fold_constants import LEVEL_1
 from storage_nodes.machines.queue.state.dedup import NOT_SEEN
 from storage_nodes.protocol.messages import DeadSource
+
+LETTERS_TAKEN_MAX = LEVEL_1.letters_taken_max
+LETTERS_TAKEN_PER_SOURCE_MAX = LEVEL_1.letters_taken_per_source_max
 
 
 class _Source:

@@ -12,7 +12,8 @@ from storage_nodes.machines.driver_contract import CheckpointError
 from storage_nodes.machines.queue.effects import Release
 from storage_nodes.machines.queue.leader import releases
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.queue.state.schedule import CHUNK_PAIRS_MAX, Schedule
+from storage_nodes.machines.queue.state.schedule import Schedule
+from storage_nodes.machines.queue.state.sorted_pairs import CHUNK_PAIRS_MAX
 from storage_nodes.node.replicas.scheduled import released_copy
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import MessageState, QueueConfig

@@ -198,3 +198,21 @@ def test_restored_machine_folds_on_as_if_it_had_never_stopped(
 def test_checkpoint_that_is_none_is_refused(blob: bytes) -> None:
     with pytest.raises(CheckpointError):
         StreamMachine().restore(blob)
+
+
+def test_first_command_that_may_use_a_higher_level_raises_the_partition_and_checkpoints_say_so() -> None:
+    stream = Stream()
+    assert stream.leader.take_commands(NOW_MS, 2) == [], "an idle stream writes nothing"
+    before = stream.leader.checkpoint()
+    stream.leader.configure("c", RETENTION_MS_MIN)
+    bodies = stream.leader.take_commands(NOW_MS, 2)
+    assert len(bodies) == 2
+    stream.leader.configure("d", RETENTION_MS_MIN)
+    assert len(stream.leader.take_commands(NOW_MS, 2)) == 1, "it is on its way"
+    stream.append(bodies, control=True)
+    assert (stream.leader.level, stream.follower.level) == (2, 2)
+    again = StreamMachine()
+    again.restore(stream.leader.checkpoint())
+    assert again.level == 2 and again.checkpoint() == stream.leader.checkpoint()
+    again.restore(before)
+    assert again.level == 1
