@@ -3,6 +3,7 @@
     frame       must be whole within the time of a body, and arrive at its rate (`frontend/client_bytes.py`)
     memory      of frames that are not whole, or wait for the application (`frontend/client_bytes.py`)
     pushed      the client must read it (`frontend/writing.py`)
+    upgrade     what the client says before the answer is not looked at before it
     stop        the application ends the socket: what it still has to say goes out first
 
 A client that is cut for a frame hears of it from the application, behind what that is still answering. A bulk socket
@@ -19,7 +20,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import structlog
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode
 from websockets.http11 import Request
 
 from frontend.client_bytes import held_frames, lateness
@@ -65,6 +68,7 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
     _sizes          of the frames that wait for the application
     _waiting_bytes  their sum: one piece of the network can hold tens of thousands of them
     _in_work_bytes  of the frame that the application has
+    _early          came before the upgrade was answered: the parser would answer a ping, or fail without a word
     """
 
     transport: Any
@@ -76,6 +80,7 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
     _in_work_bytes = 0
     _held_bytes = 0
     _holder = ""
+    _early = b""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -89,13 +94,16 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
             if self._late_bytes > LINGER_BYTES_MAX:
                 self.transport.close()
             return
-        super().data_received(data)
+        if self.handshake_initiated and not self.handshake_complete:
+            self._early += data
+        else:
+            super().data_received(data)
         if self.close_sent or self._late_bytes is not None:
             return
         self._arrived_bytes += len(data)
         if self._note_held() and held_frames.is_over(self._holder):
             self._refuse(CLOSE_TRY_LATER, "Too many bytes of frames wait to be whole, or to be worked on.")
-        elif not self.handshake_complete and len(self.conn.reader.buffer) > SOCKET_FRAME_BYTES_MAX:
+        elif len(self._early) > SOCKET_FRAME_BYTES_MAX:
             self.transport.abort()  # a client waits for the answer to its handshake
 
     def handle_connect(self, event: Request) -> None:
@@ -106,7 +114,7 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
 
     def _note_held(self) -> bool:
         """Whether more is held than before."""
-        unfinished_bytes = len(self.conn.reader.buffer) + (self.conn.current_size or 0)
+        unfinished_bytes = len(self.conn.reader.buffer) + len(self._early) + (self.conn.current_size or 0)
         if not unfinished_bytes and self.conn.current_size is None:
             self._began_s = 0.0
         elif not self._began_s:
@@ -152,6 +160,7 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
 
     def _forget_unfinished(self) -> None:
         self.conn.reader.discard()
+        self._early = b""
         self.frames = []
         self.conn.current_size = None
         self._note_held()
@@ -164,12 +173,30 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
     # --- what the application does with it ---
 
     def send_receive_event_to_app(self) -> None:
+        """In the place of uvicorn's, which writes a trace into the log for a text that is none."""
         self._began_s = 0.0  # it is whole
-        size_bytes = sum(map(len, self.frames))
-        super().send_receive_event_to_app()
-        if not self.close_sent:
-            self._sizes.append(size_bytes)
-            self._waiting_bytes += size_bytes
+        data = self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
+        self.frames = []
+        if self.close_sent:
+            return  # and reads on, to the client's own close
+        if self.curr_msg_data_type == "bytes":
+            self.queue.put_nowait({"type": "websocket.receive", "bytes": data})
+        else:
+            try:
+                self.queue.put_nowait({"type": "websocket.receive", "text": data.decode()})
+            except UnicodeDecodeError:
+                self.conn.fail(CloseCode.INVALID_DATA, "A text frame is not UTF-8.")
+                self.handle_parser_exception()
+                return
+        self._sizes.append(len(data))
+        self._waiting_bytes += len(data)
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
+
+    def handle_ping(self) -> None:
+        if self._late_bytes is None:  # else nothing may be written any more
+            super().handle_ping()
 
     async def receive(self) -> Any:
         self._in_work_bytes = 0
@@ -186,7 +213,15 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
             await self.writable.wait()
             if not still():
                 raise FrameExpired
+        if self.close_sent and self._late_bytes is not None:
+            raise ClientDisconnected  # what the client said last was no frame; the application has not heard of it yet
         await super().send(message)
+        if not self.handshake_complete:
+            # Refused before the upgrade, and that is said: to uvicorn an application that forgot to answer.
+            self.handshake_complete = self.close_sent
+        elif self._early:
+            early, self._early = self._early, b""
+            self.data_received(early)
         if self._late_bytes is not None and message["type"] == "websocket.close":
             self._end_writing()  # what the client answers is thrown away
 

@@ -183,6 +183,81 @@ async def test_deadline_of_headers_does_not_end_an_upgrade_that_waits(
         client.writer.close()
 
 
+# --- what strangers write into the log ---
+
+BAD_TEXT = b"\x81\x82" + bytes(4) + b"\xff\xfe"
+PING, CLOSE = b"\x89\x80" + bytes(4), b"\x88\x80" + bytes(4)
+PONG = b"\x8a\x00"
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        BAD_TEXT,
+        BAD_TEXT + PING,
+        BAD_TEXT + CLOSE,
+        BAD_TEXT + BAD_TEXT,
+        b"\x01\x81" + bytes(4) + b"\xff" + b"\x80\x81" + bytes(4) + b"\xfe",
+    ],
+)
+async def test_text_that_is_not_utf8_closes_and_is_no_error(
+    front: Installation, port: int, caplog: pytest.LogCaptureFixture, said: bytes
+) -> None:
+    client = await connect(port)
+    client.write(upgrade())
+    assert b" 101 " in await asyncio.wait_for(client.reader.readuntil(b"\r\n\r\n"), 5)
+    client.write(said)
+    told = await client.ended()
+    told = told.removeprefix(PONG)
+    assert told[:1] == b"\x88" and (CLOSE in said or told[2:4] == (1007).to_bytes(2, "big"))
+    assert errors(caplog) == []
+    client.writer.close()
+
+
+@pytest.mark.parametrize("path", [b"/nowhere", b"/v1/queues/orders/bulk"])
+async def test_refused_upgrade_is_no_error(
+    front: Installation, port: int, caplog: pytest.LogCaptureFixture, path: bytes
+) -> None:
+    client = await connect(port)
+    client.write(upgrade(path=path))
+    assert (await client.answer())[0] in (401, 404) and await client.ended() == b""
+    await asyncio.sleep(0.05)
+    assert errors(caplog) == []
+    client.writer.close()
+
+
+@pytest.mark.parametrize("said", [PING, b"\xff" * 20, BAD_TEXT, CLOSE])
+async def test_what_comes_before_the_answer_to_an_upgrade_is_looked_at_behind_it(
+    front: Installation, port: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    gate = asyncio.Event()
+    bearer = front.plane.authenticator.bearer
+
+    async def slow(*arguments: Any) -> Any:
+        await gate.wait()
+        return await bearer(*arguments)
+
+    monkeypatch.setattr(front.plane.authenticator, "bearer", slow)
+    client = await connect(port)
+    client.write(upgrade(more=f"authorization: Bearer {front.key.bearer_token}\r\n".encode()))
+    await asyncio.sleep(0.05)
+    client.write(said)
+    await asyncio.sleep(0.05)
+    gate.set()
+    assert (await asyncio.wait_for(client.reader.readuntil(b"\r\n\r\n"), 5)).startswith(b"HTTP/1.1 101 ")
+    if said == PING:
+        assert (await asyncio.wait_for(client.reader.readexactly(2), 5)) == PONG
+    else:
+        assert (await client.ended())[:1] == b"\x88"
+    client.writer.close()
+    await asyncio.sleep(0.05)
+    assert errors(caplog) == []
+
+
 # --- the stop of the process ---
 
 
