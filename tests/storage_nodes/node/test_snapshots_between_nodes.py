@@ -129,8 +129,11 @@ def test_damaged_segment_costs_its_replica_only_and_no_message(small_files_clust
         await churn(client, partition, 2 * WAL_FILE_BYTES)
         while first_wal.exists():  # until then they may be read from memory
             await churn(client, partition, WAL_FILE_BYTES // 4)
-        # The one with the lowest offsets: that of the messages which are leased.
-        segment = min((cluster.directory / f"node-{leader}" / "segments").glob(f"{partition:016x}-*.seg"))
+        # The one with the lowest offsets: that of the messages which are leased. None is being written anew.
+        segments, known = cluster.directory / f"node-{leader}" / "segments", set[Path]()
+        while known != (known := set(segments.glob(f"{partition:016x}-*.seg"))):
+            await asyncio.sleep(1)
+        segment = min(known)
         with open(segment, "r+b") as file:
             file.seek(90)
             spoiled = bytes(byte ^ 0xFF for byte in file.read(8))
