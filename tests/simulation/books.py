@@ -147,6 +147,11 @@ class QueueBook:
     def _is_repeated(self, headers: dict[bytes, bytes]) -> bool:
         return False
 
+    def _note_told(self, command: Command) -> None:
+        """What a DELETED says of leases: so many became no deliveries."""
+        for leases, messages, *_ in command[FIRST_FIELD + 2 :]:
+            self.kept_back += leases - messages
+
     def _check_sizes(self, offsets: list[int], sizes: Sequence[int | None] = ()) -> None:
         """METERING: a leader that says how large a message is that leaves says what was sent."""
         for offset, size in zip(offsets, sizes, strict=False):
@@ -196,8 +201,7 @@ class QueueBook:
                 if offset in self.bodies and delivery > 0:  # whichever delivery the receipt is of
                     self.gone.setdefault(offset, gone)
             self._check_sizes(flat[::2], *command[FIRST_FIELD + 1 : FIRST_FIELD + 2])
-            for leases, messages, *_ in command[FIRST_FIELD + 2 :]:
-                self.kept_back += leases - messages
+            self._note_told(command)
         elif kind == HANDED_OVER:
             leases, messages = command[FIRST_FIELD : FIRST_FIELD + 2]
             self.kept_back += leases - messages
@@ -331,6 +335,8 @@ class FifoBook(QueueBook):
             for at in range(0, len(flat), 2):
                 if self._holds(flat[at], flat[at + 1], now_ms):
                     self.gone.setdefault(flat[at], gone)
+            self._check_sizes(flat[::2], *command[FIRST_FIELD + 1 : FIRST_FIELD + 2])
+            self._note_told(command)
         elif kind == UNPARKED:
             self.parked = self.parked.difference(flat) if flat else set()
         else:
