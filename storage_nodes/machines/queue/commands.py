@@ -16,7 +16,7 @@ A command is a msgpack array in the value of a control record whose key is (int1
     2 DELETED              flat (offset, delivery)..., sizes, the fields of a HANDED_OVER beside it
     3 VISIBILITY_CHANGED   flat (offset, delivery, visibility_ms)...; the new deadline is time_ms + visibility_ms.
                            NACKED: the lease ends as if it had run out. Less than that: `uncounted`, the receive does
-                           not count. UNSEEN: as `uncounted` at once, and nobody saw the message: it is not billed.
+                           not count. UNSEEN: as `uncounted` at once, and no consumer saw the message: it is not billed.
                            IF_HELD_MAX and less: `if_held`, by the receipt of a lease that holds only.
                            Then the sizes of those that are UNSEEN
     4 EXPIRED              cursor (0 = an ACQUIRED of the same batch moves it), flat (first, last)... of undelivered
@@ -48,6 +48,7 @@ and walking a flat list of integers costs a third of a list of pairs.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -158,6 +159,11 @@ def uncounted(visibility_ms: int) -> int:
 def if_held(visibility_ms: int) -> int:
     """What stands in the place of a visibility that is set only while the lease holds. Its own inverse."""
     return IF_HELD_MAX - visibility_ms
+
+
+def unseen_of(changes: Sequence[int]) -> list[int]:
+    """Offsets of those of the flat (offset, delivery, visibility_ms)... that are UNSEEN, in their order."""
+    return [offset for offset, what in zip(changes[::3], changes[2::3], strict=True) if what == UNSEEN]
 
 
 def sizes_of(command: Command, position: int) -> list[int | None]:

@@ -4,7 +4,7 @@ messages are (docs/storage/metering.md).
     Deliver -> the driver reads the bodies and answers -> `handed_over` -> HANDED_OVER in the log
 
 What is to be told goes with the next commands; where none come, with a batch of its own after HANDED_OVER_MS. What was
-told and then seen by nobody is taken back by the command that makes it available again (UNSEEN).
+told and then seen by no consumer is taken back by the command that makes it available again (UNSEEN).
 
 Sizes are remembered of messages in flight that were handed out here, or that the driver read for another reason. The
 command that takes a message out of the queue names its size.
@@ -51,8 +51,8 @@ class HandedOver:
     # --- in -----------------------------------------------------------------------------------------------------
 
     def handed_over(self, bodies: Mapping[int, bytes], kept_back: int, time_ms: int) -> None:
-        """Leases of these messages (offset -> record body) became deliveries. So many others did not: nobody was there
-        any more, the answer was full, the message was gone."""
+        """Leases of these messages (offset -> record body) became deliveries. So many others did not: their client had
+        left, the answer was full, the message was gone."""
         self._leases += len(bodies) + kept_back
         self._offsets += bodies
         self._heads += map(head_of, bodies.values())
@@ -65,9 +65,11 @@ class HandedOver:
         self._known().update(sizes_bytes)
 
     def forget(self, offsets: Iterable[int], live: Live, fresh_picked: int) -> None:
-        """These are in the queue no more, by a command that named their sizes. From time to time those go, too, that
+        """These are out of the queue, by a command that named their sizes. From time to time those go, too, that
         are neither in flight nor about to be: `fresh_picked` leases are on their way, which came last."""
         sizes = self._known()
+        if not sizes:
+            return
         deque(map(sizes.pop, offsets, repeat(None)), maxlen=0)
         if len(sizes) > 2 * (len(live) + fresh_picked) + _GARBAGE_MAX:
             newest = set(list(sizes)[-_NEWEST_KEPT - fresh_picked :])

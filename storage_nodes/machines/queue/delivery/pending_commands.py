@@ -21,8 +21,10 @@ from storage_nodes.machines.queue.commands import (
     DELETED,
     EXPIRED,
     EXPIRED_PER_COMMAND_MAX,
+    FIRST_FIELD,
     HANDED_OVER,
     KEY_ITEM_BYTES_MAX,
+    KIND,
     LEASED,
     LEASED_ITEMS_MAX,
     LEVELED,
@@ -33,6 +35,7 @@ from storage_nodes.machines.queue.commands import (
     VISIBILITY_CHANGED,
     Command,
     encode_command,
+    unseen_of,
 )
 from storage_nodes.machines.queue.delivery.groups import MessageGroup
 from storage_nodes.machines.queue.delivery.handed_over import HandedOver, Told
@@ -298,9 +301,7 @@ class PendingCommands:
             merged = self._changes.pop(0)
             command = [VISIBILITY_CHANGED, time_ms, merged.items]
             if UNSEEN in merged.items:
-                flat = merged.items
-                unseen = [offset for offset, what in zip(flat[::3], flat[2::3], strict=True) if what == UNSEEN]
-                self._add_sizes(command, unseen)
+                self._add_sizes(command, unseen_of(merged.items))
             bodies.append(self._issue(command, merged.answers, merged.askers))
         for _ in range(min(len(self._singles), SINGLE_COMMANDS_PER_BATCH_MAX)):
             (kind, *fields), asker = self._singles.popleft()
@@ -310,6 +311,9 @@ class PendingCommands:
     def folded(self, command: Command) -> InFlightCommand:
         """Who waits for a command that was just folded."""
         taken = self._taken.popleft()
+        kind = command[KIND]
+        if kind == HANDED_OVER or (kind == DELETED and len(command) > FIRST_FIELD + 2):
+            self.handed_over.folded()
         assert command[TERM] == self._term and command[SEQUENCE] == taken.sequence, "a command that was not ours"
         self.outstanding -= len(taken.answers) + len(taken.askers) + len(taken.leases)
         self.fresh_picked -= taken.fresh_picked

@@ -326,8 +326,6 @@ class Leader:
             self._follow_acquired(command)
         elif kind == DELETED:
             self.delivery.fold_deleted(command, taken, effects)
-            if len(command) > FIRST_FIELD + 2:
-                self.handed_over.folded()
         elif kind == VISIBILITY_CHANGED:
             codes = self._state.fold_visibility(command)
             self._follow_visibility(command, codes, effects, taken.askers)
@@ -342,7 +340,6 @@ class Leader:
         kind, state = command[KIND], self._state
         if kind == HANDED_OVER:
             fold_handed_over(state, command)
-            self.handed_over.folded()
         elif kind == EXPIRED:
             self._leases.expire(command[FIRST_FIELD + 2])
             state.fold_expired(command)

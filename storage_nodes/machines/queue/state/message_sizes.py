@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from storage_nodes.machines.queue.commands import FIRST_FIELD, UNSEEN, Command, sizes_of
+from storage_nodes.machines.queue.commands import FIRST_FIELD, Command, sizes_of, unseen_of
 from storage_nodes.machines.queue.state.metering import Metering
 from storage_nodes.protocol.usage import units_of_all
 
@@ -29,13 +29,25 @@ def take_out(meter: Metering | None, left: Sequence[int], offsets: Sequence[int]
 
 
 def take_back(meter: Metering, unseen: Sequence[int], command: Command, held: int) -> None:
-    """A VISIBILITY_CHANGED gives these back, which were billed as delivered and nobody saw. Without a size: the mean of
-    the `held` messages in the queue."""
-    flat = command[FIRST_FIELD]
-    asked = [offset for offset, what in zip(flat[::3], flat[2::3], strict=True) if what == UNSEEN]
-    size_of = dict(zip(asked, sizes_of(command, 1), strict=False))
-    sizes_bytes: list[int] = []
-    for offset in unseen:
-        size = size_of.get(offset)
-        sizes_bytes.append(meter.held_bytes // max(held, 1) if size is None else size)
+    """A VISIBILITY_CHANGED gives these back, which were billed as delivered and which no consumer saw."""
+    sizes_bytes = _billed_bytes(meter, unseen, unseen_of(command[FIRST_FIELD]), sizes_of(command, 1), held)
     meter.take_back(len(unseen), sum(sizes_bytes), units_of_all(sizes_bytes))
+
+
+def bill_lost_leases(meter: Metering | None, ahead: Sequence[int], command: Command, held: int) -> None:
+    """A DELETED took these out though, by the log, they were never leased: their leases were lost with a leader that
+    had answered before their commit. The receipt proves the delivery (docs/storage/metering.md)."""
+    if meter is None:
+        return
+    sizes_bytes = _billed_bytes(meter, ahead, command[FIRST_FIELD][::2], sizes_of(command, 1), held)
+    meter.handed_over(len(ahead), len(ahead), sum(sizes_bytes), units_of_all(sizes_bytes))
+
+
+def _billed_bytes(
+    meter: Metering, billed: Sequence[int], offsets: Sequence[int], sizes: Sequence[int | None], held: int
+) -> list[int]:
+    """Of each of these messages, by the sizes that a command says of `offsets`. Without a size: the mean of the `held`
+    messages in the queue."""
+    size_of = dict(zip(offsets, sizes, strict=True)) if sizes else {}
+    mean_bytes = meter.held_bytes // max(held, 1)
+    return [mean_bytes if size is None else size for size in map(size_of.get, billed)]

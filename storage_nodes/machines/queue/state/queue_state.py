@@ -64,9 +64,8 @@ from storage_nodes.machines.queue.state.headers import (
     source_of_release,
 )
 from storage_nodes.machines.queue.state.held_messages import HeldMessages
-from storage_nodes.machines.queue.state.lost_leases import bill_lost_leases
 from storage_nodes.machines.queue.state.message_keys import drop_keys, take_keys
-from storage_nodes.machines.queue.state.message_sizes import fold_meter_fields, take_back, take_out
+from storage_nodes.machines.queue.state.message_sizes import bill_lost_leases, fold_meter_fields, take_back, take_out
 from storage_nodes.machines.queue.state.schedule import Schedule
 from storage_nodes.machines.queue.state.shared_empty import EMPTY_IDS
 from storage_nodes.machines.queue.state.taken_letters import TakenLetters
@@ -295,7 +294,8 @@ class QueueState(HeldMessages):
                 self.fresh_count -= 1
                 ahead.append(offset)
         if ahead and self.level >= DELETES_OF_LOST_LEASES_BILLED:
-            bill_lost_leases(self, command, ahead)
+            self.received += len(ahead)
+            bill_lost_leases(self.metering, ahead, command, self.held_count + len(ahead))
         self.deleted += len(left) + len(ahead)
         if len(command) > FIRST_FIELD + 1:
             fold_meter_fields(self.metering, left, command)

@@ -122,6 +122,8 @@ class NaiveFifo:
         if visibility_ms == commands.NACKED:
             message.deadline_ms = now_ms
             return
+        if visibility_ms == commands.UNSEEN:
+            visibility_ms = commands.NACKED - 1  # at once, and not counted
         if visibility_ms < commands.NACKED:
             message.delivery += 2**20 - 1
             visibility_ms = commands.NACKED - 1 - visibility_ms

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from storage_nodes.limits import RETENTION_MS_DEFAULT
-from storage_nodes.machines.queue.commands import NACKED, uncounted
+from storage_nodes.machines.queue.commands import NACKED, UNSEEN, uncounted
 from storage_nodes.machines.queue.effects import Deliver
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
@@ -105,7 +105,7 @@ class FifoAgainstModel(RuleBasedStateMachine):
         done = {offset for (offset, _), code in zip(receipts, codes, strict=True) if code is ErrorCode.OK}
         assert not done & self.naive.messages.keys(), "acknowledged, and still there"
 
-    @rule(data=st.data(), visibility_ms=st.sampled_from([0, 10, 20_000, NACKED, uncounted(0), uncounted(10)]))
+    @rule(data=st.data(), visibility_ms=st.sampled_from([0, 10, 20_000, NACKED, UNSEEN, uncounted(0), uncounted(10)]))
     def change(self, data: st.DataObject, visibility_ms: int) -> None:
         if self.receipts:
             offset, delivery = data.draw(st.sampled_from(self.receipts[-20:]))

@@ -183,6 +183,15 @@ def test_take_back_outlives_its_leader_and_the_rest_of_an_idle_queue(partition: 
     assert delivered(partition) == (1, 100, 1)
 
 
+def test_take_back_under_a_leader_that_does_not_know_the_size_takes_the_mean(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), message(300, group=b"h"), plain=False)
+    first, _second = receive(partition, "a", 2)
+    tell(partition)
+    partition.fail_over()
+    lose_answer(partition, first)
+    assert delivered(partition) == (1, 200, 1)
+
+
 def test_take_back_after_its_window_was_named_is_set_off_against_the_next_delivery(partition: Partition) -> None:
     send(partition, message(100, group=b"g"), message(70_000, group=b"h"), plain=False)
     first, _second = receive(partition, "a", 2)
@@ -267,6 +276,7 @@ def test_sizes_of_leases_that_are_not_folded_yet_stay_known() -> None:
         send(partition, *[message(1_000) for _ in range(500)])
     (first, *_) = acquire_at_once(partition, 10, "a")
     partition.commit()
+    partition.leader.usage.note_sizes(dict.fromkeys(range(1_000_000, 1_010_000), 7))  # of what left by itself
     partition.delete("d", [first[:2]])
     delayed = partition.take()
     picks = acquire_at_once(partition, 2_400, "b")
@@ -289,7 +299,12 @@ def test_window_closed_on_demand_waits_for_what_was_told_and_is_not_folded() -> 
     assert tick(partition, partition.now_ms + 1) == []
     partition.commit()
     (export,) = tick(partition, partition.now_ms + 1)
-    assert rows(export.windows[-1])[Origin.CLIENT][1] == 1
+    last = export.windows[-1]
+    assert rows(last)[Origin.CLIENT][1] == 1
+    partition.perform(partition.leader.usage.exported(last.hour_ms, last.until_ms, partition.now_ms))
+    partition.commit()
+    partition.perform(partition.leader.usage.close(partition.now_ms))
+    assert partition.leader.usage.is_told, "nothing is on its way any more"
 
 
 def test_sizes_that_no_command_took_along_are_forgotten(partition: Partition) -> None:

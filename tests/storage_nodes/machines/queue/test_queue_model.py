@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from storage_nodes.limits import RETENTION_MS_DEFAULT, RETENTION_MS_MIN
-from storage_nodes.machines.queue.commands import NACKED, uncounted
+from storage_nodes.machines.queue.commands import NACKED, UNSEEN, uncounted
 from storage_nodes.machines.queue.effects import CommandAnswer, Deliver
 from storage_nodes.machines.queue.state.retry import RetryPolicy
 from storage_nodes.protocol.deliveries import released
@@ -97,7 +97,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         self.partition.delete(token, receipts)
         self.observe()
 
-    @rule(data=st.data(), visibility_ms=st.sampled_from([0, 10, 20_000, NACKED, uncounted(0), uncounted(10)]))
+    @rule(data=st.data(), visibility_ms=st.sampled_from([0, 10, 20_000, NACKED, UNSEEN, uncounted(0), uncounted(10)]))
     def change(self, data: st.DataObject, visibility_ms: int) -> None:
         if self.receipts:
             offset, delivery = data.draw(st.sampled_from(self.receipts[-20:]))
@@ -209,7 +209,9 @@ class QueueAgainstModel(RuleBasedStateMachine):
                 self.given_back.discard(offset) if item[2] else self.given_back.add(offset)
             elif lease is not None and lease[0] == delivery:
                 visibility_ms = max(0, item[2])
-                if item[2] < NACKED:
+                if item[2] == UNSEEN:
+                    delivery = released(delivery)
+                elif item[2] < NACKED:
                     delivery, visibility_ms = released(delivery), uncounted(item[2])
                 self.leases[offset] = (delivery, self.effect_ms + visibility_ms)
                 if item[2] != NACKED and item[2] <= 0:
