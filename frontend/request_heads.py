@@ -22,7 +22,7 @@ class HeadRefused(Exception):
 
 
 def refusal_of_upgrade(headers: list[tuple[bytes, bytes]]) -> HeadRefusal | None:
-    """Of a request to upgrade: whoever announces a body does not wait for the answer. Names are in lower case."""
+    """Of a request to upgrade: a client that announces a body does not wait for the answer. Names are in lower case."""
     for name, value in headers:
         if name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
             return HeadRefusal(HTTPStatus.BAD_REQUEST, "A request to upgrade has no body.")

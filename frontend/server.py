@@ -200,7 +200,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._take_last()
 
     def _take_last(self) -> None:
-        """Behind this request nothing is read. Its turn comes behind the answers to those before it; meanwhile the
+        """Behind this request nothing is read. Its turn comes behind the answers to those before it; until then the
         connection reads on, to hear of a client that leaves."""
         if self.transport.is_closing() or self._is_lingering:
             return

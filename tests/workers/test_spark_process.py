@@ -142,3 +142,13 @@ def _lives(pid: int) -> bool:
             return stat.read().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_executors_show_the_certificate_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = pytest.importorskip("workers.spark_jobs.session")
+    for name in SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(SETTINGS[1], "/certificates/ca.pem")
+    told = session.settings("127.0.0.1", "/tmp/scratch", 512, 0)
+    passed = {name: value for name, value in told.items() if name.startswith("spark.executorEnv.")}
+    assert passed == {f"spark.executorEnv.{SETTINGS[1]}": "/certificates/ca.pem"}

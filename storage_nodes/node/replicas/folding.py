@@ -74,7 +74,7 @@ def fold_committed(replica: FoldingReplica, _effect: Committed | None = None) ->
 
 
 def _go_on(replica: FoldingReplica, read_from: int = -1, committed: int = -1, batches: Sequence[bytes] = ()) -> None:
-    """With what was read meanwhile, if anything was; `committed` is the commit position when the read began."""
+    """With what was read, if anything was; `committed` is the commit position when the read began."""
     replica.applying_later = False
     if not replica.closed:
         try:
