@@ -85,7 +85,11 @@ async def until(condition: Callable[[], Awaitable[bool]], complaint: str) -> Non
 
 
 async def info_of(client: StorageClient, partition: int) -> PartitionInfo:
-    return (await client.describe([partition])).partitions[0]
+    """Asked of any node, which may be a little behind: until it has folded that there is such a partition."""
+    async with asyncio.timeout(WAIT_S):
+        while not (told := (await client.describe([partition])).partitions):
+            await asyncio.sleep(0.05)
+    return told[0]
 
 
 async def moved(client: StorageClient, before: PartitionInfo, source: int, target: int) -> None:
