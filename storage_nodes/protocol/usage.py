@@ -41,8 +41,10 @@ Usage = tuple[int, int, int]
 _KEY = struct.Struct(">BI")
 # Where the size begins in a key.
 SIZE_AT = 1
-# The size in a record's head; what the head is apart from it is looked at before.
-_SIZES = struct.Struct(">2xIx")
+# The size in a record's head, of one record and of several at once; what else a head is, is looked at before.
+_SIZE = struct.Struct(">2xIx")
+_SIZES_AT_ONCE = 16
+_SIZES = struct.Struct(">" + "2xIx" * _SIZES_AT_ONCE)
 _KEY_LENGTH = encode_varint(_KEY.size)[0]
 _KEY_END = 1 + _KEY.size
 _BYTES_BITS, _UNITS_BITS = 36, 20
@@ -62,9 +64,10 @@ class Origin(enum.IntEnum):
 
 _CLIENT = int(Origin.CLIENT)
 _MOVED = bytes((Origin.REDRIVE,))
-_ORIGINS = frozenset(map(int, Origin))
+_ORIGINS = bytes(Origin)
 # A record with such a key, and whatever follows it.
 _HEAD_BYTES = _KEY_END + 1
+_HEAD = struct.Struct(">BBIx")
 
 
 def usage_key(origin: int, billed_bytes: int) -> bytes:
@@ -97,23 +100,31 @@ def _is_keyed(body: bytes) -> bool:
     return len(body) > _KEY_END and body[0] == _KEY_LENGTH and body[1] in _ORIGINS
 
 
-head_of: Callable[[bytes], bytes] = itemgetter(slice(0, _HEAD_BYTES))
-"""Of a record body, the part that says its size."""
+_head_of: Callable[[bytes], bytes] = itemgetter(slice(0, _HEAD_BYTES))
 
 
-def billed_bytes_of(bodies: Sequence[bytes]) -> list[int]:
+def billed_bytes_of(bodies: Collection[bytes]) -> list[int]:
     """Of each record body the billed bytes."""
-    return billed_bytes_of_heads(list(map(head_of, bodies)), list(map(len, bodies)))
+    return billed_bytes_of_heads(heads_of(bodies))
 
 
-def billed_bytes_of_heads(heads: Sequence[bytes], lengths: Sequence[int]) -> list[int]:
-    """The same of record bodies that have these heads and lengths: once a message that is handed over."""
-    count = len(heads)
-    joined = b"".join(heads)
-    keyed = joined[0::_HEAD_BYTES].count(_KEY_LENGTH)
-    if len(joined) == count * _HEAD_BYTES and keyed == count and _ORIGINS.issuperset(joined[1::_HEAD_BYTES]):
-        return list(chain.from_iterable(_SIZES.iter_unpack(joined)))
-    return [usage_of(head)[1] if _is_keyed(head) else length for head, length in zip(heads, lengths, strict=True)]
+def heads_of(bodies: Collection[bytes]) -> bytes:
+    """The parts of record bodies that say their sizes, side by side: what `billed_bytes_of_heads` reads. A body that
+    says none gets one made up. Once a message that is handed over."""
+    heads = b"".join(map(_head_of, bodies))
+    count = len(bodies)
+    is_keyed = len(heads) == count * _HEAD_BYTES and heads[0::_HEAD_BYTES].count(_KEY_LENGTH) == count
+    if is_keyed and not heads[1::_HEAD_BYTES].strip(_ORIGINS):
+        return heads
+    return b"".join([_HEAD.pack(_KEY_LENGTH, _CLIENT, usage_of(body)[1]) for body in bodies])
+
+
+def billed_bytes_of_heads(heads: bytes) -> list[int]:
+    """Of each message the billed bytes."""
+    whole = len(heads) // _SIZES.size * _SIZES.size
+    sizes = list(chain.from_iterable(_SIZES.iter_unpack(heads[:whole])))
+    sizes += chain.from_iterable(_SIZE.iter_unpack(heads[whole:]))
+    return sizes
 
 
 def units_of(billed_bytes: int) -> int:
@@ -134,7 +145,7 @@ def sum_of(bodies: Sequence[bytes]) -> int:
         return _pack(*usage_of(bodies[0]))
     count = len(bodies)
     # The first bytes of all of them side by side; every seventh one is the same byte of the next message.
-    heads = b"".join([body[:_HEAD_BYTES] for body in bodies])
+    heads = b"".join(map(_head_of, bodies))
     if len(heads) == count * _HEAD_BYTES:
         keyed = heads[0::_HEAD_BYTES].count(_KEY_LENGTH)
         origins = heads[1::_HEAD_BYTES]

@@ -38,8 +38,9 @@ A command is a msgpack array in the value of a control record whose key is (int1
    24 HANDED_OVER          leases, messages, billed bytes, units: of so many leases so much was handed over
    25 LEVELED              level: from here on the partition is at this feature level (protocol/levels.py)
 
-    sizes: billed bytes of each message named, nil = unknown; missing, or empty, where all are. For the meter. Fields at
-    the end that say nothing are missing.
+    sizes: billed bytes of each message named, nil = unknown; missing, or empty, where all are. For the meter. A DELETED
+    of which all are known has them as bytes: their sum (8 bytes), then each (4). Fields at the end that say nothing are
+    missing.
 
 Kinds are on disk: never reuse one; a kind gets new fields only at its end. Arrays are flat because decoding
 and walking a flat list of integers costs a third of a list of pairs.
@@ -112,6 +113,8 @@ SINGLE_COMMANDS_PER_BATCH_MAX = 64
 
 # Of one message, in the commands that take messages out of the queue.
 _SIZE_BYTES_MAX = 5
+# Of the sum that stands before packed sizes, and of one of them.
+_SUM_BYTES, _PACKED_SIZE_BYTES = 8, 4
 
 # A group and a tag in ACQUIRED without their own bytes, and one range: three headers and two integers.
 KEY_ITEM_BYTES_MAX = 28
@@ -166,9 +169,24 @@ def unseen_of(changes: Sequence[int]) -> list[int]:
     return [offset for offset, what in zip(changes[::3], changes[2::3], strict=True) if what == UNSEEN]
 
 
-def sizes_of(command: Command, position: int) -> list[int | None]:
+def sizes_of(command: Command, position: int) -> Sequence[int | None]:
     """The sizes that stand at this position, behind FIRST_FIELD; empty where none is known."""
-    return command[FIRST_FIELD + position] if len(command) > FIRST_FIELD + position else []
+    sizes: bytes | list[int | None] = command[FIRST_FIELD + position] if len(command) > FIRST_FIELD + position else []
+    return _unpack_sizes(sizes) if isinstance(sizes, bytes) else sizes
+
+
+def pack_sizes(sizes_bytes: Sequence[int]) -> bytes:
+    """Sizes of a DELETED that names one for each message: nearly always it is their sum that matters to the fold."""
+    return struct.pack(f">Q{len(sizes_bytes)}I", sum(sizes_bytes), *sizes_bytes)
+
+
+def sum_of_sizes(packed: bytes) -> tuple[int, int]:
+    """How many there are in `pack_sizes`, and their sum."""
+    return (len(packed) - _SUM_BYTES) // _PACKED_SIZE_BYTES, int.from_bytes(packed[:_SUM_BYTES], "big")
+
+
+def _unpack_sizes(packed: bytes) -> Sequence[int]:
+    return struct.unpack_from(f">{sum_of_sizes(packed)[0]}I", packed, _SUM_BYTES)
 
 
 def encode_command(command: Command) -> bytes:

@@ -26,7 +26,7 @@ def with_sizes(
         return
 
     def found(bodies: dict[int, bytes]) -> None:
-        machine.usage.note_sizes(dict(zip(bodies, billed_bytes_of(list(bodies.values())), strict=True)))
+        machine.usage.note_sizes(dict(zip(bodies, billed_bytes_of(bodies.values()), strict=True)))
         then()
 
     run_cold = partial(context.run_cold, lost=lambda: context.refuse(token))

@@ -21,7 +21,7 @@ from itertools import repeat
 
 from storage_nodes.limits import HANDED_OVER_MS
 from storage_nodes.machines.queue.state.checkpoint import Live
-from storage_nodes.protocol.usage import billed_bytes_of_heads, head_of, units_of_all
+from storage_nodes.protocol.usage import billed_bytes_of_heads, heads_of, units_of_all
 
 # Sizes beyond those of messages in flight, and the newest that are kept though they are none yet.
 _GARBAGE_MAX = 1_024
@@ -34,16 +34,14 @@ Told = tuple[int, int, int, int]
 
 class HandedOver:
     __slots__ = (
-        "_billed_bytes", "_heads", "_leases", "_lengths", "_messages", "_offsets", "_sizes", "_under_way", "_units",
-        "due_ms",
+        "_billed_bytes", "_heads", "_leases", "_messages", "_offsets", "_sizes", "_under_way", "_units", "due_ms",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._leases = self._messages = self._billed_bytes = self._units = 0
         # Messages handed over whose sizes were not read yet, and what they are read from.
         self._offsets: list[int] = []
-        self._heads: list[bytes] = []
-        self._lengths: list[int] = []
+        self._heads: list[bytes] = []  # one an answer
         self._sizes: dict[int, int] = {}  # offset -> billed bytes
         self._under_way = 0  # what was told is in so many commands that are not folded yet
         self.due_ms = 0  # when what is to be told goes alone; 0 = nothing is to be told
@@ -55,8 +53,7 @@ class HandedOver:
         left, the answer was full, the message was gone."""
         self._leases += len(bodies) + kept_back
         self._offsets += bodies
-        self._heads += map(head_of, bodies.values())
-        self._lengths += map(len, bodies.values())
+        self._heads.append(heads_of(bodies.values()))
         if not self.due_ms:
             self.due_ms = time_ms + HANDED_OVER_MS
 
@@ -127,10 +124,10 @@ class HandedOver:
     def _known(self) -> dict[int, int]:
         """Sizes by offset, those of the last answers too."""
         if self._heads:
-            sizes_bytes = billed_bytes_of_heads(self._heads, self._lengths)
+            sizes_bytes = billed_bytes_of_heads(b"".join(self._heads))
             self._messages += len(sizes_bytes)
             self._billed_bytes += sum(sizes_bytes)
             self._units += units_of_all(sizes_bytes)
             self._sizes.update(zip(self._offsets, sizes_bytes, strict=True))
-            self._offsets, self._heads, self._lengths = [], [], []
+            self._offsets, self._heads = [], []
         return self._sizes

@@ -35,6 +35,7 @@ from storage_nodes.machines.queue.commands import (
     VISIBILITY_CHANGED,
     Command,
     encode_command,
+    pack_sizes,
     unseen_of,
 )
 from storage_nodes.machines.queue.delivery.groups import MessageGroup
@@ -293,7 +294,7 @@ class PendingCommands:
         if self._deletes:
             merged = self._deletes.pop(0)
             command = [DELETED, time_ms, merged.items]
-            self._add_sizes(command, merged.items[::2], told)
+            self._add_meter_fields(command, merged.items[::2], told)
             bodies.append(self._issue(command, merged.answers, merged.askers))
         elif told is not None:
             bodies.append(self._issue([HANDED_OVER, time_ms, *told]))
@@ -335,11 +336,17 @@ class PendingCommands:
 
     # --- inside -------------------------------------------------------------------------------------------------
 
-    def _add_sizes(self, command: Command, offsets: Sequence[int], told: Told | None = None) -> None:
-        """The last fields of a command that lets these messages out of the queue, or back; `told` as in HANDED_OVER."""
+    def _add_sizes(self, command: Command, offsets: Sequence[int]) -> None:
+        """The last field of a command that lets these messages out of the queue, or back."""
         sizes = self.handed_over.sizes_of(offsets)
-        if sizes or told is not None:
+        if sizes:
             command.append(sizes)
+
+    def _add_meter_fields(self, command: Command, offsets: Sequence[int], told: Told | None) -> None:
+        """The last fields of a DELETED of these; `told` as in HANDED_OVER."""
+        sizes: list[Any] = self.handed_over.sizes_of(offsets)
+        if sizes or told is not None:
+            command.append(pack_sizes(sizes) if sizes and None not in sizes else sizes)
         if told is not None:
             command.append(told)
 

@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from storage_nodes.machines.queue.commands import FIRST_FIELD, Command, sizes_of, unseen_of
+from storage_nodes.machines.queue.commands import FIRST_FIELD, Command, sizes_of, sum_of_sizes, unseen_of
 from storage_nodes.machines.queue.state.metering import Metering
 from storage_nodes.protocol.usage import units_of_all
 
 
 def fold_meter_fields(meter: Metering | None, left: Sequence[int], command: Command) -> None:
     """The last fields of a DELETED, which lets these leave the queue."""
-    take_out(meter, left, command[FIRST_FIELD][::2], command[FIRST_FIELD + 1])
-    if meter is not None and len(command) > FIRST_FIELD + 2:
+    if meter is None:
+        return
+    sizes = command[FIRST_FIELD + 1]
+    count, billed_bytes = sum_of_sizes(sizes) if isinstance(sizes, bytes) else (-1, 0)
+    if count == len(left):
+        meter.left(count, billed_bytes)
+    else:
+        take_out(meter, left, command[FIRST_FIELD][::2], sizes_of(command, 1))
+    if len(command) > FIRST_FIELD + 2:
         meter.handed_over(*command[FIRST_FIELD + 2])
 
 
