@@ -152,8 +152,13 @@ class QueueBook:
         for leases, messages, *_ in command[FIRST_FIELD + 2 :]:
             self.kept_back += leases - messages
 
-    def _check_sizes(self, offsets: list[int], sizes: Sequence[int | None] = ()) -> None:
-        """METERING: a leader that says how large a message is that leaves says what was sent."""
+    def _check_sizes(self, offsets: list[int], sizes: bytes | Sequence[int | None] = ()) -> None:
+        """METERING: a leader that says how large a message is that leaves says what was sent, and their sum."""
+        if isinstance(sizes, bytes):
+            fields = [int.from_bytes(sizes[at : at + 4], "big") for at in range(0, len(sizes), 4)]
+            sizes = fields[2:]
+            if (fields[0] << 32) + fields[1] != sum(fields[2:]) or len(sizes) != len(offsets):
+                self.wrong_sizes.append(offsets[0])
         for offset, size in zip(offsets, sizes, strict=False):
             if size is not None and offset in self.bodies and usage_of(self.bodies[offset])[1] != size:
                 self.wrong_sizes.append(offset)
