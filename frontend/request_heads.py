@@ -21,6 +21,18 @@ class HeadRefused(Exception):
     """Stops the parser."""
 
 
+def refusal_of_request(headers: list[tuple[bytes, bytes]], version: str) -> HeadRefusal | None:
+    """Of any request: without a host it could be meant for another server (RFC 9112, 3.2), and what is coded in another
+    way than in chunks nobody here decodes (6.1). Names are in lower case."""
+    has_host = version != "1.1"
+    for name, value in headers:
+        if name == b"host":
+            has_host = True
+        elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            return HeadRefusal(HTTPStatus.BAD_REQUEST, "Transfer-Encoding takes chunked alone.")
+    return None if has_host else HeadRefusal(HTTPStatus.BAD_REQUEST, "The request names no host.")
+
+
 def refusal_of_upgrade(headers: list[tuple[bytes, bytes]]) -> HeadRefusal | None:
     """Of a request to upgrade: a client that announces a body does not wait for the answer. Names are in lower case."""
     for name, value in headers:

@@ -48,7 +48,14 @@ from frontend.limits import (
     SOCKET_PING_S,
 )
 from frontend.push.connection import BoundedSocketProtocol, cut_if_it_fails
-from frontend.request_heads import SPOKE_TOO_EARLY, HeadRefusal, HeadRefused, refusal_of_handshake, refusal_of_upgrade
+from frontend.request_heads import (
+    SPOKE_TOO_EARLY,
+    HeadRefusal,
+    HeadRefused,
+    refusal_of_handshake,
+    refusal_of_request,
+    refusal_of_upgrade,
+)
 from frontend.writing import ClientTransport
 
 CRLF = "\r\n"
@@ -239,10 +246,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._arrived_bytes = 0
 
     def on_headers_complete(self) -> None:
-        if self.parser.should_upgrade() and self._should_upgrade():
+        self._refusal = refusal_of_request(self.headers, self.parser.get_http_version())
+        if self._refusal is None and self.parser.should_upgrade() and self._should_upgrade():
             self._refusal = refusal_of_upgrade(self.headers)
-            if self._refusal is not None:
-                raise HeadRefused
+        if self._refusal is not None:
+            raise HeadRefused
         super().on_headers_complete()
         self._in_header = False
         # uvicorn stops reading behind the first one, and would not hear that the client has left.

@@ -358,12 +358,20 @@ def _extension(name: str, value: str) -> str:
 
 def _json_object(name: str, value: str) -> dict[str, object]:
     try:
-        parsed = json.loads(value)
+        parsed = json.loads(value, object_pairs_hook=_once_each)
     except (ValueError, RecursionError):
         raise _bad_value(name, "Must be valid JSON.") from None
     if not isinstance(parsed, dict):
         raise _bad_value(name, "Must be a JSON object.")
     return parsed
+
+
+def _once_each(members: list[tuple[str, object]]) -> dict[str, object]:
+    """Which of two members of one name counts, readers disagree about. Raises ValueError."""
+    named = dict(members)
+    if len(named) != len(members):
+        raise ValueError("a member is named twice")
+    return named
 
 
 def _string_map(given: object, parameter: str) -> dict[str, str]:

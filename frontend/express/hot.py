@@ -46,8 +46,8 @@ class HotRequests:
 
     def find(self, url: bytes, named: dict[bytes, bytes]) -> AnswerRequest | None:
         """What answers a POST with this head; None where it is not hot. Names of headers are in lower case; of one that
-        is repeated any stands there: the wire refuses it."""
-        if not _MORE.isdisjoint(named):
+        is repeated any stands there: the wire refuses it. A head without a host is refused elsewhere."""
+        if b"host" not in named or not _MORE.isdisjoint(named):
             return None
         if url == b"/":
             return self._answer_sqs if named.get(b"x-amz-target") in _SQS_TARGETS else None

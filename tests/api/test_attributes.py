@@ -133,6 +133,7 @@ def test_redrive_policy_needs_both_members(missing: str) -> None:
         f'{{"deadLetterTargetArn": "{ARN}", "maxReceiveCount": 1001}}',
         f'{{"deadLetterTargetArn": "{ARN}", "maxReceiveCount": true}}',
         f'{{"deadLetterTargetArn": "{ARN}", "maxReceiveCount": 5, "extra": 1}}',
+        f'{{"deadLetterTargetArn": "{ARN}", "maxReceiveCount": 5, "maxReceiveCount": 5}}',
     ],
 )
 def test_redrive_policy_that_is_wrong_is_refused(policy: str) -> None:

@@ -110,13 +110,14 @@ async def test_management_takes_the_unmodified_path(front: Installation, client:
 
 def test_header_names_decide_whatever_their_place(front: Installation) -> None:
     hot = HotRequests(front.plane)
-    target = (b"x-amz-target", b"AmazonSQS.SendMessage")
-    assert hot.find(b"/", dict([target])) is not None
+    host, target = (b"host", b"x"), (b"x-amz-target", b"AmazonSQS.SendMessage")
+    assert hot.find(b"/", dict([host, target])) is not None
     for name in (b"expect", b"upgrade", b"transfer-encoding"):
-        assert hot.find(b"/", dict([(name, b"x"), target])) is None
-        assert hot.find(b"/", dict([target, (name, b"x")])) is None
-    assert hot.find(b"/", dict([target, (b"x-amz-target", b"AmazonSQS.CreateQueue")])) is None
-    assert hot.find(b"/", {}) is None
+        assert hot.find(b"/", dict([host, (name, b"x"), target])) is None
+        assert hot.find(b"/", dict([target, (name, b"x"), host])) is None
+    assert hot.find(b"/", dict([host, target, (b"x-amz-target", b"AmazonSQS.CreateQueue")])) is None
+    assert hot.find(b"/", dict([target])) is None
+    assert hot.find(b"/", dict([host])) is None
 
 
 # --- how it arrives ---

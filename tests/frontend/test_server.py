@@ -365,13 +365,23 @@ async def test_connection_is_usable_after_a_refusal(front: Installation, port: i
         b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
         b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
         b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n+1\r\na\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nx-amz-target: AmazonSQS.SendMessage\r\ncontent-length: 2\r\n\r\n{}",
         b"\x00\x01\x02\r\n\r\n",
     ],
 )
 async def test_smuggling_shapes_are_refused(front: Installation, port: int, request_bytes: bytes) -> None:
-    """S16."""
+    """S16; and heads without a host."""
     reader, writer = await raw(port, request_bytes)
     assert b" 400 " in await answered(reader)
+    writer.close()
+
+
+async def test_older_version_needs_no_host(front: Installation, port: int) -> None:
+    reader, writer = await raw(port, b"GET /healthz HTTP/1.0\r\n\r\n")
+    assert b" 200 " in await answered(reader)
     writer.close()
 
 

@@ -36,6 +36,7 @@ SHAPES = {
     "TE.CL": framed(f"{CHUNKED}\r\ncontent-length: 3", b"8\r\nSMUGGLED\r\n0\r\n\r\n"),
     "TE.TE": framed(f"{CHUNKED}\r\ntransfer-encoding: x", b"0\r\n\r\n"),
     "TE not last": framed("transfer-encoding: chunked, identity", b"0\r\n\r\n"),
+    "TE of two codings": framed("transfer-encoding: gzip, chunked", b"0\r\n\r\n"),
     "TE with a tab": framed("transfer-encoding:\tx chunked", b"0\r\n\r\n"),
     "TE before a colon": framed("transfer-encoding : chunked", b"0\r\n\r\n"),
     "length in a trailer": framed(CHUNKED, b"c\r\n" + BODY + b"\r\n0\r\ncontent-length: 999\r\n\r\n"),
