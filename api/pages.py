@@ -52,6 +52,8 @@ class PagedList(NamedTuple):
         """What `token` was given. Raises ValueError for one that was not made here for this list."""
         if not 0 < len(token) <= limits.PAGE_TOKEN_CHARACTERS_MAX:
             raise ValueError("page token of an impossible length")
+        if token.endswith("="):
+            raise ValueError("page token with an end that none has")
         try:
             sealed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
             return _cipher().decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], self._bound).decode()

@@ -10,6 +10,7 @@ under its cap, who asks, what is asked. So nothing of a body is looked into befo
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ _CAPITAL_MESSAGE = frozenset(("AccessDeniedException",))
 # A member that decides something may be named once; a string that merely ends so only costs the closer look.
 _MESSAGE_BODY = b'"MessageBody"'
 _DECISIVE = (b'"QueueUrl"', _MESSAGE_BODY, b'"Entries"')
+# A name that is not written as above. In a string the same only costs the closer look.
+_ESCAPED_NAME = re.compile(rb'\\u[^"\\]*"\s*:')
 _UNKNOWN = "unknown"
 _SLOW_S = SLOW_REQUEST_MS / 1000
 
@@ -134,6 +137,8 @@ def decode(action: SqsAction, request: Request) -> Any:
             continue
         if _repeats_member(body):
             raise RequestError("SerializationException", "The body of the request names a member twice.")
+    if b"\\u" in body and _ESCAPED_NAME.search(body) is not None and _repeats_member(body):
+        raise RequestError("SerializationException", "The body of the request names a member twice.")
     return parameters if request.path == b"/" else _with_queue_of_path(parameters, request)
 
 

@@ -50,7 +50,7 @@ def changed(token: str) -> list[str]:
     raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
     bits = [raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :] for at in (0, 11, 12, len(raw) - 1)]
     made = [base64.urlsafe_b64encode(one).decode().rstrip("=") for one in (*bits, raw[:-1], raw + b"\0", b"a", b"7")]
-    return [*made, "x", "%", "é", "A" * (PAGE_TOKEN_CHARACTERS_MAX + 1)]
+    return [*made, f"{token}=", "x", "%", "é", "A" * (PAGE_TOKEN_CHARACTERS_MAX + 1)]
 
 
 def test_listings_are_found_in_the_route_tables() -> None:

@@ -88,6 +88,22 @@ async def test_entry_of_a_batch_that_names_its_body_twice_is_refused(front: Inst
     assert front.storage.count() == 0
 
 
+@pytest.mark.parametrize(
+    "name", [b"Mess\\u0061geBody", b"\\u004dessageBody", b"MessageBod\\u0079", b"\\u0051ueueUrl", b"D\\u0065laySeconds"]
+)
+async def test_member_that_is_named_once_more_in_escaped_letters_is_refused(front: Installation, name: bytes) -> None:
+    again = {b"M": b'"b"', b"Q": URL, b"D": b"2"}[json.loads(b'"%b"' % name)[:1].encode()]
+    whole = b'{"QueueUrl":%b,"MessageBody":"a","DelaySeconds":1,"%b" : %b}' % (URL, name, again)
+    reply = await front.sqs("SendMessage", whole)
+    assert (reply.status, reply.error) == (400, SERIALIZATION)
+    assert front.storage.count() == 0
+
+
+async def test_name_in_escaped_letters_is_taken_once(front: Installation) -> None:
+    reply = await front.sqs("SendMessage", b'{"QueueUrl":%b,"Mess\\u0061geBody":"\\u0061\\":"}' % URL)
+    assert reply.status == 200
+
+
 async def test_batch_that_names_each_body_once_is_not_looked_at_twice(
     front: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
