@@ -14,6 +14,7 @@ class HeadRefusal(NamedTuple):
     reason: str
 
 
+_HTTP2_SETTINGS = b"http2-settings"
 SPOKE_TOO_EARLY = HeadRefusal(HTTPStatus.BAD_REQUEST, "A client waits for the answer to its request to upgrade.")
 
 
@@ -31,6 +32,19 @@ def refusal_of_request(headers: list[tuple[bytes, bytes]], version: str) -> Head
         elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
             return HeadRefusal(HTTPStatus.BAD_REQUEST, "Transfer-Encoding takes chunked alone.")
     return None if has_host else HeadRefusal(HTTPStatus.BAD_REQUEST, "The request names no host.")
+
+
+def without_upgrade(method: bytes, url: bytes, version: str, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """The head of a request that asks for a protocol which is not spoken here, as if it did not: a server may ignore it
+    (RFC 9110, 7.8). Names are in lower case."""
+    lines = [b"%b %b HTTP/%b\r\n" % (method, url, version.encode())]
+    for name, value in headers:
+        if name == b"connection":
+            kept = [one for one in value.split(b",") if one.strip().lower() not in (b"upgrade", _HTTP2_SETTINGS)]
+            value = b",".join(kept)
+        if name not in (b"upgrade", _HTTP2_SETTINGS):
+            lines.append(b"%b: %b\r\n" % (name, value))
+    return b"%b\r\n" % b"".join(lines)
 
 
 def refusal_of_upgrade(headers: list[tuple[bytes, bytes]]) -> HeadRefusal | None:

@@ -20,10 +20,12 @@ import asyncio
 import contextlib
 import resource
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
 
+import httptools
 import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -55,6 +57,7 @@ from frontend.request_heads import (
     refusal_of_handshake,
     refusal_of_request,
     refusal_of_upgrade,
+    without_upgrade,
 )
 from frontend.writing import ClientTransport
 
@@ -99,6 +102,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _arrived_bytes = 0  # of that request, as long as it is not whole
     _header_held_bytes = 0  # of them, counted in `held_headers` for `_header_holder`
     _header_holder = ""
+    _declined = b""  # a head that asked for a protocol which is not spoken here, without that
+    _declined_at = 0  # where what follows it begins, in what arrived
     _watch: asyncio.TimerHandle | None = None
     _is_refused = False  # what arrives was answered by this class
     _is_lingering = False
@@ -153,6 +158,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
                 self._refusal = SPOKE_TOO_EARLY  # of an upgrade: what was said to a websocket is lost
             return
         HttpToolsProtocol.data_received(self, data)
+        while self._declined:
+            data, self._declined = self._declined + data[self._declined_at :], b""
+            HttpToolsProtocol.data_received(self, data)
         if self._began_s and not self._is_lingering:
             self._arrived_bytes += len(data)
             if self._in_header and not self.transport.is_closing():
@@ -160,6 +168,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
                 return
         if self._header_held_bytes:
             self._give_back_header()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """The parser has stopped behind the head, as if its body were of another protocol: the request is read once
+        more, by a parser that does not hear of an upgrade."""
+        stopped = sys.exc_info()[1]
+        assert stopped is not None, "the parser's exception is being handled"
+        self._declined_at = int(stopped.args[0])
+        parser = self.parser = httptools.HttpRequestParser(self)
+        with contextlib.suppress(AttributeError):
+            parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def _hold_header(self, count_bytes: int) -> None:
         if self._arrived_bytes > PARTIAL_HEADER_BYTES_MAX:
@@ -246,9 +264,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._arrived_bytes = 0
 
     def on_headers_complete(self) -> None:
-        self._refusal = refusal_of_request(self.headers, self.parser.get_http_version())
-        if self._refusal is None and self.parser.should_upgrade() and self._should_upgrade():
-            self._refusal = refusal_of_upgrade(self.headers)
+        parser, headers = self.parser, self.headers
+        version = parser.get_http_version()
+        self._refusal = refusal_of_request(headers, version)
+        if self._refusal is None and parser.should_upgrade():
+            if self._should_upgrade():
+                self._refusal = refusal_of_upgrade(headers)
+            elif any(name == b"upgrade" for name, _ in headers):  # and not by its method, as CONNECT does
+                self._declined = without_upgrade(parser.get_method(), self.url, version, headers)
+                return
         if self._refusal is not None:
             raise HeadRefused
         super().on_headers_complete()
@@ -263,6 +287,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._take_last()
 
     def on_message_complete(self) -> None:
+        if self._declined:
+            return
         self._began_s = 0.0
         super().on_message_complete()
 

@@ -87,6 +87,45 @@ async def test_refused_upgrades_leave_no_connection_behind(
         client.writer.close()
 
 
+# --- to other protocols ---
+
+
+TO_HTTP2 = b"upgrade: h2c\r\nconnection: Upgrade, http2-settings , keep-alive\r\nhttp2-settings: AA\r\n"
+ASKING = b"GET /healthz HTTP/1.1\r\nhost: x\r\n%b\r\n" % TO_HTTP2
+PLAIN = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+def asking(request: bytes) -> bytes:
+    head, _, rest = request.partition(b"\r\n")
+    return b"%b\r\n%b%b" % (head, TO_HTTP2, rest)
+
+
+@pytest.mark.parametrize("cut", [0, 10, 60, 100])
+async def test_request_for_another_protocol_is_answered_as_any(front: Installation, port: int, cut: int) -> None:
+    """Clients of Java ask so at first, for HTTP/2: with bodies, in pieces, and with requests behind them."""
+    client = await connect(port)
+    sends = [rest_request(front, "/v1/queues/orders/messages", {"body": body}) for body in "abc"]
+    whole = asking(sends[0]) + ASKING + ASKING + PLAIN + asking(sends[1]) + sends[2] + ASKING
+    at = len(asking(sends[0])) - cut
+    client.write(whole[:at])
+    await asyncio.sleep(0.05)
+    client.write(whole[at:])
+    assert [(await client.answer())[0] for _ in range(7)] == [200] * 7
+    assert sorted(await received_bodies(front)) == ["a", "b", "c"]
+    client.write(asking(poll(front, is_hot=False)) + PLAIN)
+    await answer_polls(front, client, 1)
+    assert (await client.answer())[0] == 200
+    client.writer.close()
+
+
+async def test_tunnel_is_refused_once(front: Installation, port: int) -> None:
+    for head in (b"CONNECT x:80 HTTP/1.1\r\nhost: x\r\n", b"CONNECT x:80 HTTP/1.1\r\nhost: x\r\n" + TO_HTTP2):
+        client = await connect(port)
+        client.write(head + b"\r\n")
+        assert (await client.answer())[0] in (400, 404, 405)
+        client.writer.close()
+
+
 # --- behind other requests ---
 
 
