@@ -144,12 +144,11 @@ async def _queue(client: StorageClient, is_fifo: bool, is_metered: bool) -> tupl
 
 
 async def _queue_led_by(client: StorageClient, is_fifo: bool, leader: int) -> int:
-    """One that is not metered. Leaders are spread, so that it takes a few."""
+    """One that is not metered. Leaders are spread over the nodes, so that it takes a few, which stay idle."""
     while True:
-        queue, tag = await _queue(client, is_fifo, False)
+        queue, _ = await _queue(client, is_fifo, False)
         if await _leader(client, queue) == leader:
             return queue
-        await client.delete_partition(queue, tag)
 
 
 async def _leader(client: StorageClient, queue: int) -> int:
