@@ -15,6 +15,7 @@ from api import limits
 from frontend.authz import PolicyError, PolicyKind, PolicyProblem, compile_policy
 from frontend.queues.extensions import EXTENSIONS
 from frontend.queues.names import FIFO_SUFFIX, QueueArn, format_arn, parse_arn
+from frontend.strict_json import repeated_member
 
 __all__ = ["FIFO_SUFFIX", "QueueArn", "format_arn", "parse_arn"]
 
@@ -358,20 +359,15 @@ def _extension(name: str, value: str) -> str:
 
 def _json_object(name: str, value: str) -> dict[str, object]:
     try:
-        parsed = json.loads(value, object_pairs_hook=_once_each)
+        parsed = json.loads(value)
+        repeated = repeated_member(value.encode(errors="surrogatepass"))
     except (ValueError, RecursionError):
         raise _bad_value(name, "Must be valid JSON.") from None
+    if repeated is not None:
+        raise _bad_value(name, "A member is named twice.")
     if not isinstance(parsed, dict):
         raise _bad_value(name, "Must be a JSON object.")
     return parsed
-
-
-def _once_each(members: list[tuple[str, object]]) -> dict[str, object]:
-    """Which of two members of one name counts, readers disagree about. Raises ValueError."""
-    named = dict(members)
-    if len(named) != len(members):
-        raise ValueError("a member is named twice")
-    return named
 
 
 def _string_map(given: object, parameter: str) -> dict[str, str]:
