@@ -20,7 +20,7 @@ import psutil
 import uvloop
 
 from benchmarks.report import Report
-from benchmarks.storage_cluster import StorageCluster
+from benchmarks.storage_cluster import StorageCluster, leader_of
 from storage_nodes.client import StorageClient
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.errors import StorageError
@@ -162,7 +162,7 @@ async def _send_for(client: StorageClient, partition: int, seconds: float) -> tu
 
 async def restart(cluster: StorageCluster, client: StorageClient, partition: int, report: Report) -> None:
     """kill -9 of the leader's node, then how long until it answers again."""
-    leader = (await client.describe([partition])).partitions[0].leader
+    leader = await leader_of(client, partition)
     started = time.perf_counter()
     cluster.kill(leader)
     await client.stats(partition)

@@ -26,7 +26,7 @@ import uvloop
 
 from benchmarks.report import Report
 from benchmarks.storage import measured
-from benchmarks.storage_cluster import StorageCluster
+from benchmarks.storage_cluster import StorageCluster, leader_of
 from storage_nodes.client import StorageClient
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.errors import ErrorCode
@@ -184,7 +184,7 @@ async def _order_over_a_kill(report: Report, cluster: StorageCluster, client: St
     async def killer() -> None:
         while count < messages // 2:
             await asyncio.sleep(0.01)
-        cluster.kill((await client.describe([partition])).partitions[0].leader)
+        cluster.kill(await leader_of(client, partition))
 
     started = time.perf_counter()
     senders = [sender(range(first, GROUPS, ORDERED_SENDERS)) for first in range(ORDERED_SENDERS)]

@@ -26,7 +26,7 @@ import uvloop
 
 from benchmarks.report import Report
 from benchmarks.storage import BATCH, BODY_BYTES, measured, send_for
-from benchmarks.storage_cluster import StorageCluster
+from benchmarks.storage_cluster import StorageCluster, leader_of
 from storage_nodes.client import StorageClient
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.messages import QueueConfig
@@ -120,7 +120,7 @@ async def _compare_cycles(
 ) -> None:
     """Every queue has its turn, in an order that goes round."""
     first = await _queue(client, is_fifo, True)
-    leader = await _leader(client, first[0])
+    leader = await leader_of(client, first[0])
     queues = [(True, first[0])]
     for _ in range(2):
         queues.append((False, await _queue_led_by(client, is_fifo, leader)))
@@ -147,12 +147,8 @@ async def _queue_led_by(client: StorageClient, is_fifo: bool, leader: int) -> in
     """One that is not metered. Leaders are spread over the nodes, so that it takes a few, which stay idle."""
     while True:
         queue, _ = await _queue(client, is_fifo, False)
-        if await _leader(client, queue) == leader:
+        if await leader_of(client, queue) == leader:
             return queue
-
-
-async def _leader(client: StorageClient, queue: int) -> int:
-    return (await client.describe([queue])).partitions[0].leader
 
 
 def _report(

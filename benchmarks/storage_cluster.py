@@ -19,6 +19,7 @@ from deploy.state import choose_port
 from storage_nodes.client import StorageClient
 from storage_nodes.model import NodeAddress, format_node_list
 from storage_nodes.protocol.errors import StorageError
+from storage_nodes.protocol.messages import PartitionInfo
 from storage_nodes.trust.credentials import (
     FILE_SETTINGS,
     MODE_SETTING,
@@ -168,6 +169,24 @@ class StorageCluster:
         if kind == 1:
             await client.stats(info.partition)
         return info.partition
+
+
+async def described(client: StorageClient, partition: int) -> PartitionInfo:
+    """The partition, once the node that is asked knows it and its leader. A node that has just started, or was not
+    among those that acknowledged the partition's creation, hears of it a little later."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while True:
+        for row in (await client.describe([partition])).partitions:
+            if row.leader:
+                return row
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no node named a leader of partition {partition} in {READY_TIMEOUT_S:.0f} s")
+        await asyncio.sleep(0.02)
+
+
+async def leader_of(client: StorageClient, partition: int) -> int:
+    """The node that leads the partition, as soon as one is named."""
+    return (await described(client, partition)).leader
 
 
 def _free_ports(count: int) -> list[int]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.storage_cluster import StorageCluster
+from benchmarks.storage_cluster import StorageCluster, leader_of
 from storage_nodes.client import StorageClient
 from storage_nodes.client.connection import connect
 from storage_nodes.model import Acks, PartitionKind
@@ -38,7 +38,7 @@ def standing_still(cluster: StorageCluster, nodes: list[int]) -> Iterator[None]:
 
 async def followers_of(client: StorageClient, partition: int) -> list[int]:
     await client.stats(partition)  # somebody leads
-    leader = (await client.describe([partition])).partitions[0].leader
+    leader = await leader_of(client, partition)
     return [node for node in (1, 2, 3) if node != leader]
 
 
@@ -111,7 +111,7 @@ def test_send_for_all_that_is_given_up_is_told_so_and_stays_in_the_log(cluster: 
         partition = await cluster.create_partition(client, kind, kind.name)
         send = client.send if kind is PartitionKind.QUEUE else client.stream_append
         first = await send(partition, [body(Acks.QUORUM)])
-        leader = (await client.describe([partition])).partitions[0].leader
+        leader = await leader_of(client, partition)
         address = cluster.addresses[leader - 1]
         connection = await connect(cluster.cluster_id, "t", address, 5)
         with standing_still(cluster, [leader % 3 + 1]):

@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from benchmarks.storage_cluster import StorageCluster
+from benchmarks.storage_cluster import StorageCluster, described, leader_of
 from storage_nodes.client import StorageClient
 from storage_nodes.log.record_batch import iterate_bodies
 from storage_nodes.model import PartitionKind
@@ -64,10 +64,10 @@ def test_leader_killed_under_load_every_acknowledged_message_arrives(cluster: St
         senders = [asyncio.create_task(produce(sender)) for sender in range(20)]
         while len(acknowledged) < 500:
             await asyncio.sleep(0.005)
-        info = (await client.describe([partition])).partitions[0]
+        info = await described(client, partition)
         cluster.kill(info.leader)
         await asyncio.gather(*senders)
-        after = (await client.describe([partition])).partitions[0]
+        after = await described(client, partition)
         assert after.leader not in (0, info.leader) and after.epoch > info.epoch
         assert set(acknowledged) <= set(await drain(client, partition))
         cluster.start(info.leader)
@@ -103,7 +103,7 @@ def test_node_that_was_away_catches_up(cluster: StorageCluster) -> None:
     async def scenario() -> None:
         client = await cluster.client()
         partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
-        leader = (await client.describe([partition])).partitions[0].leader
+        leader = await leader_of(client, partition)
         follower = next(node for node in (1, 2, 3) if node != leader)
         cluster.kill(follower)
         values = [b"%d" % n for n in range(3_000)]

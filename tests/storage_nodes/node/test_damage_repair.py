@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.storage_cluster import StorageCluster
+from benchmarks.storage_cluster import StorageCluster, leader_of
 from storage_nodes.limits import WAL_FILE_BYTES
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.machines.raft.effects import Role
@@ -58,7 +58,7 @@ def test_node_damaged_while_it_was_down_comes_back_by_itself_and_is_repaired(
         for value in values[:200]:
             await client.send(partition, [encode_body(value)])
         await all_hold(client, partition)
-        leader = (await client.describe([partition])).partitions[0].leader
+        leader = await leader_of(client, partition)
         victim = leader % 3 + 1
         cluster.kill(victim)
         damage(cluster.directory / f"node-{victim}")  # type: ignore[operator]
@@ -90,7 +90,7 @@ def test_scrub_finds_damage_that_nobody_reads_and_the_group_repairs_it(cluster: 
         partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
         values = [b"keep-%d" % number for number in range(50)]
         await lease_some(client, partition, values)
-        leader = (await client.describe([partition])).partitions[0].leader
+        leader = await leader_of(client, partition)
         victim = leader % 3 + 1
         await churn(client, partition, 2 * WAL_FILE_BYTES)
         directory = cluster.directory / f"node-{victim}"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.storage_cluster import StorageCluster
+from benchmarks.storage_cluster import StorageCluster, leader_of
 from storage_nodes.client import StorageClient
 from storage_nodes.config import ConfigError, NodeConfig
 from storage_nodes.limits import (
@@ -146,11 +146,6 @@ async def until(question: Callable[[], Awaitable[bool]], seconds: float) -> floa
         assert time.monotonic() < started + seconds, "it did not come to pass"
         await asyncio.sleep(0.1)
     return time.monotonic() - started
-
-
-async def leader_of(client: StorageClient, partition: int) -> int:
-    """0 where the asked node does not know, or not yet know the partition."""
-    return next((row.leader for row in (await client.describe([partition])).partitions), 0)
 
 
 def test_node_whose_disk_is_nearly_full_leads_nothing_and_the_others_go_on(homing_cluster: StorageCluster) -> None:

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from benchmarks.storage_cluster import StorageCluster
+from benchmarks.storage_cluster import StorageCluster, described
 from storage_nodes.limits import DESCRIBE_PARTITIONS_MAX
 from storage_nodes.machines.raft.effects import Loss, Role
 from storage_nodes.machines.raft.machine import RaftMachine
@@ -242,7 +242,7 @@ def test_leader_killed_cluster_says_who_was_lost_and_who_leads_since_when(cluste
     async def scenario() -> None:
         client = await cluster.client()
         partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
-        before = (await client.describe([partition])).partitions[0]
+        before = await described(client, partition)
         cluster.kill(before.leader)
         await client.stats(partition)
         view = await client.describe([partition])

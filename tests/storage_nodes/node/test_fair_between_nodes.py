@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.storage_cluster import StorageCluster
+from benchmarks.storage_cluster import StorageCluster, leader_of
 from storage_nodes.client import StorageClient
 from storage_nodes.limits import TAG_BYTES_MAX, TAGS_PER_ACQUIRE_MAX
 from storage_nodes.model import PartitionKind
@@ -34,10 +34,6 @@ async def create(cluster: StorageCluster, client: StorageClient, config: QueueCo
     info = await client.create_partition(PartitionKind.QUEUE, tag, config or QueueConfig())
     await client.stats(info.partition)
     return info.partition
-
-
-async def leader_of(client: StorageClient, partition: int) -> int:
-    return (await client.describe([partition])).partitions[0].leader
 
 
 def test_quiet_groups_behind_a_flood_come_soon_and_nothing_is_lost_when_the_leader_is_killed(

@@ -10,7 +10,7 @@ from collections import defaultdict
 import msgspec
 import pytest
 
-from benchmarks.storage_cluster import StorageCluster
+from benchmarks.storage_cluster import StorageCluster, leader_of
 from storage_nodes.client import StorageClient
 from storage_nodes.limits import ATTEMPT_BYTES_MAX, DEDUP_ID_BYTES_MAX, GROUP_BYTES_MAX
 from storage_nodes.model import PartitionKind
@@ -42,10 +42,6 @@ async def create(cluster: StorageCluster, client: StorageClient, tag: str, confi
     info = await client.create_partition(PartitionKind.QUEUE, tag, config)
     await client.stats(info.partition)
     return info.partition
-
-
-async def leader_of(client: StorageClient, partition: int) -> int:
-    return (await client.describe([partition])).partitions[0].leader
 
 
 def test_order_within_groups_holds_for_two_consumers_while_the_leader_is_killed(cluster: StorageCluster) -> None:

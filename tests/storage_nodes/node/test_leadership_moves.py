@@ -6,20 +6,13 @@ import asyncio
 import signal
 import time
 
-from benchmarks.storage_cluster import StorageCluster
-from storage_nodes.client import StorageClient
+from benchmarks.storage_cluster import StorageCluster, described, leader_of
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.records import encode_body
 from tests.storage_nodes.node.node_programs import HOMING_MS
 from tests.storage_nodes.node.test_cluster_of_nodes import drain, run
 
 GAP_S_MAX = 0.3
-
-
-async def leader_of(client: StorageClient, partition: int) -> int:
-    """0 where the answering node has just started and does not know yet."""
-    infos = (await client.describe([partition])).partitions
-    return infos[0].leader if infos else 0
 
 
 async def terminate(cluster: StorageCluster, node_id: int) -> int:
@@ -49,12 +42,12 @@ def test_leader_stopped_cleanly_sends_go_on_without_an_election_timeout(cluster:
 
         sender = asyncio.create_task(produce())
         await asyncio.sleep(0.3)
-        info = (await client.describe([partition])).partitions[0]
+        info = await described(client, partition)
         assert await terminate(cluster, info.leader) == 0
         await asyncio.sleep(0.3)
         stopping = False
         await sender
-        after = (await client.describe([partition])).partitions[0]
+        after = await described(client, partition)
         assert after.leader not in (0, info.leader) and after.epoch == info.epoch + 1
         assert longest_gap_s < GAP_S_MAX
         assert set(acknowledged) <= set(await drain(client, partition))
@@ -83,11 +76,11 @@ def test_preferred_leader_that_is_back_and_level_leads_again(homing_cluster: Sto
     async def scenario() -> None:
         client = await cluster.client()
         partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
-        info = (await client.describe([partition])).partitions[0]
+        info = await described(client, partition)
         assert info.leader == info.replicas[0]
         await terminate(cluster, info.leader)
         await client.send(partition, [encode_body(b"while away")])
-        assert (await client.describe([partition])).partitions[0].leader != info.replicas[0]
+        assert await leader_of(client, partition) != info.replicas[0]
         cluster.start(info.leader)
         deadline = time.monotonic() + HOMING_MS / 1000 + 10
         while await leader_of(client, partition) != info.replicas[0]:

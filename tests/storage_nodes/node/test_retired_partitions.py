@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from benchmarks.storage_cluster import StorageCluster
+from benchmarks.storage_cluster import StorageCluster, leader_of
 from storage_nodes.client import StorageClient
 from storage_nodes.limits import MIB
 from storage_nodes.log.record_batch import iterate_bodies
@@ -77,7 +77,7 @@ async def kill_while_retiring(cluster: StorageCluster, polls: int) -> None:
     queue = await used_queue(cluster, client)
     for _ in range(polls):
         await client.retire_partition(queue, TAG)
-    leader = (await client.describe([queue])).partitions[0].leader
+    leader = await leader_of(client, queue)
     cluster.kill(leader)
     await retired(client, queue)
     rows = await records(client, queue)

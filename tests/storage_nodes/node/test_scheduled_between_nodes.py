@@ -8,7 +8,7 @@ import time
 import msgspec
 import pytest
 
-from benchmarks.storage_cluster import StorageCluster
+from benchmarks.storage_cluster import StorageCluster, leader_of
 from storage_nodes.client import StorageClient
 from storage_nodes.limits import KIB, MIB, SCHEDULED_BATCH_BYTES_MAX
 from storage_nodes.log.node_log import NodeLog
@@ -49,10 +49,6 @@ async def create(cluster: StorageCluster, client: StorageClient, config: QueueCo
     info = await client.create_partition(PartitionKind.QUEUE, "scheduled", config)
     await client.stats(info.partition)
     return info.partition
-
-
-async def leader_of(client: StorageClient, partition: int) -> int:
-    return (await client.describe([partition])).partitions[0].leader
 
 
 async def drain(client: StorageClient, partition: int, count: int) -> list[AcquiredMessage]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.storage_cluster import StorageCluster
+from benchmarks.storage_cluster import StorageCluster, leader_of
 from storage_nodes.client import StorageClient
 from storage_nodes.limits import MIB
 from storage_nodes.model import Acks, PartitionKind
@@ -69,7 +69,7 @@ def test_follower_that_cannot_be_fed_from_the_log_catches_up_by_snapshot(
         partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
         values = [b"keep-%d" % number for number in range(50)]
         leased = await lease_some(client, partition, values)
-        leader = (await client.describe([partition])).partitions[0].leader
+        leader = await leader_of(client, partition)
         follower = next(node for node in (1, 2, 3) if node != leader)
         if how == "wiped":
             await churn(client, partition, 2 * WAL_FILE_BYTES)
@@ -103,7 +103,7 @@ def test_disk_space_of_a_leader_with_a_follower_away_stays_bounded(small_files_c
     async def scenario() -> None:
         client = await cluster.client()
         partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
-        leader = (await client.describe([partition])).partitions[0].leader
+        leader = await leader_of(client, partition)
         cluster.kill(next(node for node in (1, 2, 3) if node != leader))
         await churn(client, partition, LAGGARD_BYTES_MAX + 4 * WAL_FILE_BYTES)
         await asyncio.sleep(1)
@@ -125,7 +125,7 @@ def test_damaged_segment_costs_its_replica_only_and_no_message(small_files_clust
         partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
         values = [b"keep-%d" % number for number in range(50)]
         leased = await lease_some(client, partition, values)
-        leader = (await client.describe([partition])).partitions[0].leader
+        leader = await leader_of(client, partition)
         first_wal = min((cluster.directory / f"node-{leader}" / "wal").glob("0*.wal"))
         await churn(client, partition, 2 * WAL_FILE_BYTES)
         while first_wal.exists():  # until then they may be read from memory

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from benchmarks.storage_cluster import StorageCluster
+from benchmarks.storage_cluster import StorageCluster, leader_of
 from storage_nodes.client import StorageClient
 from storage_nodes.limits import MIB
 from storage_nodes.log.record_batch import iterate_bodies
@@ -82,7 +82,7 @@ async def scenario(cluster: StorageCluster) -> None:
     for queue, uuid in zip(queues, uuids, strict=True):
         assert first[queue][0] == cluster.cluster_id and first[queue][2:4] == [ACCOUNT, uuid]
         assert sent_of(first[queue]) == 3 and first[queue][8] == 3_000
-    leader = (await client.describe(queues[:1])).partitions[0].leader
+    leader = await leader_of(client, queues[0])
     for queue in queues:
         await client.send(queue, [body])
     cluster.kill(leader)
