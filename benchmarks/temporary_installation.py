@@ -55,6 +55,10 @@ class TemporaryInstallation:
     def bearer_token(self) -> str:
         return str(self._key["bearer_token"])
 
+    @property
+    def data_directory(self) -> str:
+        return self._data
+
     def target(self) -> dict[str, Any]:
         """Fields of `http_load.LoadTarget`."""
         address = urlsplit(self._key["endpoint"])

@@ -1,0 +1,222 @@
+"""What metering costs the whole message path, from HTTP request to answer: a queue that is metered beside two that are
+not, in turns, on one installation.
+
+    ./penstock bench metering-http
+
+Of send + receive + delete, one at a time and in batches of ten, medians of the turns' ratios, metered to not metered:
+rate (the aim is at least 0.97) and CPU of front end, nodes and load generator a message. The second queue that is not
+metered says how far the figures can be trusted. A queue is not metered where its partition names no account; the front
+end makes no difference between them, so that its own part is timed alone: the billed size of a message, its record key
+and the count of a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import statistics
+import sys
+import time
+import timeit
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import psutil
+import uvloop
+
+from benchmarks.http_load import HttpConnection, LoadTarget, Signer, ask_sqs, open_connections
+from benchmarks.report import Report
+from benchmarks.storage_cluster import leader_of
+from benchmarks.temporary_installation import TemporaryInstallation
+from deploy.installation import Installation
+from frontend.crypto.envelope import Content, billed_bytes
+from frontend.metering.request_counts import RequestCounts
+from storage_nodes.client import StorageClient
+from storage_nodes.limits import MIB
+from storage_nodes.log.record_batch import iterate_bodies
+from storage_nodes.model import PartitionKind
+from storage_nodes.protocol.messages import QueueConfig
+from storage_nodes.protocol.records import decode_body
+from storage_nodes.protocol.usage import USAGE_TAG, Origin, usage_key
+
+TURNS = int(os.environ.get("PENSTOCK_BENCH_METERING_TURNS", "150"))
+TURN_S = 0.4
+CONNECTIONS = 32
+MESSAGE_BYTES = 1_024
+# Leaders are spread over the nodes: of so many queues three are led alike.
+QUEUES_MAX = 60
+MADE_S_MAX = 20.0
+CALLS_TIMED = 200_000
+NANOSECONDS = 1e9
+
+
+class Turn(NamedTuple):
+    rate_s: float
+    cpu_us: float  # a message, of all processes that it passes
+
+
+class Lane:
+    """Who asks, and whose CPU it costs."""
+
+    def __init__(self, connections: list[HttpConnection], signer: Signer, processes: list[psutil.Process]) -> None:
+        self._connections, self._signer = connections, signer
+        self._processes = processes
+        self._text = "x" * MESSAGE_BYTES
+
+    async def turn(self, url: str, size: int) -> Turn:
+        began_s, began_cpu_s = time.perf_counter(), self._cpu_s()
+        workers = [self._worker(one, url, size, began_s + TURN_S) for one in self._connections]
+        cycled = sum(await asyncio.gather(*workers))
+        return Turn(cycled / (time.perf_counter() - began_s), (self._cpu_s() - began_cpu_s) / cycled * 1e6)
+
+    async def _worker(self, connection: HttpConnection, url: str, size: int, ends_s: float) -> int:
+        ask = partial(ask_sqs, connection, self._signer)
+        entries = [{"Id": str(number), "MessageBody": self._text} for number in range(size)]
+        cycled = 0
+        while time.perf_counter() < ends_s:
+            if size == 1:
+                await ask("SendMessage", {"QueueUrl": url, "MessageBody": self._text})
+            else:
+                await ask("SendMessageBatch", {"QueueUrl": url, "Entries": entries})
+            answer = await ask("ReceiveMessage", {"QueueUrl": url, "MaxNumberOfMessages": size})
+            receipts = [message["ReceiptHandle"] for message in answer.get("Messages", ())]
+            if size == 1 and receipts:
+                await ask("DeleteMessage", {"QueueUrl": url, "ReceiptHandle": receipts[0]})
+            elif receipts:
+                deletes = [{"Id": str(number), "ReceiptHandle": receipt} for number, receipt in enumerate(receipts)]
+                await ask("DeleteMessageBatch", {"QueueUrl": url, "Entries": deletes})
+            cycled += len(receipts)
+        return cycled
+
+    def _cpu_s(self) -> float:
+        """By the scheduler's nanoseconds: the clock ticks of `cpu_times` are too coarse for a turn."""
+        nanoseconds = 0
+        for process in self._processes:
+            for task in Path(f"/proc/{process.pid}/task").iterdir():
+                nanoseconds += int((task / "schedstat").read_text().split()[0])
+        return nanoseconds / NANOSECONDS
+
+
+async def run(report: Report) -> None:
+    _time_front_end(report)
+    with TemporaryInstallation() as installation:
+        target = LoadTarget(**installation.target())
+        signer = Signer(target)
+        connections = await open_connections(target.host, target.port, CONNECTIONS)
+        async with _storage_of(installation) as client:
+            queues = await _queues(client, connections[0], signer)
+        roles = installation.processes().items()
+        passed = [process for name, own in roles if name.startswith(("frontend", "storage")) for process in own]
+        lane = Lane(connections, signer, [*passed, psutil.Process()])
+        for size, label in ((1, "one at a time"), (10, "batches of ten")):
+            turns: list[list[Turn]] = [[] for _ in queues]
+            for number in range(-1, TURNS):
+                for place in range(len(queues)):
+                    at = (number + place) % len(queues)
+                    one = await lane.turn(queues[at][0], size)
+                    if number >= 0:  # the first ones warm up
+                        turns[at].append(one)
+            for what, own in (("metered", turns[0]), ("a second one that is not metered", turns[2])):
+                rates = [ours.rate_s / theirs.rate_s for ours, theirs in zip(own, turns[1], strict=True)]
+                costs = [ours.cpu_us / theirs.cpu_us for ours, theirs in zip(own, turns[1], strict=True)]
+                cycle = f"send + receive + delete, {label}"
+                report.add(f"{cycle}: rate, {what} to not metered", statistics.median(rates), "ratio")
+                report.add(f"{cycle}: CPU a message, {what} to not metered", statistics.median(costs), "ratio")
+            report.add(f"  CPU of all a message, not metered, {label}", _cost(turns[1]), "us")
+            report.add(f"  the same, metered, {label}", _cost(turns[0]), "us")
+        async with _storage_of(installation) as client:
+            partitions = [partition for _, partition in queues]
+            if await _metered(client, partitions) != {partitions[0]}:
+                raise RuntimeError("what was compared is not one metered queue beside two that are not")
+
+
+def _cost(turns: list[Turn]) -> float:
+    return statistics.median(turn.cpu_us for turn in turns)
+
+
+def _time_front_end(report: Report) -> None:
+    """What the front end does for metering, whether the queue is metered or not."""
+    content = Content("x" * MESSAGE_BYTES)
+    counts = RequestCounts(int(time.time() * 1_000), lambda _: None)
+    for label, work in (
+        ("billed size and record key of a message", lambda: usage_key(Origin.CLIENT, billed_bytes(content))),
+        ("count of a request", lambda: counts.count("1" * 12, b"queue", "key")),
+    ):
+        seconds = min(timeit.repeat(work, number=CALLS_TIMED, repeat=3))
+        report.add(f"front end, alone: {label}", seconds / CALLS_TIMED * 1e6, "us")
+
+
+@contextlib.asynccontextmanager
+async def _storage_of(installation: TemporaryInstallation) -> AsyncIterator[StorageClient]:
+    own = Installation(installation.data_directory)
+    state = own.load_state()
+    client = StorageClient(state.cluster_id, own.nodes(state), "bench", credentials=own.credentials(state))
+    await client.start()
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def _queues(client: StorageClient, connection: HttpConnection, signer: Signer) -> list[tuple[str, int]]:
+    """URL and partition of three queues that have one leader; all but the first are not metered."""
+    led_alike: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    known = {row.partition for row in (await client.describe()).partitions}
+    for number in range(QUEUES_MAX):
+        url = str((await ask_sqs(connection, signer, "CreateQueue", {"QueueName": f"bench-{number}"}))["QueueUrl"])
+        partition = await _made(client, known)
+        known.add(partition)
+        alike = led_alike[await leader_of(client, partition)]
+        alike.append((url, partition))
+        if len(alike) == 3:
+            # Before their first message: a meter that has counted something stays until its hour is over.
+            for _, unmetered in alike[1:]:
+                await client.configure(unmetered, QueueConfig())
+            return alike
+    raise RuntimeError(f"of {QUEUES_MAX} queues no three are led alike")
+
+
+async def _made(client: StorageClient, known: set[int]) -> int:
+    """The partition that is new, once a node tells of it."""
+    async with asyncio.timeout(MADE_S_MAX):
+        while True:
+            rows = (await client.describe()).partitions
+            if new := {row.partition for row in rows if row.tag.startswith("queue:")} - known:
+                return new.pop()
+            await asyncio.sleep(0.05)
+
+
+async def _metered(client: StorageClient, partitions: list[int]) -> set[int]:
+    """Those of which the usage stream tells."""
+    for node in (await client.describe()).nodes:
+        begin = True
+        while await client.close_usage(node.node_id, begin):
+            begin = False
+            await asyncio.sleep(0.05)
+    stream = (await client.create_partition(PartitionKind.STREAM, USAGE_TAG)).partition
+    found: set[int] = set()
+    offset = 0
+    while True:
+        page = await client.stream_read(stream, offset, MIB)
+        for batch in page.batches:
+            for _, body in iterate_bodies(batch):
+                found.add(msgspec.msgpack.decode(decode_body(body).value[2:])[1])
+        offset = page.next_offset
+        if offset >= page.high_watermark:
+            return found.intersection(partitions)
+
+
+def main() -> int:
+    report = Report("metering_http")
+    uvloop.run(run(report))
+    report.print()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
