@@ -6,8 +6,7 @@ not, in turns, on one installation.
 Of send + receive + delete, one at a time and in batches of ten, medians of the turns' ratios, metered to not metered:
 rate (the aim is at least 0.97) and CPU of front end, nodes and load generator a message. The second queue that is not
 metered says how far the figures can be trusted. A queue is not metered where its partition names no account; the front
-end makes no difference between them, so that its own part is timed alone: the billed size of a message, its record key
-and the count of a request.
+end makes no difference between them: what it does for metering itself is not in the figures.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import os
 import statistics
 import sys
 import time
-import timeit
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from functools import partial
@@ -34,15 +32,13 @@ from benchmarks.report import Report
 from benchmarks.storage_cluster import leader_of
 from benchmarks.temporary_installation import TemporaryInstallation
 from deploy.installation import Installation
-from frontend.crypto.envelope import Content, billed_bytes
-from frontend.metering.request_counts import RequestCounts
 from storage_nodes.client import StorageClient
 from storage_nodes.limits import MIB
 from storage_nodes.log.record_batch import iterate_bodies
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.messages import QueueConfig
 from storage_nodes.protocol.records import decode_body
-from storage_nodes.protocol.usage import USAGE_TAG, Origin, usage_key
+from storage_nodes.protocol.usage import USAGE_TAG
 
 TURNS = int(os.environ.get("PENSTOCK_BENCH_METERING_TURNS", "150"))
 TURN_S = 0.4
@@ -51,16 +47,15 @@ MESSAGE_BYTES = 1_024
 # Leaders are spread over the nodes: of so many queues three are led alike.
 QUEUES_MAX = 60
 MADE_S_MAX = 20.0
-CALLS_TIMED = 200_000
 NANOSECONDS = 1e9
 
 
-class Turn(NamedTuple):
+class MeteringTurn(NamedTuple):
     rate_s: float
     cpu_us: float  # a message, of all processes that it passes
 
 
-class Lane:
+class MeteringLane:
     """Who asks, and whose CPU it costs."""
 
     def __init__(self, connections: list[HttpConnection], signer: Signer, processes: list[psutil.Process]) -> None:
@@ -68,11 +63,11 @@ class Lane:
         self._processes = processes
         self._text = "x" * MESSAGE_BYTES
 
-    async def turn(self, url: str, size: int) -> Turn:
+    async def turn(self, url: str, size: int) -> MeteringTurn:
         began_s, began_cpu_s = time.perf_counter(), self._cpu_s()
         workers = [self._worker(one, url, size, began_s + TURN_S) for one in self._connections]
         cycled = sum(await asyncio.gather(*workers))
-        return Turn(cycled / (time.perf_counter() - began_s), (self._cpu_s() - began_cpu_s) / cycled * 1e6)
+        return MeteringTurn(cycled / (time.perf_counter() - began_s), (self._cpu_s() - began_cpu_s) / cycled * 1e6)
 
     async def _worker(self, connection: HttpConnection, url: str, size: int, ends_s: float) -> int:
         ask = partial(ask_sqs, connection, self._signer)
@@ -103,7 +98,6 @@ class Lane:
 
 
 async def run(report: Report) -> None:
-    _time_front_end(report)
     with TemporaryInstallation() as installation:
         target = LoadTarget(**installation.target())
         signer = Signer(target)
@@ -112,9 +106,9 @@ async def run(report: Report) -> None:
             queues = await _queues(client, connections[0], signer)
         roles = installation.processes().items()
         passed = [process for name, own in roles if name.startswith(("frontend", "storage")) for process in own]
-        lane = Lane(connections, signer, [*passed, psutil.Process()])
+        lane = MeteringLane(connections, signer, [*passed, psutil.Process()])
         for size, label in ((1, "one at a time"), (10, "batches of ten")):
-            turns: list[list[Turn]] = [[] for _ in queues]
+            turns: list[list[MeteringTurn]] = [[] for _ in queues]
             for number in range(-1, TURNS):
                 for place in range(len(queues)):
                     at = (number + place) % len(queues)
@@ -135,20 +129,8 @@ async def run(report: Report) -> None:
                 raise RuntimeError("what was compared is not one metered queue beside two that are not")
 
 
-def _cost(turns: list[Turn]) -> float:
+def _cost(turns: list[MeteringTurn]) -> float:
     return statistics.median(turn.cpu_us for turn in turns)
-
-
-def _time_front_end(report: Report) -> None:
-    """What the front end does for metering, whether the queue is metered or not."""
-    content = Content("x" * MESSAGE_BYTES)
-    counts = RequestCounts(int(time.time() * 1_000), lambda _: None)
-    for label, work in (
-        ("billed size and record key of a message", lambda: usage_key(Origin.CLIENT, billed_bytes(content))),
-        ("count of a request", lambda: counts.count("1" * 12, b"queue", "key")),
-    ):
-        seconds = min(timeit.repeat(work, number=CALLS_TIMED, repeat=3))
-        report.add(f"front end, alone: {label}", seconds / CALLS_TIMED * 1e6, "us")
 
 
 @contextlib.asynccontextmanager

@@ -2,7 +2,7 @@
 
     ./penstock bench usage-ingestion [RECORDS]
 
-RECORDS (default 2,000,000) windows, encoded by what storage nodes write them with, lie in the usage stream; then a job
+RECORDS (default 5,000,000) windows, encoded by what storage nodes write them with, lie in the usage stream; then a job
 of Spark ingests them on two threads. It runs once more when nothing is new: what it costs to start. The rate is of the
 whole run, start included; beside it that of what came beyond the start. Aim: 50,000 records/s on two cores; nodes and
 job share the machine.
@@ -32,7 +32,7 @@ from storage_nodes.protocol.usage import Origin
 from storage_nodes.protocol.usage_records import HOUR_MS, window_record
 from storage_nodes.trust.names import InnerRole
 
-RECORDS = 2_000_000
+RECORDS = 5_000_000
 QUEUES = 20_000
 ACCOUNTS = 1_000
 RECORDS_OF_APPEND = 1_000

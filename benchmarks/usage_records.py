@@ -38,8 +38,9 @@ def write_month(
     chance = np.random.default_rng(seed)
     queues = queues or max(10, rows // 500)
     accounts = max(5, queues // 20)
-    # Zipf over the accounts: the first one has some percent of all queues.
+    # Zipf over the accounts: the first one has some percent of all queues. Each has one.
     owner = np.minimum(chance.zipf(1.3, queues) - 1, accounts - 1).astype(np.int64)
+    owner[chance.permutation(queues)[:accounts]] = np.arange(accounts)
     busy = _busy_hours(queues, rows)
     directory.mkdir(parents=True, exist_ok=True)
     at, number = 0, 0

@@ -41,8 +41,7 @@ Usage = tuple[int, int, int]
 _KEY = struct.Struct(">BI")
 # Where the size begins in a key.
 SIZE_AT = 1
-# A record's *head* is its first bytes, which say what it is billed for. The size in it, of one record and of several at
-# once; what else a head is, is looked at before.
+# The size in a record's head, of one record and of several at once; what else a head is, is looked at before.
 _SIZE = struct.Struct(">2xIx")
 _SIZES_AT_ONCE = 16
 _SIZES = struct.Struct(">" + "2xIx" * _SIZES_AT_ONCE)
@@ -67,7 +66,7 @@ _CLIENT = int(Origin.CLIENT)
 _MOVED = bytes((Origin.REDRIVE,))
 _ORIGINS = bytes(Origin)
 # A record with such a key, and whatever follows it.
-HEAD_BYTES = _KEY_END + 1
+_HEAD_BYTES = _KEY_END + 1
 _HEAD = struct.Struct(">BBIx")
 
 
@@ -101,51 +100,31 @@ def _is_keyed(body: bytes) -> bool:
     return len(body) > _KEY_END and body[0] == _KEY_LENGTH and body[1] in _ORIGINS
 
 
-_head_of: Callable[[bytes], bytes] = itemgetter(slice(0, HEAD_BYTES))
+_head_of: Callable[[bytes], bytes] = itemgetter(slice(0, _HEAD_BYTES))
 
 
 def billed_bytes_of(bodies: Collection[bytes]) -> list[int]:
     """Of each record body the billed bytes."""
-    return billed_bytes_of_heads(b"".join(heads_of(bodies)))
+    return billed_bytes_of_heads(heads_of(bodies))
 
 
-def heads_of(bodies: Collection[bytes]) -> list[bytes]:
-    """Of each record body the head. A body that says no size gets one made up."""
-    heads = list(map(_head_of, bodies))
-    joined = b"".join(heads)
-    count = len(heads)
-    is_keyed = len(joined) == count * HEAD_BYTES and joined[0::HEAD_BYTES].count(_KEY_LENGTH) == count
-    if is_keyed and not joined[1::HEAD_BYTES].strip(_ORIGINS):
+def heads_of(bodies: Collection[bytes]) -> bytes:
+    """The parts of record bodies that say their sizes, side by side: what `billed_bytes_of_heads` reads. A body that
+    says none gets one made up. Once a message that is handed over."""
+    heads = b"".join(map(_head_of, bodies))
+    count = len(bodies)
+    is_keyed = len(heads) == count * _HEAD_BYTES and heads[0::_HEAD_BYTES].count(_KEY_LENGTH) == count
+    if is_keyed and not heads[1::_HEAD_BYTES].strip(_ORIGINS):
         return heads
-    return [head_of_size(usage_of(body)[1]) for body in bodies]
-
-
-def head_of_size(billed_bytes: int) -> bytes:
-    """The head of a message of this size, for who knows no more of it."""
-    return _HEAD.pack(_KEY_LENGTH, _CLIENT, billed_bytes)
-
-
-def size_of_head(head: bytes) -> int:
-    """Billed bytes."""
-    return int.from_bytes(head[2:_KEY_END], "big")
+    return b"".join([_HEAD.pack(_KEY_LENGTH, _CLIENT, usage_of(body)[1]) for body in bodies])
 
 
 def billed_bytes_of_heads(heads: bytes) -> list[int]:
-    """Of each message the billed bytes; their heads stand side by side."""
+    """Of each message the billed bytes."""
     whole = len(heads) // _SIZES.size * _SIZES.size
     sizes = list(chain.from_iterable(_SIZES.iter_unpack(heads[:whole])))
     sizes += chain.from_iterable(_SIZE.iter_unpack(heads[whole:]))
     return sizes
-
-
-def sums_of_heads(heads: bytes) -> tuple[int, int]:
-    """Billed bytes and units of all messages whose heads stand side by side here."""
-    count = len(heads) // HEAD_BYTES
-    # None is of more than 65,535 bytes, nearly always. Every seventh byte is the same byte of the next message.
-    if heads[2::HEAD_BYTES].count(0) == heads[3::HEAD_BYTES].count(0) == count:
-        return (sum(heads[4::HEAD_BYTES]) << 8) + sum(heads[5::HEAD_BYTES]), count
-    sizes_bytes = billed_bytes_of_heads(heads)
-    return sum(sizes_bytes), units_of_all(sizes_bytes)
 
 
 def units_of(billed_bytes: int) -> int:
@@ -165,17 +144,23 @@ def sum_of(bodies: Sequence[bytes]) -> int:
     if len(bodies) == 1:
         return _pack(*usage_of(bodies[0]))
     count = len(bodies)
+    # The first bytes of all of them side by side; every seventh one is the same byte of the next message.
     heads = b"".join(map(_head_of, bodies))
-    if len(heads) == count * HEAD_BYTES:
-        keyed = heads[0::HEAD_BYTES].count(_KEY_LENGTH)
-        origins = heads[1::HEAD_BYTES]
+    if len(heads) == count * _HEAD_BYTES:
+        keyed = heads[0::_HEAD_BYTES].count(_KEY_LENGTH)
+        origins = heads[1::_HEAD_BYTES]
         origin = origins[0]
         if not keyed:
             billed_bytes = sum(map(len, bodies))
             if max(map(len, bodies)) <= UNIT_BYTES:
                 return _pack(_CLIENT, billed_bytes, count)
-        elif keyed == origins.count(origin) == count and origin in _ORIGINS:
-            return _pack(origin, *sums_of_heads(heads))
+        elif (
+            keyed == origins.count(origin) == count
+            and origin in _ORIGINS
+            # None is of more than 65,535 bytes, nearly always.
+            and heads[2::_HEAD_BYTES].count(0) == heads[3::_HEAD_BYTES].count(0) == count
+        ):
+            return _pack(origin, (sum(heads[4::_HEAD_BYTES]) << 8) + sum(heads[5::_HEAD_BYTES]), count)
     return _sum_one_by_one(bodies)
 
 

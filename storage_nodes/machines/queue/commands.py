@@ -39,8 +39,8 @@ A command is a msgpack array in the value of a control record whose key is (int1
    25 LEVELED              level: from here on the partition is at this feature level (protocol/levels.py)
 
     sizes: billed bytes of each message named, nil = unknown; missing, or empty, where all are. For the meter. A DELETED
-    of which all are known has them as bytes: their sum (8 bytes), then the head of each (`protocol/usage.py`). Fields at
-    the end that say nothing are missing.
+    of which all are known has them as bytes: their sum (8 bytes), then each (4). Fields at the end that say nothing are
+    missing.
 
 Kinds are on disk: never reuse one; a kind gets new fields only at its end. Arrays are flat because decoding
 and walking a flat list of integers costs a third of a list of pairs.
@@ -72,7 +72,6 @@ from storage_nodes.limits import (
 )
 from storage_nodes.machines.unknown_entries import require_known
 from storage_nodes.protocol.records import decode_body, encode_body
-from storage_nodes.protocol.usage import HEAD_BYTES, billed_bytes_of_heads, sums_of_heads
 
 ACQUIRED = 1
 DELETED = 2
@@ -114,8 +113,8 @@ SINGLE_COMMANDS_PER_BATCH_MAX = 64
 
 # Of one message, in the commands that take messages out of the queue.
 _SIZE_BYTES_MAX = 5
-# Of the sum that stands before heads.
-_SUM_BYTES = 8
+# Of the sum that stands before packed sizes, and of one of them.
+_SUM_BYTES, _PACKED_SIZE_BYTES = 8, 4
 
 # A group and a tag in ACQUIRED without their own bytes, and one range: three headers and two integers.
 KEY_ITEM_BYTES_MAX = 28
@@ -128,7 +127,7 @@ _ACQUIRED_BYTES_MAX += KEYS_PER_COMMAND_BYTES_MAX + KEY_ITEM_BYTES_MAX + GROUP_B
 # Every message alone in a lease: group and attempt, two times, offset and sent_ms, the arrays around them.
 _LEASED_BYTES_MAX = (LEASED_ITEMS_MAX + ACQUIRE_MESSAGES_MAX) * (GROUP_BYTES_MAX + ATTEMPT_BYTES_MAX + 50)
 _DEAD_LETTERED_BYTES_MAX = DEAD_LETTERS_PER_MOVE_MAX * (9 + _SIZE_BYTES_MAX)
-_DELETED_BYTES_MAX = _ITEMS_MAX * (18 + max(_SIZE_BYTES_MAX, HEAD_BYTES)) + _SUM_BYTES
+_DELETED_BYTES_MAX = _ITEMS_MAX * (18 + _SIZE_BYTES_MAX)
 _CHANGED_BYTES_MAX = _ITEMS_MAX * (27 + _SIZE_BYTES_MAX)
 _SINGLE_BYTES_MAX = 200 + max(
     UNPARK_GROUPS_MAX * (GROUP_BYTES_MAX + 3),
@@ -173,18 +172,21 @@ def unseen_of(changes: Sequence[int]) -> list[int]:
 def sizes_of(command: Command, position: int) -> Sequence[int | None]:
     """The sizes that stand at this position, behind FIRST_FIELD; empty where none is known."""
     sizes: bytes | list[int | None] = command[FIRST_FIELD + position] if len(command) > FIRST_FIELD + position else []
-    return billed_bytes_of_heads(sizes[_SUM_BYTES:]) if isinstance(sizes, bytes) else sizes
+    return _unpack_sizes(sizes) if isinstance(sizes, bytes) else sizes
 
 
-def pack_heads(heads: Sequence[bytes]) -> bytes:
-    """Sizes of a DELETED that knows the head of each message: nearly always it is their sum that matters to the fold."""
-    joined = b"".join(heads)
-    return sums_of_heads(joined)[0].to_bytes(_SUM_BYTES, "big") + joined
+def pack_sizes(sizes_bytes: Sequence[int]) -> bytes:
+    """Sizes of a DELETED that names one for each message: nearly always it is their sum that matters to the fold."""
+    return struct.pack(f">Q{len(sizes_bytes)}I", sum(sizes_bytes), *sizes_bytes)
 
 
-def sum_of_packed(packed: bytes) -> tuple[int, int]:
-    """How many there are in `pack_heads`, and the sum of their sizes."""
-    return (len(packed) - _SUM_BYTES) // HEAD_BYTES, int.from_bytes(packed[:_SUM_BYTES], "big")
+def sum_of_sizes(packed: bytes) -> tuple[int, int]:
+    """How many there are in `pack_sizes`, and their sum."""
+    return (len(packed) - _SUM_BYTES) // _PACKED_SIZE_BYTES, int.from_bytes(packed[:_SUM_BYTES], "big")
+
+
+def _unpack_sizes(packed: bytes) -> Sequence[int]:
+    return struct.unpack_from(f">{sum_of_sizes(packed)[0]}I", packed, _SUM_BYTES)
 
 
 def encode_command(command: Command) -> bytes:

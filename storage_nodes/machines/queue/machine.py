@@ -348,14 +348,17 @@ class QueueMachine:
 
     def tick(self, now_ms: int) -> list[Effect]:
         effects = self.leader.tick(now_ms) if self.leader is not None else []
-        if 0 < self._next_export_ms() <= now_ms:
+        if self.state.metering is not None:
             effects += self.usage.step(now_ms)
         return effects
 
     def next_tick_ms(self) -> int:
         """When to call `tick`, on the clock of now_ms; 0 = never. May change with every call into the machine."""
         due_ms = self.leader.next_tick_ms() if self.leader is not None else 0
-        export_ms = self._next_export_ms()
+        meter = self.state.metering
+        if meter is None or self._term < 0:
+            return due_ms
+        export_ms = (self.export or export_of(self)).next_ms(meter)
         return export_ms if not due_ms or 0 < export_ms < due_ms else due_ms
 
     def take_commands(self, now_ms: int, level: int = LEVEL_FIRST) -> list[bytes]:
@@ -439,13 +442,6 @@ class QueueMachine:
         return self._term >= 0
 
     # --- inside the package -----------------------------------------------------------------------------------
-
-    def _next_export_ms(self) -> int:
-        """When the meter has a step to do; 0 = never."""
-        meter = self.state.metering
-        if meter is None or self._term < 0:
-            return 0
-        return (self.export or export_of(self)).next_ms(meter)
 
     def leader_state(self) -> Leader:
         if self.leader is None:

@@ -9,8 +9,8 @@ told and then seen by no consumer is taken back by the command that makes it ava
 Sizes are remembered of messages in flight that were handed out here, or that the driver read for another reason. The
 command that takes a message out of the queue names its size.
 
-Of a message its head is kept, which says its size (`protocol/usage.py`): bytes that go into the log as they are. What
-heads say together is read for all answers of a batch at once.
+An answer costs next to nothing: the heads of its messages are kept, and the sizes in them are read for all answers of a
+batch at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from itertools import repeat
 
 from storage_nodes.limits import HANDED_OVER_MS
 from storage_nodes.machines.queue.state.checkpoint import Live
-from storage_nodes.protocol.usage import head_of_size, heads_of, size_of_head, sums_of_heads
+from storage_nodes.protocol.usage import billed_bytes_of_heads, heads_of, units_of_all
 
 # Sizes beyond those of messages in flight, and the newest that are kept though they are none yet.
 _GARBAGE_MAX = 1_024
@@ -34,15 +34,15 @@ Told = tuple[int, int, int, int]
 
 class HandedOver:
     __slots__ = (
-        "_billed_bytes", "_heads", "_known", "_leases", "_messages", "_offsets", "_under_way", "_units", "due_ms",
+        "_billed_bytes", "_heads", "_leases", "_messages", "_offsets", "_sizes", "_under_way", "_units", "due_ms",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._leases = self._messages = self._billed_bytes = self._units = 0
-        # Messages handed over whose heads were not looked at yet, and these.
+        # Messages handed over whose sizes were not read yet, and what they are read from.
         self._offsets: list[int] = []
-        self._heads: list[bytes] = []
-        self._known: dict[int, bytes] = {}  # offset -> head
+        self._heads: list[bytes] = []  # one an answer
+        self._sizes: dict[int, int] = {}  # offset -> billed bytes
         self._under_way = 0  # what was told is in so many commands that are not folded yet
         self.due_ms = 0  # when what is to be told goes alone; 0 = nothing is to be told
 
@@ -53,27 +53,24 @@ class HandedOver:
         left, the answer was full, the message was gone."""
         self._leases += len(bodies) + kept_back
         self._offsets += bodies
-        self._heads += heads_of(bodies.values())
+        self._heads.append(heads_of(bodies.values()))
         if not self.due_ms:
             self.due_ms = time_ms + HANDED_OVER_MS
 
     def note_sizes(self, sizes_bytes: dict[int, int]) -> None:
         """Billed bytes of messages in the queue."""
-        self._all_known().update(zip(sizes_bytes, map(head_of_size, sizes_bytes.values()), strict=True))
+        self._known().update(sizes_bytes)
 
     def forget(self, offsets: Iterable[int], live: Live, fresh_picked: int) -> None:
-        """These are out of the queue, by a command that named their sizes."""
-        if known := self._all_known():
-            deque(map(known.pop, offsets, repeat(None)), maxlen=0)
-            self.trim(live, fresh_picked)
-
-    def trim(self, live: Live, fresh_picked: int) -> None:
-        """Those go that are neither in flight nor about to be, where they have become many: `fresh_picked` leases are
-        on their way, which came last."""
-        if len(self._known) > 2 * (len(live) + fresh_picked) + _GARBAGE_MAX:
-            known = self._known
-            newest = set(list(known)[-_NEWEST_KEPT - fresh_picked :])
-            self._known = {offset: head for offset, head in known.items() if offset in live or offset in newest}
+        """These are out of the queue, by a command that named their sizes. From time to time those go, too, that
+        are neither in flight nor about to be: `fresh_picked` leases are on their way, which came last."""
+        sizes = self._known()
+        if not sizes:
+            return
+        deque(map(sizes.pop, offsets, repeat(None)), maxlen=0)
+        if len(sizes) > 2 * (len(live) + fresh_picked) + _GARBAGE_MAX:
+            newest = set(list(sizes)[-_NEWEST_KEPT - fresh_picked :])
+            self._sizes = {offset: size for offset, size in sizes.items() if offset in live or offset in newest}
 
     def folded(self) -> None:
         """A command that told came back."""
@@ -81,7 +78,7 @@ class HandedOver:
 
     def clear(self) -> None:
         """The queue was emptied."""
-        self._all_known().clear()
+        self._known().clear()
 
     # --- out ----------------------------------------------------------------------------------------------------
 
@@ -102,42 +99,35 @@ class HandedOver:
         return self.due_ms > 0
 
     def knows(self, offset: int) -> bool:
-        return offset in self._all_known()
+        return offset in self._known()
 
     def take(self) -> Told | None:
         """None: nothing is to be told."""
         if not self.due_ms:
             return None
-        self._all_known()
+        self._known()
         self.due_ms = 0
         told = (self._leases, self._messages, self._billed_bytes, self._units)
         self._leases = self._messages = self._billed_bytes = self._units = 0
         self._under_way += told[0] > 0
         return told if told[0] else None
 
-    def heads_of(self, offsets: Sequence[int], keep: bool) -> list[bytes | None]:
-        """For a command that takes these out of the queue: their heads, None where they are not known. Unless they are
-        to be kept, they are known no more: the command says them. Empty where none is known."""
-        known = self._all_known()
-        if not known:
-            return []
-        return list(map(known.get, offsets) if keep else map(known.pop, offsets, repeat(None)))
-
     def sizes_of(self, offsets: Sequence[int]) -> list[int | None]:
         """For a command that takes these out of the queue, or makes them available again: billed bytes each, None where
         they are not known; empty if none is."""
-        heads = self.heads_of(offsets, keep=True)
-        return [None if head is None else size_of_head(head) for head in heads] if any(heads) else []
+        known = self._known()
+        sizes = list(map(known.get, offsets)) if known else []
+        return sizes if sizes.count(None) < len(sizes) else []
 
     # --- inside -------------------------------------------------------------------------------------------------
 
-    def _all_known(self) -> dict[int, bytes]:
-        """Heads by offset, those of the last answers too."""
-        if heads := self._heads:
-            billed_bytes, units = sums_of_heads(b"".join(heads))
-            self._messages += len(heads)
-            self._billed_bytes += billed_bytes
-            self._units += units
-            self._known.update(zip(self._offsets, heads, strict=True))
+    def _known(self) -> dict[int, int]:
+        """Sizes by offset, those of the last answers too."""
+        if self._heads:
+            sizes_bytes = billed_bytes_of_heads(b"".join(self._heads))
+            self._messages += len(sizes_bytes)
+            self._billed_bytes += sum(sizes_bytes)
+            self._units += units_of_all(sizes_bytes)
+            self._sizes.update(zip(self._offsets, sizes_bytes, strict=True))
             self._offsets, self._heads = [], []
-        return self._known
+        return self._sizes

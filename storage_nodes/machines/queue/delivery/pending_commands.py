@@ -35,13 +35,12 @@ from storage_nodes.machines.queue.commands import (
     VISIBILITY_CHANGED,
     Command,
     encode_command,
-    pack_heads,
+    pack_sizes,
     unseen_of,
 )
 from storage_nodes.machines.queue.delivery.groups import MessageGroup
 from storage_nodes.machines.queue.delivery.handed_over import HandedOver, Told
 from storage_nodes.machines.queue.effects import CommandAnswer, FreshRange, Key
-from storage_nodes.protocol.usage import size_of_head
 
 
 class Requester(NamedTuple):
@@ -295,7 +294,7 @@ class PendingCommands:
         if self._deletes:
             merged = self._deletes.pop(0)
             command = [DELETED, time_ms, merged.items]
-            self._add_meter_fields(command, merged, told)
+            self._add_meter_fields(command, merged.items[::2], told)
             bodies.append(self._issue(command, merged.answers, merged.askers))
         elif told is not None:
             bodies.append(self._issue([HANDED_OVER, time_ms, *told]))
@@ -343,16 +342,11 @@ class PendingCommands:
         if sizes:
             command.append(sizes)
 
-    def _add_meter_fields(self, command: Command, merged: _CommandBuilder, told: Told | None) -> None:
-        """The last fields of a DELETED; `told` as in HANDED_OVER. Where the fold decides whether a message leaves, its
-        size is still to be known."""
-        heads: list[Any] = self.handed_over.heads_of(merged.items[::2], keep=bool(merged.askers))
-        if heads and None not in heads:
-            command.append(pack_heads(heads))
-        elif any(heads):
-            command.append([None if head is None else size_of_head(head) for head in heads])
-        elif told is not None:
-            command.append([])
+    def _add_meter_fields(self, command: Command, offsets: Sequence[int], told: Told | None) -> None:
+        """The last fields of a DELETED of these; `told` as in HANDED_OVER."""
+        sizes: list[Any] = self.handed_over.sizes_of(offsets)
+        if sizes or told is not None:
+            command.append(pack_sizes(sizes) if sizes and None not in sizes else sizes)
         if told is not None:
             command.append(told)
 

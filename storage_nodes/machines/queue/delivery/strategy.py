@@ -91,8 +91,7 @@ class DeliveryContext:
     def fold_deleted(self, command: Command) -> list[int]:
         """Deletes of a standard queue; which of them were ahead of the cursor."""
         ahead = self.state.fold_deleted(command)
-        self.leases.forget(command[FIRST_FIELD][::2])
-        self.staging.handed_over.trim(self.state.live, self.staging.fresh_picked)
+        self.forget(command[FIRST_FIELD][::2])
         return ahead
 
     def forget(self, offsets: Sequence[int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from storage_nodes.machines.queue.commands import FIRST_FIELD, Command, sizes_of, sum_of_packed, unseen_of
+from storage_nodes.machines.queue.commands import FIRST_FIELD, Command, sizes_of, sum_of_sizes, unseen_of
 from storage_nodes.machines.queue.state.metering import Metering
 from storage_nodes.protocol.usage import units_of_all
 
@@ -15,7 +15,7 @@ def fold_meter_fields(meter: Metering | None, left: Sequence[int], command: Comm
     if meter is None:
         return
     sizes = command[FIRST_FIELD + 1]
-    count, billed_bytes = sum_of_packed(sizes) if isinstance(sizes, bytes) else (-1, 0)
+    count, billed_bytes = sum_of_sizes(sizes) if isinstance(sizes, bytes) else (-1, 0)
     if count == len(left):
         meter.left(count, billed_bytes)
     else:
@@ -29,7 +29,7 @@ def take_out(meter: Metering | None, left: Sequence[int], offsets: Sequence[int]
     if not sizes or meter is None:
         return
     if len(left) < len(sizes):  # some stay, or are named twice
-        size_of = _by_offset(offsets, sizes)
+        size_of = dict(zip(offsets, sizes, strict=True))
         sizes = [size_of[offset] for offset in left]
     known: Sequence[Any] = [size for size in sizes if size is not None] if None in sizes else sizes
     meter.left(len(known), sum(known))
@@ -55,11 +55,6 @@ def _billed_bytes(
 ) -> list[int]:
     """Of each of these messages, by the sizes that a command says of `offsets`. Without a size: the mean of the `held`
     messages in the queue."""
-    size_of = _by_offset(offsets, sizes) if sizes else {}
+    size_of = dict(zip(offsets, sizes, strict=True)) if sizes else {}
     mean_bytes = meter.held_bytes // max(held, 1)
     return [mean_bytes if size is None else size for size in map(size_of.get, billed)]
-
-
-def _by_offset(offsets: Sequence[int], sizes: Sequence[int | None]) -> dict[int, int | None]:
-    """A leader says the size of a message where it names it first."""
-    return dict(zip(reversed(offsets), reversed(sizes), strict=True))

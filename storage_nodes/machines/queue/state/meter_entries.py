@@ -84,9 +84,8 @@ def drop_idle_meter(state: QueueState) -> None:
 
 def _at_last_time(state: QueueState) -> Metering:
     """The meter of a partition to which something happened, at the time of the last entry."""
-    meter = state.metering
-    if meter is None:
-        meter = state.metering = Metering(state.last_ms)
-    elif state.last_ms > meter.until_ms:
-        meter.advance(state.last_ms)
-    return meter
+    if state.metering is None:
+        state.metering = Metering(state.last_ms)
+    else:
+        state.metering.advance(state.last_ms)
+    return state.metering
