@@ -18,7 +18,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from uuid import uuid4
 
@@ -112,7 +112,7 @@ async def _compare_sends(
             queue, name = await _queue(client, False, is_metered)
             figures[is_metered].append(await measured(cluster, partial(work, client, queue, is_metered)))
             await client.delete_partition(queue, name)
-    _report(report, label, "metered", figures[True], figures[False])
+    report_ratios(report, label, "metered", figures[True], figures[False])
 
 
 async def _compare_cycles(
@@ -130,8 +130,8 @@ async def _compare_cycles(
             at = (turn + place) % len(queues)
             is_metered, queue = queues[at]
             figures[at].append(await measured(cluster, partial(_cycle, is_fifo, client, queue, is_metered)))
-    _report(report, label, "metered", figures[0], figures[1])
-    _report(report, label, "a second one that is not metered", figures[2], figures[1])
+    report_ratios(report, label, "metered", figures[0], figures[1])
+    report_ratios(report, label, "a second one that is not metered", figures[2], figures[1])
 
 
 async def _queue(client: StorageClient, is_fifo: bool, is_metered: bool) -> tuple[int, str]:
@@ -151,9 +151,10 @@ async def _queue_led_by(client: StorageClient, is_fifo: bool, leader: int) -> in
             return queue
 
 
-def _report(
-    report: Report, label: str, what: str, ours: list[tuple[float, float]], theirs: list[tuple[float, float]]
+def report_ratios(
+    report: Report, label: str, what: str, ours: Sequence[tuple[float, float]], theirs: Sequence[tuple[float, float]]
 ) -> None:
+    """Medians of the turns' ratios, ours to theirs; a turn is (rate, CPU a message)."""
     rates = [one[0] / other[0] for one, other in zip(ours, theirs, strict=True)]
     costs = [one[1] / other[1] for one, other in zip(ours, theirs, strict=True)]
     report.add(f"{label}: rate, {what} to not metered", statistics.median(rates), "ratio")

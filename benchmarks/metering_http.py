@@ -20,7 +20,6 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -28,9 +27,12 @@ import psutil
 import uvloop
 
 from benchmarks.http_load import HttpConnection, LoadTarget, Signer, ask_sqs, open_connections
+from benchmarks.metering import report_ratios
+from benchmarks.process_cost import cpu_s
 from benchmarks.report import Report
 from benchmarks.storage_cluster import leader_of
 from benchmarks.temporary_installation import TemporaryInstallation
+from benchmarks.usage_now import close
 from deploy.installation import Installation
 from storage_nodes.client import StorageClient
 from storage_nodes.limits import MIB
@@ -47,7 +49,6 @@ MESSAGE_BYTES = 1_024
 # Leaders are spread over the nodes: of so many queues three are led alike.
 QUEUES_MAX = 60
 MADE_S_MAX = 20.0
-NANOSECONDS = 1e9
 
 
 class MeteringTurn(NamedTuple):
@@ -89,12 +90,7 @@ class MeteringLane:
         return cycled
 
     def _cpu_s(self) -> float:
-        """By the scheduler's nanoseconds: the clock ticks of `cpu_times` are too coarse for a turn."""
-        nanoseconds = 0
-        for process in self._processes:
-            for task in Path(f"/proc/{process.pid}/task").iterdir():
-                nanoseconds += int((task / "schedstat").read_text().split()[0])
-        return nanoseconds / NANOSECONDS
+        return sum(cpu_s(process.pid) for process in self._processes)
 
 
 async def run(report: Report) -> None:
@@ -115,12 +111,9 @@ async def run(report: Report) -> None:
                     one = await lane.turn(queues[at][0], size)
                     if number >= 0:  # the first ones warm up
                         turns[at].append(one)
-            for what, own in (("metered", turns[0]), ("a second one that is not metered", turns[2])):
-                rates = [ours.rate_s / theirs.rate_s for ours, theirs in zip(own, turns[1], strict=True)]
-                costs = [ours.cpu_us / theirs.cpu_us for ours, theirs in zip(own, turns[1], strict=True)]
-                cycle = f"send + receive + delete, {label}"
-                report.add(f"{cycle}: rate, {what} to not metered", statistics.median(rates), "ratio")
-                report.add(f"{cycle}: CPU a message, {what} to not metered", statistics.median(costs), "ratio")
+            cycle = f"send + receive + delete, {label}"
+            report_ratios(report, cycle, "metered", turns[0], turns[1])
+            report_ratios(report, cycle, "a second one that is not metered", turns[2], turns[1])
             report.add(f"  CPU of all a message, not metered, {label}", _cost(turns[1]), "us")
             report.add(f"  the same, metered, {label}", _cost(turns[0]), "us")
         async with _storage_of(installation) as client:
@@ -176,10 +169,7 @@ async def _made(client: StorageClient, known: set[int]) -> int:
 async def _metered(client: StorageClient, partitions: list[int]) -> set[int]:
     """Those of which the usage stream tells."""
     for node in (await client.describe()).nodes:
-        begin = True
-        while await client.close_usage(node.node_id, begin):
-            begin = False
-            await asyncio.sleep(0.05)
+        await close(client, node.node_id)
     stream = (await client.create_partition(PartitionKind.STREAM, USAGE_TAG)).partition
     found: set[int] = set()
     offset = 0

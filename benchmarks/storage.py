@@ -13,11 +13,11 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 
 import psutil
 import uvloop
 
+from benchmarks.process_cost import cpu_s
 from benchmarks.report import Report, percentile
 from benchmarks.storage_cluster import StorageCluster
 from benchmarks.yardsticks import echo_rate, fdatasync_rate
@@ -66,16 +66,10 @@ async def run(report: Report) -> None:
 async def measured(cluster: StorageCluster, work: Callable[[], Awaitable[tuple[int, float]]]) -> tuple[float, float]:
     """(messages/s, CPU seconds per million messages over all nodes and this process)."""
     processes = [process.pid for process in cluster.processes.values()] + [os.getpid()]
-    before_s = sum(map(_cpu_s, processes))
+    before_s = sum(map(cpu_s, processes))
     count, seconds = await work()
-    spent_s = sum(map(_cpu_s, processes)) - before_s
+    spent_s = sum(map(cpu_s, processes)) - before_s
     return count / seconds, spent_s / count * 1e6
-
-
-def _cpu_s(pid: int) -> float:
-    """CPU seconds of the threads of a process, to the microsecond: the clock ticks of /proc/PID/stat are too coarse for
-    short turns."""
-    return sum(int(stat.read_text().split()[0]) for stat in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
 async def send_for(
