@@ -139,6 +139,8 @@ STOPPED_TAIL_BYTES_MAX = 64 * MIB
 
 # --- replication --------------------------------------------------------------------------------------------
 HEARTBEAT_INTERVAL_MS = 150
+# A node whose heartbeat is so late sends it before it handles what came in.
+HEARTBEAT_LATE_MS = 200
 # A peer that did not answer for this long is down: its leaders are replaced, and a leader that lost a majority
 # this way steps down. Three heartbeats may be lost before that.
 PEER_TIMEOUT_MS = 600
@@ -191,14 +193,18 @@ CLOCK_SLEW_AT_ONCE_MS_MAX = 1_000
 CLOCK_LOOK_MS = 1_000
 
 # What one turn of a node's event loop may hold of Raft messages, of partitions whose timers ring and of those that are
-# told of a peer, so that heartbeats go out however many groups elect at once. More messages than INBOX_MESSAGES_MAX do
-# not wait for their turn.
+# told of a peer, so that heartbeats go out however many groups elect at once. Where more than INBOX_MESSAGES_MAX wait
+# the oldest are dropped. A slice of messages, or of those that are told, ends earlier where it takes so long: a node
+# that is given a tenth of a processor needs ten times as long for the same slice, but its peers wait no longer.
+TURN_SLICE_MS_MAX = 10
 INBOX_SLICE_MESSAGES = 256
 INBOX_MESSAGES_MAX = 100_000
 # Raft messages for partitions that are not made here yet.
 EARLY_BYTES_MAX = 8 * MIB
 TIMERS_SLICE_PARTITIONS = 64
 PEER_NEWS_SLICE_PARTITIONS = 64
+# Of those that step down after the node stood still.
+STALL_SLICE_PARTITIONS = 64
 # While so many messages wait that timers would ring for what is among them, due timers wait too, at most so long.
 TIMERS_HELD_MS_MAX = 600
 # A flush asks each partition for a checkpoint.
@@ -449,6 +455,8 @@ assert DEAD_LETTERS_PER_MOVE_MAX <= RECORDS_PER_SEND_MAX
 assert DEAD_LETTERS_PER_MOVE_MAX < LETTERS_TAKEN_PER_SOURCE_MAX < LETTERS_TAKEN_MAX, "a move under way is not forgotten"
 assert DEAD_LETTERS_PER_MOVE_BYTES_MAX + RECORD_BYTES_MAX + KIB * DEAD_LETTERS_PER_MOVE_MAX < FRAME_BYTES_MAX
 assert HEARTBEAT_INTERVAL_MS * 3 < PEER_TIMEOUT_MS
+assert HEARTBEAT_INTERVAL_MS < HEARTBEAT_LATE_MS < PEER_TIMEOUT_MS // 2
+assert 3 * TURN_SLICE_MS_MAX < HEARTBEAT_INTERVAL_MS, "slices of all kinds fit between two heartbeats"
 assert PEER_TIMEOUT_MS < CLOCK_OFFSET_MS_MAX, "no delay of a beat that counts makes a right clock look wrong"
 assert CLOCK_SAMPLES_MAX * HEARTBEAT_INTERVAL_MS < CLOCK_BACK_MS_MIN, "a clock that was set is known before it counts"
 assert CLOCK_OFFSET_BACK_MS_MAX < CLOCK_OFFSET_MS_MAX

@@ -113,7 +113,7 @@ class StorageNode:
         self.catch_up_reads = CatchUpReads(self.run_cold, self.loop.call_later, self.clock.mono_ms)
         self.committer = Committer(self.loop, self.log, self.replicas.get, self.send, self._after_group)
         peers = [node for node in config.nodes if node.node_id != self.node_id]
-        self.peer_states = PeerStateNotifier(self.loop, lambda: self.replicas)
+        self.peer_states = PeerStateNotifier(self.loop, lambda: self.replicas, self.clock.mono_ms)
         budget = MemoryBudget(config.node_memory_bytes)
         budget.watch(Kind.STAGED, self.log.unsynced_bytes)
         self.fold_turn = FoldTurn(self.loop)
@@ -135,7 +135,9 @@ class StorageNode:
         self.bodies = BodyCache()
         self.snapshots = Snapshots()
         self._early = PendingRaftMessages(self.links.incarnation_of)
-        self._inbox: Inbox = Inbox(self.loop, self._raft_message, self.links.incarnation_of, budget)
+        self._inbox: Inbox = Inbox(
+            self.loop, self._raft_message, self.links.incarnation_of, budget, self.clock.mono_ms
+        )  # fmt: skip
         self._connections = ConnectionTable(self, self.loop, credentials)
         self._credentials = credentials
         self.links.is_connected = self._connections.has_peer
@@ -283,8 +285,7 @@ class StorageNode:
         """The peers have given this node up meanwhile."""
         _log.warning("this node stood still for longer than its peers wait: it leads nothing", ms=gap_ms)
         self.timers.look()
-        for replica in list(self.replicas.values()):
-            replica.on_stall()
+        self.replicas.on_stall()
 
     def nodes_without_room(self, voters: Sequence[int]) -> list[int]:
         """Those whose disks are nearly full, where no more messages may be taken for that: this node, or a majority."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 
+from storage_nodes.limits import STALL_SLICE_PARTITIONS, TURN_SLICE_MS_MAX
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.node_log import PartitionLog
+from storage_nodes.machines.raft.effects import Role
 from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
 from storage_nodes.node.replicas.cluster_replica import ClusterReplica
 from storage_nodes.node.replicas.host import Host
@@ -62,6 +64,26 @@ class LocalReplicas(dict[int, Replica]):
     def discard(self, partition: int) -> None:
         """The replica is not here any more."""
         self.pop(partition, None)
+
+    def on_stall(self) -> None:
+        """The node stood still for longer than its peers wait: what leads steps down, a slice of it in each turn of the
+        loop. All at once would take thousands of leaders so long that the node stands still once more. Their leases are
+        over already, so none of them answers anything from its own state meanwhile."""
+        leading = [(replica, replica.raft.epoch) for replica in self.values() if replica.raft.role is Role.LEADER]
+        leading.reverse()
+        self._step_down_some(leading)
+
+    def _step_down_some(self, leading: list[tuple[Replica, int]]) -> None:
+        """The last ones first. Whoever was elected again since then goes on."""
+        until_ms = self._host.clock.mono_ms() + TURN_SLICE_MS_MAX
+        for _ in range(min(STALL_SLICE_PARTITIONS, len(leading))):
+            replica, epoch = leading.pop()
+            if replica.raft.epoch == epoch:
+                replica.on_stall()
+            if self._host.clock.mono_ms() >= until_ms:
+                break
+        if leading:
+            self._host.loop.call_soon(self._step_down_some, leading)
 
     def _made(self, log: PartitionLog, meta: PartitionMeta) -> Replica:
         if log.kind == PartitionKind.CLUSTER:

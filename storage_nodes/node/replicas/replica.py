@@ -332,9 +332,8 @@ class Replica(ReplicaSteps, LeaseHolder):
         return self.machine.checkpoint()
 
     def on_stall(self) -> None:
-        """The node had no turn for longer than its peers wait for it. Quick where nothing is led: there may be
-        thousands, and the peers are waiting."""
-        if self.raft.role is not Role.LEADER:
+        """The node had no turn for longer than its peers wait for it."""
+        if self.closed or self.raft.role is not Role.LEADER:
             return
         self.perform(self.raft.on_stall(self.host.clock.mono_ms()))
         self.schedule()

@@ -2,11 +2,13 @@
 
 One read of a socket may bring thousands of small messages: the votes of every group that lost its leader with a node.
 Handled in one go, they would keep this node from beating for longer than the others wait for it; they would take it for
-dead, elect again, and send more. So not more than SLICE_MESSAGES are handled in one turn of the loop; the rest waits,
-in order. In the steady state, where a turn brings a few messages, nothing ever waits.
+dead, elect again, and send more. So not more than INBOX_SLICE_MESSAGES are handled in one turn of the loop, and of
+those that waited no more than TURN_SLICE_MS_MAX has time for; the rest waits, in order. In the steady state, where a
+turn brings a few messages, nothing ever waits.
 
 What waits is counted in bytes against the node's memory budget; when its share is used up, appends are dropped before
-they come here (`room.py`).
+they come here (`room.py`). Where more than INBOX_MESSAGES_MAX wait the oldest are dropped, as a network may drop them:
+by then most of them are of elections that are over, and a replica that still needs an answer asks again.
 
 What waits may have been sent by an earlier incarnation of its node by the time its turn comes: then it is dropped.
 """
@@ -17,9 +19,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from storage_nodes.limits import INBOX_MESSAGES_MAX, INBOX_SLICE_MESSAGES
+from prometheus_client import Counter
+
+from storage_nodes.limits import INBOX_MESSAGES_MAX, INBOX_SLICE_MESSAGES, TURN_SLICE_MS_MAX
 from storage_nodes.node.memory.memory_budget import Kind, MemoryBudget
 from storage_nodes.protocol.peer_messages import RaftMessage, size_of
+
+DROPPED = Counter("penstock_node_raft_messages_dropped", "Raft messages dropped because too many waited for their turn")
 
 # So few may count for the next turns too: the end of a turn is noted only when more came.
 UNTURNED_MESSAGES_MAX = 16
@@ -28,7 +34,7 @@ UNTURNED_MESSAGES_MAX = 16
 class Inbox:
     """`handle(sender, message)` is called for each message; `incarnation_of(sender)` says whom it may still be from."""
 
-    __slots__ = ("_budget", "_handle", "_handled", "_incarnation_of", "_loop", "_turning", "_waiting")
+    __slots__ = ("_budget", "_handle", "_handled", "_incarnation_of", "_loop", "_mono_ms", "_turning", "_waiting")
 
     def __init__(
         self,
@@ -36,7 +42,9 @@ class Inbox:
         handle: Callable[[int, RaftMessage], None],
         incarnation_of: Callable[[int], int],
         budget: MemoryBudget,
+        mono_ms: Callable[[], int],
     ) -> None:
+        self._mono_ms = mono_ms
         self._budget = budget
         self._loop = loop
         self._handle = handle
@@ -63,7 +71,8 @@ class Inbox:
             waiting.extend((sender, incarnation, message) for message in messages)
             self._budget.take(Kind.INBOX, sum(map(size_of, messages)))
             while len(waiting) > INBOX_MESSAGES_MAX:
-                self._handle_first()
+                self._budget.give(Kind.INBOX, size_of(waiting.popleft()[2]))
+                DROPPED.inc()
             return
         self._handled = handled
         for message in messages:
@@ -75,9 +84,12 @@ class Inbox:
             self._handled = 0
             self._turning = False
             return
+        until_ms = self._mono_ms() + TURN_SLICE_MS_MAX
         self._handled = min(len(self._waiting), INBOX_SLICE_MESSAGES)
         for _ in range(self._handled):
             self._handle_first()
+            if self._mono_ms() >= until_ms:
+                break
         self._turning = bool(self._waiting)
         if self._turning:
             self._loop.call_soon(self._turn)

@@ -10,7 +10,8 @@ group, who may have heard already, also find it knowing what they know.
 **Down before up.** A replica that still takes the peer for up hears that it went down, and only then that it is up
 again. One that has not even heard that it came up hears nothing when it goes down again.
 
-Those that the peer led come first: they need another leader.
+Those that the peer led come first: they need another leader. They are picked out as the slices go: to look at all
+replicas at once, each time that a peer changes, takes longer than many slices.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from storage_nodes.limits import PEER_NEWS_SLICE_PARTITIONS
+from storage_nodes.limits import PEER_NEWS_SLICE_PARTITIONS, TURN_SLICE_MS_MAX
 
 
 class NotifiedReplica(Protocol):
@@ -34,13 +35,21 @@ class NotifiedReplica(Protocol):
 class PeerStateNotifier:
     """One per node; by partition, what a replica has not heard of each peer yet. The last of a dict is told first."""
 
-    __slots__ = ("_loop", "_pending_up", "_replicas", "_turning", "pending_down")
+    __slots__ = ("_loop", "_mono_ms", "_pending_up", "_replicas", "_turning", "_unasked", "pending_down")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, replicas: Callable[[], Mapping[int, NotifiedReplica]]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        replicas: Callable[[], Mapping[int, NotifiedReplica]],
+        mono_ms: Callable[[], int],
+    ) -> None:
         self._loop = loop
         self._replicas = replicas
+        self._mono_ms = mono_ms
         self.pending_down: dict[int, dict[int, NotifiedReplica]] = {}
         self._pending_up: dict[int, dict[int, NotifiedReplica]] = {}
+        # Of those pending_down, whom the peer led is looked for among these; the last of a list comes first.
+        self._unasked: dict[int, list[int]] = {}
         # Peers of which a turn is booked.
         self._turning: set[int] = set()
 
@@ -50,11 +59,12 @@ class PeerStateNotifier:
         if up:
             self._pending_up[peer] = dict(backwards)
         else:
-            aware = [item for item in backwards if rising.get(item[0]) is not item[1]]
-            # It is those that it leads that wait for this.
-            led = [item for item in aware if item[1].raft.leader == peer]
-            others = [item for item in aware if item[1].raft.leader != peer]
-            self.pending_down[peer] = {**self.pending_down.get(peer, {}), **dict(others), **dict(led)}
+            aware = dict(backwards)
+            if rising:
+                aware = {name: replica for name, replica in aware.items() if rising.get(name) is not replica}
+            waiting = {**self.pending_down.get(peer, {}), **aware}
+            self.pending_down[peer] = waiting
+            self._unasked[peer] = list(waiting)
         if peer not in self._turning:
             self._turning.add(peer)
             self._turn(peer)
@@ -67,19 +77,38 @@ class PeerStateNotifier:
                 replica.peer_changed(peer, False)
 
     def _turn(self, peer: int) -> None:
+        until_ms = self._mono_ms() + TURN_SLICE_MS_MAX
         for _ in range(PEER_NEWS_SLICE_PARTITIONS):
             if not self._tell_next(peer):
                 self._turning.discard(peer)
                 return
+            if self._mono_ms() >= until_ms:
+                break
         self._loop.call_soon(self._turn, peer)
 
     def _tell_next(self, peer: int) -> bool:
         """False: there is nobody left to tell."""
-        for untold, up in ((self.pending_down, False), (self._pending_up, True)):
-            waiting = untold.get(peer)
-            if waiting:
-                _, replica = waiting.popitem()
-                replica.peer_changed(peer, up)
-                return True
-            untold.pop(peer, None)
+        waiting = self.pending_down.get(peer)
+        if waiting:
+            self._take_down(peer, waiting).peer_changed(peer, False)
+            return True
+        self.pending_down.pop(peer, None)
+        self._unasked.pop(peer, None)
+        waiting = self._pending_up.get(peer)
+        if waiting:
+            _, replica = waiting.popitem()
+            replica.peer_changed(peer, True)
+            return True
+        self._pending_up.pop(peer, None)
         return False
+
+    def _take_down(self, peer: int, waiting: dict[int, NotifiedReplica]) -> NotifiedReplica:
+        """The next of those waiting: one that the peer led, as long as there is one."""
+        unasked = self._unasked[peer]
+        while unasked:
+            partition = unasked.pop()
+            replica = waiting.get(partition)
+            if replica is not None and replica.raft.leader == peer:
+                del waiting[partition]
+                return replica
+        return waiting.popitem()[1]

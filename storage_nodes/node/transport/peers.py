@@ -27,6 +27,7 @@ import structlog
 from storage_nodes.limits import (
     FRAME_BYTES_MAX,
     HEARTBEAT_INTERVAL_MS,
+    HEARTBEAT_LATE_MS,
     PEER_TIMEOUT_MS,
 )
 from storage_nodes.model import NodeAddress
@@ -385,8 +386,9 @@ class PeerLinks:
 
     def look_at_clock(self) -> None:
         """Called before anything that came in is handled. After a pause what clients sent may be handled before what
-        new leaders sent, and before any timer: the clock alone tells in time."""
-        if self.turn_ms and self._clock.mono_ms() - self.turn_ms > PEER_TIMEOUT_MS:
+        new leaders sent, and before any timer: the clock alone tells in time. And a turn that brings much lasts long on
+        a node that is short of processor time: its peers are not to wait for the end of it."""
+        if self.turn_ms and self._clock.mono_ms() - self.turn_ms > HEARTBEAT_LATE_MS:
             self.beat_all()
 
 

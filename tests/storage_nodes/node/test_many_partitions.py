@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from storage_nodes.config import NodeConfig
-from storage_nodes.limits import CREATING_AT_ONCE_MAX
+from storage_nodes.limits import CREATING_AT_ONCE_MAX, STALL_SLICE_PARTITIONS, TURN_SLICE_MS_MAX
 from storage_nodes.machines.cluster.machine import ClusterMachine, CreatePartition, RegisterNode, encode_command
+from storage_nodes.machines.raft.effects import Role
 from storage_nodes.model import PartitionKind
 from storage_nodes.node.node import StorageNode
 from storage_nodes.node.replicas import cluster_replica
+from storage_nodes.node.replicas.local_replicas import LocalReplicas
 from storage_nodes.node.replicas.partition_meta import shared_meta
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.messages import CreatePartitionRequest, QueueConfig, encode_message
@@ -101,6 +105,40 @@ def test_partitions_that_are_alike_share_their_values() -> None:
     one_meta, other_meta = (shared_meta(f'{{"tag":"q{number}","replicas":[1,2,3]}}') for number in range(2))
     assert one_meta.replicas is other_meta.replicas and one_meta.config is other_meta.config
     assert one_meta.replicas == (1, 2, 3) and one_meta.tag == "q0"
+
+
+class Led:
+    """Stands for a replica."""
+
+    def __init__(self, role: Role, steps_down: Callable[[], None]) -> None:
+        self.raft = SimpleNamespace(role=role, epoch=3)
+        self.on_stall = steps_down
+
+
+@pytest.mark.parametrize("step_ms", [0, TURN_SLICE_MS_MAX // 2])
+def test_leaders_step_down_in_slices_after_their_node_stood_still(step_ms: int) -> None:
+    """All at once they would make it stand still again."""
+    booked: list[Callable[[], None]] = []
+    clock = SimpleNamespace(now_ms=1_000)
+    clock.mono_ms = lambda: clock.now_ms
+    loop = SimpleNamespace(call_soon=lambda call, *args: booked.append(lambda: call(*args)))
+    replicas = LocalReplicas(cast(Any, SimpleNamespace(node_id=1, clock=clock, loop=loop)), cast(Any, None))
+    stepped_down: list[int] = []
+
+    def step_down(partition: int) -> None:
+        clock.now_ms += step_ms
+        stepped_down.append(partition)
+
+    count, a_slice = 2 * STALL_SLICE_PARTITIONS + 9, 2 if step_ms else STALL_SLICE_PARTITIONS
+    for partition in range(count):
+        role = Role.FOLLOWER if partition == 5 else Role.LEADER
+        replicas[partition] = cast(Any, Led(role, partial(step_down, partition)))
+    replicas.on_stall()
+    assert len(stepped_down) == a_slice and stepped_down[0] == 0, "the cluster's own group is first"
+    replicas[count - 1].raft.epoch = 4  # elected again
+    while booked:
+        booked.pop()()
+    assert stepped_down == [partition for partition in range(count - 1) if partition != 5]
 
 
 def test_replica_that_was_closed_while_others_heard_of_a_peer_hears_no_more(tmp_path: Path) -> None:

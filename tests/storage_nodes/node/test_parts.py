@@ -18,11 +18,12 @@ from storage_nodes.limits import (
     INBOX_SLICE_MESSAGES,
     TIMERS_HELD_MS_MAX,
     TIMERS_SLICE_PARTITIONS,
+    TURN_SLICE_MS_MAX,
 )
 from storage_nodes.log.errors import DiskFailedError
 from storage_nodes.node.disk.committer import EXIT_DISK_FAILED
 from storage_nodes.node.disk.flushing import Flushing
-from storage_nodes.node.memory.memory_budget import MemoryBudget
+from storage_nodes.node.memory.memory_budget import Kind, MemoryBudget
 from storage_nodes.node.timers import LOOK_MS, OVERTAKEN_MAX, Timers
 from storage_nodes.node.transport.inbox import Inbox
 from storage_nodes.node.transport.pending_raft_messages import (
@@ -279,7 +280,14 @@ class InboxRig:
         self.incarnation = 5
         loop = cast(asyncio.AbstractEventLoop, SimpleNamespace(call_soon=self.booked.append))
         self.budget = MemoryBudget()
-        self.inbox = Inbox(loop, lambda *item: self.handled.append(item), lambda sender: self.incarnation, self.budget)
+        # What each message takes.
+        self.message_ms = 0
+        self.now_ms = 1_000
+        self.inbox = Inbox(loop, self.handle, lambda sender: self.incarnation, self.budget, lambda: self.now_ms)
+
+    def handle(self, sender: int, message: RaftMessage) -> None:
+        self.now_ms += self.message_ms
+        self.handled.append((sender, message))
 
     def turn(self) -> None:
         booked, self.booked[:] = list(self.booked), []
@@ -315,6 +323,18 @@ def test_inbox_many_messages_take_several_turns_and_keep_their_order() -> None:
     assert rig.booked == []
 
 
+def test_inbox_turn_ends_when_its_messages_take_long() -> None:
+    rig = InboxRig()
+    rig.message_ms = 2
+    rig.inbox.take(2, 5, votes(2 * INBOX_SLICE_MESSAGES))
+    for number in range(3):
+        rig.turn()
+        assert len(rig.handled) == (number + 1) * TURN_SLICE_MS_MAX // 2
+    while rig.booked:
+        rig.turn()
+    assert [message.partition for _, message in rig.handled] == list(range(2 * INBOX_SLICE_MESSAGES))
+
+
 def test_inbox_message_of_an_incarnation_that_is_gone_is_dropped() -> None:
     rig = InboxRig()
     rig.inbox.take(2, 5, votes(2 * INBOX_SLICE_MESSAGES))
@@ -324,10 +344,14 @@ def test_inbox_message_of_an_incarnation_that_is_gone_is_dropped() -> None:
     assert len(rig.handled) == INBOX_SLICE_MESSAGES
 
 
-def test_inbox_is_bounded() -> None:
+def test_inbox_is_bounded_and_drops_what_waited_longest() -> None:
     rig = InboxRig()
     rig.inbox.take(2, 5, votes(INBOX_MESSAGES_MAX + 10))
-    assert len(rig.handled) == 10
+    assert rig.handled == []
+    while rig.booked:
+        rig.turn()
+    assert [message.partition for _, message in rig.handled] == list(range(10, INBOX_MESSAGES_MAX + 10))
+    assert rig.budget.used(Kind.INBOX) == 0
 
 
 def test_timers_that_ring_together_take_several_turns() -> None:

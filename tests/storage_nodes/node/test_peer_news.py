@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from storage_nodes.limits import PEER_NEWS_SLICE_PARTITIONS as SLICE
+from storage_nodes.limits import TURN_SLICE_MS_MAX
 from storage_nodes.node.node import StorageNode
 from storage_nodes.node.transport.peer_state_notifier import PeerStateNotifier
 from storage_nodes.protocol.peer_messages import VoteReply
@@ -33,8 +34,9 @@ class Scene:
     def __init__(self, count: int = PARTITIONS) -> None:
         self.replicas = {partition: Hearing() for partition in range(count)}
         self.booked: list[Callable[[], None]] = []
+        self.now_ms = 1_000
         loop: Any = SimpleNamespace(call_soon=lambda call, *args: self.booked.append(lambda: call(*args)))
-        self.news = PeerStateNotifier(loop, lambda: self.replicas)
+        self.news = PeerStateNotifier(loop, lambda: self.replicas, lambda: self.now_ms)
 
     def turn(self) -> None:
         booked, self.booked = self.booked, []
@@ -45,6 +47,7 @@ class Scene:
         while self.booked:
             self.turn()
         assert not self.news.pending_down and not self.news._pending_up and not self.news._turning
+        assert not self.news._unasked
 
     def told(self) -> int:
         return sum(bool(replica.heard) for replica in self.replicas.values())
@@ -68,6 +71,35 @@ def test_replicas_that_the_peer_led_hear_first_that_it_is_down() -> None:
         replica.raft.leader = PEER
     scene.news.changed(PEER, False)
     assert all(replica.heard == [DOWN] for replica in led) and scene.told() == SLICE
+
+
+def test_those_that_a_peer_led_are_found_in_later_slices_and_by_what_they_know_then() -> None:
+    scene = Scene()
+    led = [scene.replicas[partition] for partition in range(SLICE, 2 * SLICE + 2)]
+    for replica in led:
+        replica.raft.leader = PEER
+    scene.news.changed(PEER, False)
+    led[-1].raft.leader = 3
+    scene.turn()
+    assert all(replica.heard == [DOWN] for replica in led[:-1]) and not led[-1].heard
+    scene.turns()
+    assert all(replica.heard == [DOWN] for replica in scene.replicas.values())
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_slice_ends_when_it_takes_long(up: bool) -> None:
+    scene = Scene()
+
+    def slow(peer: int, is_up: bool) -> None:
+        scene.now_ms += TURN_SLICE_MS_MAX // 2
+        Hearing.peer_changed(scene.replicas[0], peer, is_up)
+
+    scene.replicas[0].peer_changed = slow  # type: ignore[method-assign]
+    scene.replicas[1].peer_changed = slow  # type: ignore[method-assign]
+    scene.news.changed(PEER, up)
+    assert len(scene.replicas[0].heard) == 2 and scene.told() == 1, "these two, and nobody else"
+    scene.turns()
+    assert scene.told() == PARTITIONS - 1
 
 
 def test_message_for_a_replica_that_has_not_had_its_turn_lets_it_hear_first_that_a_peer_is_down() -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from storage_nodes.limits import HEARTBEAT_INTERVAL_MS, PEER_TIMEOUT_MS
+from storage_nodes.limits import HEARTBEAT_INTERVAL_MS, HEARTBEAT_LATE_MS, PEER_TIMEOUT_MS
 from storage_nodes.model import NodeAddress
 from storage_nodes.node.clocks.clock import NodeClock
 from storage_nodes.node.transport.peer_link import BEAT_AGAIN_MS, RECONNECT_PAUSE_S_MAX
@@ -177,12 +177,30 @@ def test_what_comes_in_after_a_pause_is_preceded_by_the_news_that_there_was_one(
     rig.hear(echo=rig.clock.now_ms)
     rig.clock.now_ms += PEER_TIMEOUT_MS
     rig.links.look_at_clock()
+    rig.hear(echo=rig.clock.now_ms)
     assert gaps == [] and rig.changes == [(2, True)]
-    rig.clock.now_ms += 1
+    rig.clock.now_ms += PEER_TIMEOUT_MS + 1
     rig.links.look_at_clock()
     assert gaps == [PEER_TIMEOUT_MS + 1] and rig.changes == [(2, True), (2, False)]
     rig.links.look_at_clock()
     assert len(gaps) == 1
+
+
+def test_heartbeat_that_is_late_leaves_before_what_came_in_is_handled() -> None:
+    """A turn that brings much may last for longer than the peers wait."""
+    loop = asyncio.new_event_loop()
+    clock, wires = HandClock(), [Wire(), Wire()]
+    peers = [PEER, NodeAddress(3, "127.0.0.1", 2, "c")]
+    links = PeerLinks(loop, clock, "c", OWN, 7, peers, lambda _peer, _up: None)
+    for wire, link in zip(wires, links._links.values(), strict=True):
+        link.connection_made(cast(Any, wire))
+    links.beat_all()
+    for late_ms, beats in ((HEARTBEAT_LATE_MS, 0), (1, 1), (1, 0)):
+        before = [wire.frames for wire in wires]
+        clock.now_ms += late_ms
+        links.look_at_clock()
+        assert [wire.frames for wire in wires] == [frames + beats for frames in before]
+    loop.close()
 
 
 def test_peer_silent_while_this_node_has_its_turns_is_down_in_time(rig: Rig) -> None:
