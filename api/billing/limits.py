@@ -27,9 +27,11 @@ NUMBERING_LOCK_KEY = 0x696E766F
 # Rows of hours that are not settled. With more than these nothing is added, and the meter says that it lacks some.
 PROVISIONAL_ROWS_MAX = 2_000_000
 USAGE_SOURCE_CHARACTERS_MAX = 120
-# Every look closes the windows that are open; one that took long leaves the nodes so many times as long.
+# Every look closes the windows that are open; one that took long leaves the nodes so many times as long,
 METER_INTERVAL_S = 30
 METER_REST_FACTOR = 10
+# No longer than this, however long a look took: budgets are to stop sends within a minute.
+METER_REST_S_MAX = 20
 # A reading that is older is named as such: the meter is not live.
 METER_LIVE_S = 120
 # Less of a month says too little about the rest of it.

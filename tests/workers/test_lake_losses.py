@@ -14,7 +14,7 @@ from tests.workers.test_usage_rounds import spark as spark
 from workers.spark_jobs.lake.manifest import CORRUPT_FILE, MANIFEST_VERSION, LakeEntry, LakeFile, RefusedFile, sha256_of
 from workers.spark_jobs.limits import CLOSE_GRACE_MS
 from workers.spark_jobs.spans import HourSpan
-from workers.usage import rounds
+from workers.usage import give_up, rounds
 from workers.usage.rounds import UsageRound, roll_up_days
 
 
@@ -34,6 +34,34 @@ def test_file_that_counts_again_is_refused_no_longer(spark: Spark) -> None:
     run_round(spark, hour(1) + CLOSE_GRACE_MS)
     assert settled_figures() == {0: 5} and spark.lake.refused() == []
     assert QuarantinedUsage.objects.get().resolved_at is not None
+
+
+def test_file_that_is_given_up_counts_no_more_and_makes_no_figure_smaller(
+    spark: Spark, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, lake = spark.lake.root / "windows/a/x.parquet", ["--lake", str(spark.lake.root)]
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"usage")
+    file = LakeFile("windows/a/x.parquet", 5, 1, sha256_of(path), hour(0), hour(0))
+    spark.lake.add(LakeEntry(MANIFEST_VERSION, "a", 0, {"windows": [file]}))
+    spark.figures = {0: 5}
+    run_round(spark, hour(1) + CLOSE_GRACE_MS)
+    assert give_up.main([*lake, file.path]) == 1 and "as it was written" in capsys.readouterr().err
+    path.write_bytes(b"usagf")
+    spark.lake.refuse(RefusedFile(file.path, CORRUPT_FILE, "its content is not what was written", hour(1)))
+    spark.left_out, spark.figures = [refused(file.path)], {1: 7}
+    spark.lake.add(entry("b", 0, 1))
+    run_round(spark, hour(2) + CLOSE_GRACE_MS)
+    assert QuarantinedUsage.objects.get().resolved_at is None and settled_figures() == {0: 5, 1: 7}
+    assert give_up.main([*lake, file.path, "windows/a/other.parquet"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        f"{file.path}: given up", "windows/a/other.parquet: no entry of the lake lists it",
+    ]  # fmt: skip
+    assert spark.lake.refused() == [] and spark.lake.entries()[0].tables == {"windows": []}
+    spark.left_out = []
+    spark.lake.add(entry("late", 0, 1))
+    run_round(spark, hour(2) + CLOSE_GRACE_MS)
+    assert QuarantinedUsage.objects.get().resolved_at is not None and settled_figures() == {0: 5, 1: 7}
 
 
 @pytest.mark.parametrize("lost", ["manifest/a.json", "all"])

@@ -168,6 +168,8 @@ def test_closing_names_what_it_may_lack() -> None:
 def test_look_that_took_long_leaves_the_nodes_their_time() -> None:
     now = clock.now()
     assert is_due(MeterReading(), now)
-    slow = MeterReading(took_ms=10_000, ended_at=now - timedelta(seconds=60))
-    assert not is_due(slow, now) and is_due(slow, now + timedelta(seconds=60))
+    slow = MeterReading(took_ms=1_000, ended_at=now - timedelta(seconds=6))
+    assert not is_due(slow, now) and is_due(slow, now + timedelta(seconds=6))
+    slower = MeterReading(took_ms=9_000, ended_at=now - timedelta(seconds=15))
+    assert not is_due(slower, now) and is_due(slower, now + timedelta(seconds=6)), "budgets wait for it"
     assert is_due(MeterReading(took_ms=10_000, ended_at=now + timedelta(days=1)), now), "the clock was a day ahead"

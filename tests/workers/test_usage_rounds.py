@@ -274,7 +274,7 @@ def test_worker_says_what_an_ingestion_does_about_records_that_were_removed_unre
         return spark.run_job(name, arguments, holds_claim, time_s_max)
 
     ingest_and_settle(UsageRound(spark.lake, "one", "1=a:1", lambda: True, run, spark, chosen), hour(1))
-    assert given[0][0] == "ingest" and given[0][-2:] == ["--removed-records", chosen]
+    assert given[0][0] == "ingest" and given[0][-4:] == ["--removed-records", chosen, "--now", str(hour(1))]
 
 
 def test_files_that_a_settlement_had_to_leave_out_are_logged(spark: Spark) -> None:

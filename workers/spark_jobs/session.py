@@ -19,6 +19,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from storage_nodes.trust.credentials import SETTINGS as CERTIFICATE
+from workers.spark_jobs.java import find_java
 from workers.spark_jobs.limits import ARROW_ROWS_MAX, DRIVER_MEMORY_MIB, DRIVER_MEMORY_MIB_MIN, EXECUTOR_MEMORY_MIB
 from workers.spark_jobs.source.stream_source import StreamDataSource
 
@@ -36,6 +37,9 @@ def spark_session(job: str, partitions: int = 0) -> Iterator[SparkSession]:
     master = os.environ.get(MASTER) or LOCAL_MASTER
     # Before the JVM starts: its heap cannot grow afterwards. Python workers are this very Python.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    java = find_java()
+    if java is not None:
+        os.environ["JAVA_HOME"] = java.home
     os.environ["SPARK_LOCAL_IP"] = bound_to = os.environ.get(HOST) or "127.0.0.1"
     with tempfile.TemporaryDirectory(prefix="penstock-spark-") as scratch:
         builder = SparkSession.builder.master(master).appName(f"penstock {job}")

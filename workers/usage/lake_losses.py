@@ -3,6 +3,7 @@
 A count replaces what its hours had, so it has to be known where the lake holds less than was counted before:
 
     a file is damaged   the job of Spark says so each time (`refused_files`): the merge is partial
+    one is given up     `give_up_file`; its hours are noted as those of an entry that is gone
     an entry is gone    `settled.json` names it and the manifest does not, or there is no such file, and all entries
                         came after the last merge: the folder was emptied. What is merged of the hours that were
                         settled before is partial from then on, too (`lost.json`)
@@ -19,7 +20,8 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from workers.spark_jobs.lake.manifest import CORRUPT_FILE, Lake, LakeEntry, RefusedFile
+from workers.spark_jobs.lake.manifest import CORRUPT_FILE, Lake, LakeEntry, RefusedFile, what_is_wrong
+from workers.spark_jobs.limits import HOUR_MS
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -31,6 +33,22 @@ def forget_refused(lake: Lake, paths: set[str]) -> None:
     for mark, refused in refused_files(lake):
         if refused.reason == CORRUPT_FILE and refused.path in paths:
             mark.unlink(missing_ok=True)
+
+
+def give_up_file(lake: Lake, path: str) -> str:
+    """A damaged file of the lake, named as the report of quarantine names it, counts no more: no hour is unsure any
+    longer because of it. What was settled from it stays, as where an entry is lost. Why not; empty: it is done."""
+    listed = [file for entry in lake.entries() for files in entry.tables.values() for file in files]
+    found = next((file for file in listed if file.path == path), None)
+    if found is None:
+        return f"{path}: no entry of the lake lists it"
+    if not what_is_wrong(lake.root / path, found):
+        return f"{path}: it is as it was written, and counts"
+    until_ms = max(read_note(lake.root / _LOST, int) or 0, found.hour_ms_max + HOUR_MS)
+    lake.note(lake.root / _LOST, msgspec.json.encode(until_ms))
+    lake.give_up(path)
+    forget_refused(lake, {path})
+    return ""
 
 
 def take_losses(lake: Lake, entries: Sequence[LakeEntry], settled_up_to_ms: int, merged_ms: int) -> int:

@@ -15,7 +15,14 @@ import msgspec
 
 from api.billing.quarantine import Quarantined, note_quarantined, resolve_files
 from api.limits import ACCOUNT_ID_DIGITS
-from workers.spark_jobs.lake.manifest import CORRUPT_FILE, QUARANTINE_TABLE, Lake, RefusedFile
+from workers.spark_jobs.lake.manifest import (
+    CORRUPT_FILE,
+    QUARANTINE_TABLE,
+    REQUESTS_TABLE,
+    WINDOWS_TABLE,
+    Lake,
+    RefusedFile,
+)
 from workers.spark_jobs.lake.shown import ShownRecord, shown_quarantine
 from workers.spark_jobs.limits import HOUR_MS, SHOWN_RECORDS_MAX, SHOWN_TEXT_CHARACTERS_MAX
 from workers.usage.lake_losses import refused_files
@@ -23,6 +30,7 @@ from workers.usage.lake_losses import refused_files
 # Hours of a report are those of a month that can be written.
 _HOUR_MS_MAX = int(datetime(2100, 1, 1, tzinfo=UTC).timestamp()) * 1000
 CLOCK_AHEAD = "clock_ahead"
+_OF_TABLES = (f"{WINDOWS_TABLE}/", f"{REQUESTS_TABLE}/")
 
 
 def note_left_out(lake: Lake, entries: list[str]) -> int:
@@ -30,8 +38,8 @@ def note_left_out(lake: Lake, entries: list[str]) -> int:
     found = [one for entry in entries for one in _of_entry(lake, entry)]
     refused = sorted((file for _, file in refused_files(lake)), key=lambda file: -file.seen_ms)
     paths = {_plain(file.path) for file in refused}
-    listed = {_plain(file.path) for entry in lake.entries() for files in entry.tables.values() for file in files}
-    resolve_files(lambda path: path in listed and path not in paths)
+    # Of the lake's own: those that are whole again, and those that were given up.
+    resolve_files(lambda path: path.startswith(_OF_TABLES) and path not in paths)
     return note_quarantined(None, [*found, *map(_of_file, refused[:SHOWN_RECORDS_MAX])])
 
 
@@ -70,7 +78,8 @@ def _of_record(record: ShownRecord) -> Quarantined:
 
 
 def _of_file(file: RefusedFile) -> Quarantined:
-    return Quarantined(file.reason, _plain(f"{file.path}: {file.detail}"), {"file": _plain(file.path)})
+    content = {"sha256": file.sha256} if file.sha256 else {}
+    return Quarantined(file.reason, _plain(f"{file.path}: {file.detail}"), {"file": _plain(file.path), **content})
 
 
 def _fields(detail: str) -> dict[str, Any]:

@@ -37,12 +37,12 @@ class MeterLook(NamedTuple):
 
 
 def is_due(reading: MeterReading, now: datetime) -> bool:
-    """A look that took long leaves the nodes ten times as long for their work. One that ended in the future was noted
+    """A look that took long leaves the nodes longer for their work. One that ended in the future was noted
     by a clock that was wrong."""
     if reading.ended_at is None or reading.ended_at > now:
         return True
     rest = timedelta(milliseconds=reading.took_ms * billing_limits.METER_REST_FACTOR)
-    return now >= reading.ended_at + rest
+    return now >= reading.ended_at + min(rest, timedelta(seconds=billing_limits.METER_REST_S_MAX))
 
 
 def look(storage: StorageThread, say: Say = lambda text: None) -> MeterLook:

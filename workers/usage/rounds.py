@@ -25,7 +25,7 @@ import msgspec
 import structlog
 
 from workers import limits
-from workers.spark_jobs.lake.manifest import Lake, LakeEntry, LakeFile, sha256_of
+from workers.spark_jobs.lake.manifest import Lake, LakeEntry, what_is_wrong
 from workers.spark_jobs.limits import CLOSE_GRACE_MS, DAY_MS, HOUR_MS
 from workers.spark_jobs.spans import HourSpan
 from workers.usage.jobs import ClaimLost
@@ -81,7 +81,9 @@ def ingest_and_settle(work: UsageRound, now_ms: int) -> list[HourSpan]:
     place = ["--lake", str(work.lake.root)]
     stream = ["--cluster-id", work.cluster_id, "--nodes", work.nodes]
     removed = ["--removed-records", work.removed_records]
-    work.run_job("ingest", [*place, *stream, *removed], work.holds_claim, limits.USAGE_JOB_S_MAX)
+    # What lies too far ahead is judged by the clock that hours are settled by, and not by that of Spark's machine.
+    now = ["--now", str(now_ms)]
+    work.run_job("ingest", [*place, *stream, *removed, *now], work.holds_claim, limits.USAGE_JOB_S_MAX)
     return settle_due(work, now_ms)
 
 
@@ -245,14 +247,7 @@ def readable_again(lake: Lake, entries: list[LakeEntry]) -> set[str]:
     them their hours would stay as they were counted without them."""
     left_out = left_out_files(lake)
     files = [file for entry in entries for files in entry.tables.values() for file in files if file.path in left_out]
-    return {file.path for file in files if _is_whole(lake.root / file.path, file)}
-
-
-def _is_whole(path: Path, file: LakeFile) -> bool:
-    try:
-        return path.stat().st_size == file.bytes and sha256_of(path) == file.sha256
-    except OSError:
-        return False
+    return {file.path for file in files if not what_is_wrong(lake.root / file.path, file)}
 
 
 def _paths(entry: LakeEntry) -> list[str]:

@@ -30,6 +30,7 @@ from workers.spark_jobs.lake.manifest import Lake, LakeError
 from workers.spark_jobs.limits import HOUR_MS
 from workers.spark_jobs.source.stream_reading import USAGE_TAG_PREFIX, StreamReading
 from workers.usage.jobs import ClaimLost, JobFailed, run_job
+from workers.usage.lake_losses import noted_entries
 from workers.usage.open_windows import Say
 from workers.usage.rounds import (
     JobRunner,
@@ -96,7 +97,9 @@ def _settle(lake: Lake, claim: ScheduleLock, say: Say, is_asked: bool = False) -
     settled_end = settled_up_to()
     begins, known = settled_end or first_provisional_hour() or first_account_opened(), read_watermarks(lake)
     is_late = is_asked and settled_end is not None and has_late_records(nodes, known, watermarks, settled_end)
-    if not is_late and not is_round_due(begins, watermarks == known, now_ms):
+    is_new = settled_end is not None and has_new_entries(lake, settled_end)
+    is_quiet = watermarks == known and not is_asked
+    if not is_late and not is_new and not is_round_due(begins, is_quiet, now_ms):
         return RoundDone(0, "")  # Java is not started for nothing
     if not watermarks and not lake.entries():
         return RoundDone(settle_nothing(now_ms), "")
@@ -126,6 +129,14 @@ def told_job(say: Say) -> JobRunner:
         return run_job(name, arguments, holds_claim, time_s_max)
 
     return run
+
+
+def has_new_entries(lake: Lake, settled_end: datetime) -> bool:
+    """Does the lake hold something of hours that are settled which was not settled yet: files from elsewhere, or all of
+    it, where `settled.json` was taken away?"""
+    end_ms, noted = int(settled_end.timestamp()) * 1000, noted_entries(lake)
+    new = (entry.hours() for entry in lake.entries() if entry.name not in noted)
+    return any(hours is not None and hours[1] + HOUR_MS <= end_ms for hours in new)
 
 
 def has_late_records(nodes: str, begins: dict[str, int], ends: dict[str, int], settled_end: datetime) -> bool:

@@ -25,13 +25,14 @@ from tests.workers.spark_jobs.frames import (
     window,
     windows_frame,
 )
+from workers.spark_jobs.lake import ingestion
 from workers.spark_jobs.lake.ingestion import ingest_files, ingest_records
 from workers.spark_jobs.lake.manifest import Lake, LakeError
 from workers.spark_jobs.lake.shown import shown_quarantine
 from workers.spark_jobs.lake.staging import Staging, TaskFile
 from workers.spark_jobs.lake.tables import read_files, read_windows
 from workers.spark_jobs.limits import CLOCK_AHEAD_MS_MAX, HOUR_MS
-from workers.spark_jobs.schemas.frames import ACCOUNTS, QUARANTINE
+from workers.spark_jobs.schemas.frames import ACCOUNTS, QUARANTINE, WINDOWS
 from workers.spark_jobs.schemas.usage_record import RequestReport, RequestRow
 from workers.spark_jobs.spans import HourSpan
 from workers.spark_jobs.transforms.checks import of_known_accounts
@@ -86,7 +87,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 def test_good_records_are_taken_among_bad_ones(spark: SparkSession, lake: Lake) -> None:
-    windows, refused = read_windows(spark, lake, lake.entries(), SPAN, NOW_MS)
+    windows, refused, _ = read_windows(spark, lake, lake.entries(), SPAN, NOW_MS)
     # The row that every window has for CLIENT is sound in the window of an unknown origin, too.
     assert figures(windows, "hour_ms", "origin", "sent") == [(hour(0), 1, 1), (hour(1), 1, 0)] and not refused
     assert lake.entries()[0].rows("requests") == 1
@@ -122,7 +123,7 @@ def test_ingestion_that_was_cut_off_is_replaced(spark: SparkSession, tmp_path: P
     windows_frame(spark, [window(5), window(6)]).write.parquet(str(rest))
     assert read_windows(spark, lake, lake.entries(), SPAN, NOW_MS)[0].count() == 0
     ingest_records(lake, batches_frame(spark, [(3, 0, encode_record(GOOD))]), "stream-1", NOW_MS)
-    windows, _ = read_windows(spark, lake, lake.entries(), SPAN, NOW_MS)
+    windows, *_ = read_windows(spark, lake, lake.entries(), SPAN, NOW_MS)
     assert figures(windows, "hour_ms") == [(hour(0),)]
 
 
@@ -187,6 +188,54 @@ def test_bad_files_are_refused_with_a_reason_and_the_others_taken(spark: SparkSe
     assert found == sorted([*((f"{name}.parquet", why) for name, why in expected), (good.name, "duplicate_file")])
 
 
+def test_names_of_files_mean_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark passes over some without a word, and takes others as a pattern."""
+    lake = Lake(tmp_path / "lake[1]")
+    made = files_of(spark, tmp_path / "in", range(5))
+    names = ["_a.parquet", ".b.parquet", "w1.parquet", "w[1].parquet", "{c,d}.parquet"]
+    (tmp_path / "odd").mkdir()
+    given = [file.rename(tmp_path / "odd" / name) for file, name in zip(made, names, strict=True)]
+    entry = ingest_files(spark, lake, [given[0], given[1], *given[3:]], "a", NOW_MS)
+    assert (entry.rows("windows"), len(entry.source_sha256)) == (4, 4) and lake.refused() == []
+    windows, *_ = read_windows(spark, lake, lake.entries(), SPAN, NOW_MS)
+    assert sorted(row.hour_ms for row in windows.collect()) == [hour(0), hour(1), hour(3), hour(4)]
+    assert not list((lake.root / "staging").iterdir())
+    with pytest.raises(LakeError, match="another"):
+        read_files(spark, [given[0]], WINDOWS)
+
+
+def test_nothing_is_taken_where_a_row_was_not_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    files = files_of(spark, tmp_path / "in", range(2))
+    monkeypatch.setattr(ingestion, "read_files", lambda spark, paths, schema: read_files(spark, paths[:1], schema))
+    with pytest.raises(LakeError, match="2 rows are in the files, and 1 were written"):
+        ingest_files(spark, lake, files, "a", NOW_MS)
+    assert lake.entries() == []
+
+
+def test_bad_files_that_come_under_one_name_are_all_told(spark: SparkSession, tmp_path: Path) -> None:
+    lake, daily = Lake(tmp_path / "lake"), tmp_path / "daily.parquet"
+    for content in (b"one", b"another", b"one"):
+        daily.write_bytes(content)
+        ingest_files(spark, lake, [daily], f"e-{len(lake.entries())}", NOW_MS)
+    assert len(lake.refused()) == 2
+
+
+def test_source_of_a_file_that_was_damaged_in_the_lake_is_taken_again(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    sources = files_of(spark, tmp_path / "in", range(2))
+    made = ingest_files(spark, lake, sources, "a", NOW_MS)
+    (lake.root / made.tables["windows"][0].path).write_bytes(b"torn")
+    again = ingest_files(spark, lake, sources, "b", NOW_MS)
+    assert again.rows("windows") == 2
+    assert ingest_files(spark, lake, sources, "c", NOW_MS).rows("windows") == 0, "once"
+    windows, refused, unsure = read_windows(spark, lake, lake.entries(), SPAN, NOW_MS)
+    assert {row.hour_ms for row in windows.collect()} == {hour(0), hour(1)}
+    assert len(refused) == len(unsure) == 1
+
+
 def test_file_that_was_damaged_in_the_lake_is_left_out_and_shown(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     for name, file in zip("ab", files_of(spark, tmp_path / "in", range(2)), strict=True):
@@ -195,8 +244,8 @@ def test_file_that_was_damaged_in_the_lake_is_left_out_and_shown(spark: SparkSes
     content = bytearray(damaged.read_bytes())
     content[len(content) // 2] ^= 1
     damaged.write_bytes(content)
-    windows, refused = read_windows(spark, lake, lake.entries(), SPAN, NOW_MS)
-    assert windows.count() == 1
+    windows, refused, unsure = read_windows(spark, lake, lake.entries(), SPAN, NOW_MS)
+    assert windows.count() == 1 and unsure == [HourSpan(hour(0), hour(1))]
     assert [(one.path, one.reason) for one in refused] == [(str(damaged.relative_to(lake.root)), "corrupt_file")]
     assert lake.refused() == refused
 

@@ -24,7 +24,7 @@ from tests.workers.spark_jobs.frames import (
     windows_frame,
 )
 from workers.spark_jobs.jobs.report import costs_of, report
-from workers.spark_jobs.jobs.rollup import roll_up
+from workers.spark_jobs.jobs.rollup import NotRolledUp, roll_up
 from workers.spark_jobs.lake.ingestion import ingest_files, ingest_records
 from workers.spark_jobs.lake.manifest import Lake
 from workers.spark_jobs.limits import ANOMALY_OPERATIONS_MIN
@@ -133,5 +133,5 @@ def test_reports_of_a_lake_agree_with_each_other(spark: SparkSession, tmp_path: 
     assert of("clusters", "cluster", "operations", "accounts", "queues") == [("one", 7, 1, 2), ("two", 1, 1, 1)]
     assert of("top", "account_id", "share_ppm") == [(ACCOUNT, 875_000), (OTHER_ACCOUNT, 125_000)]
     assert of("quarantine", "reason", "stream_offset") == [("unknown_version", 1)]
-    with pytest.raises(ValueError, match="not rolled up: 2026-11-02"):
+    with pytest.raises(NotRolledUp, match="not rolled up: 2026-11-02"):
         report(spark, lake, "top", HourSpan(hour(0), hour(48)), argparse.Namespace(account=""))

@@ -56,7 +56,7 @@ def test_stream_is_read_whole_and_then_from_where_the_last_run_ended(
     streams.cluster.start(1)
     made = ingest_stream(spark, lake, streams.cluster.cluster_id, streams.nodes)
     assert [entry.rows("windows") for entry in made] == [2]
-    windows, _ = read_windows(spark, lake, lake.entries(), span, hour(24))
+    windows, *_ = read_windows(spark, lake, lake.entries(), span, hour(24))
     assert figures(windows, "hour_ms") == [(hour(at),) for at in (0, 1, 2, 3, 3, 4)]
 
 

@@ -59,5 +59,10 @@ def hour_ms_of(text: str) -> int:
     return int(datetime.strptime(text, "%Y-%m-%dT%H").replace(tzinfo=UTC).timestamp()) * 1000
 
 
+def add_now(parser: argparse.ArgumentParser) -> None:
+    told = "ms since the epoch, by the clock that all hours go by; this machine's own one where nothing is given"
+    parser.add_argument("--now", type=int, default=0, metavar="MS", help=told)
+
+
 def now_ms() -> int:
     return time.time_ns() // 1_000_000

@@ -12,7 +12,7 @@ import json
 
 from pyspark.sql import DataFrame, SparkSession
 
-from workers.spark_jobs.jobs.command import Answer, job_parser, now_ms, run_job
+from workers.spark_jobs.jobs.command import Answer, add_now, job_parser, now_ms, run_job
 from workers.spark_jobs.lake.ingestion import ingest_records
 from workers.spark_jobs.lake.manifest import TABLES, Lake, LakeEntry
 from workers.spark_jobs.limits import ARROW_BATCHES_MAX
@@ -21,8 +21,11 @@ from workers.spark_jobs.source.stream_reading import USAGE_TAG_PREFIX
 from workers.spark_jobs.source.stream_source import BATCHES, FORMAT
 
 
-def ingest_stream(spark: SparkSession, lake: Lake, cluster_id: str, nodes: str, **options: str) -> list[LakeEntry]:
-    """The entries that were made. `options` as of the data source; without one the usage stream is read."""
+def ingest_stream(
+    spark: SparkSession, lake: Lake, cluster_id: str, nodes: str, seen_ms: int = 0, **options: str
+) -> list[LakeEntry]:
+    """The entries that were made. `seen_ms`: when; 0 = by this machine's clock. `options` as of the data source; without
+    one the usage stream is read."""
     chosen = options if "partitions" in options else {"tag_prefix": USAGE_TAG_PREFIX, **options}
     # Rows of whole batches are large: few of them at a time go from a task of the source to one of the decoder.
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ARROW_BATCHES_MAX)
@@ -33,7 +36,7 @@ def ingest_stream(spark: SparkSession, lake: Lake, cluster_id: str, nodes: str, 
     def ingest_batch(batch: DataFrame, number: int) -> None:
         # The id of the query is the checkpoint's: one that begins from nothing makes entries of other names.
         query_id = json.loads((checkpoint / "metadata").read_text())["id"]
-        made.append(ingest_records(lake, batch, f"stream-{query_id}-{number:09d}", now_ms()))
+        made.append(ingest_records(lake, batch, f"stream-{query_id}-{number:09d}", seen_ms or now_ms()))
 
     writing = stream.writeStream.foreachBatch(ingest_batch).option("checkpointLocation", str(checkpoint))
     writing.trigger(availableNow=True).start().awaitTermination()
@@ -44,8 +47,9 @@ def work(options: argparse.Namespace, lake: Lake) -> Answer:
     chosen = {"partitions": options.partitions} if options.partitions else {}
     with spark_session("ingest") as spark:
         made = ingest_stream(
-            spark, lake, options.cluster_id, options.nodes, removed_records=options.removed_records, **chosen
-        )
+            spark, lake, options.cluster_id, options.nodes, options.now, removed_records=options.removed_records,
+            **chosen,
+        )  # fmt: skip
     hours = [span for entry in made if (span := entry.hours())]
     return {
         "entries": [entry.name for entry in made],
@@ -60,5 +64,6 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--cluster-id", required=True)
     parser.add_argument("--nodes", required=True)
     parser.add_argument("--partitions", default="", help="ids of stream partitions in the place of the usage stream's")
+    add_now(parser)
     parser.add_argument("--removed-records", choices=["fail", "skip"], default="fail")
     return run_job(parser, work, arguments)

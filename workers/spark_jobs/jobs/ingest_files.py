@@ -9,7 +9,7 @@ import argparse
 import uuid
 from pathlib import Path
 
-from workers.spark_jobs.jobs.command import Answer, job_parser, now_ms, run_job
+from workers.spark_jobs.jobs.command import Answer, add_now, job_parser, now_ms, run_job
 from workers.spark_jobs.lake.ingestion import ingest_files
 from workers.spark_jobs.lake.manifest import TABLES, Lake
 from workers.spark_jobs.session import spark_session
@@ -23,7 +23,7 @@ def files_in(places: list[str]) -> list[Path]:
 
 
 def work(options: argparse.Namespace, lake: Lake) -> Answer:
-    seen = now_ms()
+    seen = options.now or now_ms()
     with spark_session("ingest_files") as spark:
         entry = ingest_files(spark, lake, files_in(options.places), f"files-{uuid.uuid4()}", seen)
     refused = [file for file in lake.refused() if file.seen_ms == seen]
@@ -36,5 +36,6 @@ def work(options: argparse.Namespace, lake: Lake) -> Answer:
 
 def main(arguments: list[str]) -> int:
     parser = job_parser("ingest_files", "Parquet files of usage windows into the lake.", spanned=False)
+    add_now(parser)
     parser.add_argument("places", nargs="+", metavar="FILE-OR-FOLDER")
     return run_job(parser, work, arguments)

@@ -2,7 +2,7 @@
 
     python -m workers.spark_jobs quantities --lake DIR --month 2026-11 --out DIR [--files DIR]
 
-The figures of `settle`, summed over the month; what recomputes a closed month, and what `./penstock bench usage`
+The figures of `settle`, summed over the month, up to the last hour that is over; what recomputes a closed month, and what `./penstock bench usage`
 measures.
 """
 
@@ -15,10 +15,12 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from workers.spark_jobs.jobs.command import Answer, job_parser, now_ms, run_job, span_of
-from workers.spark_jobs.lake.manifest import Lake, RefusedFile
-from workers.spark_jobs.lake.tables import fit_shuffles, read_files, read_windows
+from workers.spark_jobs.lake.manifest import Lake
+from workers.spark_jobs.lake.tables import ReadWindows, fit_shuffles, read_files, read_windows
+from workers.spark_jobs.limits import HOUR_MS
 from workers.spark_jobs.schemas.frames import WINDOWS
 from workers.spark_jobs.session import spark_session
+from workers.spark_jobs.spans import HourSpan
 from workers.spark_jobs.transforms.periods import Period
 from workers.spark_jobs.transforms.rollups import settled
 from workers.spark_jobs.transforms.settlements import origin_name, uuid_text
@@ -26,19 +28,20 @@ from workers.spark_jobs.transforms.settlements import origin_name, uuid_text
 
 def work(options: argparse.Namespace, lake: Lake) -> Answer:
     span = span_of(options)
-    refused: list[RefusedFile] = []
     with spark_session("quantities", options.partitions) as spark:
         if options.files:
             files = sorted(Path(options.files).rglob("*.parquet"))
             fit_shuffles(spark, sum(pq.read_metadata(file).num_rows for file in files))
-            windows = read_files(spark, files, WINDOWS)
+            found = ReadWindows(read_files(spark, files, WINDOWS), [], [])
         else:
-            windows, refused = read_windows(spark, lake, lake.entries(), span, now_ms())
-        rows = printable(settled(windows, span, Period.MONTH))
+            # What is stored now is not counted for hours to come.
+            span = HourSpan(span.from_ms, min(span.to_ms, max(span.from_ms, now_ms() // HOUR_MS * HOUR_MS)))
+            found = read_windows(spark, lake, lake.entries(), span, now_ms())
+        rows = printable(settled(found.windows, span, Period.MONTH, found.unsure))
         out = Path(options.out).resolve()
         rows.write.mode("overwrite").parquet(str(out))
     count = sum(pq.read_metadata(file).num_rows for file in out.glob("*.parquet"))
-    return {"rows": count, "refused_files": [file.path for file in refused]}
+    return {"rows": count, "refused_files": [file.path for file in found.refused]}
 
 
 def printable(settled_rows: DataFrame) -> DataFrame:

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from workers.spark_jobs.jobs.command import Answer, job_parser, now_ms, run_job, span_of
-from workers.spark_jobs.jobs.rollup import read_rollups
+from workers.spark_jobs.jobs.rollup import NotRolledUp, read_rollups
 from workers.spark_jobs.lake.manifest import QUARANTINE_TABLE, REQUESTS_TABLE, Lake, files_of_hours
 from workers.spark_jobs.lake.tables import read_files, sound_files
 from workers.spark_jobs.limits import COST_MINOR_MAX, TOP_ACCOUNTS
@@ -93,7 +93,11 @@ def work(options: argparse.Namespace, lake: Lake) -> Answer:
     if options.kind == "costs":
         costs_of(options.cost)  # refused before Java starts
     with spark_session("report") as spark:
-        rows = report(spark, lake, options.kind, span_of(options), options)
+        try:
+            rows = report(spark, lake, options.kind, span_of(options), options)
+        except NotRolledUp as error:
+            make = f"python -m workers.spark_jobs rollup --lake {options.lake} --from DAYT00 --to DAYT00"
+            raise SystemExit(f"{error}. Name a span of days that are, or make them: {make}") from None
         frame = rows.toPandas()
     if options.csv:
         frame.to_csv(options.out, index=False)

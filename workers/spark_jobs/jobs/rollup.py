@@ -25,12 +25,16 @@ from workers.spark_jobs.transforms.periods import Period
 from workers.spark_jobs.transforms.rollups import coarser, usage_by_period
 
 
+class NotRolledUp(Exception):
+    """The text names the days."""
+
+
 def roll_up(spark: SparkSession, lake: Lake, span: HourSpan, seen_ms: int) -> Answer:
     """Of a span of whole days. Raises ValueError for another one."""
     if span.from_ms % DAY_MS or span.to_ms % DAY_MS:
         raise ValueError("a rollup is of whole days")
-    windows, refused = read_windows(spark, lake, lake.entries(), span, seen_ms)
-    hours = usage_by_period(windows, span, Period.HOUR).persist(StorageLevel.DISK_ONLY)
+    windows, refused, unsure = read_windows(spark, lake, lake.entries(), span, seen_ms)
+    hours = usage_by_period(windows, span, Period.HOUR, unsure).persist(StorageLevel.DISK_ONLY)
     run = uuid.uuid4().hex
     try:
         days = list(range(span.from_ms, span.to_ms, DAY_MS))
@@ -44,7 +48,7 @@ def roll_up(spark: SparkSession, lake: Lake, span: HourSpan, seen_ms: int) -> An
 
 
 def read_rollups(spark: SparkSession, lake: Lake, period: Period, span: HourSpan) -> DataFrame:
-    """PERIODS of the days of a span, hours or days. Raises ValueError naming days that are not rolled up."""
+    """PERIODS of the days of a span, hours or days. Raises NotRolledUp."""
     found, missing = [], []
     for day_ms in range(span.from_ms // DAY_MS * DAY_MS, span.to_ms, DAY_MS):
         directory = lake.published(period.value, day_name(day_ms))
@@ -53,7 +57,7 @@ def read_rollups(spark: SparkSession, lake: Lake, period: Period, span: HourSpan
         else:
             found += sorted(directory.glob("*.parquet"))
     if missing:
-        raise ValueError(f"not rolled up: {', '.join(missing)}")
+        raise NotRolledUp(f"not rolled up: {', '.join(missing)}")
     return read_files(spark, found, PERIODS)
 
 
@@ -73,8 +77,11 @@ def _publish(lake: Lake, period: Period, day_ms: int, run: str, rows: DataFrame)
 
 
 def work(options: argparse.Namespace, lake: Lake) -> Answer:
+    span, seen_ms = span_of(options), now_ms()
+    if span.to_ms > seen_ms:
+        raise SystemExit("not all of these days are over: what is stored now would be counted for hours to come")
     with spark_session("rollup") as spark:
-        return roll_up(spark, lake, span_of(options), now_ms())
+        return roll_up(spark, lake, span, seen_ms)
 
 
 def main(arguments: list[str]) -> int:

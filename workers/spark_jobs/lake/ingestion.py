@@ -5,7 +5,7 @@ Nothing is dropped: what is not taken is in `quarantine`, or, where it is a whol
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,14 @@ from workers.spark_jobs.lake.manifest import (
     WINDOWS_TABLE,
     Lake,
     LakeEntry,
+    LakeError,
     LakeFile,
     RefusedFile,
     sha256_of,
+    what_is_wrong,
 )
 from workers.spark_jobs.lake.shown import show_quarantine
-from workers.spark_jobs.lake.staging import Staging
+from workers.spark_jobs.lake.staging import Copies, Staging
 from workers.spark_jobs.lake.tables import read_files, write_table
 from workers.spark_jobs.schemas.contract import conform
 from workers.spark_jobs.schemas.frames import PLACED_REQUESTS, PLACED_WINDOWS, QUARANTINE, REQUESTS, WINDOWS
@@ -70,20 +72,32 @@ def ingest_records(lake: Lake, batches: DataFrame, entry: str, now_ms: int) -> L
 
 
 def ingest_files(spark: SparkSession, lake: Lake, files: list[Path], entry: str, now_ms: int) -> LakeEntry:
-    """Parquet files of WINDOWS, from elsewhere, as one entry: each once, however often and in which order they come."""
-    known = {digest for one in lake.entries() for digest in one.source_sha256}
+    """Parquet files of WINDOWS, from elsewhere, as one entry: each once, however often and in which order they come.
+    One that came before is taken again where what was made of it is damaged.
+
+    What is read are copies in the lake: their names mean nothing to Spark, all machines of a cluster see them, and
+    nobody changes them between the look and the reading. Raises LakeError where not each row was read."""
+    sources: dict[str, list[LakeEntry]] = {}
+    for one in lake.entries():
+        for digest in one.source_sha256:
+            sources.setdefault(digest, []).append(one)
     taken: dict[str, Path] = {}
-    for path in files:
-        digest = _examine(lake, path, known | set(taken), now_ms)
-        if digest:
-            taken[digest] = path
-    judged = judged_windows(read_files(spark, list(taken.values()), WINDOWS), now_ms)
-    place = F.lit(None).cast(LongType())
-    bad = refused(judged.withColumns({"stream_partition": place, "stream_offset": place}))
-    tables = {
-        WINDOWS_TABLE: write_table(lake, WINDOWS_TABLE, entry, conform(accepted(judged), WINDOWS, "windows")),
-        QUARANTINE_TABLE: write_table(lake, QUARANTINE_TABLE, entry, bad),
-    }
+    with Copies(lake, entry) as copies:
+        for path in files:
+            digest = _examine(lake, path, copies, sources, taken, now_ms)
+            if digest:
+                taken[digest] = copies.keep(digest)
+        judged = judged_windows(read_files(spark, list(taken.values()), WINDOWS), now_ms)
+        place = F.lit(None).cast(LongType())
+        bad = refused(judged.withColumns({"stream_partition": place, "stream_offset": place}))
+        tables = {
+            WINDOWS_TABLE: write_table(lake, WINDOWS_TABLE, entry, conform(accepted(judged), WINDOWS, "windows")),
+            QUARANTINE_TABLE: write_table(lake, QUARANTINE_TABLE, entry, bad),
+        }
+        given = sum(pq.read_metadata(path).num_rows for path in taken.values())
+    written = sum(file.rows for table in tables.values() for file in table)
+    if written != given:
+        raise LakeError(f"{entry}: {given} rows are in the files, and {written} were written; nothing was taken")
     return _entered(lake, entry, now_ms, tables, sorted(taken))
 
 
@@ -103,22 +117,29 @@ def _rows_of(lake: Lake, files: list[LakeFile]) -> Iterator[dict[str, Any]]:
                 yield from batch.to_pylist()
 
 
-def _examine(lake: Lake, path: Path, known: set[str], now_ms: int) -> str | None:
-    """The digest of a file that is to be taken; None for one that is noted as refused."""
+def _examine(
+    lake: Lake, path: Path, copies: Copies, sources: dict[str, list[LakeEntry]], taken: Container[str], now_ms: int
+) -> str:
+    """The digest of a file that is to be taken, whose copy is the last one; empty for one that is noted as refused."""
+    digest = ""
     try:
-        digest = sha256_of(path)
-        wrong = _wrong_columns(pq.read_schema(path)) if digest not in known else ""
-        if digest in known:
+        copy = copies.make(path)
+        digest = sha256_of(copy)
+        if digest in taken or any(_is_whole(lake, entry) for entry in sources.get(digest, ())):
             reason, detail = DUPLICATE_FILE, f"ingested before, as {digest}"
-        elif wrong:
+        elif wrong := _wrong_columns(pq.read_schema(copy)):
             reason, detail = UNKNOWN_SCHEMA, wrong
         else:
-            _read_through(path)
+            _read_through(copy)
             return digest
     except (OSError, pa.ArrowException) as error:
-        reason, detail = CORRUPT_FILE, str(error).splitlines()[0]
-    lake.refuse(RefusedFile(str(path), reason, detail, now_ms))
-    return None
+        reason, detail = CORRUPT_FILE, (str(error).splitlines() or [type(error).__name__])[0]
+    lake.refuse(RefusedFile(str(path), reason, detail, now_ms, digest))
+    return ""
+
+
+def _is_whole(lake: Lake, entry: LakeEntry) -> bool:
+    return not any(what_is_wrong(lake.root / file.path, file) for file in entry.tables.get(WINDOWS_TABLE, ()))
 
 
 def _read_through(path: Path) -> None:

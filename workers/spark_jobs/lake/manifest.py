@@ -3,8 +3,9 @@
     windows/ENTRY/*.parquet  requests/ENTRY/*.parquet  quarantine/ENTRY/*.parquet    files of an entry
     quarantine/ENTRY.shown.json                                                      the first of them (`shown.py`)
     manifest/ENTRY.json                                                              the entry: they count from now on
-    refused/SHA256-or-NAME.json                                                      a whole file that was not taken
-    staging/ENTRY/                                                                   files that are not judged yet
+    refused/HASH-REASON.json                                                         a whole file that was not taken
+    staging/ENTRY/                                                                   files that are not judged yet,
+                                                                                     copies of files from elsewhere
     checkpoints/  rollups/  settlements/
 
 A file that no entry lists is a rest of an ingestion that was cut off: the ingestion is repeated and replaces it.
@@ -60,12 +61,14 @@ class LakeEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RefusedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A whole file that was not taken, or whose content is no longer what the manifest says."""
+    """A whole file that was not taken, or whose content is no longer what the manifest says. `sha256`: of a file from
+    elsewhere, where it could be read: another one that comes under the same name is refused beside it."""
 
     path: str
     reason: str
     detail: str
     seen_ms: int
+    sha256: str = ""
 
 
 class LakeError(Exception):
@@ -104,8 +107,18 @@ class Lake:
         """From now on its files count."""
         _write_whole(self.root / "manifest" / f"{entry.name}.json", msgspec.json.encode(entry))
 
+    def give_up(self, path: str) -> bool:
+        """A file counts no more, for good: its entry lists it no longer. False: no entry lists it."""
+        found = False
+        for entry in self.entries():
+            tables = {table: [file for file in files if file.path != path] for table, files in entry.tables.items()}
+            if tables != entry.tables:
+                self.add(msgspec.structs.replace(entry, tables=tables))
+                found = True
+        return found
+
     def refuse(self, file: RefusedFile) -> None:
-        name = hashlib.sha256(file.path.encode()).hexdigest()[:16]
+        name = hashlib.sha256(f"{file.path}\0{file.sha256}".encode()).hexdigest()[:16]
         _write_whole(self.root / "refused" / f"{name}-{file.reason}.json", msgspec.json.encode(file))
 
     def refused(self) -> list[RefusedFile]:
@@ -140,6 +153,16 @@ def sha256_of(path: Path) -> str:
         while chunk := file.read(_HASHED_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def what_is_wrong(path: Path, file: LakeFile) -> str:
+    """Empty: it is as it was written."""
+    try:
+        if path.stat().st_size != file.bytes:
+            return f"{path.stat().st_size} bytes, and {file.bytes} were written"
+        return "" if sha256_of(path) == file.sha256 else "its content is not what was written"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
 
 
 def sync(path: Path) -> None:

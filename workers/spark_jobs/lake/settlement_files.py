@@ -86,7 +86,7 @@ def write_settlement(
         files = spark.range(0, len(found.within), 1, len(found.within))
         cutting = _cutting_files(found.within, span, pieces, tasks)
         cut += files.mapInArrow(cutting, _CUT_OF_SPARK).toArrow()["name"].to_pylist()
-    writing = _writing_windows([pieces / name for name in cut], directory, span)
+    writing = _writing_windows([pieces / name for name in cut], directory, span, found.unsure)
     told = spark.range(0, tasks, 1, tasks).mapInArrow(writing, _TOLD_OF_SPARK).toArrow()
     hours = requests_by_hour(conform(requests, REQUESTS, "requests"), span).repartition("account_id", "queue_uuid")
     told_of_requests = hours.mapInArrow(_writing_requests(directory), _TOLD_OF_SPARK).toArrow()
@@ -176,7 +176,7 @@ def _cutting(directory: Path, tasks: int) -> Write:
     return write
 
 
-def _writing_windows(files: list[Path], directory: Path, span: HourSpan) -> Write:
+def _writing_windows(files: list[Path], directory: Path, span: HourSpan, unsure: list[HourSpan]) -> Write:
     """Numbers of tasks to the files of days of all windows that were cut for them."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -184,7 +184,7 @@ def _writing_windows(files: list[Path], directory: Path, span: HourSpan) -> Writ
             windows = _pieces_of(files, number)
             if windows.num_rows:
                 owners, owner = owners_of(windows)
-                packs, suspects = pack_windows(windows, owner, span)
+                packs, suspects = pack_windows(windows, owner, span, unsure)
                 del windows
                 yield from _told(directory, owners, packs, ALL_PARTITIONS)
                 count = len(suspects.partition)

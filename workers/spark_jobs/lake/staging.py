@@ -86,6 +86,30 @@ class Staging:
         shutil.rmtree(self.root, ignore_errors=True)
 
 
+class Copies:
+    """Of files from elsewhere, while they are judged. `with Copies(lake, entry) as copies:`"""
+
+    def __init__(self, lake: Lake, entry: str) -> None:
+        self._root = lake.root / "staging" / entry
+        self._copy = self._root / "copy.parquet"
+
+    def __enter__(self) -> Copies:
+        shutil.rmtree(self._root, ignore_errors=True)
+        self._root.mkdir(parents=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def make(self, path: Path) -> Path:
+        """In the place of the one before, unless that is kept. Raises OSError."""
+        shutil.copyfile(path, self._copy)
+        return self._copy
+
+    def keep(self, name: str) -> Path:
+        return self._copy.rename(self._root / f"{name}.parquet")
+
+
 def _writing(root: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What a task does: it yields the names of the files that it wrote, synced."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,19 +20,21 @@ from workers.spark_jobs.lake.manifest import (
     WINDOWS_TABLE,
     Lake,
     LakeEntry,
+    LakeError,
     LakeFile,
     RefusedFile,
     files_of_hours,
-    sha256_of,
     sync,
+    what_is_wrong,
 )
-from workers.spark_jobs.limits import TASK_WINDOWS_MAX
+from workers.spark_jobs.limits import HOUR_MS, TASK_WINDOWS_MAX
 from workers.spark_jobs.schemas.contract import conform
 from workers.spark_jobs.schemas.frames import WINDOWS
 from workers.spark_jobs.spans import HourSpan
 from workers.spark_jobs.transforms.windows import last_windows
 
 _HOUR = "hour_ms"
+_PATTERN = re.compile(r"[\\{}\[\]*?^]")
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
@@ -59,11 +62,20 @@ def listed_table(lake: Lake, table: str, entry: str) -> list[LakeFile]:
 
 class FoundWindows(NamedTuple):
     """`within`: the files that have some of the span. `before`: WINDOWS, the level that each partition had before it.
-    `refused`: the files that had to be left out."""
+    `refused`: the files that had to be left out. `unsure`: the hours that these may have spoken of."""
 
     within: list[Path]
     before: DataFrame
     refused: list[RefusedFile]
+    unsure: list[HourSpan]
+
+
+class ReadWindows(NamedTuple):
+    """`windows`: WINDOWS of the span, with the level that each partition had before it. The others as above."""
+
+    windows: DataFrame
+    refused: list[RefusedFile]
+    unsure: list[HourSpan]
 
 
 def find_windows(
@@ -73,24 +85,27 @@ def find_windows(
     fit_shuffles(spark, sum(file.rows for file in found))
     within, refused = sound_files(lake, found, now_ms)
     levels = latest_levels(lake, entries, span.from_ms)
-    if levels and any(_what_is_wrong(lake.root / file.path, file) for file in levels.files):
+    if levels and any(what_is_wrong(lake.root / file.path, file) for file in levels.files):
         levels = None  # nothing is lost: the windows are there
     kept = [lake.root / file.path for file in levels.files] if levels else []
-    history, damaged = sound_files(lake, files_behind(entries, levels, span.from_ms), now_ms)
+    behind = list(files_behind(entries, levels, span.from_ms))
+    history, damaged = sound_files(lake, behind, now_ms)
     before = last_windows(read_files(spark, [*history, *kept], WINDOWS), span.from_ms)
     if history or kept:
         # A row of each partition, of all that was before: found once, however often the frame is read.
         before = before.persist(StorageLevel.DISK_ONLY)
     bad = {file.path: file for file in [*refused, *damaged]}
-    return FoundWindows(within, before, list(bad.values()))
+    hours = {HourSpan(file.hour_ms_min, file.hour_ms_max + HOUR_MS) for file in [*found, *behind] if file.path in bad}
+    return FoundWindows(within, before, list(bad.values()), sorted(hours))
 
 
 def read_windows(
     spark: SparkSession, lake: Lake, entries: Sequence[LakeEntry], span: HourSpan, now_ms: int
-) -> tuple[DataFrame, list[RefusedFile]]:
-    """WINDOWS of the span, with the level that each partition had before it; and the files that had to be left out."""
+) -> ReadWindows:
     found = find_windows(spark, lake, entries, span, now_ms)
-    return windows_in(spark, found.within, span).unionByName(found.before), found.refused
+    return ReadWindows(
+        windows_in(spark, found.within, span).unionByName(found.before), found.refused, found.unsure
+    )  # fmt: skip
 
 
 def windows_in(spark: SparkSession, paths: Sequence[Path], span: HourSpan) -> DataFrame:
@@ -108,7 +123,15 @@ def fit_shuffles(spark: SparkSession, windows: int) -> None:
 def read_files(spark: SparkSession, paths: Sequence[Path], schema: StructType) -> DataFrame:
     if not paths:
         return spark.createDataFrame([], schema)
-    return conform(spark.read.schema(schema).parquet(*map(str, paths)), schema, "files of the lake")
+    return conform(spark.read.schema(schema).parquet(*map(_literal, paths)), schema, "files of the lake")
+
+
+def _literal(path: Path) -> str:
+    """For Spark, which takes some characters of a path as a pattern, and passes over files with some names without a
+    word. Raises LakeError for one of these."""
+    if path.name.startswith(("_", ".")):
+        raise LakeError(f"{path}: Spark reads no file of such a name; give it another one")
+    return _PATTERN.sub(r"\\\g<0>", str(path))
 
 
 def sound_files(lake: Lake, files: Iterable[LakeFile], now_ms: int) -> tuple[list[Path], list[RefusedFile]]:
@@ -116,19 +139,10 @@ def sound_files(lake: Lake, files: Iterable[LakeFile], now_ms: int) -> tuple[lis
     sound, refused = [], []
     for file in files:
         path = lake.root / file.path
-        wrong = _what_is_wrong(path, file)
+        wrong = what_is_wrong(path, file)
         if wrong:
             refused.append(RefusedFile(file.path, CORRUPT_FILE, wrong, now_ms))
             lake.refuse(refused[-1])
         else:
             sound.append(path)
     return sound, refused
-
-
-def _what_is_wrong(path: Path, file: LakeFile) -> str:
-    try:
-        if path.stat().st_size != file.bytes:
-            return f"{path.stat().st_size} bytes, and {file.bytes} were written"
-        return "" if sha256_of(path) == file.sha256 else "its content is not what was written"
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"

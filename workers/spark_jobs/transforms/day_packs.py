@@ -13,6 +13,7 @@ the hour in which a gap begins. Entries of one hour are added by their reader (`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,9 +81,11 @@ class _Gaps(NamedTuple):
     level: Numbers
 
 
-def pack_windows(windows: pa.Table, owner: Numbers, span: HourSpan) -> tuple[DayPacks, Suspects]:
+def pack_windows(
+    windows: pa.Table, owner: Numbers, span: HourSpan, unsure: Sequence[HourSpan] = ()
+) -> tuple[DayPacks, Suspects]:
     """WINDOWS of whole queues: those of the span, and of each partition the last one before it. `owner` is that of each
-    of them, by `owners_of`."""
+    of them, by `owners_of`. `unsure`: hours of which something cannot be read."""
     order, key_starts, partition_starts = _ordered(windows, owner)
     sorted_figures = {name: _numbers(windows, name)[order] for name in _CUMULATIVE}
     hour_ms, until_ms = _numbers(windows, "hour_ms")[order], _numbers(windows, "until_ms")[order]
@@ -96,7 +99,7 @@ def pack_windows(windows: pa.Table, owner: Numbers, span: HourSpan) -> tuple[Day
         np.maximum.reduceat(final, key_starts), level_at & STORED_BYTES_MAX,
         {name: np.maximum.reduceat(column, key_starts) for name, column in sorted_figures.items()},
     )  # fmt: skip
-    gaps = _gaps(latest, span)
+    gaps = _gaps(latest, span, unsure)
     is_used = np.logical_or.reduce([column > 0 for column in latest.figures.values()])
     own = np.flatnonzero(is_used & (latest.hour_ms >= span.from_ms) & (latest.hour_ms < span.to_ms))
     figures = {name: column[own] for name, column in latest.figures.items()}
@@ -172,16 +175,21 @@ def _suspects(windows: pa.Table, order: Numbers, starts: Numbers, contradicts: N
                     is_suspect)  # fmt: skip
 
 
-def _gaps(latest: _Latest, span: HourSpan) -> _Gaps:
+def _gaps(latest: _Latest, span: HourSpan, unsure: Sequence[HourSpan]) -> _Gaps:
     """From the end of a window to the hour of the next one of its partition, within the span. Windows that have no row
-    of CLIENT, because that one was refused, end no gap."""
+    of CLIENT, because that one was refused, end no gap. A gap ends where hours begin of which something cannot be
+    read: it may have said otherwise."""
     client = np.flatnonzero(latest.origin == int(Origin.CLIENT))
     partition = np.cumsum(latest.starts_partition)[client]
     hour_ms, level = latest.hour_ms[client], latest.stored_bytes[client]
     next_ms = np.full(len(client), span.to_ms)
     same = partition[1:] == partition[:-1]
     next_ms[:-1] = np.where(same, np.minimum(hour_ms[1:], span.to_ms), span.to_ms)
-    from_ms = np.maximum(latest.until_ms[client], span.from_ms)
+    until_ms = latest.until_ms[client]
+    for hours in unsure:
+        is_cut = (until_ms < hours.to_ms) & (next_ms > hours.from_ms)
+        next_ms = np.where(is_cut, np.maximum(until_ms, hours.from_ms), next_ms)
+    from_ms = np.maximum(until_ms, span.from_ms)
     kept = np.flatnonzero((level > 0) & (latest.final[client] == 0) & (next_ms > from_ms))
     return _Gaps(latest.owner[client][kept], from_ms[kept], next_ms[kept], level[kept])
 

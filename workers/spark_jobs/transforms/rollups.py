@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -19,21 +20,23 @@ _KEY = ("account_id", "queue_uuid", "cluster", "period_ms", "origin")
 _ADDENDS = (*_KEY, *COUNTERS, HIGH, LOW)
 
 
-def usage_by_period(windows: DataFrame, span: HourSpan, period: Period) -> DataFrame:
+def usage_by_period(
+    windows: DataFrame, span: HourSpan, period: Period, unsure: Sequence[HourSpan] = ()
+) -> DataFrame:
     """PERIODS of a span, from records in any order, repeated or not; those before the span give what was
-    stored when it began. Rows without any figure are left out."""
-    return _summed(_addends_of(windows, span, period), PERIODS)
+    stored when it began. Rows without any figure are left out. `unsure`: hours of which something cannot be read."""
+    return _summed(_addends_of(windows, span, period, unsure), PERIODS)
 
 
-def settled(windows: DataFrame, span: HourSpan, period: Period) -> DataFrame:
+def settled(windows: DataFrame, span: HourSpan, period: Period, unsure: Sequence[HourSpan] = ()) -> DataFrame:
     """The same as SETTLED: a queue that moved between clusters in one hour has one row."""
-    return _summed(_addends_of(windows, span, period), SETTLED)
+    return _summed(_addends_of(windows, span, period, unsure), SETTLED)
 
 
-def _addends_of(windows: DataFrame, span: HourSpan, period: Period) -> DataFrame:
+def _addends_of(windows: DataFrame, span: HourSpan, period: Period, unsure: Sequence[HourSpan]) -> DataFrame:
     # All that follows groups by more than the queue: one exchange of rows serves every step.
     latest = latest_windows(conform(windows, WINDOWS, "windows").repartition("queue_uuid"))
-    return _addends(windows_and_gaps(latest, span), span, period)
+    return _addends(windows_and_gaps(latest, span, unsure), span, period)
 
 
 def coarser(usage: DataFrame, period: Period) -> DataFrame:

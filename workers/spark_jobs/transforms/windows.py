@@ -2,12 +2,15 @@
 
     records of one (partition, hour)   ->  the latest: figures are cumulative, so each is the greatest that was said
     latest windows of one partition    ->  gaps: from the end of one (`until_ms`) to the hour of the next, the partition
-                                           had no traffic and kept the same bytes
+                                           had no traffic and kept the same bytes; a gap ends where hours begin of which
+                                           a file cannot be read (`unsure`), as that may have said otherwise
 
 Nothing here depends on the order of rows: that is what makes a recount equal to the count.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -92,7 +95,7 @@ def last_windows(windows: DataFrame, before_ms: int) -> DataFrame:
     return conform(last, WINDOWS, "last windows")
 
 
-def windows_and_gaps(latest: DataFrame, span: HourSpan) -> DataFrame:
+def windows_and_gaps(latest: DataFrame, span: HourSpan, unsure: Sequence[HourSpan] = ()) -> DataFrame:
     """WINDOWS_AND_GAPS of the span, of windows that hold one row per (partition, hour, origin), those before the span
     included.
 
@@ -104,6 +107,9 @@ def windows_and_gaps(latest: DataFrame, span: HourSpan) -> DataFrame:
     # Windows that have no row of CLIENT, because that one was refused, end no gap.
     by_time = Window.partitionBy(*_PARTITION, is_client).orderBy("hour_ms")
     next_ms = F.least(F.coalesce(F.lead("hour_ms").over(by_time), F.lit(span.to_ms)), F.lit(span.to_ms))
+    for hours in unsure:
+        is_cut = (F.col("until_ms") < hours.to_ms) & (next_ms > hours.from_ms)
+        next_ms = F.when(is_cut, F.greatest("until_ms", F.lit(hours.from_ms))).otherwise(next_ms)
     placed = rows.withColumns({"gap_from_ms": F.greatest("until_ms", F.lit(span.from_ms)), "gap_to_ms": next_ms})
     is_kept = is_client & (F.col("stored_bytes") > 0) & ~F.col("final") & (F.col("gap_to_ms") > F.col("gap_from_ms"))
     # No gap: it ends where it begins.
