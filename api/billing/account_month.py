@@ -122,6 +122,7 @@ def _span_usage(
 ) -> SpanUsage:
     version = terms.versions[span.version_id]
     return SpanUsage(
+        version.plan_id,
         str(version),
         parse_terms(version.terms),
         span.interval.hours,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Case, Count, F, Q, QuerySet, Sum, UUIDField, Value, When
+from django.db.models import Case, Count, F, Min, Q, QuerySet, Sum, UUIDField, Value, When
 
 from api.accounts.models import Account
 from api.billing import limits
@@ -37,16 +37,14 @@ from api.people.models import AccountLife, AccountState
 from api.queues.models import Queue
 from api.quotas.selectors import holder_of
 
-# The ends of the first two stretches of hours that are done, from an hour on.
-_STRETCHES = """
-SELECT max_done FROM (
-    SELECT hour + interval '1 hour' AS max_done, lead(hour) OVER (ORDER BY hour) AS following
-      FROM fill_ledger WHERE times_done > 0 AND hour >= %s) f
- WHERE following IS DISTINCT FROM max_done ORDER BY max_done LIMIT 2
+# From an hour on.
+_FIRST_NOT_DONE = """
+SELECT min(hour) FROM (
+    SELECT %s::timestamptz AS hour
+     UNION ALL
+    SELECT hour + interval '1 hour' FROM fill_ledger WHERE times_done > 0 AND hour >= %s) f
+ WHERE NOT EXISTS (SELECT FROM fill_ledger l WHERE l.hour = f.hour AND l.times_done > 0)
 """
-_EVER = datetime(1, 1, 1, tzinfo=UTC)
-
-
 _TAG_KEYS = """
 SELECT DISTINCT jsonb_object_keys(l.tags) FROM invoice_queue_line l JOIN invoice i ON i.id = l.invoice_id
  WHERE i.account_id = %s AND i.id = %s ORDER BY 1 LIMIT %s
@@ -54,19 +52,17 @@ SELECT DISTINCT jsonb_object_keys(l.tags) FROM invoice_queue_line l JOIN invoice
 
 
 def settled_up_to() -> datetime | None:
-    """The end of the hours that are done, from the first one on without a gap. None: nothing is settled. A gap before
-    the first account was opened is none: nobody ever settles those hours."""
-    ends = _stretches(_EVER)
-    opened = first_account_opened() if len(ends) > 1 else None
-    if opened is not None:
-        ends = _stretches(floor_hour(opened)) or ends
-    return ends[0] if ends else None
-
-
-def _stretches(since: datetime) -> list[datetime]:
+    """The first hour that is not done, from the one on in which the first account was opened: nobody ever settles the
+    hours before. Without an account, from the first one on that is done. None: nothing is settled."""
+    first_done = FillLedger.objects.filter(times_done__gt=0).aggregate(hour=Min("hour"))["hour"]
+    if first_done is None:
+        return None
+    opened = first_account_opened()
+    begin = first_done if opened is None else floor_hour(opened)
     with connection.cursor() as cursor:
-        cursor.execute(_STRETCHES, (since,))
-        return [end for (end,) in cursor.fetchall()]
+        cursor.execute(_FIRST_NOT_DONE, (begin, begin))
+        found: datetime = cursor.fetchone()[0]
+    return found
 
 
 def merges_so_far() -> int:

@@ -7,7 +7,7 @@ record says it to front ends as `sending_stopped` or `sends_per_s`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -28,15 +28,22 @@ BUDGETS = service("budgets")
 TOO_MANY, REFUSED = "too many mails", "refused by the mail server"
 
 
-def set_effects(account: Account, period: BillingPeriod, used_up: Sequence[SpendingBudget], currency: str) -> int:
-    """Part of the caller's transaction, with the account locked. How many of the account and its queues send again."""
+def set_effects(
+    account: Account,
+    period: BillingPeriod,
+    used_up: Sequence[SpendingBudget],
+    just_used_up: Collection[SpendingBudget],
+    currency: str,
+) -> int:
+    """Part of the caller's transaction, with the account locked. How many of the account and its queues send again.
+    `just_used_up`: those of `used_up` that were not, as they are now, when this month was judged before."""
     now = {one.queue_uuid: one for one in SpendingEffect.objects.filter(account=account).select_related("budget")}
     due: dict[UUID | None, list[SpendingBudget]] = {}
     for budget in used_up:
         due.setdefault(budget.queue_uuid, []).append(budget)
     resumed = 0
     for scope in {**now, **due}:
-        ended = _set_effect(account, scope, period, now.get(scope), _strongest(due.get(scope, ())))
+        ended = _set_effect(account, scope, period, now.get(scope), _strongest(due.get(scope, ())), just_used_up)
         if ended is not None:
             nothing = NOTHING_SPENT._replace(currency=currency)
             resumed += note_event(ended, period, BudgetEventKind.RESUME, 0, nothing)
@@ -83,11 +90,17 @@ def _set_effect(
     period: BillingPeriod,
     now: SpendingEffect | None,
     used_up: Sequence[SpendingBudget],
+    just_used_up: Collection[SpendingBudget],
 ) -> SpendingBudget | None:
     """The budget whose effect has ended, where no other one's takes its place.
 
-    The effect names a budget that is used up: where that budget was raised or deleted, it passes to another one.
+    The effect names a budget that is used up: where that budget was raised or deleted, it passes to another one. An
+    operator who lifts a stop lifts it for the budgets that were used up by then: one that is used up later stops anew.
     """
+    later = [budget for budget in used_up if budget in just_used_up]
+    if now is not None and later and _is_lifted(now):
+        now.delete()
+        now, used_up = None, later
     if now is not None and any(one.pk == now.budget_id and one.effect == now.effect for one in used_up):
         SpendingEffect.objects.filter(pk=now.pk).update(period_start=period.start)
         return None
@@ -106,6 +119,13 @@ def _set_effect(
     else:
         hold_queue(BUDGETS, account.pk, queue_uuid, _stop_reason(budget), _sends_per_s(budget))
     return was if budget is None else None
+
+
+def _is_lifted(effect: SpendingEffect) -> bool:
+    """Did an operator let the account send again?"""
+    holder = holder_of(effect.account_id)
+    may_send = holder is None or not holder.sending_stopped
+    return may_send and effect.queue_uuid is None and effect.effect == BudgetEffect.STOP
 
 
 def _apply_to_account(

@@ -118,6 +118,7 @@ def judge(account: Account, period: BillingPeriod) -> int:
         spending = month_spending(account, period, of_queues)
     made = 0
     used_up: list[SpendingBudget] = []
+    just_used_up: list[SpendingBudget] = []
     for budget in budgets:
         spent = spending.nanos(budget.queue_uuid)
         per_minor = nanos_per_minor(spending.currency)
@@ -126,9 +127,11 @@ def judge(account: Account, period: BillingPeriod) -> int:
         kind = _KIND_OF.get(BudgetEffect(budget.effect))
         if kind is not None and levels_reached(budget.limit_minor, spent, per_minor, [STOP_PERCENT]):
             used_up.append(budget)
-            made += note_event(budget, period, kind, STOP_PERCENT, spending)
+            if note_event(budget, period, kind, STOP_PERCENT, spending):
+                just_used_up.append(budget)
             _note_over(budget, period, kind, spending)
-    return made + set_effects(account, period, used_up, spending.currency)
+    made += len(just_used_up)
+    return made + set_effects(account, period, used_up, just_used_up, spending.currency)
 
 
 def _note_over(budget: SpendingBudget, period: BillingPeriod, kind: BudgetEventKind, spending: MonthSpending) -> None:

@@ -1,10 +1,15 @@
 """What a month costs: quantities and terms in, lines out. Pure.
 
     usage     one line for the free part of a meter, one for each tier that was reached; summed over all queues
-    fee       the base fee of each plan, by its share of the month
+    fee       the base fee of each plan, by its share of the month; a line for each of its spans
     minimum   what the charges of a plan lack to its minimum, by its share of the month
     credit    takes off what was charged, the credit that ends first first
     tax       on what is left
+
+The versions of a plan that hold in a month are charged together: a version whose terms are those of the one before
+changes no amount. Spans whose tiers of a meter are the same have one line of each, named after the first version; what
+one price leaves of the free quantity is free at the plan's others; the minimum is compared with all that the plan
+charges.
 
 The total is the sum of the lines. What each queue has of a meter's charge is its share by quantity, in nanos: shares
 sum to the charge exactly, and tags sum the shares of their queues. Only sums of quantities count: neither the order of
@@ -15,7 +20,8 @@ from __future__ import annotations
 
 import enum
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
@@ -40,8 +46,10 @@ class QueueQuantities(NamedTuple):
 
 
 class SpanUsage(NamedTuple):
-    """One plan's span of the month. Hours: of the span, of the account's open time in the month, of the month."""
+    """The span of the month in which a version (`plan`) of the plan `code` held. Hours: of the span, of the account's
+    open time in the month, of the month."""
 
+    code: str
     plan: str
     terms: PlanTerms
     span_hours: int
@@ -133,8 +141,11 @@ def price_month(spans: Sequence[SpanUsage], credits: Iterable[CreditLeft], taxes
     assert len(currencies) == 1, "a month has one currency"
     month = PricedMonth(currencies.pop(), [], [], [])
     shares: dict[tuple[UUID, UsageMeter], list[int]] = defaultdict(lambda: [0, 0])
+    plans: dict[str, list[SpanUsage]] = defaultdict(list)
     for span in spans:
-        _charge_span(month, span, shares)
+        plans[span.code].append(span)
+    for of_plan in plans.values():
+        _charge_plan(month, of_plan, shares)
     month.shares.extend(QueueShare(*key, *values) for key, values in sorted(shares.items()))
     charges = _use_credits(month, credits)
     for tax in taxes:
@@ -143,30 +154,80 @@ def price_month(spans: Sequence[SpanUsage], credits: Iterable[CreditLeft], taxes
     return month
 
 
-def _charge_span(month: PricedMonth, span: SpanUsage, shares: dict[tuple[UUID, UsageMeter], list[int]]) -> None:
-    terms, begins = span.terms, len(month.lines)
-    for meter, by_queue in _sums(span.usage).items():
-        quantity = sum(by_queue.values())
-        price = terms.prices.get(meter)
-        if price is None:
-            month.unpriced.append(UnpricedUsage(span.plan, meter, quantity))
-            continue
-        lines = usage_lines(span.plan, terms.currency, meter, _prorated(price, span), quantity)
-        month.lines.extend(lines)
-        nanos = sum(line.amount_minor for line in lines) * nanos_per_minor(terms.currency)
-        queues = sorted(by_queue)
-        parts = split_exactly(nanos, [by_queue[queue] for queue in queues])
-        for queue, part in zip(queues, parts, strict=True):
-            share = shares[queue, meter]
-            share[0] += by_queue[queue]
-            share[1] += part
-    fee = part_of(terms.base_fee_minor, span.span_hours, span.month_hours)
-    if fee:
-        month.lines.append(PricedLine(LineKind.FEE, span.plan, "Base fee", fee))
-    least = part_of(terms.minimum_minor, span.span_hours, span.month_hours)
+def _charge_plan(
+    month: PricedMonth, spans: Sequence[SpanUsage], shares: dict[tuple[UUID, UsageMeter], list[int]]
+) -> None:
+    begins, month_hours = len(month.lines), spans[0].month_hours
+    used = [_sums(span.usage) for span in spans]
+    for meter in PRICED_METERS:
+        _charge_meter(month, meter, spans, [sums.get(meter, {}) for sums in used], shares)
+    weights = [span.terms.base_fee_minor * span.span_hours for span in spans]
+    for span, fee in zip(spans, split_exactly(round_half_up(sum(weights), month_hours), weights), strict=True):
+        if fee:
+            month.lines.append(PricedLine(LineKind.FEE, span.plan, "Base fee", fee))
+    least = round_half_up(sum(span.terms.minimum_minor * span.span_hours for span in spans), month_hours)
     lacking = least - sum(line.amount_minor for line in month.lines[begins:])
     if lacking > 0:
-        month.lines.append(PricedLine(LineKind.MINIMUM, span.plan, "Monthly minimum", lacking))
+        month.lines.append(PricedLine(LineKind.MINIMUM, spans[0].plan, "Monthly minimum", lacking))
+
+
+@dataclass
+class _Rate:
+    """The spans of a plan that have the same tiers of a meter. `free_hours`: free quantities times hours."""
+
+    plan: str
+    tiers: tuple[PriceTier, ...]
+    hours: int = 0
+    free_hours: int = 0
+    by_queue: dict[UUID, int] = field(default_factory=lambda: defaultdict(int))
+
+
+def _charge_meter(
+    month: PricedMonth,
+    meter: UsageMeter,
+    spans: Sequence[SpanUsage],
+    used: Sequence[Mapping[UUID, int]],
+    shares: dict[tuple[UUID, UsageMeter], list[int]],
+) -> None:
+    rates: dict[tuple[PriceTier, ...], _Rate] = {}
+    for span, by_queue in zip(spans, used, strict=True):
+        price = span.terms.prices.get(meter)
+        if price is None:
+            if by_queue:
+                month.unpriced.append(UnpricedUsage(span.plan, meter, sum(by_queue.values())))
+            continue
+        rate = rates.setdefault(price.tiers, _Rate(span.plan, price.tiers))
+        rate.hours += span.span_hours
+        rate.free_hours += price.free * span.span_hours
+        for queue, quantity in by_queue.items():
+            rate.by_queue[queue] += quantity
+    open_hours = spans[0].open_hours
+    for rate, free in zip(rates.values(), _free_parts(rates.values(), open_hours), strict=True):
+        price = MeterPrice(free, _prorated(rate, open_hours))
+        lines = usage_lines(rate.plan, month.currency, meter, price, sum(rate.by_queue.values()))
+        month.lines.extend(lines)
+        nanos = sum(line.amount_minor for line in lines) * nanos_per_minor(month.currency)
+        queues = sorted(rate.by_queue)
+        parts = split_exactly(nanos, [rate.by_queue[queue] for queue in queues])
+        for queue, part in zip(queues, parts, strict=True):
+            share = shares[queue, meter]
+            share[0] += rate.by_queue[queue]
+            share[1] += part
+
+
+def _free_parts(rates: Collection[_Rate], open_hours: int) -> list[int]:
+    """The free quantity of each: its own part, and what others leave of theirs, the first one first."""
+    weights = [rate.free_hours for rate in rates]
+    own = split_exactly(round_half_up(sum(weights), open_hours), weights)
+    # What is included takes nothing of it.
+    wanted = [sum(rate.by_queue.values()) if rate.tiers else 0 for rate in rates]
+    parts = [min(pair) for pair in zip(own, wanted, strict=True)]
+    left = sum(own) - sum(parts)
+    for place, quantity in enumerate(wanted):
+        more = min(left, quantity - parts[place])
+        parts[place] += more
+        left -= more
+    return parts
 
 
 def _sums(usage: Iterable[QueueQuantities]) -> dict[UsageMeter, dict[UUID, int]]:
@@ -180,15 +241,9 @@ def _sums(usage: Iterable[QueueQuantities]) -> dict[UsageMeter, dict[UUID, int]]
     return {meter: by_queue for meter, by_queue in found.items() if by_queue}
 
 
-def _prorated(price: MeterPrice, span: SpanUsage) -> MeterPrice:
-    if span.span_hours == span.open_hours:
-        return price
-
-    def part(quantity: int) -> int:
-        return part_of(quantity, span.span_hours, span.open_hours)
-
-    tiers = [tier if tier.up_to is None else tier._replace(up_to=part(tier.up_to)) for tier in price.tiers]
-    return MeterPrice(part(price.free), tuple(tiers))
+def _prorated(rate: _Rate, open_hours: int) -> tuple[PriceTier, ...]:
+    ends = [None if tier.up_to is None else part_of(tier.up_to, rate.hours, open_hours) for tier in rate.tiers]
+    return tuple(tier._replace(up_to=end) for tier, end in zip(rate.tiers, ends, strict=True))
 
 
 def usage_lines(plan: str, currency: str, meter: UsageMeter, price: MeterPrice, quantity: int) -> list[PricedLine]:

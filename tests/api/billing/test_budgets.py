@@ -177,6 +177,56 @@ def test_stop_that_an_operator_lifts_is_shown_as_in_force_no_more(account: str) 
     assert [one.effect for one in effects_in_force(account)] == ["throttle"]
 
 
+def test_stop_that_an_operator_lifts_holds_again_when_the_budget_changes(account: str) -> None:
+    plan(account)
+    put_budget(OPERATOR, account, "cap", spec(effect="stop"))
+    spend(account, 2000)
+    judge_budgets(account)
+    resume_sending(OPERATOR, account)
+    put_budget(OPERATOR, account, "cap", spec(1500, effect="stop"))
+    assert "cap" in stop_reason(account) and [one.budget.name for one in effects_in_force(account)] == ["cap"]
+
+
+def test_stop_that_an_operator_lifts_holds_again_for_a_budget_that_is_used_up_later(account: str) -> None:
+    plan(account)
+    for name, limit_minor in (("first", 1000), ("second", 1500), ("third", 3000)):
+        put_budget(OPERATOR, account, name, spec(limit_minor, effect="stop"))
+    spend(account, 2000)
+    judge_budgets(account)
+    resume_sending(OPERATOR, account)
+    judge_budgets(account)
+    delete_budget(OPERATOR, account, "first")
+    assert stop_reason(account) == "", "the second one was used up, too, when the stop was lifted"
+    spend(account, 3000)
+    judge_budgets(account)
+    assert "third" in stop_reason(account) and SpendingEffect.objects.get().budget.name == "third"
+    delete_budget(OPERATOR, account, "third")
+    assert "second" in stop_reason(account)
+
+
+def test_stop_that_an_operator_lifts_holds_again_in_the_next_month(account: str) -> None:
+    plan(account)
+    put_budget(OPERATOR, account, "cap", spec(effect="stop"))
+    spend(account, 1000)
+    judge_budgets(account)
+    resume_sending(OPERATOR, account)
+    for model in (SpendingEffect, BudgetEvent):
+        model.objects.update(period_start=NOW.start.replace(year=NOW.start.year - 1))
+    judge_budgets(account)
+    assert "cap" in stop_reason(account) and SpendingEffect.objects.get().period_start == NOW.start
+
+
+def test_stop_of_an_operator_stays_when_a_lifted_budget_changes(account: str) -> None:
+    plan(account)
+    put_budget(OPERATOR, account, "cap", spec(effect="stop"))
+    spend(account, 2000)
+    judge_budgets(account)
+    resume_sending(OPERATOR, account)
+    stop_sending(OPERATOR, account, "abuse")
+    put_budget(OPERATOR, account, "cap", spec(1500, effect="stop"))
+    assert stop_reason(account) == "abuse"
+
+
 def test_budget_that_is_used_up_in_the_next_month_too_keeps_its_stop(account: str) -> None:
     plan(account)
     put_budget(OPERATOR, account, "cap", spec(effect="stop"))

@@ -162,9 +162,10 @@ def test_closed_month_is_priced_again_to_the_same_cents(account: str) -> None:
 
 
 def test_credit_is_used_once_over_the_months(account: str) -> None:
+    before = period_before(PERIOD)
+    open_since(account, before.start)
     plan(account)
     grant_credit(OPERATOR, account, "hello", "USD", 1500, None)
-    before = period_before(PERIOD)
     rows = [row(account, -24, sent_units=10_100), row(account, 0, sent_units=10_100)]
     settle_rows(rows, -24 * 31, MONTH_HOURS + 24 * 31 + 6)
     first = issue_invoice(BILLING, account, before)

@@ -76,7 +76,7 @@ tax_lists = st.lists(st.builds(TaxRate, st.just("VAT"), st.integers(0, 500_000))
 
 
 def whole(terms: PlanTerms, usage: list[QueueQuantities], plan: str = "p@1") -> SpanUsage:
-    return SpanUsage(plan, terms, HOURS, HOURS, HOURS, usage)
+    return SpanUsage("p", plan, terms, HOURS, HOURS, HOURS, usage)
 
 
 @given(plan_terms(), usages, credit_lists, tax_lists)
@@ -125,15 +125,71 @@ def test_more_usage_never_costs_less(price: MeterPrice, quantity: int, more: int
 @given(plan_terms("EUR"), usages, st.integers(0, HOURS))
 @settings(max_examples=100, deadline=None)
 def test_span_cut_in_two_keeps_fees_within_a_cent(terms: PlanTerms, usage: list[QueueQuantities], hours: int) -> None:
-    """Each part of a fee is rounded by itself; no allowance is given twice."""
+    """Of two plans. Each part of a fee is rounded by itself; no allowance is given twice."""
     plain = terms._replace(minimum_minor=0)
-    spans = [SpanUsage(f"p@{part}", plain, part, HOURS, HOURS, []) for part in (hours, HOURS - hours)]
+    spans = [SpanUsage(f"p{part}", f"p{part}@1", plain, part, HOURS, HOURS, []) for part in (hours, HOURS - hours)]
     assert abs(price_month(spans, [], []).total_minor - plain.base_fee_minor) <= 1
     for meter in PRICED_METERS:
         price = plain.prices[meter]
         used = [QueueQuantities(QUEUES[0], {meter: price.free * part // HOURS}) for part in (hours, HOURS - hours)]
         both = [span._replace(usage=[one]) for span, one in zip(spans, used, strict=True)]
         assert price_month(both, [], []).sum_of(LineKind.USAGE) == 0
+
+
+def versions(terms: list[PlanTerms], hours: list[int], usages: list[list[QueueQuantities]]) -> list[SpanUsage]:
+    """Of one plan; all hours are those in which the account was open."""
+    return [
+        SpanUsage("p", f"p@{number}", held, part, sum(hours), HOURS, used)
+        for number, (held, part, used) in enumerate(zip(terms, hours, usages, strict=True), 1)
+    ]
+
+
+@given(plan_terms(), st.lists(st.tuples(st.integers(1, 240), usages), min_size=2, max_size=3), credit_lists, tax_lists)
+@settings(max_examples=150, deadline=None)
+def test_version_with_the_same_terms_changes_nothing(
+    terms: PlanTerms,
+    parts: list[tuple[int, list[QueueQuantities]]],
+    credits: list[CreditLeft],
+    taxes: list[TaxRate],
+) -> None:
+    hours = [part for part, _ in parts]
+    cut = price_month(versions([terms] * len(parts), hours, [used for _, used in parts]), credits, taxes)
+    one = price_month(versions([terms], [sum(hours)], [[one for _, used in parts for one in used]]), credits, taxes)
+    assert cut.sum_of(LineKind.FEE) == one.sum_of(LineKind.FEE)
+    assert [line for line in cut.lines if line.kind is not LineKind.FEE] == [
+        line for line in one.lines if line.kind is not LineKind.FEE
+    ]
+    assert cut.shares == one.shares
+
+
+@given(plan_terms("EUR"), plan_terms("EUR"), usages, usages, st.integers(1, HOURS - 1))
+@settings(max_examples=100, deadline=None)
+def test_shares_of_two_versions_sum_to_their_lines_and_all_usage_is_on_them(
+    before: PlanTerms, after: PlanTerms, first: list[QueueQuantities], second: list[QueueQuantities], hours: int
+) -> None:
+    month = price_month(versions([before, after], [hours, HOURS - hours], [first, second]), [], [])
+    charged = month.sum_of(LineKind.USAGE) * nanos_per_minor("EUR")
+    assert sum(share.amount_nanos for share in month.shares) == charged
+    for meter in PRICED_METERS:
+        counted = sum(one.quantities.get(meter, 0) for one in first + second)
+        assert sum(line.quantity for line in month.lines if line.meter is meter) == counted
+    least = before.minimum_minor * hours + after.minimum_minor * (HOURS - hours)
+    assert month.charges_minor >= round_half_up(least, HOURS)
+
+
+@given(meter_prices(), meter_prices(), st.lists(st.integers(0, 10**8), min_size=3, max_size=3), st.integers(0, 1))
+@settings(max_examples=150, deadline=None)
+def test_more_usage_of_either_version_never_costs_less(
+    before: MeterPrice, after: MeterPrice, quantities: list[int], place: int
+) -> None:
+    terms = [PlanTerms("USD", 0, 0, {UNITS: price}) for price in (before, after)]
+
+    def cost(*units: int) -> int:
+        used = [[QueueQuantities(QUEUES[0], {UNITS: count})] for count in units]
+        return price_month(versions(terms, [300, HOURS - 300], used), [], []).total_minor
+
+    first, second, more = quantities
+    assert cost(first, second) <= cost(first + more * place, second + more * (1 - place))
 
 
 @given(st.integers(0, 10**15), st.lists(st.integers(0, 10**20), min_size=1, max_size=9))
@@ -185,10 +241,34 @@ def test_minimum_is_what_the_charges_lack_of_it() -> None:
 def test_plan_that_held_for_half_of_the_open_time_gives_half_of_its_allowances() -> None:
     """The account was open for a third of the month: that takes from its fees alone."""
     used = [QueueQuantities(QUEUES[0], {UNITS: 1_500_000})]
-    month = price_month([SpanUsage("p@1", TERMS, 120, 240, 720, used)], [], [])
+    month = price_month([SpanUsage("p", "p@1", TERMS, 120, 240, 720, used)], [], [])
     assert [(line.kind.value, line.quantity, line.amount_minor) for line in month.lines] == [
         ("usage", 500_000, 0), ("usage", 1_000_000, 40), ("fee", 0, 167),
     ]  # fmt: skip
+
+
+def test_free_units_that_one_version_leaves_are_free_at_the_price_of_the_other() -> None:
+    dearer = TERMS._replace(prices={UNITS: MeterPrice(1_000_000, (PriceTier(None, 500, 1),))}, base_fee_minor=2001)
+    used = [[QueueQuantities(QUEUES[0], {UNITS: 200_000})], [QueueQuantities(QUEUES[0], {UNITS: 1_000_000})]]
+    month = price_month(versions([TERMS, dearer], [360, 360], used), [], [])
+    assert [(line.kind.value, line.plan, line.tier, line.quantity, line.amount_minor) for line in month.lines] == [
+        ("usage", "p@1", 0, 200_000, 0),
+        ("usage", "p@2", 0, 800_000, 0),
+        ("usage", "p@2", 1, 200_000, 10),
+        ("fee", "p@1", 0, 0, 500),
+        ("fee", "p@2", 0, 0, 1001),
+    ]
+
+
+def test_minimum_is_compared_with_what_all_versions_charge() -> None:
+    terms = PlanTerms("USD", 0, 1000, {UNITS: MeterPrice(0, (PriceTier(None, 10**7, 1),))})
+    used: list[list[QueueQuantities]] = [[], [QueueQuantities(QUEUES[0], {UNITS: 2000})]]
+    raised = terms._replace(minimum_minor=3001)
+    assert amounts(price_month(versions([terms, terms], [360, 360], used), [], [])) == [("usage", 2000)]
+    assert amounts(price_month(versions([terms, raised], [360, 360], used), [], [])) == [
+        ("usage", 2000),
+        ("minimum", 1),
+    ]
 
 
 def test_meter_without_a_price_is_reported_and_the_rest_is_billed() -> None:

@@ -8,12 +8,25 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from api.billing.actions.invoices import BILLING, issue_invoice
+from api.billing.errors import BillingError
 from api.billing.models import FillLedger, HourlyUsage, QuarantinedUsage
 from api.billing.pricing.periods import HOUR, Interval, floor_hour
 from api.billing.quarantine import Quarantined, note_quarantined
 from api.billing.selectors import settled_up_to
 from api.billing.settling import SettledRun, SettlingError, begin_run, settle
-from tests.api.billing.usage import MONTH, QUEUE, hours, make_queue, month_hour, open_since, row, settle_rows
+from tests.api.billing.usage import (
+    MONTH,
+    MONTH_HOURS,
+    PERIOD,
+    QUEUE,
+    hours,
+    make_queue,
+    month_hour,
+    open_since,
+    row,
+    settle_rows,
+)
 from tests.support.control_plane import Caller
 
 pytestmark = pytest.mark.django_db
@@ -70,6 +83,33 @@ def test_settled_ends_at_the_first_hour_that_is_not_done(caller: Caller) -> None
     assert settled_up_to() == month_hour(6)
     begin_run(uuid.uuid4(), hours(2, 1))
     assert settled_up_to() == month_hour(6), "an hour that is counted again stays settled"
+
+
+def test_hours_that_are_not_done_at_the_beginning_are_not_passed_over(caller: Caller) -> None:
+    open_since(caller.account_id, month_hour(0) + timedelta(minutes=59))
+    begin_run(uuid.uuid4(), hours(0, 2))  # a run that crashed
+    settle_rows([], 2, 4)
+    assert settled_up_to() == month_hour(0)
+    settle_rows([], 0, 1)
+    assert settled_up_to() == month_hour(1)
+    settle_rows([], 1, 1)
+    assert settled_up_to() == month_hour(6)
+
+
+def test_month_whose_last_hours_alone_are_settled_is_not_issued(caller: Caller) -> None:
+    open_since(caller.account_id)
+    settle_rows([row(caller.account_id, MONTH_HOURS - 1, sent_units=5_000_000)], MONTH_HOURS - 2, 10)
+    with pytest.raises(BillingError, match="Usage is settled up to"):
+        issue_invoice(BILLING, caller.account_id, PERIOD)
+    settle_rows([], 0, MONTH_HOURS - 2)
+    assert settled_up_to() == month_hour(MONTH_HOURS + 8)
+    assert issue_invoice(BILLING, caller.account_id, PERIOD) is not None
+
+
+def test_without_an_account_the_hours_count_from_the_first_one_that_is_done() -> None:
+    assert settled_up_to() is None
+    settle_rows([], 3, 2)
+    assert settled_up_to() == month_hour(5)
 
 
 def test_hours_settled_before_there_was_an_account_hold_nothing_up(caller: Caller) -> None:

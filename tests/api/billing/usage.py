@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from api.billing.pricing.periods import HOUR, Interval, period_before, period_of
@@ -39,7 +39,7 @@ def settle_month(rows: list[UsageRow]) -> SettledRun:
     return settle_rows(rows, 0, MONTH_HOURS + 6)
 
 
-def open_since(account_id: str, at: datetime = MONTH - timedelta(days=40)) -> None:
+def open_since(account_id: str, at: datetime = MONTH) -> None:
     from api.accounts.models import Account
 
     Account.objects.filter(pk=account_id).update(created_at=at)
