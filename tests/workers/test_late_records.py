@@ -65,7 +65,11 @@ def test_report_of_now_settles_what_came_late_though_no_hour_has_ended(
     assert settle(is_asked=True) == 0, "it is of an open hour: the live meter has it"
     keys += [None, window_key(9, hour(1))]
     ends["3"] = len(keys)
+    assert settle(is_asked=False) == 0
     spark.arrive("late", {1: 9})
-    assert settle(is_asked=False) == 0 and settle(is_asked=True) == 1
-    assert settled_figures() == {0: 5, 1: 9} and Stream.read[-1] == (3, 6)
+    assert settle(is_asked=True) == 1
+    spark.arrive("files", {0: 7})
+    assert settle(is_asked=False) == 2, "what was given to the lake is settled, though the stream is quiet"
+    assert settle(is_asked=False) == 0
+    assert settled_figures() == {0: 7, 1: 9} and Stream.read[-1] == (3, 6)
     assert settle(is_asked=True) == 0, "once"

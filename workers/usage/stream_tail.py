@@ -13,8 +13,7 @@ from uuid import UUID
 from api.billing.limits import USAGE_SOURCE_CHARACTERS_MAX
 from api.billing.pricing.meters import UsageMeter, UsageOrigin
 from api.billing.provisional import SHOWN, ProvisionalRow
-from storage_nodes.client import StorageClient
-from storage_nodes.model import PartitionKind
+from storage_nodes.client import StorageClient, streams_tagged
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.usage import Origin
 from workers import limits
@@ -49,9 +48,7 @@ class Tail(NamedTuple):
 
 
 async def usage_partitions(client: StorageClient) -> list[int]:
-    cluster = await client.describe()
-    streams = (one for one in cluster.partitions if one.kind == PartitionKind.STREAM)
-    return sorted(one.partition for one in streams if one.tag.startswith(USAGE_TAG_PREFIX))
+    return await streams_tagged(client, USAGE_TAG_PREFIX)
 
 
 async def read_tail(client: StorageClient, partition: int, offset: int, now_ms: int) -> Tail:

@@ -353,7 +353,16 @@ def test_hours_of_a_file_may_have_any_offset(account: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["x,y,z,1,client,5", "{a},{h},{q},1,client,many", "{a},{h},{q}", "{a},{h},{q},1,client,5,6"]
+    "line",
+    [
+        "x,y,z,1,client,5",
+        "{a},{h},{q},1,client,many",
+        "{a},{h},{q}",
+        "{a},{h},{q},1,client,5,6",
+        "{a},{h},{q},1,client,1_000",
+        "{a},{h},{q},1,client, 5 ",
+        "{a},2026-10-05T10:00:00,{q},1,client,5",
+    ],
 )
 def test_file_with_a_line_that_is_no_row_settles_nothing(account: str, line: str) -> None:
     good = f"{account},{month_hour(0).isoformat()},{QUEUE},3,client,5"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from api.audit.actions import OPERATOR
@@ -39,7 +41,7 @@ def test_own_plan_from_the_beginning_on_leaves_nothing_to_the_standard_plan(acco
 
 
 @pytest.mark.parametrize("terms", [{"minimum_minor": 1000}, {"base_fee_minor": 999}])
-def test_version_with_the_same_terms_within_a_month_changes_no_invoice(account: str, terms: dict[str, int]) -> None:
+def test_version_with_the_same_terms_within_a_month_changes_no_invoice(account: str, terms: dict[str, Any]) -> None:
     plan(account, **terms)
     settle_month([row(account, MONTH_HOURS - 1, sent_units=50_100)])
     before = draft_invoice(account, PERIOD)

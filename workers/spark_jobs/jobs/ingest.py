@@ -24,8 +24,8 @@ from workers.spark_jobs.source.stream_source import BATCHES, FORMAT
 def ingest_stream(
     spark: SparkSession, lake: Lake, cluster_id: str, nodes: str, seen_ms: int = 0, **options: str
 ) -> list[LakeEntry]:
-    """The entries that were made. `seen_ms`: when; 0 = by this machine's clock. `options` as of the data source; without
-    one the usage stream is read."""
+    """The entries that were made. `seen_ms`: when; 0 = by this machine's clock. `options` as of the data source; the
+    usage stream where they name none."""
     chosen = options if "partitions" in options else {"tag_prefix": USAGE_TAG_PREFIX, **options}
     # Rows of whole batches are large: few of them at a time go from a task of the source to one of the decoder.
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ARROW_BATCHES_MAX)

@@ -2,8 +2,8 @@
 
     python -m workers.spark_jobs quantities --lake DIR --month 2026-11 --out DIR [--files DIR]
 
-The figures of `settle`, summed over the month, up to the last hour that is over; what recomputes a closed month, and what `./penstock bench usage`
-measures.
+The figures of `settle`, summed over the month, up to the last hour that is over; what recomputes a closed month, and
+what `./penstock bench usage` measures.
 """
 
 from __future__ import annotations

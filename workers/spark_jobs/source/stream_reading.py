@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from storage_nodes.client import StorageClient
+from storage_nodes.client import StorageClient, streams_tagged
 from storage_nodes.log.record_batch import iterate_bodies, read_header
-from storage_nodes.model import PartitionKind, parse_node_list
+from storage_nodes.model import parse_node_list
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.records import decode_body
 from storage_nodes.trust.credentials import own_credentials
@@ -54,10 +54,8 @@ class StreamReading:
         self._runner.close()
 
     def partitions_tagged(self, prefix: str) -> list[int]:
-        """Ids of the stream partitions whose tag begins so."""
-        info = self._runner.run(self._client.describe())
-        streams = (one for one in info.partitions if one.kind == PartitionKind.STREAM)
-        return sorted(one.partition for one in streams if one.tag.startswith(prefix))
+        """Ids of the stream partitions whose tag begins so. Raises StorageError."""
+        return self._runner.run(streams_tagged(self._client, prefix))
 
     def bounds(self, partition: int) -> Bounds:
         """Asked for as what a consumer group that never was has committed: that answer carries both."""

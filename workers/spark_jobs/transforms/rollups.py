@@ -20,9 +20,7 @@ _KEY = ("account_id", "queue_uuid", "cluster", "period_ms", "origin")
 _ADDENDS = (*_KEY, *COUNTERS, HIGH, LOW)
 
 
-def usage_by_period(
-    windows: DataFrame, span: HourSpan, period: Period, unsure: Sequence[HourSpan] = ()
-) -> DataFrame:
+def usage_by_period(windows: DataFrame, span: HourSpan, period: Period, unsure: Sequence[HourSpan] = ()) -> DataFrame:
     """PERIODS of a span, from records in any order, repeated or not; those before the span give what was
     stored when it began. Rows without any figure are left out. `unsure`: hours of which something cannot be read."""
     return _summed(_addends_of(windows, span, period, unsure), PERIODS)

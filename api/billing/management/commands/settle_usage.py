@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 import uuid
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -21,6 +23,7 @@ from api.billing.pricing.periods import Interval
 from api.billing.settling import SettlingError, UsageRow, settle
 from api.written_times import WRITTEN_TIME, parse_time
 
+_WHOLE = re.compile(r"-?[0-9]+")
 _KEY = ("account_id", "hour", "queue_uuid", "partition_id", "origin")
 
 
@@ -62,11 +65,25 @@ def read_rows(lines: Iterable[str]) -> Iterator[UsageRow]:
             if len(row) != len(names):
                 raise ValueError("it has more cells than the header")
             yield UsageRow(
-                row["account_id"], parse_time(row["hour"]), uuid.UUID(row["queue_uuid"]), int(row["partition_id"]),
-                row["origin"], **{name: int(row[name]) for name in counters},
+                row["account_id"], _hour(row["hour"]), uuid.UUID(row["queue_uuid"]), _whole(row["partition_id"]),
+                row["origin"], **{name: _whole(row[name]) for name in counters},
             )  # fmt: skip
     except (csv.Error, ValueError, TypeError, AttributeError) as error:
         raise SettlingError(f"line {table.line_num} is no row of usage: {error}") from None
+
+
+def _hour(text: str) -> datetime:
+    """Raises ValueError."""
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError(f"{text!r} has no offset")
+    return parse_time(text)
+
+
+def _whole(text: str) -> int:
+    """Python takes more for a number than a program that reads the same file. Raises ValueError."""
+    if not _WHOLE.fullmatch(text):
+        raise ValueError(f"{text!r} is no whole number")
+    return int(text)
 
 
 def _within(hours: Interval, rows: Iterable[UsageRow]) -> Iterator[UsageRow]:
