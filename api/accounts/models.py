@@ -27,6 +27,9 @@ class Account(models.Model):
 
     class Meta:
         db_table = "account"
+        indexes = [
+            models.Index(fields=["created_at"], name="account_created")
+        ]  # the first one: usage is settled from it
 
     def __str__(self) -> str:
         return self.id

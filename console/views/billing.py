@@ -86,8 +86,9 @@ def held_by_budgets(account_id: str) -> list[HeldSending]:
 
 
 def _state(budget: SpendingBudget, names: dict[UUID, str], spending: MonthSpending) -> BudgetState:
-    spent = spending.nanos(budget.queue_uuid) // nanos_per_minor(spending.currency)
-    percent = spent * 100 // budget.limit_minor if budget.limit_minor else 100 * bool(spent)
+    nanos, minor = spending.nanos(budget.queue_uuid), nanos_per_minor(spending.currency)
+    spent = (nanos + minor // 2) // minor  # as the table of queues rounds it
+    percent = nanos // minor * 100 // budget.limit_minor if budget.limit_minor else 100 * bool(nanos // minor)
     queue = "" if budget.queue_uuid is None else names.get(budget.queue_uuid, str(budget.queue_uuid))
     return BudgetState(budget, queue, spent, percent, spending.currency)
 

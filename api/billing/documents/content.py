@@ -56,6 +56,7 @@ def streamed_content(invoice: Invoice, notes: Iterable[CreditNote]) -> dict[str,
         "payments": payments_content(invoice),
         "paid_minor": invoice.paid_minor,
         "due_minor": invoice.due_minor,
+        "due": format_minor(invoice.due_minor, currency),
         "is_paid": invoice.is_paid,
     }
 

@@ -1,4 +1,8 @@
-"""An invoice as CSV: its lines, then each queue's share; one header. Text that a spreadsheet computes is marked."""
+"""An invoice as CSV: its lines, each queue's share, notes and payments, and what is due; one header.
+
+Rows of notes, payments and sums have amounts with the sign that they have in the sum that is due: `line` rows sum to
+`total`, `total` and `note` rows less `payment` rows to `due`. Text that a spreadsheet computes is marked.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import Any
 from api.spreadsheets import plain
 
 COLUMNS = (
-    "row", "invoice", "period", "position", "kind", "text", "plan", "queue", "queue_uuid", "tags", "meter", "quantity",
+    "row", "account", "invoice", "period", "position", "kind", "text", "plan", "queue", "queue_uuid", "tags", "meter", "quantity",
     "unit_price_nanos", "per", "currency", "amount_minor", "amount_nanos", "amount",
 )  # fmt: skip
 
@@ -20,7 +24,7 @@ def invoice_csv(content: dict[str, Any]) -> str:
     rows = csv.DictWriter(out, COLUMNS, restval="")
     rows.writeheader()
     common = {name: content[name] for name in ("period", "currency")}
-    common["invoice"] = content["number"] or "draft"
+    common |= {"account": content["account_id"], "invoice": content["number"] or "draft"}
     for line in content["lines"]:
         rows.writerow(
             {
@@ -39,4 +43,17 @@ def invoice_csv(content: dict[str, Any]) -> str:
                 "amount": share["amount"],
             }
         )  # fmt: skip
+    for note in content["notes"]:
+        sign = -1 if note["kind"] == "credit" else 1
+        rows.writerow(
+            {**common, "row": "note", "kind": note["kind"], "text": plain(f"{note['number']} {note['reason']}"),
+             "amount_minor": sign * note["total_minor"], "amount": ("-" if sign < 0 else "") + note["total"]}
+        )  # fmt: skip
+    for payment in content["payments"]:
+        rows.writerow(
+            {**common, "row": "payment", "text": plain(f"{payment['received_on']} {payment['reference']}"),
+             "amount_minor": payment["amount_minor"], "amount": payment["amount"]}
+        )  # fmt: skip
+    for name in ("total", "due"):
+        rows.writerow({**common, "row": name, "amount_minor": content[f"{name}_minor"], "amount": content[name]})
     return out.getvalue()

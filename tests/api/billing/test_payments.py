@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
+from collections import defaultdict
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -14,6 +18,9 @@ from api.audit.actions import OPERATOR
 from api.audit.models import AuditEntry
 from api.billing.actions.invoices import BILLING, correct_invoice, draft_invoice, issue_invoice
 from api.billing.actions.payments import record_payment
+from api.billing.documents.content import invoice_content
+from api.billing.documents.invoice_csv import invoice_csv
+from api.billing.documents.invoice_pdf import invoice_pdf
 from api.billing.errors import BillingError
 from api.billing.models import Invoice, InvoicePayment
 from tests.api.billing.test_commands import admin
@@ -37,6 +44,24 @@ def invoice(account: str) -> Invoice:
 
 def pay(invoice: Invoice, amount_minor: int, reference: str, received_on: date = TODAY) -> InvoicePayment:
     return record_payment(OPERATOR, invoice.account_id, invoice.pk, amount_minor, received_on, reference)
+
+
+@pytest.mark.parametrize(("hour", "kind"), [(9, "debit"), (5, "credit")])
+def test_csv_of_an_invoice_adds_up_to_what_is_due(invoice: Invoice, hour: int, kind: str) -> None:
+    pay(invoice, 500, "first part")
+    settle_rows([row(invoice.account_id, hour, sent_units=2_000)], hour, 1)
+    note = correct_invoice(OPERATOR, invoice.account_id, invoice.pk, "=late")
+    assert note is not None and note.kind == kind
+    invoice.refresh_from_db()
+    content = invoice_content(invoice, [note])
+    sums: dict[str, int] = defaultdict(int)
+    for one in csv.DictReader(io.StringIO(invoice_csv(content))):
+        if one["row"] != "queue":
+            sums[one["row"]] += int(one["amount_minor"])
+            assert Decimal(one["amount"]) * 100 == int(one["amount_minor"])
+    assert sums["line"] == sums["total"] == 2_000 and sums["due"] == invoice.due_minor
+    assert sums["total"] + sums["note"] - sums["payment"] == sums["due"]
+    assert invoice_pdf(content).startswith(b"%PDF")
 
 
 def test_invoice_is_paid_once_all_that_is_due_has_come(invoice: Invoice) -> None:

@@ -167,6 +167,9 @@ def test_csv_has_every_line_and_every_queue(caller: Caller, invoice: Invoice) ->
     shares = [one for one in rows if one["row"] == "queue"]
     assert sum(int(one["amount_nanos"]) for one in shares) == 10 * 10**9
     assert {json.loads(one["tags"]).get("team") for one in shares} == {None, "post", "shop"}
+    assert {one["account"] for one in rows} == {invoice.account_id}
+    (total,), (due,) = ([one for one in rows if one["row"] == name] for name in ("total", "due"))
+    assert int(total["amount_minor"]) == int(due["amount_minor"]) == invoice.total_minor
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,9 @@ def files_in(places: list[str]) -> list[Path]:
 
 
 def work(options: argparse.Namespace, lake: Lake) -> Answer:
+    missing = [place for place in options.places if not Path(place).exists()]
+    if missing:
+        raise SystemExit(f"there is no {', '.join(missing)}; nothing was ingested")
     seen = options.now or now_ms()
     with spark_session("ingest_files") as spark:
         entry = ingest_files(spark, lake, files_in(options.places), f"files-{uuid.uuid4()}", seen)

@@ -2,8 +2,8 @@
 
     python -m workers.spark_jobs quantities --lake DIR --month 2026-11 --out DIR [--files DIR]
 
-The figures of `settle`, summed over the month, up to the last hour that is over; what recomputes a closed month, and
-what `./penstock bench usage` measures.
+The figures of `settle`, summed over the month; in one that is not over, storage up to the hour of now. What recomputes
+a closed month, and what `./penstock bench usage` measures.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ def work(options: argparse.Namespace, lake: Lake) -> Answer:
             fit_shuffles(spark, sum(pq.read_metadata(file).num_rows for file in files))
             found = ReadWindows(read_files(spark, files, WINDOWS), [], [])
         else:
-            # What is stored now is not counted for hours to come.
-            span = HourSpan(span.from_ms, min(span.to_ms, max(span.from_ms, now_ms() // HOUR_MS * HOUR_MS)))
             found = read_windows(spark, lake, lake.entries(), span, now_ms())
-        rows = printable(settled(found.windows, span, Period.MONTH, found.unsure))
+        # What is stored now is not counted for the hours to come.
+        to_come = HourSpan(now_ms() // HOUR_MS * HOUR_MS, span.to_ms)
+        unsure = [*found.unsure, to_come] if to_come.from_ms < to_come.to_ms and not options.files else found.unsure
+        rows = printable(settled(found.windows, span, Period.MONTH, unsure))
         out = Path(options.out).resolve()
         rows.write.mode("overwrite").parquet(str(out))
     count = sum(pq.read_metadata(file).num_rows for file in out.glob("*.parquet"))
