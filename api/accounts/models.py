@@ -27,9 +27,8 @@ class Account(models.Model):
 
     class Meta:
         db_table = "account"
-        indexes = [
-            models.Index(fields=["created_at"], name="account_created")
-        ]  # the first one: usage is settled from it
+        # The first one is asked for: usage is settled from it on.
+        indexes = (models.Index(fields=["created_at"], name="account_created"),)
 
     def __str__(self) -> str:
         return self.id
