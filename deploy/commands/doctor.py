@@ -10,14 +10,14 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from deploy import certificates, control, output, tls
+from deploy import certificates, control, management, output, tls
 from deploy.binaries import find_postgres
 from deploy.commands.status import not_up_lines
 from deploy.errors import EXIT_FAILED, EXIT_NOT_RUNNING, CommandError
 from deploy.identity import describe_identity
 from deploy.installation import Installation
 from deploy.java import look_for_spark
-from deploy.limits import DEFAULT_PORT
+from deploy.limits import DEFAULT_PORT, REPORT_DEADLINE_S
 from deploy.postgres import major_of, postgres_directory
 from deploy.state import LOOPBACK, is_free
 from deploy.valkey import choose_valkey
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
         check("inner TLS", lambda: inner_certificates(installation)),
         check("open files", open_files),
         check("clock", clock),
-        check("spark", spark),
+        check("spark", lambda: spark(trouble_of_last_round(installation))),
         check("processes", lambda: processes(installation)),
     ]
     if options.json:
@@ -87,12 +87,27 @@ def processes(installation: Installation) -> str:
     return f"{len(rows)} are up"
 
 
-def spark() -> str:
-    """Never a problem: everything but the counting of usage works without it."""
+def spark(trouble: str = "") -> str:
+    """Never a problem: everything but the counting of usage works without it. `trouble`: why the usage worker settled
+    nothing last; it may see another Java than this shell."""
+    if trouble:
+        return f"no usage is settled and no invoice issued: {trouble}"
     found = look_for_spark()
     if found.ready:
         return f"Spark is ready, with Java {found.java}"
     return f"not ready, so no usage is settled and no invoice issued: {'; '.join(found.missing)}"
+
+
+def trouble_of_last_round(installation: Installation) -> str:
+    """Empty also where nothing runs that could be asked."""
+    if not (installation.run / "control.sock").exists():
+        return ""
+    try:
+        arguments = ["billing_report", "months"]
+        report = management.run_manage_json(installation, installation.load_state(), arguments, REPORT_DEADLINE_S)
+    except (CommandError, ValueError):
+        return ""  # the check of processes says what is not up
+    return str(report["not_settled"])
 
 
 def data_directory(installation: Installation) -> str:

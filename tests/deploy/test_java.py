@@ -50,6 +50,7 @@ def test_doctor_says_what_is_missing_and_is_content(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(doctor, "look_for_spark", lambda: MISSING)
     said = "not ready, so no usage is settled and no invoice issued: Java is missing: install it"
     assert doctor.check("spark", doctor.spark) == ("spark", True, said)
+    assert "ended with 1" in doctor.spark("ingest ended with 1"), "whatever this shell finds"
 
 
 def test_install_asks_the_package_manager_and_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
