@@ -91,7 +91,7 @@ def measure(directory: Path, files: Path, options: argparse.Namespace, report: R
     owners = owners_in(files)
     report.add("accounts", len(set(owners.values())), "accounts")
     report.add("queues", len(owners), "queues")
-    add_accounts(set(owners.values()), period.start - timedelta(days=1))
+    add_accounts(set(owners.values()), period.start)
     add_queues(owners, period.start)
     analyze()
     lake = ["--lake", str(directory / "lake")]
