@@ -286,6 +286,13 @@ def test_report_has_the_invoice_as_a_file(account: str) -> None:
     assert "file" not in report("invoice", "--account", "tests")
 
 
+def test_assignment_says_which_one_it_does_not_end(account: str) -> None:
+    plan(account, code="house")
+    assigned = ("assign", "--account", account, "--code")
+    assert "follows" not in admin(*assigned, "house", "--from", "8000-12-01T00:00")
+    assert "; house follows from 8000-12-01 00:00 UTC" in admin(*assigned, "standard", "--from", "8000-11-01T00:00")
+
+
 def test_usage_in_parts_has_what_each_costs_settled_or_not(account: str) -> None:
     plan(account)
     orders, mails = make_queue(account, "orders"), make_queue(account, "mails")

@@ -26,7 +26,7 @@ from api.billing.actions.invoices import correct_invoice
 from api.billing.actions.payments import record_payment
 from api.billing.actions.plans import add_plan_version, assign_plan, ensure_standard_plan, grant_credit
 from api.billing.errors import BillingError
-from api.billing.models import Invoice, InvoiceState
+from api.billing.models import AccountPlan, Invoice, InvoiceState
 from api.billing.plan_reads import plans_of, why_unused
 from api.billing.pricing.money import format_minor, format_percent, parse_percent
 from api.billing.pricing.periods import parse_period
@@ -133,7 +133,10 @@ def _assign(options: dict[str, Any]) -> str:
     _known_plan(options["code"])
     made = assign_plan(OPERATOR, account.pk, options["code"], _time(options["since"]), taxes)
     rates = ", ".join(f"{tax['name']} {format_percent(tax['rate_ppm'])} %" for tax in taxes)
-    return f"{account.name} has {made.plan_id} from {_shown(made.effective_from)}, {rates or 'without a tax'}"
+    later = AccountPlan.objects.filter(account=account, effective_from__gt=made.effective_from)
+    following = later.order_by("effective_from").first()
+    then = f"; {following.plan_id} follows from {_shown(following.effective_from)}" if following else ""
+    return f"{account.name} has {made.plan_id} from {_shown(made.effective_from)}, {rates or 'without a tax'}{then}"
 
 
 def _credit(options: dict[str, Any]) -> str:
@@ -154,7 +157,7 @@ def _correct(options: dict[str, Any]) -> str:
     invoice = _issued(options)
     note = correct_invoice(OPERATOR, invoice.account_id, invoice.pk, reason)
     if note is None:
-        return f"nothing to correct: the usage says what {invoice.number} has"
+        return f"nothing to correct: the usage says what {invoice.number} and its notes have"
     return f"{note.number}: {note.kind} note, {invoice.currency} {format_minor(note.total_minor, invoice.currency)}"
 
 
