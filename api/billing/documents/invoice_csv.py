@@ -14,7 +14,7 @@ from typing import Any
 from api.spreadsheets import plain
 
 COLUMNS = (
-    "row", "account", "invoice", "period", "position", "kind", "text", "plan", "queue", "queue_uuid", "tags", "meter",
+    "row", "invoice", "account", "period", "position", "kind", "text", "plan", "queue", "queue_uuid", "tags", "meter",
     "quantity", "unit_price_nanos", "per", "currency", "amount_minor", "amount_nanos", "amount",
 )  # fmt: skip
 
