@@ -1,4 +1,4 @@
-"""`python -m workers.usage.give_up --lake DIR FILE ...`: damaged files of the lake count no more, for good.
+"""`python -m workers.usage.give_up --lake DIR FILE ...`: damaged files of the lake are given up, for good.
 
 A file whose windows came from elsewhere is ingested again first (`ingest_files` takes it, as what was made of it is
 damaged); one of the stream is restored from a copy if there is any. Only what cannot be had again is given up: the

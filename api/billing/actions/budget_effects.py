@@ -95,7 +95,7 @@ def _set_effect(
     """The budget whose effect has ended, where no other one's takes its place.
 
     The effect names a budget that is used up: where that budget was raised or deleted, it passes to another one. An
-    operator who lifts a stop lifts it for the budgets that were used up by then: one that is used up later stops anew.
+    operator who lifts a stop lifts it for the budgets that were used up by then: one that is used up later stops again.
     """
     later = [budget for budget in used_up if budget in just_used_up]
     if now is not None and later and _is_lifted(now):

@@ -68,13 +68,13 @@ class LocalReplicas(dict[int, Replica]):
     def on_stall(self) -> None:
         """The node stood still for longer than its peers wait: what leads steps down, a slice of it in each turn of the
         loop. All at once would take thousands of leaders so long that the node stands still once more. Their leases are
-        over already, so none of them answers anything from its own state meanwhile."""
+        over already, so none of them answers anything from its own state until then."""
         leading = [(replica, replica.raft.epoch) for replica in self.values() if replica.raft.role is Role.LEADER]
         leading.reverse()
         self._step_down_some(leading)
 
     def _step_down_some(self, leading: list[tuple[Replica, int]]) -> None:
-        """The last ones first. Whoever was elected again since then goes on."""
+        """The last ones first. A replica that was elected again since then goes on."""
         until_ms = self._host.clock.mono_ms() + TURN_SLICE_MS_MAX
         for _ in range(min(STALL_SLICE_PARTITIONS, len(leading))):
             replica, epoch = leading.pop()

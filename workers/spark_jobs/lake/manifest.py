@@ -107,15 +107,12 @@ class Lake:
         """From now on its files count."""
         _write_whole(self.root / "manifest" / f"{entry.name}.json", msgspec.json.encode(entry))
 
-    def give_up(self, path: str) -> bool:
-        """A file counts no more, for good: its entry lists it no longer. False: no entry lists it."""
-        found = False
+    def give_up(self, path: str) -> None:
+        """A file does not count any longer, for good: its entry does not list it."""
         for entry in self.entries():
             tables = {table: [file for file in files if file.path != path] for table, files in entry.tables.items()}
             if tables != entry.tables:
                 self.add(msgspec.structs.replace(entry, tables=tables))
-                found = True
-        return found
 
     def refuse(self, file: RefusedFile) -> None:
         name = hashlib.sha256(f"{file.path}\0{file.sha256}".encode()).hexdigest()[:16]
