@@ -20,7 +20,14 @@ from pyspark.sql import SparkSession
 
 from storage_nodes.trust.credentials import SETTINGS as CERTIFICATE
 from workers.spark_jobs.java import find_java
-from workers.spark_jobs.limits import ARROW_ROWS_MAX, DRIVER_MEMORY_MIB, DRIVER_MEMORY_MIB_MIN, EXECUTOR_MEMORY_MIB
+from workers.spark_jobs.limits import (
+    ARROW_ROWS_MAX,
+    DRIVER_MEMORY_MIB,
+    DRIVER_MEMORY_MIB_MIN,
+    EXECUTOR_MEMORY_MIB,
+    SELECT_DESCRIPTORS_MAX,
+    SESSION_DESCRIPTORS_MAX,
+)
 from workers.spark_jobs.source.stream_source import StreamDataSource
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -30,10 +37,17 @@ LOCAL_MASTER = "local[*]"
 MASTER, HOST, MEMORY, SCRATCH = "SPARK_MASTER", "PENSTOCK_SPARK_HOST", "PENSTOCK_SPARK_MEMORY_MIB", "SPARK_LOCAL_DIRS"
 
 
+class TooManyDescriptors(Exception):
+    """This process has more files open than a process that hears calls of Spark may have."""
+
+
 @contextmanager
 def spark_session(job: str, partitions: int = 0) -> Iterator[SparkSession]:
-    """A session with the data source registered; stopped at the end. `partitions`: of shuffles, 0 = twice the cores."""
+    """A session with the data source registered; stopped at the end. `partitions`: of shuffles, 0 = twice the cores.
+
+    Raises TooManyDescriptors, ValueError."""
     logging.getLogger("py4j").setLevel(logging.WARNING)
+    check_descriptors()
     master = os.environ.get(MASTER) or LOCAL_MASTER
     # Before the JVM starts: its heap cannot grow afterwards. Python workers are this very Python.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -79,6 +93,18 @@ def settings(bound_to: str, scratch: str, memory_mib: int, partitions: int) -> d
         # One heap of a fixed size, filled and emptied in bulk: what this collector is for.
         "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     }
+
+
+def check_descriptors() -> None:
+    """Refuse to start where a call of the JVM would never be heard, and the job wait for ever: py4j listens with
+    select(2), which takes no descriptor from 1,024 on. Raises TooManyDescriptors."""
+    with open(os.devnull, "rb") as lowest_free:
+        descriptor = lowest_free.fileno()
+    if descriptor + SESSION_DESCRIPTORS_MAX > SELECT_DESCRIPTORS_MAX:
+        raise TooManyDescriptors(
+            f"{descriptor} files are open in this process, and Spark is not heard beyond {SELECT_DESCRIPTORS_MAX}:"
+            " run the job in a process of its own"
+        )
 
 
 def driver_memory_mib() -> int:
