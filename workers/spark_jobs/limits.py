@@ -25,7 +25,7 @@ READ_TIMEOUT_S = 30.0
 ARROW_ROWS_MAX = 20_000
 # The same where a row is a whole record batch, which has at most 2 MiB.
 ARROW_BATCHES_MAX = 16
-# What select(2) can wait for, and what a session opens in its own process: its gateway's socket and a few more a thread.
+# What select(2) can wait for; what a session opens in its own process: the gateway's sockets, one or two a thread.
 SELECT_DESCRIPTORS_MAX = 1024
 SESSION_DESCRIPTORS_MAX = 100
 # Windows of a settlement that are cut by queue at once.
