@@ -49,8 +49,10 @@ def retry_queue_now(request: HttpRequest, visit: Visit, account_id: str, name: s
 
 
 def _shown() -> dict[str, object]:
+    rounds = work_rounds()
     return {
-        "rounds": [(row, *IN_WORDS.get(row.work, (row.work, ""))) for row in work_rounds()],
+        "rounds": [(row, *IN_WORDS.get(row.work, (row.work, ""))) for row in rounds],
+        "troubled": any(row.trouble for row in rounds),
         "failures": [(row, IN_WORDS.get(row.work, (row.work, ""))[0]) for row in work_failures()],
         "queues": backlog_of_lifecycle(),
     }

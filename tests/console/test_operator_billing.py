@@ -338,6 +338,16 @@ def test_work_that_failed_is_shown_until_it_is_done(
     assert operator.post(f"{WORK}/{failure.pk + 1}/retry").status_code == 404
 
 
+def test_page_does_not_say_that_nothing_failed_beside_a_round_that_did(operator: Browser) -> None:
+    from api.billing.work_notes import Work, note_round
+
+    note_round(Work.USAGE, 5, 0, "")
+    assert "Nothing failed in its last attempt" in text_of(operator, WORK)
+    note_round(Work.USAGE, 5, 0, "the lake has an hour that cannot be read")
+    text = text_of(operator, WORK)
+    assert "cannot be read" in text and "which rounds fail" in text and "Nothing failed" not in text
+
+
 def period() -> Any:
     from tests.api.billing.usage import PERIOD
 

@@ -129,10 +129,12 @@ def grant_credit(
     if not 1 <= len(name) <= limits.CREDIT_NAME_CHARACTERS_MAX or not name.isprintable():
         raise invalid("a credit has a printable name")
     _check_time(ends_at)
+    now = clock.now()
+    if ends_at is not None and ends_at <= now:
+        raise invalid("a credit ends at an hour that is still to come")
     made = BillingCredit.objects.create(
-        account_id=account_id, name=name, currency=currency, amount_minor=amount_minor, granted_at=clock.now(),
-        ends_at=ends_at,
-    )  # fmt: skip
+        account_id=account_id, name=name, currency=currency, amount_minor=amount_minor, granted_at=now, ends_at=ends_at
+    )
     record(actor, account_id, "credit.grant", f"credit:{made.pk}", currency=currency, amount_minor=amount_minor)
     return made
 

@@ -251,6 +251,7 @@ def test_operator_makes_a_plan_assigns_it_grants_a_credit_and_corrects(account: 
         ("assign --account tests --code standard --from tomorrow", "'tomorrow' is not a time like 2026-12-01T06:30"),
         ("credit --account tests --name x --currency XXX --amount-minor 1", "has a currency"),
         ("credit --account tests --name x --currency USD --amount-minor 0", "a positive amount"),
+        ("credit --account tests --name x --currency USD --amount-minor 1 --ends 2020-01-01", "still to come"),
         ("correct --account tests --period 2019-10 --reason x", "no invoice of 2019-10"),
         ("correct --account tests --period {period} --reason x", "is a draft.*./penstock report months"),
         ("correct --account tests --period {period} --reason " + "x" * 201, "1 to 200 printable"),

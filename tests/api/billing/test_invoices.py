@@ -176,7 +176,8 @@ def test_credit_is_used_once_over_the_months(account: str) -> None:
 
 def test_credit_that_ended_before_the_month_gives_nothing(account: str) -> None:
     plan(account)
-    grant_credit(OPERATOR, account, "old", "USD", 500, MONTH)
+    old = grant_credit(OPERATOR, account, "old", "USD", 500, None)
+    BillingCredit.objects.filter(pk=old.pk).update(ends_at=MONTH)
     grant_credit(OPERATOR, account, "foreign", "EUR", 500, None)
     settle_month(units(account, 10_100))
     assert money(issued(account)) == (1000, 0, 0, 1000)
