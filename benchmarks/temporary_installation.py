@@ -23,9 +23,12 @@ UP_TIMEOUT_S = 120
 
 
 class TemporaryInstallation:
-    """`with TemporaryInstallation() as installation:` starts it and stops it."""
+    """`with TemporaryInstallation() as installation:` starts it and stops it.
 
-    def __init__(self) -> None:
+    `launcher`: that of another checkout, which has a virtual environment of its own."""
+
+    def __init__(self, launcher: Path = LAUNCHER) -> None:
+        self._launcher = launcher
         self._directory = tempfile.TemporaryDirectory(prefix="penstock-bench-")
         self._data = f"{self._directory.name}/data"
         self._key: dict[str, Any] = {}
@@ -46,8 +49,11 @@ class TemporaryInstallation:
     def command(self, *arguments: str) -> str:
         """Run one launcher command on this installation; its standard output."""
         environment = dict(os.environ, PENSTOCK_DATA_DIR=self._data)
+        if self._launcher != LAUNCHER:
+            for name in ("PENSTOCK_VENV", "PYTHONPATH", "VIRTUAL_ENV"):
+                environment.pop(name, None)
         finished = subprocess.run(
-            [str(LAUNCHER), *arguments], env=environment, stdout=subprocess.PIPE, timeout=UP_TIMEOUT_S, check=True
+            [str(self._launcher), *arguments], env=environment, stdout=subprocess.PIPE, timeout=UP_TIMEOUT_S, check=True
         )
         return finished.stdout.decode()
 
