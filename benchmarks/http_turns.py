@@ -39,14 +39,14 @@ TEXTS = 256
 BATCH = 10
 
 
-class Turn(NamedTuple):
+class CallTurn(NamedTuple):
     """Messages a second, and the front end's CPU a call (0: not told); or two percentiles of a time."""
 
     figure: float
     second: float
 
 
-class Side:
+class ServiceSide:
     """One of the two installations: its connections, and what its front end costs."""
 
     def __init__(self, installation: TemporaryInstallation) -> None:
@@ -66,7 +66,7 @@ class Side:
         asked = {"QueueName": f"turns-{number}"}
         self._url = str((await ask_sqs(self._connections[0], self._signer, "CreateQueue", asked))["QueueUrl"])
 
-    async def lone_sends(self) -> Turn:
+    async def lone_sends(self) -> CallTurn:
         """One after the other, with nothing else going on: p50 and p99 in ms."""
         request = self._signer.request("SendMessage", json.dumps(self._send(0)).encode())
         taken_ms = []
@@ -74,9 +74,9 @@ class Side:
             began_s = time.perf_counter()
             await self._connections[0].ask(request)
             taken_ms.append((time.perf_counter() - began_s) * 1000)
-        return Turn(percentile(taken_ms, 50), percentile(taken_ms, 99))
+        return CallTurn(percentile(taken_ms, 50), percentile(taken_ms, 99))
 
-    async def sends(self, size: int, seconds: float = TURN_S) -> Turn:
+    async def sends(self, size: int, seconds: float = TURN_S) -> CallTurn:
         action = "SendMessage" if size == 1 else "SendMessageBatch"
         asked = [json.dumps(self._send(number) if size == 1 else self._batch(number)) for number in range(TEXTS)]
         requests = [self._signer.request(action, body.encode()) for body in asked]
@@ -92,7 +92,7 @@ class Side:
 
         return await self._measured(worker, size, seconds)
 
-    async def receives_and_deletes(self) -> tuple[Turn, Turn]:
+    async def receives_and_deletes(self) -> tuple[CallTurn, CallTurn]:
         """Of what was sent before, one at a time: first one kind of call, then the other."""
         asked = {"QueueUrl": self._url, "VisibilityTimeout": 600}
         receive = self._signer.request("ReceiveMessage", json.dumps(asked).encode())
@@ -117,7 +117,7 @@ class Side:
 
         return await self._measured(take, 1), await self._measured(remove, 1)
 
-    async def cycles(self, size: int) -> Turn:
+    async def cycles(self, size: int) -> CallTurn:
         """Send, receive and delete."""
 
         async def worker(connection: HttpConnection, ends_s: float) -> int:
@@ -141,12 +141,12 @@ class Side:
 
     async def _measured(
         self, worker: Callable[[HttpConnection, float], Awaitable[int]], size: int, seconds: float = TURN_S
-    ) -> Turn:
+    ) -> CallTurn:
         began_s, began_cpu_s = time.perf_counter(), self._cpu_s()
         done = sum(await asyncio.gather(*(worker(one, began_s + seconds) for one in self._connections)))
         if not done:
             raise RuntimeError("nothing was done in a turn")
-        return Turn(done / (time.perf_counter() - began_s), (self._cpu_s() - began_cpu_s) / done * size * 1e6)
+        return CallTurn(done / (time.perf_counter() - began_s), (self._cpu_s() - began_cpu_s) / done * size * 1e6)
 
     def _cpu_s(self) -> float:
         return sum(map(cpu_s, self._front_end))
@@ -168,10 +168,10 @@ _SENDS, _TENS = "SendMessage", "SendMessageBatch, ten"
 _RECEIVES, _DELETES = "ReceiveMessage, one at a time", "DeleteMessage"
 _CYCLES, _CYCLES_OF_TEN = "send + receive + delete, one at a time", "the same in batches of ten"
 _CASES = (_LONE, _SENDS, _RECEIVES, _DELETES, _TENS, _CYCLES, _CYCLES_OF_TEN)
-Turns = dict[str, list[Turn]]
+RoundTurns = dict[str, list[CallTurn]]
 
 
-async def one_round(sides: list[Side], turns: list[Turns], number: int) -> None:
+async def one_round(sides: list[ServiceSide], turns: list[RoundTurns], number: int) -> None:
     """Every case, of one and the other; the first one alternates."""
     order = [0, 1] if number % 2 == 0 else [1, 0]
     for at in order:
@@ -192,7 +192,7 @@ async def one_round(sides: list[Side], turns: list[Turns], number: int) -> None:
             turns[at][case].append(await sides[at].cycles(size))
 
 
-def tell(report: Report, theirs: Turns, ours: Turns) -> None:
+def tell(report: Report, theirs: RoundTurns, ours: RoundTurns) -> None:
     for case in _CASES:
         units = ("ms, p50", "ms, p99") if case == _LONE else ("msg/s", "us of the front end a call")
         for place, unit in enumerate(units):
@@ -208,11 +208,11 @@ def tell(report: Report, theirs: Turns, ours: Turns) -> None:
 async def run(report: Report, beside: Path, rounds: int) -> None:
     with ExitStack() as running:
         started = [running.enter_context(TemporaryInstallation(launcher)) for launcher in (beside, LAUNCHER)]
-        sides = [Side(installation) for installation in started]
+        sides = [ServiceSide(installation) for installation in started]
         for side in sides:
             await side.open()
             await side.sends(1, WARM_UP_S)
-        turns: list[Turns] = [{case: [] for case in _CASES} for _ in sides]
+        turns: list[RoundTurns] = [{case: [] for case in _CASES} for _ in sides]
         for number in range(rounds):
             sys.stderr.write(f"round {number + 1} of {rounds}\n")
             await one_round(sides, turns, number)
