@@ -8,8 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
+
 from storage_nodes.client.leaders import Call, NodeLinks
 from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import ChangeVisibilityRequest, Opcode, VisibilityMode, encode_message
+
+_change_request = msgspec.msgpack.Decoder(ChangeVisibilityRequest)
 
 
 class CallAttempt:
@@ -68,3 +73,14 @@ class CallAttempt:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def asked_again(opcode: int, payload: bytes) -> bytes:
+    """What the next attempt asks for where an earlier one may have taken effect: visibility is changed only of what is
+    still held."""
+    if opcode != Opcode.CHANGE_VISIBILITY:
+        return payload
+    request = _change_request.decode(payload)
+    if request.mode == VisibilityMode.SET:
+        request = msgspec.structs.replace(request, mode=VisibilityMode.HELD)
+    return encode_message(request)

@@ -19,7 +19,7 @@ from functools import partial
 
 import msgspec
 
-from storage_nodes.client.call_attempt import CallAttempt
+from storage_nodes.client.call_attempt import CallAttempt, asked_again
 from storage_nodes.client.deletes import Deletes
 from storage_nodes.client.leaders import NodeLinks
 from storage_nodes.client.pauses import Chance, Pauses
@@ -111,7 +111,6 @@ _group_membership = msgspec.msgpack.Decoder(GroupMembership)
 _partition_info = msgspec.msgpack.Decoder(PartitionInfo)
 _retire_reply = msgspec.msgpack.Decoder(RetireReply)
 _purge_reply = msgspec.msgpack.Decoder(PurgeReply)
-_change_request = msgspec.msgpack.Decoder(ChangeVisibilityRequest)
 _configure_reply = msgspec.msgpack.Decoder(ConfigureReply)
 _queue_stats = msgspec.msgpack.Decoder(QueueStats)
 _stream_read_reply = msgspec.msgpack.Decoder(StreamReadReply)
@@ -461,7 +460,7 @@ class StorageClient:
             except StorageError as error:
                 if error.traits.outcome_unknown and not unsure:
                     unsure = True
-                    payload = _if_held(payload) if opcode == Opcode.CHANGE_VISIBILITY else payload
+                    payload = asked_again(opcode, payload)
                 if pauses is None:
                     pauses = Pauses(self._chance, self._attempts_max)
                 pause_s = pauses.after(error)
@@ -491,14 +490,6 @@ class StorageClient:
         mode = VisibilityMode.UNSEEN
         with contextlib.suppress(StorageError):  # then the leases run out
             await self.change_visibility(partition, changes, mode, reply.epoch, reply.deadline_ms)
-
-
-def _if_held(payload: bytes) -> bytes:
-    """A change of visibility whose earlier attempt may have taken effect, as it is asked for again."""
-    request = _change_request.decode(payload)
-    if request.mode == VisibilityMode.SET:
-        request = msgspec.structs.replace(request, mode=VisibilityMode.HELD)
-    return encode_message(request)
 
 
 def _codes(reply: bytes) -> list[ErrorCode]:

@@ -30,13 +30,12 @@ from storage_nodes.log.directory import (
     prepare_directory,
 )
 from storage_nodes.log.disk import Disk, Lock, OsDisk
-from storage_nodes.log.errors import CorruptionError, UnreadableError
+from storage_nodes.log.errors import UnreadableError
 from storage_nodes.log.flush import Flusher, FlushFacts, FlushPlan, ForgetPlan
 from storage_nodes.log.install import EMPTY, ImportedLog, InstallPlan, LogImport
-from storage_nodes.log.manifest import Head, Manifest
+from storage_nodes.log.manifest import Head
 from storage_nodes.log.manifest_keeper import ManifestKeeper
-from storage_nodes.log.mark import SyncMark
-from storage_nodes.log.memtable import PayloadCache, UnflushedIndex
+from storage_nodes.log.memtable import PayloadCache
 from storage_nodes.log.partition_log import LogStore, PartitionLog
 from storage_nodes.log.record_batch import (
     ATTRIBUTE_CONFIGURATION,
@@ -48,7 +47,7 @@ from storage_nodes.log.record_batch import (
 from storage_nodes.log.recovery import LoadedManifests, WalWalk
 from storage_nodes.log.replay import Replay
 from storage_nodes.log.rewrite import Rewriter
-from storage_nodes.log.salvage import Damage, Salvage, add_to_index, append_notes, emptied, row_of, unflushed_runs
+from storage_nodes.log.salvage import Damage, Salvage, append_notes, emptied, open_mark, rewrite_unflushed, row_of
 from storage_nodes.log.segment import SegmentStore
 from storage_nodes.log.verify import StoredFile, stored_files, verify
 from storage_nodes.log.wal import (
@@ -87,7 +86,6 @@ __all__ = [
 
 _ENTRY_PLACE_BYTES = GROUP_HEADER_BYTES + RECORD_BYTES
 # A group of intact entries that are written anew takes no more once it is this long.
-_REWRITE_GROUP_BYTES = 4 * 1024 * 1024
 
 
 class NodeLog:
@@ -429,7 +427,7 @@ class NodeLog:
             if salvage is None:
                 raise error
             salvage.found(error, "its replica starts empty and is fed again by its group")
-        doubtful = self._open_mark(manifest, salvage)
+        self._wal.mark, doubtful = open_mark(self._disk, self.directory, manifest.head, salvage)
         walk = WalWalk(self._disk, self._wal.directory, manifest, self._wal.mark.sequence, salvage is not None)
         replay = Replay(self._store, self.partitions, manifest, self._flusher)
         for number, block in walk:
@@ -460,20 +458,6 @@ class NodeLog:
             salvage.note()
             self.damage = salvage.findings
 
-    def _open_mark(self, manifest: Manifest, salvage: Salvage | None) -> bool:
-        """Is it lost, so that nobody knows whether the end of the write-ahead log is? Raises CorruptionError."""
-        identity = manifest.head.identity
-        if manifest.head.marked:
-            try:
-                self._wal.mark = SyncMark.open(self._disk, self.directory, identity)
-                return False
-            except CorruptionError as error:
-                if salvage is None:
-                    raise
-                salvage.found(error, "whether synced groups are lost is not known: every replica is suspect")
-        self._wal.mark = SyncMark.create(self._disk, self.directory, identity)
-        return manifest.head.marked
-
     def _rebuild(self, walk: WalWalk, salvage: Salvage, doubtful: bool, incomplete: set[int]) -> None:
         """Go on with what is intact (`salvage.py`)."""
         for error in walk.damage:
@@ -490,7 +474,7 @@ class NodeLog:
         first_sequence = max(walk.end.sequence, self._wal.mark.sequence + 1)
         old = sorted(walk.files)
         self._wal.resume(walk.free_number, 0, first_sequence)
-        self._rewrite_entries()
+        rewrite_unflushed(self._store, list(self.partitions.values()), self._wal, self._commit)
         salvage.note()
         rows = {partition: row_of(log) for partition, log in self.partitions.items()}
         self._manifests.rewrite(Head(b"", self.incarnation, walk.free_number, first_sequence, 0, {}), rows)
@@ -501,20 +485,3 @@ class NodeLog:
             del self._wal.files[number]
             salvage.quarantine(os.path.join(self._wal.directory, wal_name(number)))
         self._flusher.resume(self._disk.list_directory(self._wal.directory))
-
-    def _rewrite_entries(self) -> None:
-        """All entries that are in old write-ahead log files only, into the one that begins here; durable on return."""
-        indexes: list[tuple[PartitionLog, UnflushedIndex]] = []
-        for log in self.partitions.values():
-            index = UnflushedIndex()
-            for bases, batches in unflushed_runs(self._store, log):
-                for base, batch in zip(bases, batches, strict=True):
-                    place = self._wal.add(RECORD_ENTRY, log.partition, batch)
-                    add_to_index(index, base, place, len(batch))
-                if self._wal.gathering.length_bytes >= _REWRITE_GROUP_BYTES:
-                    self._commit()
-            if len(index):
-                indexes.append((log, index))
-        self._commit()
-        for log, index in indexes:
-            log.adopt_index(index)

@@ -30,7 +30,7 @@ noted in `damage.log`, one JSON line each.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -38,13 +38,16 @@ import msgspec
 from storage_nodes.limits import DAMAGE_NOTES_BYTES_MAX
 from storage_nodes.log.disk import Disk
 from storage_nodes.log.errors import CorruptionError
-from storage_nodes.log.manifest import PartitionRow
+from storage_nodes.log.manifest import Head, PartitionRow
 from storage_nodes.log.manifest_keeper import DAMAGED_PREFIX
+from storage_nodes.log.mark import SyncMark
 from storage_nodes.log.memtable import UnflushedIndex
 from storage_nodes.log.partition_log import LogStore, PartitionLog, read_run, split_runs
+from storage_nodes.log.wal import RECORD_ENTRY, Wal
 
 NOTES_NAME = "damage.log"
 OLD_NOTES_NAME = "damage.log.1"
+_REWRITE_GROUP_BYTES = 4 * 1024 * 1024
 
 
 class Damage(NamedTuple):
@@ -142,7 +145,7 @@ def emptied(store: LogStore, log: PartitionLog) -> PartitionLog:
     return empty
 
 
-def unflushed_runs(store: LogStore, log: PartitionLog) -> Iterator[tuple[list[int], list[bytes]]]:
+def _unflushed_runs(store: LogStore, log: PartitionLog) -> Iterator[tuple[list[int], list[bytes]]]:
     """BLOCKING: (base offsets, entries) of everything that is in the write-ahead log only, run by run."""
     index = log.index
     if index is None:
@@ -153,7 +156,40 @@ def unflushed_runs(store: LogStore, log: PartitionLog) -> Iterator[tuple[list[in
         yield bases[first:last], batches
 
 
-def add_to_index(index: UnflushedIndex, base: int, place: int, length: int) -> None:
+def rewrite_unflushed(store: LogStore, logs: Sequence[PartitionLog], wal: Wal, commit: Callable[[], None]) -> None:
+    """BLOCKING: all entries that are in old write-ahead log files only, into the one that begins here; durable on
+    return. `commit` writes what is gathered."""
+    indexes: list[tuple[PartitionLog, UnflushedIndex]] = []
+    for log in logs:
+        index = UnflushedIndex()
+        for bases, batches in _unflushed_runs(store, log):
+            for base, batch in zip(bases, batches, strict=True):
+                place = wal.add(RECORD_ENTRY, log.partition, batch)
+                _add_to_index(index, base, place, len(batch))
+            if wal.gathering.length_bytes >= _REWRITE_GROUP_BYTES:
+                commit()
+        if len(index):
+            indexes.append((log, index))
+    commit()
+    for log, index in indexes:
+        log.adopt_index(index)
+
+
+def open_mark(disk: Disk, directory: str, head: Head, salvage: Salvage | None) -> tuple[SyncMark, bool]:
+    """BLOCKING: the mark, and whether it was lost, so that nobody knows whether the end of the write-ahead log is.
+
+    Raises CorruptionError where nothing is to be salvaged."""
+    if head.marked:
+        try:
+            return SyncMark.open(disk, directory, head.identity), False
+        except CorruptionError as error:
+            if salvage is None:
+                raise
+            salvage.found(error, "whether synced groups are lost is not known: every replica is suspect")
+    return SyncMark.create(disk, directory, head.identity), head.marked
+
+
+def _add_to_index(index: UnflushedIndex, base: int, place: int, length: int) -> None:
     index.bases.append(base)
     index.places.append(place)
     index.lengths.append(length)

@@ -11,7 +11,6 @@ others from then on.
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -36,7 +35,7 @@ from storage_nodes.node.disk.committer import Committer
 from storage_nodes.node.disk.damage import DamageControl
 from storage_nodes.node.disk.flushing import Flushing
 from storage_nodes.node.disk.going_back import GoingBack
-from storage_nodes.node.disk.maintenance import DiskMaintenance
+from storage_nodes.node.disk.maintenance import DiskMaintenance, free_bytes_of
 from storage_nodes.node.disk.scrub import Scrub
 from storage_nodes.node.membership.assigned_replicas import AssignedReplicas
 from storage_nodes.node.membership.balance import LeaderBalance
@@ -382,7 +381,7 @@ class StorageNode:
         offset_ms = self.clocks.agreement.offset_ms(node_id)
         if node_id == self.node_id:
             since_ms = self.failover.started_wall_ms
-            free_bytes = _free_bytes(self.config.node_dir)
+            free_bytes = free_bytes_of(self.config.node_dir)
             own = NodeInfo(*address, True, since_ms, "", free_bytes, *held, offset_ms, self.clocks.is_off)
             return msgspec.structs.replace(
                 own,
@@ -493,11 +492,3 @@ def _brings_messages(message: RaftMessage) -> bool:
         except BatchError:
             return False  # the replica drops what was damaged on its way, and says so
     return type(message) is SnapshotChunk
-
-
-def _free_bytes(directory: str) -> int:
-    """What is left of the file system; 0 = cannot be told."""
-    try:
-        return shutil.disk_usage(directory).free
-    except OSError:
-        return 0

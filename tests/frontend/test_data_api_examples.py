@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.frontend.test_push import Socket
 from tests.support.data_routes import described_routes, description
 from tests.support.fake_storage import settle
 from tests.support.frontend_plane import Installation
+from tests.support.push_socket import Socket
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "rest_and_websocket.md"

@@ -19,9 +19,9 @@ from frontend.rest.messages import ROUTES
 from frontend.rest.parked import PARKED_ROUTES
 from frontend.rest.scheduled import SCHEDULED_ROUTES
 from frontend.sqs.actions import ACTIONS, SqsAction
-from tests.frontend.test_push import Socket
 from tests.support.bulk_socket import JSON, BulkSocket
 from tests.support.frontend_plane import ACCOUNT, HOST, OTHER_ACCOUNT, QUEUE_URL, Installation
+from tests.support.push_socket import Socket
 
 ARN = f"arn:aws:sqs:us-east-1:{ACCOUNT}:orders"
 # Something for every parameter that an action cannot do without. A new one fails until it has a line.

@@ -16,10 +16,10 @@ from frontend.errors import RequestError
 from frontend.messages import admission
 from frontend.metadata.records import AccountRecord, PolicyRecord
 from frontend.queues.names import Address
-from tests.frontend.test_push import Socket
 from tests.frontend.test_queue_policies import ORDERS_ARN, SECRET_ARN, SECRET_URL, set_policy, statement
 from tests.support.fake_storage import settle
 from tests.support.frontend_plane import ACCOUNT, HOST, OTHER_ACCOUNT, QUEUE_URL, Installation
+from tests.support.push_socket import Socket
 
 SEND = {"QueueUrl": QUEUE_URL, "MessageBody": "x"}
 

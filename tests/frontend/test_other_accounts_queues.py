@@ -12,10 +12,10 @@ import pytest
 from frontend.push.closing import CLOSE_FORBIDDEN
 from frontend.rest.message_browser import BROWSER_ROUTES
 from frontend.rest.messages import ROUTES
-from tests.frontend.test_push import Socket
 from tests.frontend.test_queue_policies import SECRET_ARN, set_policy, statement
 from tests.support.bulk_socket import JSON, BulkSocket
 from tests.support.frontend_plane import ACCOUNT, OTHER_ACCOUNT, Installation
+from tests.support.push_socket import Socket
 
 QUEUE = f"/v1/accounts/{OTHER_ACCOUNT}/queues/secret"
 MESSAGES = f"{QUEUE}/messages"

@@ -28,8 +28,8 @@ from frontend.push.closing import (
 from frontend.push.connection import STILL, BoundedSocketProtocol, FrameExpired
 from frontend.push.tail_consumer import TailConsumer
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from tests.frontend.test_push import Socket
 from tests.support.frontend_plane import ACCOUNT, HOST, Installation
+from tests.support.push_socket import Socket
 
 PERSON = "0a3c1111-1111-4111-8111-111111111111"
 SESSION = "0b3c1111-1111-4111-8111-111111111111"

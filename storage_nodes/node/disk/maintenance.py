@@ -12,6 +12,7 @@ elsewhere (`disk_space.py`, `slow_disk.py`); here it is measured, told to the pe
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -255,3 +256,11 @@ class DiskMaintenance:
             return False
         self._done_ms[what] = now_ms
         return True
+
+
+def free_bytes_of(directory: str) -> int:
+    """What is left of the file system; 0 = cannot be told."""
+    try:
+        return shutil.disk_usage(directory).free
+    except OSError:
+        return 0

@@ -1,4 +1,4 @@
-"""Sends entries of a leader's log to followers: reads them, from disk where need be, and tells the Raft machine.
+"""Sends what the Raft machine says. Entries of a leader's log are read, from disk where need be, and the machine told.
 
 A follower for whose link there is no room is fed when there is. The append that was sent last in this turn of the event
 loop is kept for followers that ask for the same: the links encode it once.
@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from storage_nodes.limits import APPEND_BYTES_MAX
 from storage_nodes.log.node_log import PartitionLog
 from storage_nodes.log.record_batch import end_of_batch
-from storage_nodes.machines.raft.effects import Effect, SendEntries
+from storage_nodes.machines.raft.effects import Effect, Send, SendEntries
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.node.replicas.host import Host
 from storage_nodes.protocol.peer_messages import AppendEntries
@@ -45,6 +45,13 @@ class FeedingReplica(Protocol):
 
     def perform(self, effects: list[Effect]) -> None: ...
     def schedule(self) -> None: ...
+
+
+def send_message(replica: FeedingReplica, effect: Send) -> None:
+    if effect.after_sync:
+        replica.host.committer.send_after_sync(effect.peer, effect.message)
+    else:
+        replica.host.send(effect.peer, effect.message)
 
 
 def send_entries(replica: FeedingReplica, effect: SendEntries) -> None:

@@ -35,7 +35,7 @@ from storage_nodes.machines.raft import effects as raft_effects
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.membership import Change, ConfigChangeError
-from storage_nodes.node.replicas.append_sending import LastAppend, send_entries
+from storage_nodes.node.replicas.append_sending import LastAppend, send_entries, send_message
 from storage_nodes.node.replicas.disposable import NEVER, disposable_end
 from storage_nodes.node.replicas.failover import ELECTIONS
 from storage_nodes.node.replicas.folding import check_level, fold_committed
@@ -446,24 +446,17 @@ class Replica(ReplicaSteps, LeaseHolder):
         self.host.snapshots.take(self, effect)
 
     def _append_configuration(self, effect: raft_effects.AppendConfiguration) -> None:
-        body = configuration_body(effect.configuration)
-        end = self.append_own([body], self.now_ms(), control=True, configuration=True)
+        bodies = [configuration_body(effect.configuration)]
+        end = self.append_own(bodies, self.now_ms(), control=True, configuration=True)
         self.host.committer.wake()
         now_ms = self.host.clock.mono_ms()
         self.perform(self.raft.configured(now_ms))
         self.drop_lease()
         self.perform(self.raft.proposed(end, now_ms))
 
-    def _send(self, effect: raft_effects.Send) -> None:
-        if effect.after_sync:
-            self.host.committer.send_after_sync(effect.peer, effect.message)
-        else:
-            self.host.send(effect.peer, effect.message)
-
     def _withdraw_promise(self, effect: raft_effects.WithdrawPromise) -> None:
         now_ms = self.host.clock.mono_ms()
-        until_ms = self.host.leases.withdraw(effect.leader, now_ms)
-        self.perform(self.raft.promised(effect.leader, until_ms, now_ms))
+        self.perform(self.raft.promised(effect.leader, self.host.leases.withdraw(effect.leader, now_ms), now_ms))
 
     def maybe_trust(self) -> None:
         """No longer suspect, once all that was committed when the machine said so is folded: what the fold makes in
@@ -491,7 +484,7 @@ class Replica(ReplicaSteps, LeaseHolder):
         raft_effects.SaveVote: _save_vote,
         raft_effects.Truncate: _truncate,
         raft_effects.Append: _append_entries,
-        raft_effects.Send: _send,
+        raft_effects.Send: send_message,
         raft_effects.SendEntries: send_entries,
         raft_effects.EpochStart: _begin_epoch,
         raft_effects.Committed: fold_committed,
