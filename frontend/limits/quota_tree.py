@@ -83,10 +83,20 @@ class QuotaBucket:
         self.requests_at_s = self.messages_at_s = self.bytes_at_s = 0.0
         self.requests_cost_s = self.messages_cost_s = self.bytes_cost_s = 0.0
 
-    def set_rates(self, rates: Rates, shares: tuple[float, float, float]) -> None:
+    def set_rates(self, rates: Rates, shares: tuple[float, float, float], now_s: float) -> None:
+        if rates != self.rates:
+            self._pay_off_sooner(rates, now_s)
         self.rates = rates
         costs = [0.0 if rate is None else 1 / (rate * share) for rate, share in zip(rates, shares, strict=True)]
         self.requests_cost_s, self.messages_cost_s, self.bytes_cost_s = costs
+
+    def _pay_off_sooner(self, rates: Rates, now_s: float) -> None:
+        """What is owed is paid off at a raised rate from now on, at once where there is none any more. A lowered one
+        makes nobody wait longer for what was granted before."""
+        for unit, old, new in zip(("requests_at_s", "messages_at_s", "bytes_at_s"), self.rates, rates, strict=True):
+            owed_s = getattr(self, unit) - now_s
+            if owed_s > 0 and old is not None and (new is None or new > old):
+                setattr(self, unit, now_s + (owed_s * old / new if new else 0.0))
 
     def refusal(self, latest_s: float) -> QuotaRefusal:
         """Why a request is refused now: of the three, what takes longest."""
@@ -323,7 +333,7 @@ class QuotaTree:
         path.sends = self._held(SENDS_OF_ACCOUNT, account_id, sends_per_s, now_s) if sends_per_s else None
         path.is_held = bool(path.stopped) or path.sends is not None
         path.recheck_s = now_s + QUOTA_RECHECK_S
-        buckets = [_made(self._accounts, account_id, "", limits.account, self._shares_of(account_id))]
+        buckets = [_made(self._accounts, account_id, "", limits.account, self._shares_of(account_id), now_s)]
         known = self._key_rates_of(access_key_id)
         path.key_rates = path.key_rates if known is None else known
         key_rates = limits.key
@@ -333,10 +343,10 @@ class QuotaTree:
             path.asked = self._asked_of(account_id)
         else:
             path.asked = self._asked_of(access_key_id, key_rates, account_id)
-            buckets.append(_made(self._keys, access_key_id, "key_", key_rates, self._shares_of(access_key_id)))
+            buckets.append(_made(self._keys, access_key_id, "key_", key_rates, self._shares_of(access_key_id), now_s))
         rates = self._installation_rates()
         if rates != _UNLIMITED:
-            self._installation.set_rates(rates, (1 / self.front_ends,) * 3)
+            self._installation.set_rates(rates, (1 / self.front_ends,) * 3, now_s)
             buckets.append(self._installation)
         path.buckets = tuple(buckets)
         path.by_queue = {} if limits.queues_differ or limits.queue != _UNLIMITED else None
@@ -357,7 +367,7 @@ class QuotaTree:
         if rates != _UNLIMITED:
             if bucket is None and len(self) >= self._buckets_max:
                 self._forget(now_s)
-            bucket = _made(self._queues, name, "queue_", rates, self._shares_of(name))
+            bucket = _made(self._queues, name, "queue_", rates, self._shares_of(name), now_s)
             bucket.asked = self._asked_of(name, rates)
             buckets = (*buckets, bucket)
         if own is not None:
@@ -367,7 +377,8 @@ class QuotaTree:
     def _held(self, level: str, holder: str, sends_per_s: int, now_s: float) -> QuotaBucket:
         if holder not in self._sends and len(self) >= self._buckets_max:
             self._forget(now_s)
-        return _made(self._sends, holder, level, Rates(messages_per_s=sends_per_s), (1 / self.front_ends,) * 3)
+        rates, shares = Rates(messages_per_s=sends_per_s), (1 / self.front_ends,) * 3
+        return _made(self._sends, holder, level, rates, shares, now_s)
 
     def _shares_of(self, holder: str) -> AccountShare:
         return self.shares.get(holder) or AccountShare(*(1 / self.front_ends,) * 3)
@@ -402,10 +413,15 @@ def _count(buckets: tuple[QuotaBucket, ...], requests: int, messages: int, size_
 
 
 def _made(
-    buckets: dict[str, QuotaBucket], name: str, prefix: str, rates: Rates, shares: tuple[float, float, float]
+    buckets: dict[str, QuotaBucket],
+    name: str,
+    prefix: str,
+    rates: Rates,
+    shares: tuple[float, float, float],
+    now_s: float,
 ) -> QuotaBucket:
     bucket = buckets.get(name)
     if bucket is None:
         bucket = buckets[name] = QuotaBucket(prefix)
-    bucket.set_rates(rates, shares)
+    bucket.set_rates(rates, shares, now_s)
     return bucket

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from frontend.limits import QUOTA_RECHECK_S
 from frontend.limits.quota_tree import AccountShare, QuotaRefusal, QuotaTree
 from frontend.limits.quotas import (
     ACCOUNT_QUOTAS,
@@ -63,6 +64,30 @@ def test_batch_larger_than_the_burst_passes_and_is_paid_off() -> None:
     assert pay(quotas, messages=10) is None
     assert pay(quotas, 8.0, messages=1) is not None
     assert pay(quotas, 9.5, messages=1) is None
+
+
+@pytest.mark.parametrize(
+    ("quota", "cost"), [("messages_per_s", {"messages": 100}), ("bytes_per_s", {"size_bytes": 100})]
+)
+def test_what_is_owed_is_paid_off_at_a_raised_quota_and_at_once_without_one(quota: str, cost: dict[str, int]) -> None:
+    """A hundred seconds' worth of the old quota were granted; nobody waits a hundred seconds for the new one."""
+    for raised, wait_s in ((10.0, 9.0), (100.0, 0.0), (None, 0.0)):
+        rates = [Rates(**{quota: 1.0})]
+        quotas = QuotaTree(lambda _, now=rates: AccountLimits(now[0]), Rates, 1.0)
+        assert pay(quotas, **cost) is None and pay(quotas, 2.0, **cost) is not None
+        rates[0] = Rates(**{quota: raised})
+        refused = pay(quotas, 2.0 + QUOTA_RECHECK_S, **cost)
+        waits_s = 0.0 if refused is None else refused.wait_s
+        assert waits_s == pytest.approx(max(0.0, wait_s - (2.0 + QUOTA_RECHECK_S) / 10), abs=0.5)
+
+
+def test_lowered_quota_makes_nobody_wait_longer_for_what_was_granted() -> None:
+    rates = [Rates(messages_per_s=100.0)]
+    quotas = QuotaTree(lambda _: AccountLimits(rates[0]), Rates, 1.0)
+    assert pay(quotas, messages=400) is None
+    rates[0] = Rates(messages_per_s=1.0)
+    assert pay(quotas, 1.5 + QUOTA_RECHECK_S, messages=1) is not None
+    assert pay(quotas, 3.5 + QUOTA_RECHECK_S, messages=1) is None
 
 
 @pytest.mark.parametrize(
