@@ -26,8 +26,9 @@ from websockets.frames import CloseCode
 from websockets.http11 import Request
 
 from frontend.client_bytes import held_frames, lateness
+from frontend.errors import RequestError, unavailable
 from frontend.flood_log import FloodLog
-from frontend.http import network_of
+from frontend.http import network_of, new_request_id
 from frontend.limits import (
     BULK_BYTES_MAX,
     FRAME_LOOK_S,
@@ -36,6 +37,7 @@ from frontend.limits import (
     SOCKET_FRAME_BYTES_MAX,
 )
 from frontend.push.closing import CLOSE_LATE, CLOSE_RESTART, CLOSE_TRY_LATER, STOPPING, close_reason
+from frontend.rest.problems import problem_parts
 
 _BULK_PATH = re.compile(r"/v1/(?:accounts/[0-9]{12}/)?queues/[^/]+/bulk")
 # In the state of the scope: who is accountable for the frames, as soon as the application knows.
@@ -68,6 +70,7 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
     _sizes          of the frames that wait for the application
     _waiting_bytes  their sum: one piece of the network can hold tens of thousands of them
     _in_work_bytes  of the frame that the application has
+    _unanswered     what is told where the application does not answer the upgrade
     _early          came before the upgrade was answered: the parser would answer a ping, or fail without a word
     """
 
@@ -85,6 +88,7 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._sizes: deque[int] = deque()
+        self._unanswered = RequestError("InternalFailure", "")
 
     # --- what arrives ---
 
@@ -267,7 +271,21 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
             if self.handshake_complete and not self.close_sent:
                 self._ask_to_end(CLOSE_RESTART, STOPPING)
             else:
+                self._unanswered = unavailable(STOPPING)
                 super().shutdown()
+
+    def send_500_response(self) -> None:
+        """In the place of uvicorn's: the answer to an upgrade to which the application gave none. It failed, or the
+        server stops."""
+        if self.initial_response or self.handshake_complete:
+            return
+        headers, body = problem_parts(new_request_id(), self._unanswered)
+        response = self.conn.reject(self._unanswered.kind.rest_status, body.decode())
+        del response.headers["Content-Type"]
+        for name, value in headers:
+            response.headers[name.decode()] = value.decode()
+        self.conn.send_response(response)
+        self.transport.write(b"".join(self.conn.data_to_send()))
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -61,7 +61,7 @@ def problem_code(error: RequestError) -> str:
 
 
 def problem_of(request: Request, error: RequestError) -> HttpResponse:
-    headers, body = _problem(request.request_id, error)
+    headers, body = problem_parts(request.request_id, error)
     if request.is_unread:
         headers.append(CLOSE_CONNECTION)
     return HttpResponse(error.kind.rest_status, headers, body)
@@ -69,7 +69,7 @@ def problem_of(request: Request, error: RequestError) -> HttpResponse:
 
 async def refuse_upgrade(send: Send, error: RequestError) -> None:
     """The answer to a websocket that is not taken."""
-    headers, body = _problem(new_request_id(), error)
+    headers, body = problem_parts(new_request_id(), error)
     status = error.kind.rest_status
     await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": body})
@@ -93,8 +93,8 @@ def _throttled_headers(error: Throttled) -> tuple[tuple[bytes, bytes], ...]:
     )
 
 
-def _problem(request_id: str, error: RequestError) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """Headers and body."""
+def problem_parts(request_id: str, error: RequestError) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Headers and body of the answer."""
     status = error.kind.rest_status
     code = problem_code(error)
     headers = [

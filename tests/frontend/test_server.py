@@ -16,6 +16,7 @@ from botocore.config import Config as BotoConfig
 from frontend import client_bytes as arriving_module
 from frontend import server as server_module
 from frontend.config import FrontendConfig, split_address
+from frontend.errors import RequestError
 from frontend.express.protocol import express_config
 from frontend.limits import PARTIAL_HEADER_BYTES_MAX, REQUEST_BODY_BYTES_MAX
 from frontend.push.closing import STOPPING
@@ -134,6 +135,37 @@ async def test_socket_that_is_open_at_the_stop_is_told_why(front: Installation) 
     await asyncio.wait_for(task, 10)
     assert closed.value.rcvd is not None
     assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1012, STOPPING)
+
+
+async def test_upgrade_whose_key_is_still_looked_up_at_the_stop_may_come_again(
+    front: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S20: no 500, and not in plain text."""
+    looking, told = asyncio.Event(), asyncio.Event()
+
+    async def bearer(*_: Any) -> None:
+        looking.set()
+        await told.wait()
+        raise RequestError("ServiceUnavailable", "The key could not be looked up.")
+
+    monkeypatch.setattr(front.plane.authenticator, "bearer", bearer)
+    server = Server(express_config(front.plane, "127.0.0.1", 0))
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.001)
+    address = f"ws://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/v1/queues/orders/subscribe"
+    headers = {"Authorization": f"Bearer {front.key.bearer_token}"}
+    asked = asyncio.create_task(websockets.connect(address, additional_headers=headers).__aenter__())
+    await asyncio.wait_for(looking.wait(), 5)
+    server.should_exit = True
+    with pytest.raises(websockets.InvalidStatus) as refused:
+        await asyncio.wait_for(asked, 5)
+    told.set()
+    await asyncio.wait_for(task, 10)
+    answer = refused.value.response
+    assert (answer.status_code, json.loads(answer.body)["code"]) == (503, "service-unavailable")
+    assert json.loads(answer.body)["detail"] == STOPPING and answer.headers["retry-after"]
+    assert answer.headers["content-type"] == "application/problem+json"
 
 
 @pytest.mark.parametrize(
