@@ -31,7 +31,9 @@ from benchmarks.process_cost import cpu_s
 from benchmarks.report import Report, percentile
 from benchmarks.temporary_installation import LAUNCHER, TemporaryInstallation
 
+# Of calls one at a time and of cycles; sends have as many as in `http`.
 CONNECTIONS = 32
+SEND_CONNECTIONS = 64
 ROUNDS = 5
 TURN_S = 3.0
 WARM_UP_S = 2.0
@@ -58,7 +60,7 @@ class ServiceSide:
         self._url = ""
 
     async def open(self) -> None:
-        self._connections = await open_connections(self._target.host, self._target.port, CONNECTIONS)
+        self._connections = await open_connections(self._target.host, self._target.port, SEND_CONNECTIONS)
         await self.new_queue(0)
 
     async def new_queue(self, number: int) -> None:
@@ -90,7 +92,7 @@ class ServiceSide:
                 calls += 1
             return calls * size
 
-        return await self._measured(worker, size, seconds)
+        return await self._measured(worker, size, seconds, SEND_CONNECTIONS)
 
     async def receives_and_deletes(self) -> tuple[CallTurn, CallTurn]:
         """Of what was sent before, one at a time: first one kind of call, then the other."""
@@ -140,10 +142,14 @@ class ServiceSide:
         return await self._measured(worker, size)
 
     async def _measured(
-        self, worker: Callable[[HttpConnection, float], Awaitable[int]], size: int, seconds: float = TURN_S
+        self,
+        worker: Callable[[HttpConnection, float], Awaitable[int]],
+        size: int,
+        seconds: float = TURN_S,
+        connections: int = CONNECTIONS,
     ) -> CallTurn:
         began_s, began_cpu_s = time.perf_counter(), self._cpu_s()
-        done = sum(await asyncio.gather(*(worker(one, began_s + seconds) for one in self._connections)))
+        done = sum(await asyncio.gather(*(worker(one, began_s + seconds) for one in self._connections[:connections])))
         if not done:
             raise RuntimeError("nothing was done in a turn")
         return CallTurn(done / (time.perf_counter() - began_s), (self._cpu_s() - began_cpu_s) / done * size * 1e6)
