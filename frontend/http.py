@@ -73,9 +73,12 @@ def network_of(address: str) -> str:
     if ":" not in address:
         return address
     try:
-        return str(ipaddress.ip_network((address.partition("%")[0], IPV6_NETWORK_BITS), strict=False))
+        written = ipaddress.IPv6Address(address.partition("%")[0])
     except ValueError:
         return address
+    if written.ipv4_mapped is not None:  # as a proxy on one socket for both writes it
+        return str(written.ipv4_mapped)
+    return str(ipaddress.ip_network((written, IPV6_NETWORK_BITS), strict=False))
 
 
 class Request:

@@ -166,8 +166,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             if self._in_header and not self.transport.is_closing():
                 self._hold_header(len(data))
                 return
+        elif self.cycle is None or self.cycle.response_complete:
+            self._note_stray()
         if self._header_held_bytes:
             self._give_back_header()
+
+    def _note_stray(self) -> None:
+        """Line ends before a request are none of it, and end the wait for the next one: it must come in time now."""
+        if self.timeout_keep_alive_task is None:
+            self._note_begin()
 
     def _unsupported_upgrade_warning(self) -> None:
         """The parser has stopped behind the head, as if its body were of another protocol: the request is read once

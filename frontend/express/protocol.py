@@ -68,6 +68,10 @@ class ExpressProtocol(BoundedHttpProtocol):
         if self._answering is not None:
             self._replay()
 
+    def _note_stray(self) -> None:
+        if not self._idle_since_s:  # else an answer was given within the same bytes
+            super()._note_stray()
+
     def on_message_begin(self) -> None:
         self._idle_since_s = 0.0  # an answer to an earlier request of the same bytes has set it
         self.url = b""

@@ -22,6 +22,8 @@ from frontend.messages.admission import admit, admit_at_hand, admit_found
 from frontend.messages.storage_errors import error_of_code, explain_storage_error
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
+from frontend.routing.poll import in_calls
+from storage_nodes.limits import RECEIPTS_PER_CALL_MAX
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import VisibilityMode
 
@@ -143,7 +145,8 @@ async def apply_receipts(
     visibility_ms: Sequence[int] | None,
     mode: VisibilityMode = VisibilityMode.SET,
 ) -> list[RequestError | None]:
-    """Delete (visibility_ms None) or change visibility; one call per partition, one outcome per receipt."""
+    """Delete (visibility_ms None) or change visibility; one outcome per receipt. One call per partition, or as many as
+    a node takes."""
     outcomes: list[RequestError | None] = [None] * len(receipts)
     indexes: dict[int, list[int]] = {}
     for index, found in enumerate(receipts):
@@ -153,14 +156,15 @@ async def apply_receipts(
             indexes[found.partition].append(index)
         else:
             indexes[found.partition] = [index]
-    if len(indexes) == 1:
+    if len(indexes) == 1 and len(receipts) <= RECEIPTS_PER_CALL_MAX:
         ((partition, where),) = indexes.items()
         await _apply_at(services, queue, partition, where, receipts, visibility_ms, outcomes, mode)
         return outcomes
     await asyncio.gather(
         *(
-            _apply_at(services, queue, partition, where, receipts, visibility_ms, outcomes, mode)
+            _apply_at(services, queue, partition, some, receipts, visibility_ms, outcomes, mode)
             for partition, where in indexes.items()
+            for some in in_calls(where)
         )
     )
     return outcomes

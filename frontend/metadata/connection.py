@@ -95,9 +95,13 @@ class MetadataConnection(asyncio.Protocol):
             # A circuit breaker that needs no probe: whatever is heard closes it, silence ends the connection.
             raise MetadataUnavailable("the metadata service does not answer")
         correlation_id = self._next_id()
+        frame = encode_frame(opcode, 0, correlation_id, encode_message(message))
+        if len(frame) > METADATA_FRAME_BYTES_MAX:
+            # The service would cut the connection, which all accounts share.
+            raise MetadataUnavailable(f"a metadata lookup of {len(frame)} bytes is not asked")
         future: asyncio.Future[Reply] = self._loop.create_future()
         self._pending[correlation_id] = future
-        self._transport.write(encode_frame(opcode, 0, correlation_id, encode_message(message)))
+        self._transport.write(frame)
         try:
             async with asyncio.timeout(METADATA_REQUEST_TIMEOUT_MS / 1000):
                 return await future

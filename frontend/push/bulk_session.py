@@ -34,7 +34,7 @@ from frontend.messages.receive import Received, open_leases
 from frontend.messages.send import send_paid
 from frontend.push import bulk_frames
 from frontend.push.bulk_frames import AckRangesFrame, BulkFrame, NackRangesFrame, PublishFrame, Ranges
-from frontend.push.deliveries import CloseSocket, Deliveries, Settled, check_nack_delay_s, receipt_of_lease
+from frontend.push.deliveries import CloseSocket, Deliveries, check_nack_delay_s, receipt_of_lease
 from frontend.push.frames import CreditFrame, FilterFrame, FrameRefused
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
@@ -166,18 +166,18 @@ class BulkSession(Deliveries[int]):
             raise
         await self._pay(count, size_bytes)
         is_ack, now_s = isinstance(frame, AckRangesFrame), monotonic()
-        named: list[Settled[int]] = []
+        named: dict[int, Receipt | None] = {}  # each once, whatever the ranges
         for first, last in frame.ranges:
             for number in range(first, last + 1):
                 held = self._held.get(number)
                 # Else it was settled before, or lost: what is given back may be another consumer's by then.
                 if held is not None and (is_ack or held.until_s > now_s):
-                    named.append((number, receipt_of_lease(held.lease)))
+                    named[number] = receipt_of_lease(held.lease)
         if isinstance(frame, AckRangesFrame):
-            await self._ack(named)
+            await self._ack(list(named.items()))
         else:
             check_nack_delay_s(frame.delay_seconds)
-            await self._nack(named, frame.delay_seconds, frame.count)
+            await self._nack(list(named.items()), frame.delay_seconds, frame.count)
 
     # --- deliveries ---
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from frontend.authn.principal import Principal
 from frontend.crypto.receipts import Receipt
 from frontend.errors import RequestError, invalid
-from frontend.limits import SOCKET_IDS_PER_FRAME_MAX, VISIBILITY_S_MAX
+from frontend.limits import SOCKET_IDS_PER_FRAME_MAX, SOCKET_VISIBILITY_S, VISIBILITY_S_MAX
 from frontend.messages.receive import Received, open_leases
 from frontend.messages.settle import read_receipts
 from frontend.push.deliveries import CloseSocket, Deliveries, check_nack_delay_s
@@ -66,8 +66,10 @@ class Subscription(Deliveries[str]):
             await self._extend(frame)
 
     async def _extend(self, frame: ExtendFrame) -> None:
-        refused = await self._apply([(receipt, None) for receipt in frame.ids], frame.seconds * 1000)
-        until_s = monotonic() + frame.seconds
+        """For at least so long: a lease that is renewed unasked is never made shorter than that."""
+        seconds = max(frame.seconds, SOCKET_VISIBILITY_S)
+        refused = await self._apply([(receipt, None) for receipt in frame.ids], seconds * 1000)
+        until_s = monotonic() + seconds
         for receipt in frame.ids:
             held = self._held.get(receipt)
             if held is not None and receipt not in refused:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,8 +27,11 @@ from frontend.http import Disconnected
 from frontend.limits import POLL_OVERDUE_MS
 from frontend.routing.partitioner import PriorityLevel, Routes
 from frontend.routing.storage import MessageStorage
+from storage_nodes.limits import RECEIPTS_PER_CALL_MAX
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, QueueStats, VisibilityMode
+
+T = TypeVar("T")
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -117,10 +120,15 @@ async def release(storage: MessageStorage, leases: Sequence[Lease], mode: Visibi
         changes = by_partition.setdefault((lease.partition, lease.epoch, deadline_ms), [])
         changes.append((lease.message.offset, lease.message.delivery, 0))
     for (partition, epoch, deadline_ms), changes in by_partition.items():
-        try:
-            await storage.change_visibility(partition, changes, mode, epoch, deadline_ms)
-        except StorageError:
-            continue
+        for some in in_calls(changes):
+            with contextlib.suppress(StorageError):
+                await storage.change_visibility(partition, some, mode, epoch, deadline_ms)
+
+
+def in_calls(named: Sequence[T]) -> Iterator[Sequence[T]]:
+    """In pieces that a node takes in one call."""
+    for start in range(0, len(named), RECEIPTS_PER_CALL_MAX):
+        yield named[start : start + RECEIPTS_PER_CALL_MAX]
 
 
 # --- several partitions ---
@@ -272,9 +280,6 @@ async def _cancel_and_release(storage: MessageStorage, polls: Sequence[asyncio.T
 def _leases(partition: int, reply: AcquireReply) -> list[Lease]:
     epoch, deadline_ms = reply.epoch, reply.deadline_ms
     return [Lease(partition, epoch, message, deadline_ms) for message in reply.messages]
-
-
-T = TypeVar("T")
 
 
 async def settle_all(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T | StorageError]:

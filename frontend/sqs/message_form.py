@@ -74,13 +74,15 @@ def _read_attribute(name: str, given: AttributeIn) -> tuple[str, bytes]:
 
 def _read_system_attributes(given: dict[str, AttributeIn]) -> str:
     """The trace header, the one system attribute that may be sent."""
-    for name, attribute in given.items():
+    if not given:
+        return ""
+    for name in given:
         if name != TRACE_HEADER:
             raise invalid(f"Message system attribute name '{shortened(name)}' is invalid.")
-        if attribute.data_type != "String" or not attribute.string_value:
-            raise invalid(f"The message system attribute '{name}' must be a non-empty String.")
-        if len(attribute.string_value) > TRACE_HEADER_CHARS_MAX:
-            raise invalid(f"The message system attribute '{name}' is too long.")
-        check_text(attribute.string_value)
-        return attribute.string_value
-    return ""
+    attribute = given[TRACE_HEADER]
+    if attribute.data_type != "String" or not attribute.string_value or attribute.binary_value is not None:
+        raise invalid(f"The message system attribute '{TRACE_HEADER}' must be a non-empty String.")
+    if len(attribute.string_value) > TRACE_HEADER_CHARS_MAX:
+        raise invalid(f"The message system attribute '{TRACE_HEADER}' is too long.")
+    check_text(attribute.string_value)
+    return attribute.string_value

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from frontend.errors import RequestError, invalid, missing
-from frontend.limits import LIST_RESULTS_MAX
+from frontend.limits import LIST_RESULTS_MAX, QUEUE_NAME_CHARS_MAX
 from frontend.messages.admission import NO_SENT_TAGS, SentTags, require_own, throttle_account
 from frontend.queues.attributes import (
     check_asked,
@@ -34,7 +34,9 @@ async def get_queue_url(call: SqsCall, request: requests.GetQueueUrl) -> bytes:
         raise missing("QueueName")
     account_id = check_account_id(request.queue_owner_account_id) or call.caller.account_id
     try:
-        queue = await find_queue(call, "GetQueueUrl", Address(account_id, request.queue_name))
+        # A longer name names nothing: what is looked up, weighed and told is cut where that is certain.
+        name = request.queue_name[: QUEUE_NAME_CHARS_MAX + 1]
+        queue = await find_queue(call, "GetQueueUrl", Address(account_id, name))
     except RequestError as error:
         if error.code == "AccessDeniedException" and account_id != call.caller.account_id:
             raise RequestError("QueueDoesNotExist", NOT_TO_BE_SEEN) from None

@@ -258,6 +258,21 @@ async def test_call_behind_one_that_was_answered_at_once_is_not_idle(
     client.writer.close()
 
 
+@pytest.mark.parametrize("path", [b"/", b"/?a=b"])
+@pytest.mark.parametrize("after", [b"", b"\r\n"])
+async def test_line_end_behind_an_answer_keeps_no_connection_open(
+    front: Installation, port: int, monkeypatch: pytest.MonkeyPatch, path: bytes, after: bytes
+) -> None:
+    """The parser passes over it, on the express lane and beside it: no request begins, and none is waited for long."""
+    monkeypatch.setattr(server_module, "HEADER_READ_S_MAX", 0.1)
+    client = Client(*await asyncio.open_connection("127.0.0.1", port))
+    protocol_of(client).timeout_keep_alive = 0.1
+    client.write(send_request(front).replace(b"POST / ", b"POST %b " % path))
+    await client.answer()
+    client.write(after)
+    assert await asyncio.wait_for(client.ended(), 3) == b""
+
+
 async def test_call_that_needs_look_ups_is_served(front: Installation, client: Client, ways: Ways) -> None:
     """Whatever a cold cache waits for needs no task of the caller's."""
     front.metadata.cold = True

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from frontend.limits import SOCKET_CREDIT_MAX
+from frontend.limits import SOCKET_CREDIT_MAX, SOCKET_VISIBILITY_S
 from frontend.limits.quota_tree import QuotaTree
 from frontend.limits.quotas import AccountLimits, Rates, account_limits
 from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_OVER_LIMIT, CLOSE_RESTART, STOPPING, close_reason
@@ -426,6 +426,21 @@ async def test_frames_a_little_over_the_rate_are_late_alone() -> None:
     await asyncio.sleep(1.1)
     assert [frame["ids"] for frame in socket.of("error")] == [["a", "b", "c"], ["d"]] and socket.close_code is None
     await socket.leave()
+
+
+async def test_extend_never_makes_a_lease_shorter(front: Installation, sockets: Any) -> None:
+    """It would run out before the next renewal, and another consumer have the message while this one lives."""
+    socket = sockets()
+    await settle(lambda: bool(socket.of("ready")))
+    await front.rest("/v1/queues/orders/messages", {"body": "x"})
+    socket.say({"type": "credit", "n": 1})
+    await settle(lambda: bool(socket.of("message")))
+    (stored,) = front.storage.logs[1]
+    for seconds, held_s in ((1, SOCKET_VISIBILITY_S), (SOCKET_VISIBILITY_S + 9, SOCKET_VISIBILITY_S + 9)):
+        front.storage.modes.clear()
+        socket.say({"type": "extend", "ids": [socket.of("message")[0]["receipt"]], "seconds": seconds})
+        await settle(lambda: bool(front.storage.modes))
+        assert stored.visible_ms - front.storage._now_ms() == held_s * 1_000
 
 
 async def test_sockets_without_a_key_count_for_their_address_and_then_for_the_account(

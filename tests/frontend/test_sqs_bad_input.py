@@ -16,6 +16,7 @@ from tests.support.frontend_plane import QUEUE_URL, Installation, sign
 
 SERIALIZATION = "SerializationException"
 INVALID = "InvalidParameterValueException"
+TRACE = {"DataType": "String", "StringValue": "Root=1"}
 MISSING = "MissingRequiredParameterException"
 URL = json.dumps(QUEUE_URL).encode()
 
@@ -155,6 +156,8 @@ async def test_allowed_characters_pass(front: Installation, text: str) -> None:
         ({"QueueUrl": QUEUE_URL + "s"}, "QueueDoesNotExist"),
         ({"MessageSystemAttributes": {"Other": {"DataType": "String", "StringValue": "x"}}}, INVALID),
         ({"MessageSystemAttributes": {"AWSTraceHeader": {"DataType": "Number", "StringValue": "1"}}}, INVALID),
+        ({"MessageSystemAttributes": {"AWSTraceHeader": TRACE, "Other": TRACE}}, INVALID),
+        ({"MessageSystemAttributes": {"AWSTraceHeader": {**TRACE, "BinaryValue": "AA=="}}}, INVALID),
         ({"Unknown": {"deep": [1, 2, {"x": None}]}}, None),
     ],
 )
@@ -310,3 +313,16 @@ async def test_failure_of_ours_shows_nothing(front: Installation) -> None:
     assert line["level"] == "error" and line["process"] == "frontend" and "KeyError" in line["exception"]
     assert "a secret body" not in printed and front.key.secret_access_key not in printed
     front.plane.meters._observed.clear()
+
+
+@pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize("owner", ["", "210987654321"])
+async def test_name_of_any_length_is_neither_looked_up_nor_told_whole(
+    front: Installation, cold: bool, owner: str
+) -> None:
+    """It would be a frame beyond what the metadata service takes, whose connection all accounts share."""
+    front.metadata.cold = cold
+    asked = {"QueueName": "q" * 1_000_000} | ({"QueueOwnerAWSAccountId": owner} if owner else {})
+    reply = await front.sqs("GetQueueUrl", asked)
+    assert reply.error == "QueueDoesNotExist" and len(reply.body) < 1_000
+    assert (await front.sqs("GetQueueUrl", {"QueueName": "q" * 81})).error == "QueueDoesNotExist"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from frontend.crypto.keyring import Keyring
+from frontend.limits import QUEUE_NAME_CHARS_MAX
 from frontend.metadata.interface import MISS, MetadataUnavailable, Missing
 from frontend.metadata.records import (
     AccountRecord,
@@ -24,6 +25,7 @@ from frontend.metadata.records import (
     QueueRecord,
 )
 from storage_nodes.model import Acks
+from storage_nodes.node.replicas.queue_checks import check_count
 from storage_nodes.protocol.deliveries import released
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
@@ -161,6 +163,7 @@ class FakeStorage:
         return self._reply(log, messages)
 
     async def delete(self, partition: int, receipts: Sequence[tuple[int, int]]) -> list[ErrorCode]:
+        check_count(len(receipts))
         log = self._log("delete", partition)
         if self.codes is not None:
             return self.codes
@@ -184,6 +187,7 @@ class FakeStorage:
         epoch: int = 0,
         deadline_ms: int = 0,
     ) -> list[ErrorCode]:
+        check_count(len(changes))
         log = self._log("change_visibility", partition)
         self.modes.append(mode)
         if self.codes is not None:
@@ -440,6 +444,7 @@ class FakeMetadata:
     def _look(self, *what: str) -> None:
         if self.down:
             raise MetadataUnavailable("down")
+        assert all(len(word) <= QUEUE_NAME_CHARS_MAX + 1 for word in what), "a caller's text is looked up unbounded"
         self.lookups.append(what)
 
 

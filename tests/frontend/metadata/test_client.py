@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from frontend.metadata.client import MISS, MetadataClient, MetadataUnavailable
-from frontend.metadata.limits import METADATA_SHARE_MAX, METADATA_UNANSWERED_MAX
+from frontend.metadata.limits import METADATA_FRAME_BYTES_MAX, METADATA_SHARE_MAX, METADATA_UNANSWERED_MAX
 from frontend.metadata.messages import (
     AccountReply,
     Change,
@@ -480,3 +480,13 @@ async def test_silent_connection_is_given_up(
     assert client._connection is not None
     client._connection.watch_silence()
     await until(lambda: not client.connected)
+
+
+async def test_look_up_that_the_service_would_not_take_is_not_sent(service: Service, client: MetadataClient) -> None:
+    """It would cut the connection, and fail the look-ups of every other account."""
+    with pytest.raises(MetadataUnavailable, match="is not asked"):
+        await client.get_queue(ACCOUNT, "q" * METADATA_FRAME_BYTES_MAX)
+    asked = asyncio.create_task(client.get_key("AKPS"))
+    frame = await service.next_asked()
+    service.send(MetadataOpcode.GET_KEY, frame.correlation_id, KeyReply(key_record(1)))
+    assert await asked is not None and service.connections == 1
