@@ -263,6 +263,10 @@ IN_FLIGHT_MESSAGES_MAX = 120_000
 # Messages of a partition that failed and wait for their next try, beside those in flight; what exceeds it counts as in
 # flight, so that no queue holds more of both.
 RETRIES_PAUSED_MAX = 120_000
+# Messages of a partition that came back and may be received again: beyond, fresh ones wait for them.
+AGAIN_READY_MAX = 30_000
+# Messages that one input of a leader looks at because their lease or delay is over; the rest is next.
+LEASE_STEPS_PER_INPUT_MAX = 4_000
 VISIBILITY_MS_MAX = 43_200_000
 DELAY_MS_MAX = 900_000
 # Delayed messages that a partition holds by themselves, some 200 bytes each, with those in flight. Of a standard queue

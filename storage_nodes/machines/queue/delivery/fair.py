@@ -71,7 +71,9 @@ class FairDelivery:
             return False
         elif not wait_until_ms and context.in_flight_count >= self._state.config.in_flight_max:
             effects.append(Refuse(token, ErrorCode.OVER_LIMIT, "too many messages are in flight"))
-        elif tags and (self._takes_in_order or (self._has_tags_beyond and not self.window.has_room)):
+        elif tags and (
+            self._takes_in_order or self._leases.is_crowded or (self._has_tags_beyond and not self.window.has_room)
+        ):
             text = "too many messages that do not match wait in front: receive some of them without a filter"
             effects.append(Refuse(token, ErrorCode.OVER_LIMIT, text))
         else:
@@ -115,10 +117,14 @@ class FairDelivery:
         room = min(messages_max, self._state.config.in_flight_max - in_flight, staging.picks_room)
         picks: list[Pick] = []
         in_order = self._takes_in_order
-        if room <= 0 or self._context.is_paused or (tags and in_order):
+        if room <= 0 or self._context.is_paused or (tags and (in_order or self._leases.is_crowded)):
             return picks
         backlog.refresh_throttled(in_flight)
         deadline_ms = time_ms + visibility_ms
+        if self._leases.is_crowded:
+            # Whatever the groups: what came back goes first, in its order, until there is room for fresh ones.
+            for offset in self._leases.take(room):
+                picks.append(self._pick_again(offset, time_ms, deadline_ms))
         while 0 < room - len(picks) <= staging.expired_room and staging.has_keys_room:
             tag_queue = backlog.next_tag_queue(tags, in_flight, in_order)
             if tag_queue is None:
@@ -136,6 +142,9 @@ class FairDelivery:
 
     def _take_again(self, offset: int, time_ms: int, deadline_ms: int) -> Pick:
         self._leases.take_one(offset)
+        return self._pick_again(offset, time_ms, deadline_ms)
+
+    def _pick_again(self, offset: int, time_ms: int, deadline_ms: int) -> Pick:
         self._staging.acquired_again(time_ms, deadline_ms, [offset])
         self._in_flight.add(offset, self._state.keys.get(offset, NO_KEY)[0])
         _, delivery, first_received_ms, sent_ms = self._state.live[offset]
@@ -164,7 +173,7 @@ class FairDelivery:
             if picks:
                 waiters.remove(waiter.token)
                 effects.append(Deliver(waiter.token, picks))
-            elif self._takes_in_order or not self._may_take:
+            elif self._takes_in_order or self._leases.is_crowded or not self._may_take:
                 backlog.tags_with_new.update(tag for _, tag in line)  # their messages are there, and wait
                 return
             elif waiter.tags:

@@ -8,6 +8,9 @@ become ready, because the command may move the deadline; when it is folded their
 received `receives_max` times, where the queue has a dead-letter queue, are not ready when their lease runs out but
 *dead*. With a retry policy a lease is followed by a pause: then the message is *paused*, which uses up none of what may
 be in flight, up to a bound of its own. Each message has its own timer, for the end of its lease, then of its pause.
+
+Much may be due at once: after a change of the leader all that ran out since. One input makes LEASE_STEPS_PER_INPUT_MAX
+of it ready, and says that it is behind; ticks follow until it is not.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from storage_nodes.limits import RETRIES_PAUSED_MAX
+from storage_nodes.limits import AGAIN_READY_MAX, LEASE_STEPS_PER_INPUT_MAX, RETRIES_PAUSED_MAX
 from storage_nodes.machines.queue.state.checkpoint import Entry, Live
 from storage_nodes.machines.queue.state.retry import RetryPolicy
 from storage_nodes.protocol.deliveries import RECEIVES_MASK
@@ -33,7 +36,7 @@ class Leases:
 
     __slots__ = (
         "_held", "_is_our_turn", "_live", "_order", "_paused", "_ready", "_retry", "_timers", "dead", "delayed",
-        "receives_max",
+        "is_behind", "receives_max",
     )  # fmt: skip
 
     def __init__(self, live: Live, receives_max: int, retry: RetryPolicy | None = None) -> None:
@@ -47,12 +50,18 @@ class Leases:
         self._timers: list[_Timer] = []  # heap
         self._held: dict[int, int] = {}  # offset -> commands of ours on it that are not folded yet
         self._is_our_turn = False
+        self.is_behind = False  # more is due than one input made ready
         self.delayed = sum(entry[1] == 0 for entry in live.values())  # not due yet
         self._rebuild()
 
     @property
     def ready_count(self) -> int:
         return len(self._ready)
+
+    @property
+    def is_crowded(self) -> bool:
+        """So many came back that fresh ones wait for them: memory is bounded by what is in flight and this."""
+        return len(self._ready) >= AGAIN_READY_MAX
 
     @property
     def in_flight_count(self) -> int:
@@ -103,12 +112,21 @@ class Leases:
         self.set_timer(due_ms, first, last)
 
     def advance(self, now_ms: int) -> list[int]:
-        """Make ready what is due; what that is."""
+        """Make ready what is due, up to a bound; what that is."""
         timers, live, ready, retry = self._timers, self._live, self._ready, self._retry
         due: list[int] = []
+        room = LEASE_STEPS_PER_INPUT_MAX
         while timers and timers[0][0] <= now_ms:
+            if room <= 0:
+                self.is_behind = True
+                return due
             deadline_ms, first, last, offsets = heapq.heappop(timers)
-            for offset in offsets or range(first, last + 1):
+            named: Sequence[int] = offsets or range(first, last + 1)
+            if len(named) > room:
+                heapq.heappush(timers, (deadline_ms, named[room], last, tuple(named[room:]) if offsets else _ALL))
+                named = named[:room]
+            room -= len(named)
+            for offset in named:
                 entry = live.get(offset)
                 if entry is None or offset in ready or offset in self._held:
                     continue
@@ -124,6 +142,7 @@ class Leases:
                 self._order.append(offset)
                 if entry[1] == 0:
                     self.delayed -= 1
+        self.is_behind = False
         return due
 
     def revive(self, offsets: Iterable[int]) -> list[int]:
@@ -181,9 +200,11 @@ class Leases:
 
     def share_of(self, room: int) -> int:
         """How many of so many are to be messages that are ready here, and not fresh ones: half of them. Of an odd
-        number each kind gets the larger share in turn."""
+        number each kind gets the larger share in turn. All, where many came back: each fresh one makes it more."""
         if not self._ready:
             return 0
+        if self.is_crowded:
+            return min(room, len(self._ready))
         share = (room + self._is_our_turn) // 2
         if room % 2:
             self._is_our_turn = not self._is_our_turn
@@ -249,6 +270,7 @@ class Leases:
         self.dead.clear()
         self._order.clear()
         self._timers.clear()
+        self.is_behind = False
         self.delayed = 0
 
     def _tidy_order(self) -> None:

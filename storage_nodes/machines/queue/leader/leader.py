@@ -259,7 +259,7 @@ class Leader:
 
     def next_tick_ms(self) -> int:
         """Leases that run out are only waited for when somebody waits for messages, or when messages may be dead then;
-        else the next acquire looks."""
+        else the next acquire looks. Where more was due than one input looks at, the rest is next."""
         # Asked for after every input.
         due_ms = [self._retention_check_ms, self._fetch_again_ms, self._letters.again_ms]
         if not self._staging.announced:
@@ -268,7 +268,7 @@ class Leader:
             due_ms.append(self._next_release_ms())
         if self._waiters:
             due_ms += (self._waiters.next_deadline_ms(), self._leases.next_deadline_ms())
-        elif self._leases.receives_max:
+        elif self._leases.receives_max or self._leases.is_behind:
             due_ms.append(self._leases.next_deadline_ms())
         return min([due for due in due_ms if due], default=0) if any(due_ms[1:]) else due_ms[0]
 
@@ -478,7 +478,8 @@ class Leader:
     ) -> list[Effect]:
         """There is nothing to hand out: wait if the caller does, or if a read of the log may change that."""
         is_long_poll = wait_until_ms > now_ms
-        if not is_long_poll and not (self._context.coming_back or self.delivery.may_find(tags)):
+        is_sought = self._context.coming_back or self._leases.is_behind or self.delivery.may_find(tags)
+        if not is_long_poll and not is_sought:
             return [Deliver(token, [])]
         if len(self._waiters) >= WAITERS_PER_PARTITION_MAX:
             return [Refuse(token, ErrorCode.OVERLOADED, "too many requests wait for messages")]
@@ -488,7 +489,8 @@ class Leader:
 
     def _answer_hasty(self, effects: list[Effect]) -> None:
         """Short polls waited for what is known now."""
-        if self._waiters and not (self._context.coming_back or self.delivery.may_find(())):
+        is_sought = self._context.coming_back or self._leases.is_behind or self.delivery.may_find(())
+        if self._waiters and not is_sought:
             effects += [Deliver(token, []) for token in self._waiters.remove_hasty()]
 
     def _move_dead(self, effects: list[Effect], time_ms: int) -> None:

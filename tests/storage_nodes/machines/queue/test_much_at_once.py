@@ -1,0 +1,134 @@
+"""Much that is due at once, and much that came back: no input takes long, and memory has a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from storage_nodes.machines.queue.delivery import leases
+from storage_nodes.protocol.messages import QueueConfig
+from tests.storage_nodes.machines.queue.partition import VISIBILITY_MS, Partition, offsets_of, receipts_of
+
+STEPS = 4
+CROWD = 6
+
+
+@pytest.fixture(autouse=True)
+def _little_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "LEASE_STEPS_PER_INPUT_MAX", STEPS)
+    monkeypatch.setattr(leases, "AGAIN_READY_MAX", CROWD)
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "grouped"])
+def partition(request: pytest.FixtureRequest) -> Iterator[Partition]:
+    made = Partition(QueueConfig())
+    if request.param:
+        made.send_tagged((b"g", b""))
+        made.delete("first", receipts_of(made.acquire("first-taken", 1)))
+        made.commit()
+        made.send_tagged(*[(b"g%d" % number, b"") for number in range(2)])
+        made.delete("others", receipts_of(made.acquire("others-taken", 2)))
+        made.commit()
+    yield made
+    made.check()
+
+
+def ready_count(partition: Partition) -> int:
+    leader = partition.leader.leader
+    assert leader is not None
+    return leader._leases.ready_count
+
+
+@pytest.mark.parametrize("delayed", [False, True])
+def test_one_input_makes_a_part_ready_and_ticks_do_the_rest(partition: Partition, delayed: bool) -> None:
+    """A new leader finds all that ran out since at once. It would be deposed over it, and the next one, too."""
+    sent = list(partition.send(3 * STEPS, delay_ms=5_000 if delayed else 0))
+    if not delayed:
+        assert partition.acquire("lost", len(sent)) is not None
+        partition.commit()
+    partition.now_ms += VISIBILITY_MS
+    partition.fail_over()
+    assert ready_count(partition) <= STEPS
+    partition.tick()
+    assert STEPS < ready_count(partition) <= 2 * STEPS
+    partition.pass_ms(0)
+    assert ready_count(partition) == len(sent) and partition.counts() == (len(sent), 0, 0)
+    assert partition.leader.next_tick_ms() != partition.now_ms, "and then it rests"
+    assert sorted(offsets_of(partition.acquire("all", len(sent)))) == sent
+
+
+def test_timer_of_many_is_cut_wherever_the_room_ends(partition: Partition) -> None:
+    sent = list(partition.send(2 * STEPS + 1))
+    partition.acquire("a", STEPS - 1)
+    partition.acquire("b", STEPS + 2)
+    partition.commit()
+    partition.now_ms += VISIBILITY_MS
+    received: list[int] = []
+    for number in range(20):
+        received += offsets_of(partition.acquire(number, 3, visibility_ms=2 * VISIBILITY_MS))
+        partition.commit()
+    assert sorted(received) == sent
+
+
+def test_short_poll_is_not_told_that_there_is_nothing_while_more_is_due() -> None:
+    """All that was looked at is dead: what may be received stands behind it."""
+    partition = Partition(QueueConfig(max_receives=2, dead_letter_partition=7))
+    dying = list(partition.send(STEPS + 1))
+    for number in range(2):
+        picks = partition.acquire(("dying", number), len(dying), visibility_ms=1_000)
+        assert sorted(offsets_of(picks)) == dying
+        partition.commit()
+        if not number:
+            partition.pass_ms(1_000)
+    other = list(partition.send(2))
+    assert offsets_of(partition.acquire("other", len(other), visibility_ms=1_500)) == other
+    partition.commit()
+    partition.now_ms += 10_000
+    partition.acquire("poll")
+    partition.pass_ms(0)
+    assert sorted(offsets_of(partition.delivered["poll"])) == other
+    assert {letter.offset for move in partition.moves for letter in move.letters} <= set(dying)
+    partition.commit()
+    partition.check()
+
+
+def test_fresh_messages_wait_for_a_crowd_that_came_back(partition: Partition) -> None:
+    """A consumer that receives and never deletes would fill the memory of all replicas with the whole queue."""
+    partition.send(20 * CROWD)
+    most = 0
+    for number in range(100):
+        partition.acquire(number, 4, visibility_ms=1_000)
+        partition.commit()
+        partition.pass_ms(1_000)
+        most = max(most, len(partition.leader.state.live))
+    assert CROWD <= most <= CROWD + 4
+    assert partition.leader.state.fresh_count > 0
+
+
+def test_crowd_that_shrinks_lets_fresh_messages_go_again(partition: Partition) -> None:
+    sent = list(partition.send(3 * CROWD))
+    for number in range(20):
+        partition.acquire(("failing", number), 4, visibility_ms=0)
+        partition.commit()
+    received: list[int] = []
+    for number in range(20):
+        picks = partition.acquire(("good", number), 4)
+        received += offsets_of(picks)
+        partition.delete(("deleted", number), receipts_of(picks))
+        partition.commit()
+    assert sorted(received) == sent
+
+
+def test_filter_by_tag_waits_for_a_crowd_and_says_so() -> None:
+    partition = Partition(QueueConfig())
+    sent = partition.send_tagged(*[(b"", b"red")] * (2 * CROWD))
+    partition.acquire("failing", CROWD + 2, visibility_ms=0)
+    partition.commit()
+    assert partition.acquire("red", 1, tags=(b"red",)) is None
+    assert "receive some of them without a filter" in partition.refused["red"].text
+    picks = partition.acquire("plain", CROWD + 2)
+    partition.delete("done", receipts_of(picks))
+    partition.commit()
+    assert set(offsets_of(picks)) | set(offsets_of(partition.acquire("again", 1, tags=(b"red",)))) <= set(sent)
+    partition.check()
