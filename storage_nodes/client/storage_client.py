@@ -117,6 +117,8 @@ _stream_read_reply = msgspec.msgpack.Decoder(StreamReadReply)
 
 
 _SETS = (VisibilityMode.SET, VisibilityMode.HELD)
+# Of standard queues the former, of FIFO queues either.
+_GONE = frozenset((ErrorCode.NOT_IN_FLIGHT, ErrorCode.RECEIPT_STALE))
 
 
 class StorageClient:
@@ -225,11 +227,10 @@ class StorageClient:
         payload = encode_message(ChangeVisibilityRequest(partition, list(changes), mode, epoch, deadline_ms))
         reply, unsure = await self._ask(Opcode.CHANGE_VISIBILITY, partition, payload)
         codes = _codes(reply)
-        if unsure and ErrorCode.NOT_IN_FLIGHT in codes:
+        if unsure and not _GONE.isdisjoint(codes):
             # An earlier attempt ended the lease: that is what was asked for.
-            gone = (ErrorCode.NOT_IN_FLIGHT, ErrorCode.RECEIPT_STALE)
             ends = [mode not in _SETS or visibility_ms == 0 for _, _, visibility_ms in changes]
-            return [ErrorCode.OK if end and code in gone else code for end, code in zip(ends, codes, strict=True)]
+            return [ErrorCode.OK if end and code in _GONE else code for end, code in zip(ends, codes, strict=True)]
         return codes
 
     async def purge(self, partition: int) -> int:

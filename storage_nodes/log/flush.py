@@ -195,12 +195,16 @@ class Flusher:
         plan.waiting.extend(log for log in logs if log is not None)
         return plan
 
-    def plan_slice(self, plan: FlushPlan, facts: Callable[[int], FlushFacts | None]) -> bool:
-        """Plan the next few partitions. False: there are more."""
+    def plan_slice(
+        self, plan: FlushPlan, facts: Callable[[int], FlushFacts | None], is_over: Callable[[], bool]
+    ) -> bool:
+        """Plan the next few partitions, no more than one once `is_over`. False: there are more."""
         for _ in range(min(len(plan.waiting), self._bounds.flush_slice_partitions)):
             log = plan.waiting.popleft()
             # One that was dropped since the flush began keeps its files: the next flush lets go of them.
             self._plan_partition(plan, log, None if log.dropped else facts(log.partition))
+            if is_over():  # the checkpoint of a large one takes its time
+                break
         if plan.waiting:
             return False
         oldest = self._store.wal.files.get(plan.first_file)

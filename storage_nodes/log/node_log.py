@@ -274,10 +274,12 @@ class NodeLog:
         """None = not now; ask again after the next group. Until it is done nothing is installed or rewritten."""
         return self._flusher.begin()
 
-    def plan_flush(self, plan: FlushPlan, facts: Callable[[int], FlushFacts | None]) -> bool:
-        """Plan the next slice of partitions; False: there are more. `facts` may be None for a partition that cannot be
-        flushed now."""
-        return self._flusher.plan_slice(plan, facts)
+    def plan_flush(
+        self, plan: FlushPlan, facts: Callable[[int], FlushFacts | None], is_over: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Plan the next slice of partitions, which ends early when `is_over`; False: there are more. `facts` may be
+        None for a partition that cannot be flushed now."""
+        return self._flusher.plan_slice(plan, facts, is_over)
 
     def flush_ready(self, plan: FlushPlan) -> bool:
         """May it be run? Once all is planned it waits for one group at most."""

@@ -55,6 +55,7 @@ from storage_nodes.node.replicas.partition_meta import PartitionMeta, meta_text
 from storage_nodes.node.replicas.queue_replica import QueueReplica
 from storage_nodes.node.replicas.retiring import become_retired
 from storage_nodes.node.replicas.snapshots import Snapshots
+from storage_nodes.node.replicas.stopped_replicas import StopKind
 from storage_nodes.node.replicas.stream_replica import StreamReplica
 from storage_nodes.node.timers import Timers
 from storage_nodes.node.transport.connection_table import ConnectionTable
@@ -481,7 +482,12 @@ class StorageNode:
 
     def _flush_facts(self, partition: int) -> FlushFacts | None:
         replica = self.replicas.get(partition)
-        return self.stopped.flush_facts(partition) if replica is None or replica.closed else replica.flush_facts()
+        if replica is not None and not replica.closed:
+            try:
+                return replica.flush_facts()
+            except Exception as error:
+                self.stopped.stop(replica, StopKind.CHECKPOINT, replica.applied, error)
+        return self.stopped.flush_facts(partition)
 
 
 def _brings_messages(message: RaftMessage) -> bool:

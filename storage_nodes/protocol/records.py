@@ -260,12 +260,16 @@ def read_headers(
     return delay_ms, group, dedup_id, dead_source, tag, due, release
 
 
+# Far more than a log ever has.
+OFFSET_DIGITS_MAX = 15
+
+
 def origin_offset(headers: Sequence[tuple[bytes, bytes]], offset: int) -> int:
     """Where a message that lies at `offset` was sent to: a scheduled one moved as it became due. Raises RecordError."""
     for name, content in headers:
         if name == HEADER_RELEASED:
             origin = content.partition(b"/")[0]
-            if not origin.isdigit():
+            if not origin.isdigit() or len(origin) > OFFSET_DIGITS_MAX:
                 raise RecordError("where a scheduled message lay does not parse")
             return int(origin)
     return offset

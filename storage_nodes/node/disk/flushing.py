@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 
+from storage_nodes.limits import TURN_SLICE_MS_MAX
 from storage_nodes.log.errors import DiskFailedError
 from storage_nodes.log.node_log import FlushFacts, FlushPlan, NodeLog
 from storage_nodes.node.disk.committer import disk_failed
@@ -46,7 +47,8 @@ class Flushing:
                 self._loop.call_soon(self._plan, plan)
 
     def _plan(self, plan: FlushPlan) -> None:
-        if self._log.plan_flush(plan, self._facts):
+        until_s = self._loop.time() + TURN_SLICE_MS_MAX / 1000
+        if self._log.plan_flush(plan, self._facts, lambda: self._loop.time() >= until_s):
             self._write_if_ready(plan)
         else:
             self._loop.call_soon(self._plan, plan)

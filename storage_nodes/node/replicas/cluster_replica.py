@@ -59,7 +59,7 @@ HOST_BYTES_MAX = 256
 NODE_ID_MAX = 65_535
 _CREATABLE_KINDS = (PartitionKind.QUEUE, PartitionKind.STREAM)
 # What nodes may ask of the manager by themselves.
-_MANAGEABLE = (TakeMove, ReadyMove, EndMove, RegisterNode)
+_MANAGEABLE = (TakeMove, ReadyMove, EndMove)
 
 _create_request = msgspec.msgpack.Decoder(CreatePartitionRequest)
 _delete_request = msgspec.msgpack.Decoder(DeletePartitionRequest)

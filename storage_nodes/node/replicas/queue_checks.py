@@ -16,6 +16,7 @@ from storage_nodes.limits import (
 )
 from storage_nodes.machines.queue.commands import NACKED, UNSEEN, if_held, uncounted
 from storage_nodes.machines.queue.state.headers import is_due_time
+from storage_nodes.protocol.dead_letters import is_possible_source
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import AcquireRequest, ChangeVisibilityRequest, VisibilityMode
 from storage_nodes.protocol.records import RecordError, group_and_id, read_headers, section_of
@@ -66,13 +67,13 @@ def check_headers(body: bytes, is_fifo: bool) -> tuple[bool, bool, bool]:
     section = section_of(body)
     group: bytes | None
     dedup_id: bytes | None
-    delay = tag = due = release = None
+    delay = tag = due = release = source = None
     usual = group_and_id(section)
     if usual is not None:
         group, dedup_id = usual
     else:
         try:
-            delay, group, dedup_id, _, tag, due, release = read_headers(section)
+            delay, group, dedup_id, source, tag, due, release = read_headers(section)
         except RecordError as error:
             raise StorageError(ErrorCode.INVALID_REQUEST, f"a record does not parse: {error}") from error
     if group is None:
@@ -86,6 +87,8 @@ def check_headers(body: bytes, is_fifo: bool) -> tuple[bool, bool, bool]:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"a deduplication id has 1 to {DEDUP_ID_BYTES_MAX} bytes")
     if (due is not None and not is_due_time(due)) or release is not None:
         raise StorageError(ErrorCode.INVALID_REQUEST, "a due time is a number of milliseconds")
+    if source is not None and not is_possible_source(source):
+        raise StorageError(ErrorCode.INVALID_REQUEST, "where a dead letter comes from is a place and times that can be")
     return dedup_id is not None, due is not None, delay is not None
 
 

@@ -344,7 +344,7 @@ class QueueReplica(PartitionReplica):
 
     def _dead_letters_due(self, effect: queue_effects.DeadLetter) -> None:
         # A turn later: its answer is an input to the machine, which has not returned from this one.
-        self.host.loop.call_soon(self._move_dead_letters, effect)
+        self.host.loop.call_soon(self.leader_context().then(self._move_dead_letters), effect)
 
     def _move_dead_letters(self, effect: queue_effects.DeadLetter) -> None:
         DeadLetters(self.leader_context(), self.machine, self.moved, self.move_failed).move(effect, self.bodies)

@@ -421,7 +421,7 @@ class Replica(ReplicaSteps, LeaseHolder):
         _log.debug("stepped down", partition=self.partition, leader=effect.leader, reason=effect.reason)
         if self.serving:
             self.serving = False
-            self.on_follow()
+            self._leads_on(self.on_follow)
         self.time = None
 
     def _transfer_ended(self, effect: raft_effects.TransferEnded) -> None:

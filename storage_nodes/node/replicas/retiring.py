@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
+from storage_nodes.node.replicas.leased import no_lease
 from storage_nodes.node.replicas.queue_replica import QueueReplica
 from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.node.transport.connections import Token
@@ -40,6 +41,8 @@ def retire(replica: QueueReplica, token: Token, payload: bytes) -> None:
     """Answers RETIRE. Raises StorageError."""
     request = _request.decode(payload)
     QueueReplica.require_leader(replica)
+    if not replica.holds_lease():
+        raise no_lease()  # what another leader was told may be missing here: an account, whose usage would go
     if request.tag != replica.tag:
         raise StorageError(ErrorCode.INVALID_REQUEST, "the tag names another partition")
     replica.staged(replica.machine.usage.retire(replica.now_ms()))

@@ -39,6 +39,7 @@ from storage_nodes.machines.raft.effects import SendSnapshot, TakeSnapshot
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.node.replicas.catch_up_reads import CatchUpReads
 from storage_nodes.node.replicas.partition_meta import PartitionMeta
+from storage_nodes.node.replicas.stopped_replicas import StopKind, StoppableReplica, StoppedReplicas
 from storage_nodes.protocol.configuration import (
     ConfigurationEntry,
     ConfigurationError,
@@ -70,10 +71,12 @@ class SnapshotHost(Protocol):
     @property
     def catch_up_reads(self) -> CatchUpReads: ...
     def send(self, peer: int, message: RaftMessage) -> None: ...
+    @property
+    def stopped(self) -> StoppedReplicas: ...
     def run_maintenance(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...
 
 
-class SnapshotReplica(Protocol):
+class SnapshotReplica(StoppableReplica, Protocol):
     """What a snapshot needs of its replica."""
 
     @property
@@ -419,7 +422,11 @@ class Snapshots:
         while self._waiting and len(self._sending) < SNAPSHOTS_SENDING_MAX:
             out = self._waiting.popleft()
             self._sending[(out.replica.partition, out.peer)] = out
-            out.start()
+            try:
+                out.start()
+            except Exception as error:
+                self._forget(out.replica.partition, out.peer)
+                out.replica.host.stopped.stop(out.replica, StopKind.CHECKPOINT, out.replica.applied, error)
 
     def _under_way(self) -> list[SnapshotSender]:
         return [*self._sending.values(), *self._waiting]

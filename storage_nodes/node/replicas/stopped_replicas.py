@@ -2,7 +2,7 @@
 
     entry           a committed entry cannot be folded: the fold raised
     unknown-entry   a later version wrote an entry that this one does not know
-    checkpoint      the checkpoint is intact, and cannot be loaded
+    checkpoint      the checkpoint is intact, and cannot be loaded; or none can be made of what was folded
     leading         the machine raised while it began to lead, looked at what is due, or proposed
     raft            the group broke a promise of Raft: the replica is suspect from here on, on disk too
     damage          stored data is damaged, and the group cannot repair it now (`node/disk/damage.py`)

@@ -173,6 +173,9 @@ class PeerLink(asyncio.Protocol):
                 self._refused(str(error))
             except (OSError, TimeoutError):
                 self._attempt += 1
+            except ValueError as error:  # a name that no resolver takes (UnicodeError of IDNA)
+                self._attempt += 1
+                _log.error("the address of a peer is none", node=self.node_id, host=address.host, error=str(error))
             await asyncio.sleep(self._pause_s)
             self._pause_s = min(self._pause_s * 2, RECONNECT_PAUSE_S_MAX)
 

@@ -354,8 +354,8 @@ def test_attempts_of_a_receive_or_a_purge_have_one_name_and_calls_have_different
 
 
 @pytest.mark.parametrize("is_repeated", [False, True])
-def test_lease_that_an_earlier_attempt_ended_is_ended_as_asked(is_repeated: bool) -> None:
-    gone = int(ErrorCode.NOT_IN_FLIGHT)
+@pytest.mark.parametrize("gone", [ErrorCode.NOT_IN_FLIGHT, ErrorCode.RECEIPT_STALE], ids=["standard", "fifo"])
+def test_lease_that_an_earlier_attempt_ended_is_ended_as_asked(is_repeated: bool, gone: ErrorCode) -> None:
     outcomes = [StorageError(ErrorCode.OUTCOME_UNKNOWN)] if is_repeated else []
     outcomes_of_all = list(outcomes)
 

@@ -183,8 +183,10 @@ def test_node_below_the_level_of_the_cluster_is_told_so_and_the_log_knows_who_it
     async def scenario() -> None:
         node = await node_that(tmp_path, spoken())
         await until(lambda: node.cluster.machine.level == FEATURE_LEVEL)
-        node.cluster.manage([encode_command(RegisterNode(2, "127.0.0.1", 9, "b"))])
+        node.cluster.manage([encode_command(RegisterNode(3, "127.0.0.1", 9, "b"))])  # no node registers others
+        node.cluster.carry_out([RegisterNode(2, "127.0.0.1", 9, "b")])
         await until(lambda: 2 in node.cluster.machine.nodes)
+        assert 3 not in node.cluster.machine.nodes
         frame = encode_frame(Opcode.PEER_HELLO, 0, 0, encode_message(PeerHello("c", 2, 9)))
         (answer,), _ = await say(node, frame)
         refusal = msgspec.msgpack.decode(answer.payload, type=PeerRefusal)

@@ -38,7 +38,8 @@ class SlicedLog:
         self.calls.append("begin")
         return self
 
-    def plan_flush(self, _plan: object, _facts: object) -> bool:
+    def plan_flush(self, _plan: object, _facts: object, is_over: Callable[[], bool]) -> bool:
+        assert not is_over()
         return self._slice("plan")
 
     def flush_ready(self, _plan: object) -> bool:

@@ -15,12 +15,15 @@ from benchmarks.storage_cluster import StorageCluster
 from storage_nodes.client import StorageClient
 from storage_nodes.log.node_log import NodeLog
 from storage_nodes.log.record_batch import BatchHeader, control_key
+from storage_nodes.machines.queue.effects import DeadLetter
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.raft.effects import SafetyViolation, Truncate
+from storage_nodes.machines.raft.effects import SafetyViolation, SendSnapshot, Truncate
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.model import CLUSTER_PARTITION, Acks, PartitionKind
 from storage_nodes.node.node import StorageNode
 from storage_nodes.node.replicas import stopped_replicas
+from storage_nodes.node.replicas.bodies import BodyReader
+from storage_nodes.node.replicas.dead_letters import DeadLetters
 from storage_nodes.node.replicas.queue_replica import QueueReplica
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import SendRequest, encode_message
@@ -185,6 +188,60 @@ def test_checkpoint_that_cannot_be_loaded_stops_its_replica_and_not_the_start(
     asyncio.run(make_checkpoint())
     monkeypatch.setattr(QueueMachine, "restore", restore)
     asyncio.run(start())
+
+
+@pytest.mark.parametrize("asked_by", ["flush", "snapshot"])
+def test_checkpoint_that_cannot_be_made_stops_its_replica_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked_by: str
+) -> None:
+    async def scenario() -> None:
+        node, partition = await node_with_queue(tmp_path)
+        send(node, Sender(), partition, b"fine")
+        await until(lambda: node.replicas[partition].applied == 2)
+        replica = cast(QueueReplica, node.replicas[partition])
+
+        def cannot(self: QueueReplica) -> NoReturn:
+            raise OverflowError("a number is too large")
+
+        monkeypatch.setattr(QueueReplica, "checkpoint_pieces", cannot)
+        if asked_by == "snapshot":
+            node.snapshots.send(replica, SendSnapshot(2, replica.raft.epoch, False))
+
+        def is_stopped() -> bool:
+            if asked_by == "flush":
+                node.log.roll()
+                node.committer.wake()
+            return partition in node.stopped
+
+        await until(is_stopped)
+        assert [(told.kind, told.reason) for told in node.stopped.told(9)] == [
+            ("checkpoint", "OverflowError: a number is too large")
+        ]
+        await until(lambda: not node._flushing.under_way)
+        assert node.cluster.serving and not node.cluster.closed
+        await node.close()
+
+    asyncio.run(scenario())
+
+
+def test_dead_letter_that_cannot_be_copied_stops_its_replica_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        node, partition = await node_with_queue(tmp_path)
+        await until(lambda: node.replicas[partition].serving)
+        replica = cast(QueueReplica, node.replicas[partition])
+
+        def cannot(self: DeadLetters, effect: DeadLetter, reader: BodyReader) -> NoReturn:
+            raise ValueError("no copy")
+
+        monkeypatch.setattr(DeadLetters, "move", cannot)
+        replica._dead_letters_due(DeadLetter(7, [], 0, 0, 0))
+        await until(lambda: partition in node.stopped)
+        assert [told.kind for told in node.stopped.told(9)] == ["leading"] and node.cluster.serving
+        await node.close()
+
+    asyncio.run(scenario())
 
 
 def test_cluster_log_that_cannot_be_folded_stops_the_manager_and_no_queue(
