@@ -257,6 +257,8 @@ CHANGES_REMEMBERED_MAX = 10_000
 # As far back the service itself can catch up; it loads everything anew otherwise.
 FEED_CHANGES_KEPT_MAX = 100_000
 METADATA_CLIENTS_MAX = 1_024
+# A client says who it is within this time of its handshake.
+METADATA_GREETING_S_MAX = 5.0
 METADATA_CLIENT_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 METADATA_LOOKUPS_PER_CLIENT_MAX = 256
 LISTEN_BACKOFF_MS_MIN = 50

@@ -26,6 +26,8 @@ from pathlib import Path
 
 from deploy import allocator, certificates, limits
 from deploy.errors import EXIT_USAGE, CommandError
+from deploy.outside_servers import BROKER_URL, DATABASE_URL, outside_url, passed_on
+from deploy.outside_servers import NAMES as OUTSIDE
 from deploy.private_files import write_private_once
 from deploy.state import (
     LOOPBACK,
@@ -238,8 +240,8 @@ class Installation:
             "PENSTOCK_CONTROL": f"{LOOPBACK}:{ports['control']}",
             "PENSTOCK_ENDPOINT": endpoint(state),
             "PENSTOCK_FRONTEND_URL": os.environ.get("PENSTOCK_FRONTEND_URL") or internal_endpoint(state),
-            "DATABASE_URL": os.environ.get("DATABASE_URL") or self.database_url(state),
-            "CELERY_BROKER_URL": os.environ.get("CELERY_BROKER_URL") or self.broker_url(state),
+            "DATABASE_URL": outside_url(DATABASE_URL) or self.database_url(state),
+            "CELERY_BROKER_URL": outside_url(BROKER_URL) or self.broker_url(state),
             "PENSTOCK_USAGE_LAKE": os.environ.get("PENSTOCK_USAGE_LAKE") or str(self.data / "lake"),
         }
 
@@ -263,7 +265,8 @@ class Installation:
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),
             "PENSTOCK_LOG_LEVEL": os.environ.get("PENSTOCK_LOG_LEVEL") or "info",
             **common,
-            **{name: settings[name] for name in (*names, *inner)},
+            **{name: settings[name] for name in (*names, *inner) if name not in OUTSIDE},
+            **{key: said for name in names if name in OUTSIDE for key, said in passed_on(name, settings[name]).items()},
         }
 
     # --- certificates of the processes ------------------------------------------------------------------

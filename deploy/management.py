@@ -17,6 +17,7 @@ from typing import Any
 from deploy import control, limits
 from deploy.errors import EXIT_USAGE, CommandError
 from deploy.installation import ROOT, Installation
+from deploy.outside_servers import DATABASE_URL, is_outside
 from deploy.postgres import APPLICATION, administrator_url
 from deploy.state import State
 
@@ -60,7 +61,8 @@ def _process(
             raise CommandError(f"{argument!a} is no text in UTF-8", EXIT_USAGE)
     environment = installation.environment(state, "manage")
     if database_url:
-        environment["DATABASE_URL"] = database_url
+        environment.pop(f"{DATABASE_URL}_FILE", None)
+        environment[DATABASE_URL] = database_url
     # Django's checks import every page and every view: nearly half of the time of a command. The suite runs them.
     command = [sys.executable, str(ROOT / "manage.py"), arguments[0], "--skip-checks", *arguments[1:]]
     return subprocess.Popen(
@@ -106,7 +108,7 @@ def failure_of(installation: Installation, command: str, status: int, errors: st
     lines = errors.splitlines() or ["(it said nothing)"]
     if status == os.EX_UNAVAILABLE:
         supervisor = control.connect(installation.run)
-        if supervisor is None and not os.environ.get("DATABASE_URL"):
+        if supervisor is None and not is_outside(DATABASE_URL):
             return control.not_running(installation.run)
         if supervisor is not None:
             supervisor.close()
@@ -131,7 +133,7 @@ def migrate(installation: Installation, state: State) -> bool:
     if stamp.exists() and stamp.read_text() == wanted:
         return False
     # A server of the operator's own has one role, who is named in DATABASE_URL, or others made ready by the operator.
-    owner_url = "" if os.environ.get("DATABASE_URL") else administrator_url(installation, state)
+    owner_url = "" if is_outside(DATABASE_URL) else administrator_url(installation, state)
     if owner_url:
         grant = ["grant_application", APPLICATION, "--migrate"]
         run_manage(installation, state, grant, limits.MIGRATE_DEADLINE_S, owner_url)

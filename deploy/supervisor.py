@@ -20,6 +20,7 @@ from deploy.demo import ensure_demo_key
 from deploy.errors import CommandError
 from deploy.installation import Installation
 from deploy.leftovers import stop_leftovers
+from deploy.outside_servers import BROKER_URL, DATABASE_URL, is_outside
 from deploy.state import State, endpoint
 
 Say = Callable[[str], None]
@@ -131,7 +132,7 @@ class Supervisor:
         await step()
 
     async def _start_broker(self) -> None:
-        if not os.environ.get("CELERY_BROKER_URL"):
+        if not is_outside(BROKER_URL):
             spec = await asyncio.to_thread(valkey.prepare_valkey, self.installation, self.state)
             try:
                 await self._start("Valkey", [spec], limits.RECOVERY_DEADLINE_S)
@@ -144,7 +145,7 @@ class Supervisor:
         await self._start("storage nodes", specs, limits.RECOVERY_DEADLINE_S)
 
     async def _start_database(self) -> None:
-        if not os.environ.get("DATABASE_URL"):
+        if not is_outside(DATABASE_URL):
             spec = await asyncio.to_thread(postgres.prepare_postgres, self.installation, self.state)
             await self._start("PostgreSQL", [spec], limits.RECOVERY_DEADLINE_S)
             await self._create_database(self.children_of("postgres")[0])

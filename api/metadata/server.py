@@ -74,6 +74,7 @@ class MetadataServer(asyncio.Protocol, Subscriber):
         self._greeted = False
         self._feed_id: int | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.TimerHandle | None = None  # of the greeting
         self._tasks: set[asyncio.Task[None]] = set()
         self._transport: asyncio.Transport | None = None
 
@@ -85,21 +86,23 @@ class MetadataServer(asyncio.Protocol, Subscriber):
             transport.close()
             return
         self._connections.add(self)
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(limits.METADATA_GREETING_S_MAX, self._cut_for, "no greeting in time")
 
     def data_received(self, data: bytes) -> None:
         try:
             for frame in self._decoder.feed(data):
                 self._handle(frame)
         except (FrameError, msgspec.DecodeError) as error:
-            _log.warning("connection_refused", error=str(error))
-            self.cut_off()
+            self._cut_for(str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.discard(self)
         self._lookups.unsubscribe(self)
         self._lookups.demands.forget(self)
-        if self._heartbeat is not None:
-            self._heartbeat.cancel()
+        for timer in (self._heartbeat, self._deadline):
+            if timer is not None:
+                timer.cancel()
         for task in self._tasks:
             task.cancel()
 
@@ -117,6 +120,11 @@ class MetadataServer(asyncio.Protocol, Subscriber):
             self.cut_off()  # it does not read: it shall notice and start over
             return
         self._send(opcode, FLAG_ANSWER, self._feed_id, message)
+
+    def _cut_for(self, why: str) -> None:
+        source = self._transport.get_extra_info("peername") if self._transport is not None else None
+        _log.warning("connection_refused", error=why, source=str(source))
+        self.cut_off()
 
     def cut_off(self) -> None:
         if self._transport is not None:
@@ -165,6 +173,8 @@ class MetadataServer(asyncio.Protocol, Subscriber):
             self._transport.close()
             return
         self._greeted = True
+        if self._deadline is not None:
+            self._deadline.cancel()
         self._send(Opcode.HELLO, FLAG_ANSWER, frame.correlation_id, Hello(self._cluster_id, "metadata"))
 
     def _subscribe(self, frame: Frame, asked: Subscribe) -> None:

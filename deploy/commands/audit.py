@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 
 from deploy import limits, management, output
 from deploy.installation import Installation
+from deploy.outside_servers import DATABASE_URL, is_outside
 from deploy.postgres import administrator_url
 
 
@@ -19,7 +19,7 @@ def run(options: argparse.Namespace) -> int:
         output.data(said.rstrip("\n"))
         return 0
     # The application may only add to the trail.
-    owner_url = "" if os.environ.get("DATABASE_URL") else administrator_url(installation, state)
+    owner_url = "" if is_outside(DATABASE_URL) else administrator_url(installation, state)
     asked = [f"--older-than-days={options.older_than_days}", "--", "trim"]
     management.run_manage(installation, state, ["operate_audit", *asked], limits.MIGRATE_DEADLINE_S, owner_url)
     output.say(f"entries older than {options.older_than_days} days are removed")

@@ -18,6 +18,7 @@ from deploy.identity import describe_identity
 from deploy.installation import Installation
 from deploy.java import look_for_spark
 from deploy.limits import DEFAULT_PORT, REPORT_DEADLINE_S
+from deploy.outside_servers import BROKER_URL, DATABASE_URL, outside_url
 from deploy.postgres import major_of, postgres_directory
 from deploy.state import LOOPBACK, is_free
 from deploy.valkey import choose_valkey
@@ -59,7 +60,7 @@ def check(name: str, look: Callable[[], str]) -> tuple[str, bool, str]:
 
 
 def database(installation: Installation) -> str:
-    if os.environ.get("DATABASE_URL"):
+    if outside_url(DATABASE_URL):
         return "outside server, named by DATABASE_URL"
     major = major_of(postgres_directory(installation))
     found = find_postgres(major)
@@ -67,7 +68,7 @@ def database(installation: Installation) -> str:
 
 
 def broker(installation: Installation) -> str:
-    if os.environ.get("CELERY_BROKER_URL"):
+    if outside_url(BROKER_URL):
         return "outside broker, named by CELERY_BROKER_URL"
     found = choose_valkey(installation)
     return f"embedded {found.version}, {found.path} ({found.why})"

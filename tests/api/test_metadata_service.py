@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
+import structlog
 from asgiref.sync import sync_to_async
 from django.db import connection
 
+from api import limits
 from api.accounts import actions as accounts
 from api.accounts.models import AccessKey
 from api.audit.actions import OPERATOR
@@ -239,6 +242,27 @@ async def test_dead_pooled_connection_is_replaced(client: MetadataClient, caller
 async def test_client_of_another_installation_is_refused(process: MetadataProcess) -> None:
     with pytest.raises(MetadataUnavailable, match="another installation"):
         await open_connection("127.0.0.1", process.port, "pk-other", "x", Subscribe(), lambda pushed: None)
+
+
+async def test_who_says_nothing_or_nonsense_is_cut_and_the_log_says_who(
+    process: MetadataProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silent connections would fill the places that front ends need."""
+    monkeypatch.setattr(limits, "METADATA_GREETING_S_MAX", 0.1)
+    with structlog.testing.capture_logs() as lines:
+        for said in (b"", b"\xff" * 32):
+            reader, writer = await asyncio.open_connection("127.0.0.1", process.port)
+            writer.write(said)
+            with contextlib.suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(), 5) == b""
+            writer.close()
+        made = await open_connection("127.0.0.1", process.port, CLUSTER_ID, "x", Subscribe(), lambda pushed: None)
+        await asyncio.sleep(0.2)
+        assert not made.lost.done(), "one that greeted stays"
+        made.close()
+    refused = [line for line in lines if line["event"] == "connection_refused"]
+    assert len(refused) == 2 and refused[0]["error"] == "no greeting in time"
+    assert all("127.0.0.1" in line["source"] for line in refused)
 
 
 async def test_change_of_an_encryption_key_reaches_the_front_end(client: MetadataClient, caller: Caller) -> None:

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from deploy import allocator, limits, roles
+from deploy.commands import doctor
 from deploy.errors import CommandError
 from deploy.installation import MARK, ROOT, SECRET_NAMES, SETTINGS_OF_ROLE, Installation
 from deploy.management import schema_fingerprint
+from deploy.outside_servers import is_outside
 from deploy.private_files import write_private_once
 from deploy.state import LOOPBACK, choose_port, is_free
 from storage_nodes.model import parse_node_list
@@ -161,6 +163,29 @@ def test_settings_outside_servers_win(installation: Installation, monkeypatch: p
         "postgresql://me@db/penstock",
         "redis://broker/0",
     )
+
+
+def test_outside_servers_that_files_name_are_used_and_their_words_stay_in_the_files(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    state = installation.settle_state(None, free_port(), 3)
+    for name, url in (("DATABASE_URL", "postgresql://me:word@db/penstock"), ("CELERY_BROKER_URL", "redis://:word@b/0")):
+        (tmp_path / name).write_text(f"{url}\n")
+        monkeypatch.setenv(f"{name}_FILE", str(tmp_path / name))
+        assert installation.settings(state)[name] == url and is_outside(name)
+    for role in ("control-plane", "worker", "schedule", "manage"):
+        environment = installation.environment(state, role)
+        assert environment["DATABASE_URL_FILE"] == str(tmp_path / "DATABASE_URL") and "DATABASE_URL" not in environment
+        assert environment["CELERY_BROKER_URL_FILE"] == str(tmp_path / "CELERY_BROKER_URL")
+        assert not any("word@" in text for text in environment.values())
+    assert doctor.database(installation).startswith("outside server")
+    assert doctor.broker(installation).startswith("outside broker")
+    (tmp_path / "DATABASE_URL").write_text("")
+    with pytest.raises(CommandError, match=r"DATABASE_URL_FILE: .*is empty"):
+        installation.settings(state)
+    monkeypatch.setenv("DATABASE_URL_FILE", str(tmp_path / "absent"))
+    with pytest.raises(CommandError, match=r"cannot read .*absent"):
+        installation.settings(state)
 
 
 @pytest.mark.parametrize("role", sorted(SETTINGS_OF_ROLE))

@@ -73,7 +73,8 @@ def spark_session(job: str, partitions: int = 0) -> Iterator[SparkSession]:
 def settings(bound_to: str, scratch: str, memory_mib: int, partitions: int) -> dict[str, str]:
     cores = os.cpu_count() or 1
     # Executors read the stream of usage themselves, and show the same certificate, from the same paths.
-    shown = {f"spark.executorEnv.{name}": os.environ[name] for name in CERTIFICATE if os.environ.get(name)}
+    names = [form for name in CERTIFICATE for form in (name, f"{name}_FILE")]
+    shown = {f"spark.executorEnv.{name}": os.environ[name] for name in names if os.environ.get(name)}
     return {
         **shown,
         "spark.driver.memory": f"{memory_mib}m",

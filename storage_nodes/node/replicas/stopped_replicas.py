@@ -28,7 +28,12 @@ from typing import NamedTuple, Protocol
 import structlog
 from prometheus_client import Counter, Gauge
 
-from storage_nodes.limits import STOPPED_REASON_CHARS_MAX, STOPPED_RETRIES_AT_ONCE_MAX, STOPPED_RETRY_MS
+from storage_nodes.limits import (
+    STOPPED_REASON_CHARS_MAX,
+    STOPPED_RETRIES_AT_ONCE_MAX,
+    STOPPED_RETRY_MS,
+    TURN_SLICE_MS_MAX,
+)
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.node_log import FlushFacts, NodeLog, PartitionLog
 from storage_nodes.machines.unknown_entries import LevelTooHighError, UnknownEntryError
@@ -211,7 +216,7 @@ class StoppedReplicas:
         for partition, tried in list(self._tried.items()):
             if self._replicas.get(partition) is None or now_ms >= tried.retry_ms + STOPPED_RETRY_MS:
                 del self._tried[partition]
-        tries = 0
+        tries, until_ms = 0, now_ms + TURN_SLICE_MS_MAX
         for partition, stopped in list(self._stopped.items()):
             if self._is_gone(partition, stopped):
                 del self._stopped[partition]  # it went, and perhaps came back by a move
@@ -220,6 +225,8 @@ class StoppedReplicas:
                     continue
                 tries += 1
                 self._open_again(partition, stopped._replace(retry_ms=now_ms))
+                if self._clock.mono_ms() >= until_ms:
+                    return  # a large checkpoint takes its time; the others are tried at the next look
 
     def _is_gone(self, partition: int, stopped: Stopped) -> bool:
         replica = self._replicas.get(partition)

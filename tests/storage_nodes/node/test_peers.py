@@ -275,6 +275,25 @@ async def test_peer_that_moved_is_found_at_its_other_address() -> None:
     await links.close()
 
 
+@pytest.mark.parametrize("host", ["node-4..x", "x" * 64])
+async def test_address_that_no_resolver_takes_is_told_and_the_right_one_found(
+    capsys: pytest.CaptureFixture[str], host: str
+) -> None:
+    """It used to end the dialing for good: a corrected address was never tried."""
+    listener = Listener()
+    links = PeerLinks(
+        asyncio.get_running_loop(), NodeClock(), "c", OWN, 7, [NodeAddress(2, host, 1, "b")], lambda *_: None
+    )
+    links.start()
+    await asyncio.sleep(0.05)
+    links.admit(NodeAddress(2, "127.0.0.1", await listener.start(), "b"))
+    async with asyncio.timeout(5):
+        while not listener.greetings:
+            await asyncio.sleep(0.01)
+    await links.close()
+    assert host in capsys.readouterr().out
+
+
 async def test_node_that_is_refused_says_why_once_and_keeps_asking(capsys: pytest.CaptureFixture[str]) -> None:
     payload = encode_message(ErrorReply(1, "node 1 was decommissioned"))
     listener = Listener(encode_frame(Opcode.PEER_HELLO, FLAG_ANSWER | FLAG_ERROR, 0, payload))
