@@ -131,6 +131,9 @@ SLOW_RECOVERY_LOOKS_MIN = 10
 # how many are tried in one look (CARE_INTERVAL_MS); what is kept of the reason.
 STOPPED_RETRY_MS = 30_000
 STOPPED_RETRIES_AT_ONCE_MAX = 16
+# One that stops at the same entry in the same way rests twice as long each time: another version has to come, or the
+# process be started again.
+STOPPED_RETRY_DOUBLINGS_MAX = 4
 STOPPED_REASON_CHARS_MAX = 300
 # What it holds beyond the commit that it knows is carried forward once it lies so many files of the write-ahead log
 # back; how much at most: more than a leader takes before a majority has it, and its own last batch.

@@ -101,6 +101,7 @@ SHORT = {
     "storage_nodes.machines.queue.state.configs.RETENTION_MS_MIN": 1,
     "storage_nodes.log.recovery.UNREADABLE_STEP_BYTES": SECTOR_BYTES,
     "storage_nodes.node.replicas.stopped_replicas.STOPPED_RETRY_MS": 5_000,
+    "storage_nodes.node.replicas.stopped_replicas.STOPPED_RETRY_DOUBLINGS_MAX": 1,
 }
 
 # What can be switched off, one by one, when a failure is made smaller.

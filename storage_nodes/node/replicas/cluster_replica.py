@@ -175,8 +175,8 @@ class ClusterReplica(Replica):
 
     # --- Replica ----------------------------------------------------------------------------------------------
 
-    def installed(self, end_offset: int, checkpoint: bytes) -> None:
-        super().installed(end_offset, checkpoint)
+    def installed(self, end_offset: int, restore: Callable[[], None]) -> None:
+        super().installed(end_offset, restore)
         if self.closed:
             return
         self.refolding = self.applied < self._known_end

@@ -266,10 +266,10 @@ class Replica(ReplicaSteps, LeaseHolder):
 
     # --- snapshots --------------------------------------------------------------------------------------------
 
-    def installed(self, end_offset: int, checkpoint: bytes) -> None:
-        """A snapshot took the place of the log: go on from its state."""
+    def installed(self, end_offset: int, restore: Callable[[], None]) -> None:
+        """A snapshot took the place of the log: go on from its state (`restoring`)."""
         try:
-            self.machine.restore(checkpoint)
+            restore()
             check_level(self)
         except Exception as error:
             self.host.stopped.stop(self, StopKind.CHECKPOINT, end_offset, error)

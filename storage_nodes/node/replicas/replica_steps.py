@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from storage_nodes.log.record_batch import BatchHeader
+from storage_nodes.node.replicas.partition_machine import FoldedMachine
 
 
 class ReplicaSteps:
     """`Replica` calls these; each kind overrides what it needs."""
 
     __slots__ = ()
+    machine: FoldedMachine
+
+    def restoring(self, checkpoint: bytes) -> Callable[[], None]:
+        """In any thread, where it changes nothing: what puts the machine into this state when it is called, and raises
+        what went wrong."""
+        return partial(self.machine.restore, checkpoint)
 
     def fold(self, header: BatchHeader, batch: bytes) -> None:
         raise NotImplementedError

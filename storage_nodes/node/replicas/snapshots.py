@@ -92,7 +92,8 @@ class SnapshotReplica(StoppableReplica, Protocol):
     @property
     def closed(self) -> bool: ...
     def flush_facts(self) -> FlushFacts: ...
-    def installed(self, end_offset: int, checkpoint: bytes) -> None: ...
+    def restoring(self, checkpoint: bytes) -> Callable[[], None]: ...
+    def installed(self, end_offset: int, restore: Callable[[], None]) -> None: ...
     def snapshot_ended(self, peer: int) -> None: ...
 
 
@@ -285,11 +286,15 @@ class SnapshotReceiver:
             self._discard()
         elif chunk.done:
             self._busy = True
-            self.replica.host.run_maintenance(self._import.finish, lambda segments: self._finished(chunk, segments))
+            self.replica.host.run_maintenance(self._finish, lambda finished: self._finished(chunk, *finished))
         else:
             self._answer(chunk.number)
 
-    def _finished(self, chunk: SnapshotChunk, segments: list[tuple[str, SegmentRef]]) -> None:
+    def _finish(self) -> tuple[list[tuple[str, SegmentRef]], bytes]:
+        """BLOCKING. A large state takes its time to be joined, and to be read: not on the event loop."""
+        return self._import.finish(), b"".join(self._state)
+
+    def _finished(self, chunk: SnapshotChunk, segments: list[tuple[str, SegmentRef]], state: bytes) -> None:
         self._busy = False
         if self._closed or not self.replica.raft.may_install(self.end_offset):
             self._snapshots.gave_up(self)
@@ -297,7 +302,7 @@ class SnapshotReceiver:
             return
         self.installing = True
         self.replica.raft.installing()
-        state = b"".join(self._state)
+        self._state.clear()
         image = ImportedLog(self.end_offset, self._epochs, self._starts, state, segments, self._configuration)
         self._install(chunk, state, image)
 
@@ -314,17 +319,21 @@ class SnapshotReceiver:
             replica.host.loop.call_later(INSTALL_RETRY_S, self._install, chunk, state, image)
             return
 
-        def done(_: None) -> None:
+        def install() -> Callable[[], None]:
+            log.run_install(plan)
+            return replica.restoring(state)
+
+        def done(restore: Callable[[], None]) -> None:
             log.install_done(plan)
             self.installing = False
             self._snapshots.installed(replica.partition)
             if not replica.closed:
                 SNAPSHOTS_INSTALLED.inc()
                 _log.info("snapshot installed", partition=replica.partition, end_offset=self.end_offset)
-                replica.installed(self.end_offset, state)
+                replica.installed(self.end_offset, restore)
                 self._answer(chunk.number)
 
-        replica.host.run_maintenance(lambda: log.run_install(plan), done)
+        replica.host.run_maintenance(install, done)
 
     def _answer(self, number: int) -> None:
         reply = SnapshotReply(self.replica.partition, self.epoch, self.end_offset, number, self.serial)

@@ -11,9 +11,9 @@ What stops one replica may stop its peers too: a fold decides the same everywher
 requests are refused with QUARANTINED; of another partition nobody notices anything.
 
 A replica that stops is closed: it votes and acknowledges no more. If it led, it says so to its followers first. After
-STOPPED_RETRY_MS it is opened again, from its log, STOPPED_RETRIES_AT_ONCE_MAX at a time: its node may run another
-version by now, or the damage may be repaired. A start is such an attempt, too, and what raised before raises again,
-within the replica; so nothing but `raft` has to be remembered on disk.
+STOPPED_RETRY_MS it is opened again, from its log, STOPPED_RETRIES_AT_ONCE_MAX at a time, and later each time where it
+stops the same way: its node may run another version by now, or the damage may be repaired. A start is such an attempt,
+too, and what raised before raises again, within the replica; so nothing but `raft` has to be remembered on disk.
 
 What it holds stays, and goes on through flushes: entries that were committed move to segments, all of them, so that the
 write-ahead log is not kept for their sake. Those behind wait for the next attempt, in which they become committed.
@@ -31,6 +31,7 @@ from prometheus_client import Counter, Gauge
 from storage_nodes.limits import (
     STOPPED_REASON_CHARS_MAX,
     STOPPED_RETRIES_AT_ONCE_MAX,
+    STOPPED_RETRY_DOUBLINGS_MAX,
     STOPPED_RETRY_MS,
     TURN_SLICE_MS_MAX,
 )
@@ -61,6 +62,7 @@ class StopKind(enum.StrEnum):
 
 
 _OF_ENTRY = (StopKind.ENTRY, StopKind.UNKNOWN_ENTRY)
+_ALIKE = (*_OF_ENTRY, StopKind.CHECKPOINT)
 for _kind in StopKind:
     STOPS.labels(_kind)
 
@@ -89,6 +91,7 @@ class Stopped(NamedTuple):
     commit: int  # known to be committed, and here
     since_ms: int  # ms since the epoch
     retry_ms: int  # monotonic
+    repeats: int = 0  # how often it stopped so before
 
 
 class Positions(Protocol):
@@ -198,8 +201,11 @@ class StoppedReplicas:
             self._wake()
         now_ms = self._clock.mono_ms()
         since_ms = before.since_ms if before is not None else self._clock.wall_ms()
-        retry_ms = now_ms + STOPPED_RETRY_MS
-        self._stopped[partition] = Stopped(log, kind, offset, reason, commit, since_ms, retry_ms)
+        repeats = before.repeats + 1 if before is not None and is_again else 0
+        # A state is folded and loaded the same each time, and a large one takes the event loop for long.
+        doublings = min(repeats, STOPPED_RETRY_DOUBLINGS_MAX) if kind in _ALIKE else 0
+        retry_ms = now_ms + (STOPPED_RETRY_MS << doublings)
+        self._stopped[partition] = Stopped(log, kind, offset, reason, commit, since_ms, retry_ms, repeats)
         STOPS.labels(kind).inc()
         if partition == CLUSTER_PARTITION and isinstance(error, LevelTooHighError):
             self.on_level(error.level)

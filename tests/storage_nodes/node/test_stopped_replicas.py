@@ -5,7 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from storage_nodes.limits import STOPPED_RETRIES_AT_ONCE_MAX, STOPPED_RETRY_MS
+import pytest
+
+from storage_nodes.limits import STOPPED_RETRIES_AT_ONCE_MAX, STOPPED_RETRY_DOUBLINGS_MAX, STOPPED_RETRY_MS
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.machines.raft.effects import SafetyViolation
 from storage_nodes.machines.unknown_entries import UnknownEntryError
@@ -140,12 +142,32 @@ def test_replica_that_stops_again_soon_was_stopped_since_the_first_time() -> Non
     bench = Bench()
     bench.stop()
     bench.pass_ms(STOPPED_RETRY_MS)
-    bench.stop()
+    bench.stop(kind=StopKind.RAFT)
     assert bench.stopped.told(10)[0].since_ms == 11_000
     bench.pass_ms(STOPPED_RETRY_MS)
     bench.pass_ms(STOPPED_RETRY_MS)  # it ran for as long
     bench.stop()
     assert bench.stopped.told(10)[0].since_ms == 11_000 + 3 * STOPPED_RETRY_MS
+
+
+@pytest.mark.parametrize("kind", list(StopKind))
+def test_replica_that_stops_the_same_way_rests_longer_each_time_where_it_must_be_the_same(kind: StopKind) -> None:
+    """A large state is loaded, and what follows folded, for nothing."""
+    bench = Bench()
+    pauses_ms = []
+    for _ in range(STOPPED_RETRY_DOUBLINGS_MAX + 3):
+        bench.stop(kind=kind)
+        pauses_ms.append(0)
+        while not bench.replicas:
+            bench.pass_ms(STOPPED_RETRY_MS)
+            pauses_ms[-1] += STOPPED_RETRY_MS
+    is_alike = kind in (StopKind.ENTRY, StopKind.UNKNOWN_ENTRY, StopKind.CHECKPOINT)
+    longest = STOPPED_RETRY_DOUBLINGS_MAX if is_alike else 0
+    assert pauses_ms == [STOPPED_RETRY_MS << min(number, longest) for number in range(len(pauses_ms))]
+    bench.pass_ms(2 * STOPPED_RETRY_MS)  # it holds
+    bench.stop(kind=kind)
+    bench.pass_ms(STOPPED_RETRY_MS)
+    assert bench.replicas
 
 
 def test_many_stopped_replicas_are_tried_a_few_at_a_time() -> None:
