@@ -95,6 +95,8 @@ OPEN_SEGMENT_FILES_MAX = 256
 READ_BYTES_MAX = 1 * MIB
 # How often the mark of the synced end is made to survive a power loss; a WAL roll and a clean stop do so too.
 MARK_SYNC_INTERVAL_MS = 5_000
+# Incarnations of a node whose last one is ahead of its clock lie this far apart at most.
+INCARNATIONS_SPREAD = 65_536
 # Notes of damage that was found; older ones are kept in a second file of at most this length.
 DAMAGE_NOTES_BYTES_MAX = 1 * MIB
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 
+from storage_nodes.limits import INCARNATIONS_SPREAD
 from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.checkpoint import CheckpointStore
 from storage_nodes.log.directory import (
@@ -123,8 +124,9 @@ class NodeLog:
     ) -> NodeLog:
         """BLOCKING. Recovers the log in `directory`, or starts one there. On return everything in it is durable.
 
-        The incarnation is one more than the last, at least `incarnation_min`: given the time, a node whose directory
-        was lost is still taken for a newer incarnation than the one before the loss.
+        The incarnation is more than the last, at least `incarnation_min`: given the time, a node whose directory was
+        lost is still taken for a newer incarnation than the one before the loss. Where the last one is ahead of that,
+        it is as much more as the time tells, so that an older directory does not give out one that was given out.
 
         With `repair`, damage does not end in CorruptionError: what is provably intact is kept, replicas that may lack
         something are suspect, and `damage` says what was found (`salvage.py`).
@@ -438,7 +440,9 @@ class NodeLog:
         replay.finish(doubtful)
         self.recovered_sequence = walk.end.sequence - 1
         last_incarnation = max(walk.end.incarnation, self._wal.mark.incarnation)
-        self._wal.incarnation = self.incarnation = max(last_incarnation + 1, incarnation_min)
+        next_incarnation = last_incarnation + 1 + incarnation_min % INCARNATIONS_SPREAD
+        is_ahead = last_incarnation >= incarnation_min
+        self._wal.incarnation = self.incarnation = next_incarnation if is_ahead else incarnation_min
         self._wal.mark.incarnation = self.incarnation
         for number, (file, first_sequence) in walk.files.items():
             self._wal.files[number] = WalFile(number, first_sequence, file, file.size())

@@ -273,7 +273,10 @@ class PeerLink(asyncio.Protocol):
     def _look_at_ages(self, beat: Heartbeat) -> None:
         own = self._links
         self.age.heard(beat.incarnation, beat.sequence, beat.accounted)
-        if beat.known_sequence > own.age.accounted and beat.known_incarnation != own.incarnation:
+        # Of this very process nobody knows more than it synced: another life had its incarnation, which an older
+        # directory gave out once more.
+        is_other = beat.known_incarnation != own.incarnation or beat.known_sequence > own.age.synced()
+        if is_other and beat.known_sequence > own.age.accounted:
             own.on_older(self.node_id, beat.known_sequence)
 
     def extend_lease(self, late_ms: int) -> None:

@@ -229,4 +229,14 @@ def test_incarnation_is_at_least_what_was_asked_for_and_rises_at_every_open() ->
     disk = FaultyDisk(random.Random(1))
     first = NodeLog.open("/node", SMALL, disk, incarnation_min=1_000)
     again = NodeLog.open("/node", SMALL, disk.as_killed(), incarnation_min=900)
-    assert (first.incarnation, again.incarnation) == (1_000, 1_001)
+    assert (first.incarnation, again.incarnation) == (1_000, 1_000 + 1 + 900)
+
+
+def test_incarnation_of_an_older_directory_is_no_second_one_of_an_equal_number() -> None:
+    """Its clock was far ahead once: what follows goes by the last incarnation, which the copy has, too."""
+    disk = FaultyDisk(random.Random(1))
+    NodeLog.open("/node", SMALL, disk, incarnation_min=9_000)
+    copy = disk.as_killed()
+    later = NodeLog.open("/node", SMALL, disk.as_killed(), incarnation_min=5_000)
+    from_copy = NodeLog.open("/node", SMALL, copy, incarnation_min=5_100)
+    assert 9_000 < later.incarnation != from_copy.incarnation > 9_000

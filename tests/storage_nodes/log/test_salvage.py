@@ -379,4 +379,4 @@ def test_incarnation_grows_past_one_that_stood_in_the_damaged_part_only_though_t
     data = disk.data_of(path)
     data[:] = bytes(len(data))
     found = NodeLog.open("/node", SMALL, disk.as_killed(), incarnation_min=5_000, repair=True)
-    assert found.damage and found.incarnation == 9_001
+    assert found.damage and found.incarnation == 9_001 + 5_000

@@ -62,11 +62,24 @@ def test_heartbeat_tells_this_node_of_groups_that_it_does_not_have(rig: Rig) -> 
     told: list[tuple[int, int]] = []
     rig.links.on_older = lambda peer, sequence: told.append((peer, sequence))
     rig.links.age.accounted = 20
+    rig.links.age.synced = lambda: 30
     rig.links.heard(beat(6, 20))
     rig.links.heard(beat(7, 30, 2))
     assert not told, "no more than it began with, and what this very process synced"
     rig.links.heard(beat(6, 21, 3))
     assert told == [(2, 21)]
+
+
+def test_heartbeat_of_more_than_this_very_process_synced_is_of_another_life(rig: Rig) -> None:
+    """Both have one incarnation: a clock that was far ahead gave it out, and the older directory once more."""
+    told: list[tuple[int, int]] = []
+    rig.links.on_older = lambda peer, sequence: told.append((peer, sequence))
+    rig.links.age.accounted = 20
+    rig.links.age.synced = lambda: 22
+    rig.links.heard(beat(7, 22))
+    assert not told
+    rig.links.heard(beat(7, 23, 2))
+    assert told == [(2, 23)]
 
 
 def test_peer_was_heard_once_a_heartbeat_of_its_present_process_came(rig: Rig) -> None:

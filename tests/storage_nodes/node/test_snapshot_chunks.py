@@ -22,6 +22,8 @@ from storage_nodes.protocol.peer_messages import SnapshotChunk, SnapshotReply
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
 from tests.storage_nodes.log.writing import SMALL, append, commit, facts_of, fill_until_flush_due, flush, read_all
 
+STATE = b"state"
+
 PARTITION, LEADER, FOLLOWER, EPOCH = 7, 1, 2, 1
 
 
@@ -88,7 +90,7 @@ class Leader:
         return SimpleNamespace(
             partition=partition, host=self._host, log=log, closed=False, raft=SimpleNamespace(epoch=EPOCH),
             meta=PartitionMeta("t", (LEADER, FOLLOWER)), snapshot_ended=self.ended.append,
-            flush_facts=lambda: FlushFacts(log.log_end, b"state", log.log_end, log.log_end, holds_something),
+            flush_facts=lambda: FlushFacts(log.log_end, STATE, log.log_end, log.log_end, holds_something),
         )  # fmt: skip
 
     def _send(self, peer: int, chunk: SnapshotChunk) -> None:
@@ -129,9 +131,13 @@ class Follower:
             send=lambda peer, reply: self.replies.append(reply),
         )  # fmt: skip
         self._replica: Any = SimpleNamespace(
-            partition=PARTITION, host=host, closed=False, installed=lambda end, state: self.installed.append(end),
+            partition=PARTITION, host=host, closed=False, installed=self._install, restoring=lambda state: lambda: state,
             raft=SimpleNamespace(may_install=lambda end: True, installing=lambda: None),
         )  # fmt: skip
+
+    def _install(self, end: int, restore: Callable[[], bytes]) -> None:
+        self.installed.append(end)
+        assert restore() == STATE, "whole, in order"
 
     def take(self, chunk: SnapshotChunk) -> None:
         self.snapshots.take(self._replica, TakeSnapshot(LEADER, chunk))
