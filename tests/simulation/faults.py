@@ -71,6 +71,11 @@ ONE_BY_ONE = {
     "storage_nodes.machines.queue.state.queue_state.DEAD_LETTERS_BY_AGE_MAX": 2,
     "storage_nodes.machines.queue.state.queue_state.DELAYED_LIVE_MAX": 2,
     "storage_nodes.machines.queue.state.held_messages.CHECKPOINT_PIECES_MESSAGES": 2,
+    "storage_nodes.machines.queue.state.held_messages.LAZY_RANGES_MIN": 2,
+    "storage_nodes.machines.queue.state.checkpoint.LAZY_RANGES_MIN": 2,
+    "storage_nodes.machines.queue.state.offset_ranges._GARBAGE_MIN": 1,
+    "storage_nodes.machines.queue.delivery.leases.LEASE_STEPS_PER_INPUT_MAX": 3,
+    "storage_nodes.machines.queue.delivery.leases.AGAIN_READY_MAX": 4,
     "storage_nodes.node.replicas.queue_replica.FIFO_PARSED_BYTES_MAX": 1_000,
     "storage_nodes.node.replicas.bodies.BODY_CACHE_BYTES_MAX": 2_000,
 }

@@ -131,7 +131,8 @@ class Follower:
             send=lambda peer, reply: self.replies.append(reply),
         )  # fmt: skip
         self._replica: Any = SimpleNamespace(
-            partition=PARTITION, host=host, closed=False, installed=self._install, restoring=lambda state: lambda: state,
+            partition=PARTITION, host=host, closed=False, installed=self._install,
+            restoring=lambda state: lambda: state,
             raft=SimpleNamespace(may_install=lambda end: True, installing=lambda: None),
         )  # fmt: skip
 

@@ -40,7 +40,7 @@ import msgspec
 
 from storage_nodes.machines.driver_contract import CheckpointError, Piece, piece_bytes
 from storage_nodes.machines.fold_constants import LEVEL_1
-from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
+from storage_nodes.machines.queue.state.offset_ranges import LAZY_RANGES_MIN, OffsetRanges
 from storage_nodes.machines.queue.state.schedule import Schedule
 from storage_nodes.protocol.levels import LEVEL_FIRST
 
@@ -96,7 +96,8 @@ def checkpoint_pieces(checkpoint: Checkpoint) -> list[Piece]:
     scalars, live, ahead, dedup, groups, config, scheduled, *later, delayed, level = checkpoint
     assert len(scalars) == SCALARS
     head = _ARRAY_OF_13 if level == LEVEL_FIRST else _ARRAY_OF_14
-    pieces: list[Piece] = [head, _encode([VERSION, scalars, _pack_runs(live), ahead.pack()])[1:]]
+    pieces: list[Piece] = [head, _encode([VERSION, scalars, _pack_runs(live)])[1:]]
+    pieces += ahead.pack_lazily() if len(ahead) >= LAZY_RANGES_MIN else (_encode(ahead.pack()),)
     pieces += (_encode(dedup), _encode(groups), _encode(config))
     _add_schedule(pieces, scheduled)
     pieces += map(_encode, later)

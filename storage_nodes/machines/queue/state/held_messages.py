@@ -22,7 +22,7 @@ from storage_nodes.machines.queue.state.configs import config_fields, config_of,
 from storage_nodes.machines.queue.state.dedup import DedupWindow
 from storage_nodes.machines.queue.state.message_keys import pack_keys, unpack_keys
 from storage_nodes.machines.queue.state.metering import Metering
-from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
+from storage_nodes.machines.queue.state.offset_ranges import LAZY_RANGES_MIN, OffsetRanges
 from storage_nodes.machines.queue.state.retry import RetryPolicy
 from storage_nodes.machines.queue.state.schedule import Schedule
 from storage_nodes.machines.queue.state.shared_empty import EMPTY_ENTRIES, EMPTY_IDS, EMPTY_OFFSETS, EMPTY_SCHEDULE
@@ -186,7 +186,8 @@ class HeldMessages:
 
     def checkpoint_pieces(self) -> bytes | list[Piece]:
         """The same; not joined where that would take long."""
-        if len(self.scheduled) + len(self.delayed) < CHECKPOINT_PIECES_MESSAGES:
+        waiting, ahead = len(self.scheduled) + len(self.delayed), len(self.removed_above_cursor)
+        if waiting < CHECKPOINT_PIECES_MESSAGES and ahead < LAZY_RANGES_MIN:
             return self.checkpoint()
         return checkpoint_pieces(self._checkpoint())
 

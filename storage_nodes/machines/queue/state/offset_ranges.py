@@ -1,37 +1,51 @@
 """A set of offsets as ranges that neither overlap nor touch, in two sorted arrays: 16 bytes a range, whatever it spans.
 
-Additions come mostly at the end and removals at the front; both are one step there. In the middle they move the rest
-of the arrays, a copy of 16 bytes a range.
+Additions come mostly at the end and removals at the front; both are one step there: what is removed at the front stays
+in the arrays until it is half of them. In the middle additions move the rest, a copy of 16 bytes a range.
 """
 
 from __future__ import annotations
 
+import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import chain
+from operator import sub
+
+from storage_nodes.machines.driver_contract import Piece
 
 _NOTHING = array("q")
+# Ranges that were removed at the front and are still there, at least, before the arrays are cut.
+_GARBAGE_MIN = 1_024
+# Of so many ranges on the packed form is made piece by piece, each of so many.
+LAZY_RANGES_MIN = 16_384
+_PIECE_RANGES = 2_048
+# msgpack: an array of up to 2^32 elements, and an integer in eight bytes.
+_ARRAY, _INTEGER = 0xDD, 0xCF
+_INTEGER_BYTES = 9
 
 
 class OffsetRanges:
-    __slots__ = ("_ends", "_starts")
+    __slots__ = ("_ends", "_first", "_starts")
 
     def __init__(self) -> None:
         self._starts = self._ends = _NOTHING  # arrays of their own from the first addition on; ends are exclusive
+        self._first = 0  # of the ranges that are there; those before it were removed
 
     def __bool__(self) -> bool:
-        return bool(self._starts)
+        return len(self._starts) > self._first
 
     def __len__(self) -> int:
         """Ranges, not offsets."""
-        return len(self._starts)
+        return len(self._starts) - self._first
 
     def __contains__(self, offset: int) -> bool:
-        at = bisect_right(self._starts, offset) - 1
-        return at >= 0 and offset < self._ends[at]
+        at = bisect_right(self._starts, offset, self._first) - 1
+        return at >= self._first and offset < self._ends[at]
 
     def __iter__(self) -> Iterator[int]:
-        for start, end in zip(self._starts, self._ends, strict=True):
+        for start, end in self.ranges():
             yield from range(start, end)
 
     def __eq__(self, other: object) -> bool:
@@ -44,12 +58,12 @@ class OffsetRanges:
         if self._starts is _NOTHING:
             self._starts, self._ends = array("q"), array("q")
         starts, ends = self._starts, self._ends
-        if not ends or first > ends[-1]:
+        if len(ends) == self._first or first > ends[-1]:
             starts.append(first)
             ends.append(end)
             return
-        low = bisect_left(ends, first)
-        high = bisect_right(starts, end)
+        low = bisect_left(ends, first, self._first)
+        high = bisect_right(starts, end, self._first)
         if low == high:
             starts.insert(low, first)
             ends.insert(low, end)
@@ -65,8 +79,8 @@ class OffsetRanges:
         if self._starts is _NOTHING:
             self._starts, self._ends = array("q"), array("q")
         starts, ends = self._starts, self._ends
-        at = bisect_right(starts, offset)  # of the range behind it
-        before = ends[at - 1] if at else -1
+        at = bisect_right(starts, offset, self._first)  # of the range behind it
+        before = ends[at - 1] if at > self._first else -1
         if offset < before:
             return False
         if at < len(starts) and starts[at] == offset + 1:
@@ -84,26 +98,27 @@ class OffsetRanges:
 
     def drop_below(self, offset: int) -> None:
         starts, ends = self._starts, self._ends
-        whole = bisect_right(ends, offset)
-        if whole:
-            del starts[:whole]
-            del ends[:whole]
-        if starts and starts[0] < offset:
-            starts[0] = offset
+        self._first = at = bisect_right(ends, offset, self._first)
+        if at == len(starts) or (at > _GARBAGE_MIN and 2 * at > len(starts)):
+            del starts[:at]
+            del ends[:at]
+            self._first = at = 0
+        if at < len(starts) and starts[at] < offset:
+            starts[at] = offset
 
     def covers(self, first: int, end: int) -> bool:
-        at = bisect_right(self._starts, first) - 1
-        return first >= end or (at >= 0 and end <= self._ends[at])
+        at = bisect_right(self._starts, first, self._first) - 1
+        return first >= end or (at >= self._first and end <= self._ends[at])
 
     def is_disjoint(self, first: int, end: int) -> bool:
-        at = bisect_right(self._ends, first)
+        at = bisect_right(self._ends, first, self._first)
         return at == len(self._starts) or self._starts[at] >= end
 
     def gaps(self, first: int, end: int) -> list[tuple[int, int]]:
         """The parts [from, to) of [first, end) that are not in the set."""
         found: list[tuple[int, int]] = []
         starts, ends = self._starts, self._ends
-        at = bisect_right(ends, first)
+        at = bisect_right(ends, first, self._first)
         while first < end:
             if at == len(starts) or starts[at] >= end:
                 found.append((first, end))
@@ -116,20 +131,29 @@ class OffsetRanges:
 
     def end_of_first(self, offset: int) -> int:
         """Where the range that holds `offset` ends, if it is the first one; `offset` itself otherwise."""
-        return self._ends[0] if self._starts and self._starts[0] <= offset < self._ends[0] else offset
+        at = self._first
+        return self._ends[at] if self and self._starts[at] <= offset < self._ends[at] else offset
 
     def ranges(self) -> list[tuple[int, int]]:
         """[first, end) of each."""
-        return list(zip(self._starts, self._ends, strict=True))
+        return list(zip(self._starts[self._first :], self._ends[self._first :], strict=True))
 
     def pack(self) -> list[int]:
         """Flat (gap since the last end, length)..."""
         flat: list[int] = []
         before = 0
-        for start, end in zip(self._starts, self._ends, strict=True):
+        for start, end in self.ranges():
             flat += (start - before, end - start)
             before = end
         return flat
+
+    def pack_lazily(self) -> list[Piece]:
+        """The same as msgpack, in pieces that are made when they are written: from copies, which change no more.
+        Integers have eight bytes each, so that the size is known before."""
+        starts, ends = self._starts[self._first :], self._ends[self._first :]
+        pieces: list[Piece] = [struct.pack(">BI", _ARRAY, 2 * len(starts))]
+        pieces += [_RangesPiece(starts, ends, first) for first in range(0, len(starts), _PIECE_RANGES)]
+        return pieces
 
     @staticmethod
     def unpack(flat: list[int]) -> OffsetRanges:
@@ -141,3 +165,25 @@ class OffsetRanges:
             end = start + length
             ranges.add(start, end)
         return ranges
+
+
+class _RangesPiece:
+    """The packed form of some neighbouring ranges."""
+
+    __slots__ = ("_ends", "_first", "_starts")
+
+    def __init__(self, starts: array[int], ends: array[int], first: int) -> None:
+        self._starts, self._ends, self._first = starts, ends, first
+
+    @property
+    def nbytes(self) -> int:
+        return 2 * _INTEGER_BYTES * min(_PIECE_RANGES, len(self._starts) - self._first)
+
+    def __bytes__(self) -> bytes:
+        first, end = self._first, self._first + _PIECE_RANGES
+        starts, ends = self._starts[first:end], self._ends[first:end]
+        before = self._ends[first - 1] if first else 0
+        marked = [_INTEGER] * (4 * len(starts))
+        marked[1::4] = map(sub, starts, chain((before,), ends))
+        marked[3::4] = map(sub, ends, starts)
+        return struct.pack(">" + "BQ" * (2 * len(starts)), *marked)
