@@ -32,7 +32,7 @@ from typing import NamedTuple
 import msgspec
 
 from storage_nodes.log.bounds import LogBounds
-from storage_nodes.log.checkpoint import Blob, blob_bytes, joined
+from storage_nodes.log.checkpoint import Blob, joined
 from storage_nodes.log.disk import Disk
 from storage_nodes.log.install import ImportedLog, InstallPlan
 from storage_nodes.log.manifest import Head, PartitionRow
@@ -305,7 +305,8 @@ class Flusher:
         epochs, starts = log.boundaries(log_start, flushed_end)
         whole_from = max(_whole_from(log, gone, bases, entries, kept), log_start)
         blob = checkpoint[1]
-        large = blob is not None and blob_bytes(blob) > self._bounds.checkpoint_inline_bytes_max
+        # One in pieces is large. How large, its writer finds out.
+        large = blob is not None and (isinstance(blob, list) or len(blob) > self._bounds.checkpoint_inline_bytes_max)
         row = PartitionRow(
             log.partition, log.kind, log.tag, log.epoch, log.voted_for, log_start, flushed_end, epochs, starts,
             checkpoint[0], None if large or blob is None else joined(blob), checkpoint[2], tuple(segments), whole_from,

@@ -33,6 +33,8 @@ Equal states give equal bytes: replicas can be compared by their checkpoints.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -66,12 +68,31 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Any]).decode
 
 
+class PackedLater:
+    """A piece of a checkpoint that its writer's thread makes, of copies: its size is known only then."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        """`make` says what is to be packed."""
+        self._make = make
+        self._made = b""
+
+    @property
+    def nbytes(self) -> int:
+        return len(bytes(self))
+
+    def __bytes__(self) -> bytes:
+        self._made = self._made or _encode(self._make())
+        return self._made
+
+
 class Checkpoint(NamedTuple):
     scalars: list[int]
     live: Live
     ahead: OffsetRanges
     dedup: list[Any]
-    groups: list[Any]
+    groups: list[Any] | PackedLater
     config: list[Any]
     scheduled: Schedule
     producers: list[Any]
@@ -90,17 +111,20 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     return b"".join(map(bytes, checkpoint_pieces(checkpoint)))
 
 
-def checkpoint_pieces(checkpoint: Checkpoint) -> list[Piece]:
+def checkpoint_pieces(checkpoint: Checkpoint, later: bool = False) -> list[Piece]:
     """The same, not joined: the arrays of schedules are those in memory, which do not change any more, and are widened
-    as they are written. So millions of scheduled messages cost no copy, and no pause of the event loop."""
-    scalars, live, ahead, dedup, groups, config, scheduled, *later, delayed, level = checkpoint
+    as they are written. So millions of scheduled messages cost no copy, and no pause of the event loop. `later`: `live`
+    is copied, and packed by who writes."""
+    scalars, live, ahead, dedup, groups, config, scheduled, *others, delayed, level = checkpoint
     assert len(scalars) == SCALARS
     head = _ARRAY_OF_13 if level == LEVEL_FIRST else _ARRAY_OF_14
-    pieces: list[Piece] = [head, _encode([VERSION, scalars, _pack_runs(live)])[1:]]
+    runs = PackedLater(partial(_pack_runs, live.copy())) if later else _encode(_pack_runs(live))
+    pieces: list[Piece] = [head, _encode(VERSION), _encode(scalars), runs]
     pieces += ahead.pack_lazily() if len(ahead) >= LAZY_RANGES_MIN else (_encode(ahead.pack()),)
-    pieces += (_encode(dedup), _encode(groups), _encode(config))
+    packed = groups if isinstance(groups, PackedLater) else _encode(groups)
+    pieces += (_encode(dedup), packed, _encode(config))
     _add_schedule(pieces, scheduled)
-    pieces += map(_encode, later)
+    pieces += map(_encode, others)
     _add_schedule(pieces, delayed)
     if level != LEVEL_FIRST:
         pieces.append(_encode(level))

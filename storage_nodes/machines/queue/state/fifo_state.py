@@ -20,6 +20,7 @@ In the checkpoint: [flat (group, offsets, each less the one before)...,
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from storage_nodes.machines.fold_constants import LEVEL_1
@@ -228,16 +229,10 @@ class FifoState(QueueState):
                 break
             attempts.popitem(last=False)
 
-    def _pack_groups(self) -> list[Any]:
-        offsets_of: dict[bytes, list[int]] = {}
-        last_of: dict[bytes, int] = {}
-        for offset in sorted(self.group_of):
-            group = self.group_of[offset]
-            offsets_of.setdefault(group, []).append(offset - last_of.get(group, 0))
-            last_of[group] = offset
-        groups = [field for group in sorted(offsets_of) for field in (group, offsets_of[group])]
+    def _groups_packer(self, copied: bool) -> Callable[[], list[Any]]:
         attempts = [field for attempt, known in self.attempts.items() for field in (attempt, *known)]
-        return [groups, attempts, self.parked.pack()]
+        group_of, parked = self.group_of.copy() if copied else self.group_of, self.parked.pack()
+        return lambda: [_pack_group_of(group_of), attempts, parked]
 
     def _unpack_groups(self, packed: list[Any]) -> None:
         groups, attempts, *later = packed  # a checkpoint of an earlier version has nothing parked
@@ -253,3 +248,14 @@ class FifoState(QueueState):
         self.attempts = OrderedDict(
             (attempt, Attempt(*known)) for attempt, *known in zip(fields, fields, fields, fields, strict=True)
         )
+
+
+def _pack_group_of(group_of: dict[int, bytes]) -> list[Any]:
+    """Flat (group, gaps between its offsets)..."""
+    offsets_of: dict[bytes, list[int]] = {}
+    last_of: dict[bytes, int] = {}
+    for offset in sorted(group_of):
+        group = group_of[offset]
+        offsets_of.setdefault(group, []).append(offset - last_of.get(group, 0))
+        last_of[group] = offset
+    return [field for group in sorted(offsets_of) for field in (group, offsets_of[group])]

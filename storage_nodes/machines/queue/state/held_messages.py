@@ -4,6 +4,7 @@ nothing goes on. `queue_state.py` says what the fields mean, and folds the log i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from storage_nodes.limits import CHECKPOINT_PIECES_MESSAGES
@@ -15,6 +16,7 @@ from storage_nodes.machines.queue.state.checkpoint import (
     Checkpoint,
     Entry,
     Live,
+    PackedLater,
     checkpoint_pieces,
     encode_checkpoint,
 )
@@ -187,11 +189,13 @@ class HeldMessages:
     def checkpoint_pieces(self) -> bytes | list[Piece]:
         """The same; not joined where that would take long."""
         waiting, ahead = len(self.scheduled) + len(self.delayed), len(self.removed_above_cursor)
-        if waiting < CHECKPOINT_PIECES_MESSAGES and ahead < LAZY_RANGES_MIN:
+        is_wide = len(self.live) >= CHECKPOINT_PIECES_MESSAGES
+        if waiting < CHECKPOINT_PIECES_MESSAGES and ahead < LAZY_RANGES_MIN and not is_wide:
             return self.checkpoint()
-        return checkpoint_pieces(self._checkpoint())
+        return checkpoint_pieces(self._checkpoint(is_wide), is_wide)
 
-    def _checkpoint(self) -> Checkpoint:
+    def _checkpoint(self, later: bool = False) -> Checkpoint:
+        """`later`: groups are copied, and packed by who writes."""
         scalars = [
             self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
             self.sent, self.received, self.deleted, self.expired, self.purged,
@@ -202,7 +206,7 @@ class HeldMessages:
             self.live,
             self.removed_above_cursor,
             self.dedup.pack(),
-            self._pack_groups(),
+            PackedLater(self._groups_packer(True)) if later else self._groups_packer(False)(),
             config_fields(self.config),
             self.scheduled,
             self.producers.pack() if self.producers is not None else [],
@@ -225,6 +229,7 @@ class HeldMessages:
         self.config = shared_config(config_of(checkpoint.config, QueueConfig()))
         self.dedup = DedupWindow(self.config.dedup_window_ms)
         self.dedup.unpack(checkpoint.dedup)
+        assert isinstance(checkpoint.groups, list), "as it was read"
         self._unpack_groups(checkpoint.groups)
         self.producers = ProducerTable.unpack(checkpoint.producers) if checkpoint.producers else None
         is_purged = last_purge_ms != _NEVER_PURGED
@@ -258,11 +263,13 @@ class HeldMessages:
 
     # --- groups and tags: FIFO queues keep them otherwise -----------------------------------------------------
 
-    def _pack_groups(self) -> list[Any]:
-        """[keyed_end, flat (group, tag, flat (gap, length)...)...]; empty once it says nothing any more."""
+    def _groups_packer(self, copied: bool) -> Callable[[], list[Any]]:
+        """Packs [keyed_end, flat (group, tag, flat (gap, length)...)...]; empty once it says nothing any more.
+        `copied`: as they are now, whatever becomes of them."""
         if self.keyed_end <= self.cursor and not self.keys:
-            return []
-        return [self.keyed_end, pack_keys(self.keys)]
+            return list
+        keyed_end, keys = self.keyed_end, self.keys.copy() if copied else self.keys
+        return lambda: [keyed_end, pack_keys(keys)]
 
     def _unpack_groups(self, packed: list[Any]) -> None:
         self.keyed_end, flat = packed or (0, ())

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from storage_nodes.limits import DELAYED_LIVE_MAX, DELAYED_MESSAGES_MAX
-from storage_nodes.log.checkpoint import joined
+from storage_nodes.log.checkpoint import blob_bytes, joined
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.queue.state import checkpoint, held_messages, queue_state, sorted_pairs
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import MessageState, QueueConfig
-from tests.storage_nodes.machines.queue.partition import NOW_MS, Partition, offsets_of
+from tests.storage_nodes.machines.queue.partition import NOW_MS, Partition, offsets_of, receipts_of
 
 ROOM = 2
 DELAY_MS = 5_000
@@ -223,3 +223,25 @@ def test_delayed_messages_between_others_are_pieces_too(monkeypatch: pytest.Monk
     assert again.checkpoint() == plain
     partition.pass_ms(DELAY_MS)
     assert len(receive_all(partition, "first")) == 10
+
+
+@pytest.mark.parametrize("kind", ["plain", "keyed", "fifo"])
+def test_many_messages_by_themselves_are_packed_by_who_writes_as_they_were(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(queue_state, "DELAYED_LIVE_MAX", 100)
+    monkeypatch.setattr(held_messages, "CHECKPOINT_PIECES_MESSAGES", 3)
+    partition = Partition(QueueConfig(fifo=kind == "fifo"))
+    groups = [b"" if kind == "plain" else b"g%d" % (number % 3) for number in range(9)]
+    partition.send_keyed(*[(group, b"id%d" % number if kind == "fifo" else b"") for number, group in enumerate(groups)])
+    partition.acquire("a", 6)
+    partition.commit()
+    before, pieces = partition.leader.checkpoint(), partition.leader.checkpoint_pieces()
+    assert isinstance(pieces, list) and any(isinstance(piece, checkpoint.PackedLater) for piece in pieces)
+    partition.delete("done", receipts_of(partition.delivered["a"][:2]))
+    partition.acquire("b", 3)
+    partition.commit()
+    assert partition.leader.checkpoint() != before == joined(pieces) and blob_bytes(pieces) == len(before)
+    again = QueueMachine()
+    again.restore(before)
+    assert again.checkpoint() == before
