@@ -18,6 +18,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter, not_
 
 from storage_nodes.limits import AGAIN_READY_MAX, LEASE_STEPS_PER_INPUT_MAX, RETRIES_PAUSED_MAX
 from storage_nodes.machines.queue.state.checkpoint import Entry, Live
@@ -51,7 +52,7 @@ class Leases:
         self._held: dict[int, int] = {}  # offset -> commands of ours on it that are not folded yet
         self._is_our_turn = False
         self.is_behind = False  # more is due than one input made ready
-        self.delayed = sum(entry[1] == 0 for entry in live.values())  # not due yet
+        self.delayed = sum(map(not_, map(itemgetter(1), live.values())))  # delivery 0: not due yet
         self._rebuild()
 
     @property
@@ -320,8 +321,9 @@ class Leases:
             return
         timers: list[_Timer] = []
         first = end = deadline_ms = -1
+        is_any_due = bool(self._ready or self.dead)  # of a new leader nothing is
         for offset, entry in self._live.items():
-            if self._is_due(offset):
+            if is_any_due and self._is_due(offset):
                 continue
             if offset == end and entry[0] == deadline_ms:
                 end += 1
