@@ -421,7 +421,10 @@ class Replica(ReplicaSteps, LeaseHolder):
         _log.debug("stepped down", partition=self.partition, leader=effect.leader, reason=effect.reason)
         if self.serving:
             self.serving = False
-            self._leads_on(self.on_follow)
+            try:
+                self.on_follow()
+            except Exception as error:
+                raise ReplicaError(StopKind.LEADING, self.applied) from error
         self.time = None
 
     def _transfer_ended(self, effect: raft_effects.TransferEnded) -> None:
@@ -438,12 +441,6 @@ class Replica(ReplicaSteps, LeaseHolder):
         self.drop_lease()
         _log.info("configuration committed", partition=self.partition, **effect.configuration._asdict())
         self.host.configuration_committed(self.partition, effect.configuration)
-
-    def _send_snapshot(self, effect: raft_effects.SendSnapshot) -> None:
-        self.host.snapshots.send(self, effect)
-
-    def _take_snapshot(self, effect: raft_effects.TakeSnapshot) -> None:
-        self.host.snapshots.take(self, effect)
 
     def _append_configuration(self, effect: raft_effects.AppendConfiguration) -> None:
         bodies = [configuration_body(effect.configuration)]
@@ -490,8 +487,8 @@ class Replica(ReplicaSteps, LeaseHolder):
         raft_effects.Committed: fold_committed,
         raft_effects.BecameLeader: _became_leader,
         raft_effects.SteppedDown: _stepped_down,
-        raft_effects.SendSnapshot: _send_snapshot,
-        raft_effects.TakeSnapshot: _take_snapshot,
+        raft_effects.SendSnapshot: lambda replica, effect: replica.host.snapshots.send(replica, effect),
+        raft_effects.TakeSnapshot: lambda replica, effect: replica.host.snapshots.take(replica, effect),
         raft_effects.Trusted: _trusted,
         raft_effects.TransferEnded: _transfer_ended,
         raft_effects.AppendConfiguration: _append_configuration,
