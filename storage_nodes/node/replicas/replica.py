@@ -45,6 +45,7 @@ from storage_nodes.node.replicas.leased import LeaseHolder
 from storage_nodes.node.replicas.partition_machine import FoldedMachine
 from storage_nodes.node.replicas.partition_meta import PartitionMeta, shared_meta
 from storage_nodes.node.replicas.replica_steps import ReplicaSteps
+from storage_nodes.node.replicas.snapshots import send_snapshot, take_snapshot
 from storage_nodes.node.replicas.stopped_replicas import ReplicaError, StopKind
 from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply, VoteRequest
 from storage_nodes.protocol.records import encode_body
@@ -487,8 +488,8 @@ class Replica(ReplicaSteps, LeaseHolder):
         raft_effects.Committed: fold_committed,
         raft_effects.BecameLeader: _became_leader,
         raft_effects.SteppedDown: _stepped_down,
-        raft_effects.SendSnapshot: lambda replica, effect: replica.host.snapshots.send(replica, effect),
-        raft_effects.TakeSnapshot: lambda replica, effect: replica.host.snapshots.take(replica, effect),
+        raft_effects.SendSnapshot: send_snapshot,
+        raft_effects.TakeSnapshot: take_snapshot,
         raft_effects.Trusted: _trusted,
         raft_effects.TransferEnded: _transfer_ended,
         raft_effects.AppendConfiguration: _append_configuration,

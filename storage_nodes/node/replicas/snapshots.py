@@ -73,6 +73,8 @@ class SnapshotHost(Protocol):
     def send(self, peer: int, message: RaftMessage) -> None: ...
     @property
     def stopped(self) -> StoppedReplicas: ...
+    @property
+    def snapshots(self) -> Snapshots: ...
     def run_maintenance(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...
 
 
@@ -451,3 +453,11 @@ class Snapshots:
             out.close()
         for waiting in [w for w in self._waiting if (w.replica.partition, w.peer) == (partition, peer)]:
             self._waiting.remove(waiting)
+
+
+def send_snapshot(replica: SnapshotReplica, effect: SendSnapshot) -> None:
+    replica.host.snapshots.send(replica, effect)
+
+
+def take_snapshot(replica: SnapshotReplica, effect: TakeSnapshot) -> None:
+    replica.host.snapshots.take(replica, effect)
