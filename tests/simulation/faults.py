@@ -374,8 +374,8 @@ class FaultInjector:
                     continue
                 if chance.random() < faults.restart_rate:
                     process.start()
-            elif untold not in (None, process):
-                continue  # the others must tell it
+            elif untold is not None:
+                continue  # the others must tell it, before it ends again (docs/decisions/0054)
             elif chance.random() < faults.stop_rate:
                 process.stop()
             elif chance.random() < faults.crash_rate:

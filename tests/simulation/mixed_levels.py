@@ -62,18 +62,18 @@ class MixedLevels:
         """Now and then a node is stopped, to be started with another release."""
         if self._world.faults.mixed:
             for process in self._world.processes.values():
-                if process.speaks != spoken() and self._chance.random() < RESTART_RATE and self._may_stop(process):
+                if process.speaks != spoken() and self._chance.random() < RESTART_RATE and self._may_stop():
                     process.stop()
 
     def heal(self) -> None:
         """All are to be upgraded, and no hold is left; called until it is so."""
         for process in self._world.processes.values():
-            if process.speaks != spoken() and self._may_stop(process):
+            if process.speaks != spoken() and self._may_stop():
                 process.stop()
 
-    def _may_stop(self, process: SimProcess) -> bool:
-        """Who must still tell another one that its directory is an older one may not."""
-        return self._world.older.untold() in (None, process)
+    def _may_stop(self) -> bool:
+        """Nobody may while a node was not told yet that its directory is an older one: neither itself nor who tells."""
+        return self._world.older.untold() is None
 
     # --- what must hold ---------------------------------------------------------------------------------------
 

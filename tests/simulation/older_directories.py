@@ -2,7 +2,7 @@
 
 A copy is what a start found, taken then. It is put back while the node is down, and only while every other node holds
 all that it acknowledged, runs, and knows that this one had come further: what nobody remembers, nobody can tell. Until
-the node was told, nothing ends the others.
+the node was told, nothing ends the others, nor itself: what it synced since would hide what it lost (decision 0054).
 """
 
 from __future__ import annotations
