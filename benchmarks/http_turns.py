@@ -42,10 +42,11 @@ BATCH = 10
 
 
 class CallTurn(NamedTuple):
-    """Messages a second, and the front end's CPU a call (0: not told); or two percentiles of a time."""
+    """Messages a second, and the CPU of the front end and of the storage nodes a call; or two percentiles of a time."""
 
     figure: float
     second: float
+    nodes_us: float = 0.0
 
 
 class ServiceSide:
@@ -57,6 +58,7 @@ class ServiceSide:
         self._connections: list[HttpConnection] = []
         roles = installation.processes().items()
         self._front_end = [process.pid for name, own in roles if name.startswith("frontend") for process in own]
+        self._nodes = [process.pid for name, own in roles if name.startswith("storage") for process in own]
         self._url = ""
 
     async def open(self) -> None:
@@ -148,14 +150,17 @@ class ServiceSide:
         seconds: float = TURN_S,
         connections: int = CONNECTIONS,
     ) -> CallTurn:
-        began_s, began_cpu_s = time.perf_counter(), self._cpu_s()
+        began_s, began = time.perf_counter(), self._cpu_s()
         done = sum(await asyncio.gather(*(worker(one, began_s + seconds) for one in self._connections[:connections])))
         if not done:
             raise RuntimeError("nothing was done in a turn")
-        return CallTurn(done / (time.perf_counter() - began_s), (self._cpu_s() - began_cpu_s) / done * size * 1e6)
+        rate_s = done / (time.perf_counter() - began_s)
+        spent = [(now - before) / done * size * 1e6 for now, before in zip(self._cpu_s(), began, strict=True)]
+        return CallTurn(rate_s, *spent)
 
-    def _cpu_s(self) -> float:
-        return sum(map(cpu_s, self._front_end))
+    def _cpu_s(self) -> tuple[float, float]:
+        """Of the front end, and of all nodes."""
+        return sum(map(cpu_s, self._front_end)), sum(map(cpu_s, self._nodes))
 
     def _send(self, number: int) -> dict[str, str]:
         return {"QueueUrl": self._url, "MessageBody": _BODIES[number % TEXTS]}
@@ -200,7 +205,7 @@ async def one_round(sides: list[ServiceSide], turns: list[RoundTurns], number: i
 
 def tell(report: Report, theirs: RoundTurns, ours: RoundTurns) -> None:
     for case in _CASES:
-        units = ("ms, p50", "ms, p99") if case == _LONE else ("msg/s", "us of the front end a call")
+        units = ("ms, p50", "ms, p99") if case == _LONE else ("msg/s", "us of the front end a call", "us of the nodes")
         for place, unit in enumerate(units):
             before, after = [one[place] for one in theirs[case]], [one[place] for one in ours[case]]
             report.add(f"{case}, there", statistics.median(before), unit)
