@@ -19,7 +19,15 @@ import time
 import uvloop
 import websockets
 
-from benchmarks.http_load import HttpConnection, LoadTarget, Signer, ask_sqs, open_connections, request_rate
+from benchmarks.http_load import (
+    HttpConnection,
+    LoadTarget,
+    Signer,
+    ask_sqs,
+    cycle_until,
+    open_connections,
+    request_rate,
+)
 from benchmarks.report import Report, percentile
 from benchmarks.temporary_installation import TemporaryInstallation
 
@@ -157,30 +165,11 @@ async def _purge_and_cycle(
 ) -> None:
     url = await _create_queue(connections[0], signer, "bench-cycle")
     for size in (1, 10):
-
-        async def worker(connection: HttpConnection, ends: float, size: int = size) -> int:
-            cycled = 0
-            while time.perf_counter() < ends:
-                if size == 1:
-                    await ask_sqs(connection, signer, "SendMessage", {"QueueUrl": url, "MessageBody": _text()})
-                else:
-                    entries = [{"Id": str(i), "MessageBody": _text()} for i in range(size)]
-                    await ask_sqs(connection, signer, "SendMessageBatch", {"QueueUrl": url, "Entries": entries})
-                wanted = {"QueueUrl": url, "MaxNumberOfMessages": size}
-                messages = (await ask_sqs(connection, signer, "ReceiveMessage", wanted)).get("Messages", [])
-                if size == 1 and messages:
-                    handle = messages[0]["ReceiptHandle"]
-                    await ask_sqs(connection, signer, "DeleteMessage", {"QueueUrl": url, "ReceiptHandle": handle})
-                elif messages:
-                    deletes = [{"Id": str(i), "ReceiptHandle": m["ReceiptHandle"]} for i, m in enumerate(messages)]
-                    await ask_sqs(connection, signer, "DeleteMessageBatch", {"QueueUrl": url, "Entries": deletes})
-                cycled += len(messages)
-            return cycled
-
         with installation.cpu() as cpu:  # a command, which takes its time
             started = time.perf_counter()
             ends = started + SECONDS
-            asked = [worker(connection, ends) for connection in connections[:SETTLING_CONNECTIONS]]
+            settling = connections[:SETTLING_CONNECTIONS]
+            asked = [cycle_until(connection, signer, url, size, _text, ends) for connection in settling]
             done = sum(await asyncio.gather(*asked))
         label = "one at a time" if size == 1 else "batches of ten"
         report.add(f"send + receive + delete, {label}", done / (time.perf_counter() - started), "msg/s")

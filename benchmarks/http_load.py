@@ -13,6 +13,7 @@ import hmac
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 
@@ -116,6 +117,29 @@ async def ask_sqs(
         raise RuntimeError(f"{action} answered {status}: {body[:300]!r}")
     answer: dict[str, Any] = json.loads(body) if body else {}
     return answer
+
+
+async def cycle_until(
+    connection: HttpConnection, signer: Signer, url: str, size: int, text: Callable[[], str], ends_s: float
+) -> int:
+    """Sends, receives and deletes, one message a call (`size` 1) or batches of `size`, until `ends_s` of perf_counter;
+    how many messages went round. Raises RuntimeError where a call fails."""
+    ask, cycled = partial(ask_sqs, connection, signer), 0
+    while time.perf_counter() < ends_s:
+        if size == 1:
+            await ask("SendMessage", {"QueueUrl": url, "MessageBody": text()})
+        else:
+            entries = [{"Id": str(number), "MessageBody": text()} for number in range(size)]
+            await ask("SendMessageBatch", {"QueueUrl": url, "Entries": entries})
+        answer = await ask("ReceiveMessage", {"QueueUrl": url, "MaxNumberOfMessages": size})
+        receipts = [message["ReceiptHandle"] for message in answer.get("Messages", ())]
+        if size == 1 and receipts:
+            await ask("DeleteMessage", {"QueueUrl": url, "ReceiptHandle": receipts[0]})
+        elif receipts:
+            deletes = [{"Id": str(number), "ReceiptHandle": receipt} for number, receipt in enumerate(receipts)]
+            await ask("DeleteMessageBatch", {"QueueUrl": url, "Entries": deletes})
+        cycled += len(receipts)
+    return cycled
 
 
 async def request_rate(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
+import itertools
 import json
 import os
 import statistics
@@ -26,7 +27,7 @@ from typing import NamedTuple
 import uvloop
 
 from benchmarks.http import LONE_SENDS, MESSAGE_BYTES
-from benchmarks.http_load import HttpConnection, LoadTarget, Signer, ask_sqs, open_connections
+from benchmarks.http_load import HttpConnection, LoadTarget, Signer, ask_sqs, cycle_until, open_connections
 from benchmarks.process_cost import cpu_s
 from benchmarks.report import Report, percentile
 from benchmarks.temporary_installation import LAUNCHER, TemporaryInstallation
@@ -76,7 +77,7 @@ class ServiceSide:
         taken_ms = []
         for _ in range(LONE_SENDS):
             began_s = time.perf_counter()
-            await self._connections[0].ask(request)
+            await self._ask("SendMessage", self._connections[0], request)
             taken_ms.append((time.perf_counter() - began_s) * 1000)
         return CallTurn(percentile(taken_ms, 50), percentile(taken_ms, 99))
 
@@ -88,9 +89,7 @@ class ServiceSide:
         async def worker(connection: HttpConnection, ends_s: float) -> int:
             calls = 0
             while time.perf_counter() < ends_s:
-                status, body = await connection.ask(requests[calls % TEXTS])
-                if status != 200:
-                    raise RuntimeError(f"{action} answered {status}: {body[:300]!r}")
+                await self._ask(action, connection, requests[calls % TEXTS])
                 calls += 1
             return calls * size
 
@@ -105,8 +104,8 @@ class ServiceSide:
         async def take(connection: HttpConnection, ends_s: float) -> int:
             had = 0
             while time.perf_counter() < ends_s:
-                _, body = await connection.ask(receive)
-                found = [message["ReceiptHandle"] for message in json.loads(body).get("Messages", ())]
+                answer = await self._ask("ReceiveMessage", connection, receive)
+                found = [message["ReceiptHandle"] for message in json.loads(answer).get("Messages", ())]
                 receipts.extend(found)
                 had += len(found)
             return had
@@ -124,22 +123,10 @@ class ServiceSide:
     async def cycles(self, size: int) -> CallTurn:
         """Send, receive and delete."""
 
+        texts = itertools.cycle(_BODIES)
+
         async def worker(connection: HttpConnection, ends_s: float) -> int:
-            ask, cycled = partial(ask_sqs, connection, self._signer), 0
-            while time.perf_counter() < ends_s:
-                if size == 1:
-                    await ask("SendMessage", self._send(cycled))
-                else:
-                    await ask("SendMessageBatch", self._batch(cycled))
-                answer = await ask("ReceiveMessage", {"QueueUrl": self._url, "MaxNumberOfMessages": size})
-                receipts = [message["ReceiptHandle"] for message in answer.get("Messages", ())]
-                if size == 1 and receipts:
-                    await ask("DeleteMessage", {"QueueUrl": self._url, "ReceiptHandle": receipts[0]})
-                elif receipts:
-                    entries = [{"Id": str(at), "ReceiptHandle": receipt} for at, receipt in enumerate(receipts)]
-                    await ask("DeleteMessageBatch", {"QueueUrl": self._url, "Entries": entries})
-                cycled += len(receipts)
-            return cycled
+            return await cycle_until(connection, self._signer, self._url, size, partial(next, texts), ends_s)
 
         return await self._measured(worker, size)
 
@@ -157,6 +144,14 @@ class ServiceSide:
         rate_s = done / (time.perf_counter() - began_s)
         spent = [(now - before) / done * size * 1e6 for now, before in zip(self._cpu_s(), began, strict=True)]
         return CallTurn(rate_s, *spent)
+
+    @staticmethod
+    async def _ask(action: str, connection: HttpConnection, request: bytes) -> bytes:
+        """The body of the answer. Raises RuntimeError where it is not a success."""
+        status, body = await connection.ask(request)
+        if status != 200:
+            raise RuntimeError(f"{action} answered {status}: {body[:300]!r}")
+        return body
 
     def _cpu_s(self) -> tuple[float, float]:
         """Of the front end, and of all nodes."""

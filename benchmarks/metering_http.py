@@ -19,14 +19,13 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import NamedTuple
 
 import msgspec
 import psutil
 import uvloop
 
-from benchmarks.http_load import HttpConnection, LoadTarget, Signer, ask_sqs, open_connections
+from benchmarks.http_load import HttpConnection, LoadTarget, Signer, ask_sqs, cycle_until, open_connections
 from benchmarks.metering import report_ratios
 from benchmarks.process_cost import cpu_s
 from benchmarks.report import Report
@@ -66,28 +65,10 @@ class MeteringLane:
 
     async def turn(self, url: str, size: int) -> MeteringTurn:
         began_s, began_cpu_s = time.perf_counter(), self._cpu_s()
-        workers = [self._worker(one, url, size, began_s + TURN_S) for one in self._connections]
+        asked = (url, size, lambda: self._text, began_s + TURN_S)
+        workers = [cycle_until(one, self._signer, *asked) for one in self._connections]
         cycled = sum(await asyncio.gather(*workers))
         return MeteringTurn(cycled / (time.perf_counter() - began_s), (self._cpu_s() - began_cpu_s) / cycled * 1e6)
-
-    async def _worker(self, connection: HttpConnection, url: str, size: int, ends_s: float) -> int:
-        ask = partial(ask_sqs, connection, self._signer)
-        entries = [{"Id": str(number), "MessageBody": self._text} for number in range(size)]
-        cycled = 0
-        while time.perf_counter() < ends_s:
-            if size == 1:
-                await ask("SendMessage", {"QueueUrl": url, "MessageBody": self._text})
-            else:
-                await ask("SendMessageBatch", {"QueueUrl": url, "Entries": entries})
-            answer = await ask("ReceiveMessage", {"QueueUrl": url, "MaxNumberOfMessages": size})
-            receipts = [message["ReceiptHandle"] for message in answer.get("Messages", ())]
-            if size == 1 and receipts:
-                await ask("DeleteMessage", {"QueueUrl": url, "ReceiptHandle": receipts[0]})
-            elif receipts:
-                deletes = [{"Id": str(number), "ReceiptHandle": receipt} for number, receipt in enumerate(receipts)]
-                await ask("DeleteMessageBatch", {"QueueUrl": url, "Entries": deletes})
-            cycled += len(receipts)
-        return cycled
 
     def _cpu_s(self) -> float:
         return sum(cpu_s(process.pid) for process in self._processes)

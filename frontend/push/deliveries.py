@@ -353,7 +353,7 @@ class Deliveries(ABC, Generic[Name]):
         lost: list[Name] = []
         names = list(due)
         for start in range(0, len(names), SOCKET_IDS_PER_FRAME_MAX):
-            # What was acked or given back meanwhile is another consumer's to have.
+            # What was acked or given back during an earlier call is another consumer's to have.
             some = [name for name in names[start : start + SOCKET_IDS_PER_FRAME_MAX] if name in self._held]
             found = [receipt_of_lease(due[name].lease) for name in some]
             outcomes = await apply_receipts(self._services, queue, found, [SOCKET_VISIBILITY_S * 1000] * len(found))

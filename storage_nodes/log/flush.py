@@ -32,7 +32,7 @@ from typing import NamedTuple
 import msgspec
 
 from storage_nodes.log.bounds import LogBounds
-from storage_nodes.log.checkpoint import Blob, joined
+from storage_nodes.log.checkpoint import Blob
 from storage_nodes.log.disk import Disk
 from storage_nodes.log.install import ImportedLog, InstallPlan
 from storage_nodes.log.manifest import Head, PartitionRow
@@ -198,7 +198,7 @@ class Flusher:
     def plan_slice(
         self, plan: FlushPlan, facts: Callable[[int], FlushFacts | None], is_over: Callable[[], bool]
     ) -> bool:
-        """Plan the next few partitions, no more than one once `is_over`. False: there are more."""
+        """Plan the next few partitions, or the next one alone once `is_over`. False: there are more."""
         for _ in range(min(len(plan.waiting), self._bounds.flush_slice_partitions)):
             log = plan.waiting.popleft()
             # One that was dropped since the flush began keeps its files: the next flush lets go of them.
@@ -306,14 +306,14 @@ class Flusher:
         whole_from = max(_whole_from(log, gone, bases, entries, kept), log_start)
         blob = checkpoint[1]
         # One in pieces is large. How large, its writer finds out.
-        large = blob is not None and (isinstance(blob, list) or len(blob) > self._bounds.checkpoint_inline_bytes_max)
+        inline = blob if isinstance(blob, bytes) and len(blob) <= self._bounds.checkpoint_inline_bytes_max else None
         row = PartitionRow(
             log.partition, log.kind, log.tag, log.epoch, log.voted_for, log_start, flushed_end, epochs, starts,
-            checkpoint[0], None if large or blob is None else joined(blob), checkpoint[2], tuple(segments), whole_from,
+            checkpoint[0], inline, checkpoint[2], tuple(segments), whole_from,
             log.void_sequence, log.suspect, log.configurations_below(checkpoint[0], flushed_end), log.last_stamp_ms,
         )  # fmt: skip
         item = FlushItem(log, entries, row, gone)
-        item.checkpoint = blob if large else None
+        item.checkpoint = blob if inline is None else None
         item.bases, item.places, item.lengths, item.kept = bases, places, lengths, kept
         plan.items.append(item)
         if entries < in_finished:

@@ -86,7 +86,6 @@ __all__ = [
 ]
 
 _ENTRY_PLACE_BYTES = GROUP_HEADER_BYTES + RECORD_BYTES
-# A group of intact entries that are written anew takes no more once it is this long.
 
 
 class NodeLog:

@@ -47,6 +47,7 @@ from storage_nodes.log.wal import RECORD_ENTRY, Wal
 
 NOTES_NAME = "damage.log"
 OLD_NOTES_NAME = "damage.log.1"
+# A group of intact entries that are written once more is closed at this length.
 _REWRITE_GROUP_BYTES = 4 * 1024 * 1024
 
 

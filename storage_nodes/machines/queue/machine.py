@@ -128,10 +128,8 @@ class QueueMachine:
         return self.state.checkpoint_pieces()
 
     def restore(self, blob: bytes) -> None:
-        """Continue from a checkpoint: the next entry to apply is the first one at or after `log_end`.
-
-        Raises CheckpointError.
-        """
+        """Continue from a checkpoint: the next entry to apply is the first one at or after `log_end`. Raises
+        CheckpointError."""
         self.adopt(state_of(blob))
 
     def adopt(self, state: QueueState) -> None:
@@ -487,8 +485,7 @@ class QueueMachine:
 
 
 def state_of(blob: bytes) -> QueueState:
-    """The state that a checkpoint holds. In any thread: millions of messages take half a second. Raises
-    CheckpointError."""
+    """What a checkpoint holds. In any thread: millions of messages take half a second. Raises CheckpointError."""
     checkpoint = decode_checkpoint(blob)
     state = _new_state(QueueConfig(fifo=checkpoint.is_fifo))
     state.restore(checkpoint)

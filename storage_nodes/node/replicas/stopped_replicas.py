@@ -62,6 +62,7 @@ class StopKind(enum.StrEnum):
 
 
 _OF_ENTRY = (StopKind.ENTRY, StopKind.UNKNOWN_ENTRY)
+# Another attempt of the same process comes to the same end.
 _ALIKE = (*_OF_ENTRY, StopKind.CHECKPOINT)
 for _kind in StopKind:
     STOPS.labels(_kind)

@@ -175,7 +175,7 @@ class PeerLink(asyncio.Protocol):
                 self._attempt += 1
             except ValueError as error:  # a name that no resolver takes (UnicodeError of IDNA)
                 self._attempt += 1
-                _log.error("the address of a peer is none", node=self.node_id, host=address.host, error=str(error))
+                self._say_once("the address of a peer is none", f"{address.host}: {error}")
             await asyncio.sleep(self._pause_s)
             self._pause_s = min(self._pause_s * 2, RECONNECT_PAUSE_S_MAX)
 
@@ -382,12 +382,15 @@ class PeerLink(asyncio.Protocol):
             self._transport.abort()
 
     def _refused(self, objection: str) -> None:
-        if objection != self._objection:
-            self._objection = objection
-            _log.warning("a peer does not let this node in", peer=self.node_id, reason=objection)
+        self._say_once("a peer does not let this node in", objection)
         # Not at full speed: only an operator, or the cluster log, can change what it objects to.
         self._pause_s = RECONNECT_PAUSE_S_MAX
         self.close_peer_connections()
+
+    def _say_once(self, what: str, reason: str) -> None:
+        if reason != self._objection:
+            self._objection = reason
+            _log.warning(what, peer=self.node_id, reason=reason)
 
 
 def take_frame(messages: list[RaftMessage]) -> tuple[list[RaftMessage], list[RaftMessage]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -66,6 +67,21 @@ def test_slice_asks_no_more_partitions_than_the_bound_and_swaps_no_more() -> Non
         assert log.flush_done(plan) == (turn == PARTITIONS)
         assert sum(part.flushed_end > 0 for part in log.partitions.values()) == turn
     assert sorted(asked) == sorted(log.partitions)
+
+
+def test_slice_ends_with_the_partition_that_took_its_time() -> None:
+    log, _disk, _entries = opened()
+    log._flusher._bounds = replace(SMALL, flush_slice_partitions=PARTITIONS)
+    plan, facts, asked = begun(log), facts_of(log), []
+
+    def counted(partition: int) -> FlushFacts:
+        asked.append(partition)
+        return facts(partition)  # type: ignore[operator]
+
+    assert not log.plan_flush(plan, counted, lambda: len(asked) >= 2) and len(asked) == 2
+    assert not log.plan_flush(plan, counted, lambda: True) and len(asked) == 3
+    assert log.plan_flush(plan, counted, lambda: False) and sorted(asked) == sorted(log.partitions)
+    assert log.flush_ready(plan)
 
 
 @pytest.mark.parametrize("slices", range(PARTITIONS + 1))

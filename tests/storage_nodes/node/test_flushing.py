@@ -8,7 +8,10 @@ from concurrent.futures import Executor, Future
 from itertools import pairwise
 from typing import Any, cast
 
+import pytest
+
 from storage_nodes.log.node_log import NodeLog
+from storage_nodes.node.disk import flushing as flushing_module
 from storage_nodes.node.disk.flushing import Flushing
 
 SLICES = 3
@@ -29,6 +32,7 @@ class SlicedLog:
         self.wanted = True
         self.durable = True
         self._left = SLICES
+        self.over: list[bool] = []  # whether each slice that is planned is over as it begins
 
     def flush_due(self) -> bool:
         return self.wanted
@@ -39,7 +43,7 @@ class SlicedLog:
         return self
 
     def plan_flush(self, _plan: object, _facts: object, is_over: Callable[[], bool]) -> bool:
-        assert not is_over()
+        self.over.append(is_over())
         return self._slice("plan")
 
     def flush_ready(self, _plan: object) -> bool:
@@ -73,6 +77,19 @@ def test_flush_gives_the_loop_a_turn_between_any_two_slices() -> None:
         assert steps == ["begin", *["plan"] * SLICES, "run", *["swap"] * SLICES] and not flushing.under_way
         calls = log.calls
         assert all(now == "turn" or now != following for now, following in pairwise(calls))
+        assert log.over == [False] * SLICES
+
+    asyncio.run(scenario())
+
+
+def test_slices_of_a_flush_are_over_after_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flushing_module, "TURN_SLICE_MS_MAX", 0)
+
+    async def scenario() -> None:
+        log = SlicedLog()
+        Flushing(asyncio.get_running_loop(), cast(NodeLog, log), AtOnce(), lambda _partition: None).look()
+        await turns(2 * SLICES, log)
+        assert log.over == [True] * SLICES
 
     asyncio.run(scenario())
 

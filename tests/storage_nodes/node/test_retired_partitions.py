@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,11 +17,14 @@ from storage_nodes.client import StorageClient
 from storage_nodes.limits import MIB
 from storage_nodes.log.record_batch import iterate_bodies
 from storage_nodes.model import PartitionKind
+from storage_nodes.node.replicas.queue_replica import QueueReplica
+from storage_nodes.node.replicas.retiring import retire
 from storage_nodes.node.transport.inter_partition_client import USAGE_TAG
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import QueueConfig
+from storage_nodes.protocol.messages import QueueConfig, RetireRequest, encode_message
 from storage_nodes.protocol.records import decode_body, encode_body
 from storage_nodes.protocol.usage import Origin, usage_key
+from tests.storage_nodes.node.test_stopped_replicas_of_nodes import Sender, node_with_queue
 
 ACCOUNT = "100000000001"
 TAG = f"queue:{'ab' * 16}:0"
@@ -176,3 +182,26 @@ async def not_metered(cluster: StorageCluster) -> None:
 
 def test_partition_without_an_account_may_go_at_once(cluster: StorageCluster) -> None:
     asyncio.run(asyncio.wait_for(not_metered(cluster), 120))
+
+
+def test_leader_without_a_lease_does_not_answer_retire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have missed the account that another leader was told: it would say that nobody is billed."""
+
+    async def scenario() -> None:
+        node, partition = await node_with_queue(tmp_path)
+        replica = node.replicas[partition]
+        assert isinstance(replica, QueueReplica)
+        sender = Sender()
+        token: Any = SimpleNamespace(connection=sender, request_id=1)
+        request = encode_message(RetireRequest(partition, replica.tag))
+        with monkeypatch.context() as without_lease:
+            without_lease.setattr(QueueReplica, "holds_lease", lambda _: False)
+            with pytest.raises(StorageError) as refused:
+                retire(replica, token, request)
+        assert refused.value.code == ErrorCode.NO_QUORUM
+        assert not sender.answers
+        retire(replica, token, request)
+        assert isinstance(sender.answers[1], bytes)
+        await node.close()
+
+    asyncio.run(scenario())

@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from storage_nodes.limits import STOPPED_RETRIES_AT_ONCE_MAX, STOPPED_RETRY_DOUBLINGS_MAX, STOPPED_RETRY_MS
+from storage_nodes.limits import (
+    STOPPED_RETRIES_AT_ONCE_MAX,
+    STOPPED_RETRY_DOUBLINGS_MAX,
+    STOPPED_RETRY_MS,
+    TURN_SLICE_MS_MAX,
+)
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.machines.raft.effects import SafetyViolation
 from storage_nodes.machines.unknown_entries import UnknownEntryError
@@ -178,6 +183,22 @@ def test_many_stopped_replicas_are_tried_a_few_at_a_time() -> None:
     assert len(bench.replicas) == STOPPED_RETRIES_AT_ONCE_MAX
     bench.pass_ms(1_000)
     assert len(bench.replicas) == 2 * STOPPED_RETRIES_AT_ONCE_MAX
+
+
+def test_replica_that_takes_its_time_is_the_last_one_of_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(3)
+    for partition in bench.logs:
+        bench.stop(partition)
+    quick = bench.replicas.open
+
+    def slow(log: Any) -> Any:
+        bench.now_ms += TURN_SLICE_MS_MAX
+        return quick(log)
+
+    monkeypatch.setattr(bench.replicas, "open", slow)
+    for tried in (1, 2, 3):
+        bench.pass_ms(STOPPED_RETRY_MS if tried == 1 else 1_000)
+        assert len(bench.replicas) == tried
 
 
 def test_no_replica_is_tried_while_the_node_stops() -> None:

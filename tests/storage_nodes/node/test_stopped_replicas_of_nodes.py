@@ -17,7 +17,7 @@ from storage_nodes.log.node_log import NodeLog
 from storage_nodes.log.record_batch import BatchHeader, control_key
 from storage_nodes.machines.queue.effects import DeadLetter
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.raft.effects import SafetyViolation, SendSnapshot, Truncate
+from storage_nodes.machines.raft.effects import SafetyViolation, SendSnapshot, SteppedDown, Truncate
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.model import CLUSTER_PARTITION, Acks, PartitionKind
 from storage_nodes.node.node import StorageNode
@@ -239,6 +239,26 @@ def test_dead_letter_that_cannot_be_copied_stops_its_replica_alone(
         replica._dead_letters_due(DeadLetter(7, [], 0, 0, 0))
         await until(lambda: partition in node.stopped)
         assert [told.kind for told in node.stopped.told(9)] == ["leading"] and node.cluster.serving
+        await node.close()
+
+    asyncio.run(scenario())
+
+
+def test_machine_that_raises_as_its_leader_steps_down_stops_its_replica_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        node, partition = await node_with_queue(tmp_path)
+        await until(lambda: node.replicas[partition].serving)
+        replica = cast(QueueReplica, node.replicas[partition])
+
+        def cannot(self: QueueReplica) -> NoReturn:
+            raise ValueError("who waits here?")
+
+        monkeypatch.setattr(QueueReplica, "on_follow", cannot)
+        replica.perform([SteppedDown(0, "another one leads")])
+        assert replica.closed and [told.kind for told in node.stopped.told(9)] == ["leading"]
+        assert node.cluster.serving
         await node.close()
 
     asyncio.run(scenario())

@@ -8,7 +8,7 @@ import resource
 import pytest
 
 from workers.spark_jobs.limits import SELECT_DESCRIPTORS_MAX, SESSION_DESCRIPTORS_MAX
-from workers.spark_jobs.session import TooManyDescriptors, check_descriptors, spark_session
+from workers.spark_jobs.session import TooManyDescriptors, check_descriptors, settings, spark_session
 
 
 def test_session_is_refused_where_its_jvm_would_wait_for_ever() -> None:
@@ -27,3 +27,16 @@ def test_session_is_refused_where_its_jvm_would_wait_for_ever() -> None:
         for descriptor in held:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("form", ["", "_FILE"])
+def test_executors_are_given_the_certificate_under_either_name(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    for name in ("PENSTOCK_INNER_CA", "PENSTOCK_INNER_CERTIFICATE", "PENSTOCK_INNER_KEY"):
+        monkeypatch.setenv(f"{name}{form}", f"/certificates/{name}")
+        monkeypatch.delenv(f"{name}{'' if form else '_FILE'}", raising=False)
+    given = settings("127.0.0.1", "/scratch", 768, 1)
+    executors = {name.removeprefix("spark.executorEnv."): said for name, said in given.items() if "executorEnv" in name}
+    assert executors["PENSTOCK_INNER_KEY" + form] == "/certificates/PENSTOCK_INNER_KEY"
+    assert {name for name in executors if name.startswith("PENSTOCK_INNER_C")} == {
+        f"PENSTOCK_INNER_CA{form}", f"PENSTOCK_INNER_CERTIFICATE{form}",
+    }  # fmt: skip

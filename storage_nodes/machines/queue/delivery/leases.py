@@ -124,7 +124,7 @@ class Leases:
             deadline_ms, first, last, offsets = heapq.heappop(timers)
             named: Sequence[int] = offsets or range(first, last + 1)
             if len(named) > room:
-                heapq.heappush(timers, (deadline_ms, named[room], last, tuple(named[room:]) if offsets else _ALL))
+                heapq.heappush(timers, (deadline_ms, named[room], last, offsets[room:] if offsets else _ALL))
                 named = named[:room]
             room -= len(named)
             for offset in named:

@@ -81,6 +81,11 @@ class DeliveryContext:
         return self.leases.in_flight_count + self.staging.fresh_picked
 
     @property
+    def is_more_coming(self) -> bool:
+        """Will messages be ready that are not yet, without anything being sent?"""
+        return bool(self.coming_back) or self.leases.is_behind
+
+    @property
     def is_paused(self) -> bool:
         return self.state.config.paused or self.pauses_staged > 0
 

@@ -478,8 +478,7 @@ class Leader:
     ) -> list[Effect]:
         """There is nothing to hand out: wait if the caller does, or if a read of the log may change that."""
         is_long_poll = wait_until_ms > now_ms
-        is_sought = self._context.coming_back or self._leases.is_behind or self.delivery.may_find(tags)
-        if not is_long_poll and not is_sought:
+        if not is_long_poll and not (self._context.is_more_coming or self.delivery.may_find(tags)):
             return [Deliver(token, [])]
         if len(self._waiters) >= WAITERS_PER_PARTITION_MAX:
             return [Refuse(token, ErrorCode.OVERLOADED, "too many requests wait for messages")]
@@ -489,8 +488,7 @@ class Leader:
 
     def _answer_hasty(self, effects: list[Effect]) -> None:
         """Short polls waited for what is known now."""
-        is_sought = self._context.coming_back or self._leases.is_behind or self.delivery.may_find(())
-        if self._waiters and not is_sought:
+        if self._waiters and not (self._context.is_more_coming or self.delivery.may_find(())):
             effects += [Deliver(token, []) for token in self._waiters.remove_hasty()]
 
     def _move_dead(self, effects: list[Effect], time_ms: int) -> None:

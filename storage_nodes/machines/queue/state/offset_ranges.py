@@ -148,7 +148,7 @@ class OffsetRanges:
         return flat
 
     def pack_lazily(self) -> list[Piece]:
-        """The same as msgpack, in pieces that are made when they are written: from copies, which change no more.
+        """The same as msgpack, in pieces that are made when they are written: from copies, which nothing changes.
         Integers have eight bytes each, so that the size is known before."""
         starts, ends = self._starts[self._first :], self._ends[self._first :]
         pieces: list[Piece] = [struct.pack(">BI", _ARRAY, 2 * len(starts))]

@@ -67,7 +67,7 @@ def test_packed_pieces_stay_as_they_were_and_say_their_size(monkeypatch: pytest.
     assert msgspec.msgpack.decode(b"".join(map(bytes, pieces))) == packed
 
 
-def test_front_of_many_ranges_is_dropped_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_front_of_many_ranges_is_dropped_in_few_steps() -> None:
     """The cursor of a queue with delayed messages between others takes such a step with each message."""
     ranges = OffsetRanges()
     for number in range(10_000):
