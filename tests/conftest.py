@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from tests.support import garbage
@@ -57,6 +58,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     garbage.keep_what_is_there()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """A module's logger that keeps what the settings of Django configured would write past a later `capture_logs`."""
+    structlog.configure(cache_logger_on_first_use=False)
 
 
 @pytest.hookimpl(optionalhook=True)
