@@ -400,9 +400,15 @@ LOOP_STALL_MS_MIN = 20
 # --- metering -------------------------------------------------------------------------------------------------
 # Closed windows of one queue partition that wait for their export; beyond, the open one goes on.
 USAGE_WINDOWS_HELD_MAX = 48
-# Windows in one append to the usage stream, and the pause after one that failed.
+# Windows that a partition exports at once, and the pause after an export that failed.
 USAGE_WINDOWS_PER_EXPORT_MAX = 8
+# Windows of all partitions of a node in one append. A window takes up to some 600 bytes.
+USAGE_RECORDS_PER_APPEND_MAX = 256
 USAGE_EXPORT_PAUSE_MS = 5_000
+# The log says so long after an export that it was one, spread over so long where many were at once. A leader that is
+# lost before leaves the export to the next one.
+USAGE_NOTE_AFTER_MS = 5_000
+USAGE_NOTE_SPREAD_MS = 30_000
 # The hour of a quiet queue is closed so long after its end, at the latest.
 USAGE_CLOSE_SPREAD_MS = 60_000
 # What became of leases is told in the log with the next commands, or alone after so long.
@@ -480,6 +486,7 @@ assert PEER_TIMEOUT_MS < CLOCK_WAIT_MS_MAX
 assert PEER_TIMEOUT_MS < RETIRE_MS_MAX, "a stopping node may try a second target"
 assert TIMERS_HELD_MS_MAX <= PEER_TIMEOUT_MS, "a leader without a majority steps down soon, however busy its node is"
 assert PRODUCERS_PER_PARTITION_MAX * PRODUCER_WINDOW_RECORDS * PRODUCER_ROW_BYTES < SNAPSHOT_CHECKPOINT_BYTES_MAX // 2
+assert USAGE_WINDOWS_PER_EXPORT_MAX <= USAGE_RECORDS_PER_APPEND_MAX <= RECORDS_PER_SEND_MAX
 assert RECORDS_PER_SEND_MAX < PRODUCER_WINDOW_RECORDS < PRODUCER_SEQUENCE_MAX
 assert PRODUCER_JUMP_MS_MAX < PRODUCER_CALL_MS_MAX < PRODUCER_MEMORY_MS < PRODUCER_FORGET_MS
 assert UNCOMMITTED_BYTES_MAX + WAL_GROUP_BYTES_MAX < STOPPED_TAIL_BYTES_MAX

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from storage_nodes.machines.queue.commands import USAGE_EXPORTED
 from storage_nodes.machines.queue.effects import Effect, ExportUsage
 from storage_nodes.machines.queue.leader.leader import Leader
 from storage_nodes.machines.queue.leader.usage_export import UsageExport
@@ -85,19 +84,19 @@ class QueueUsage:
             return True
         is_open = meter.is_changed or (leader is not None and not leader.handed_over.is_folded)
         is_asked = export is not None and export.is_asked
-        return not (is_asked and is_open) and not meter.closed
+        return not (is_asked and is_open) and (not meter.closed or (export is not None and export.is_told(meter)))
 
     def exported(self, hour_ms: int, until_ms: int, now_ms: int) -> list[Effect]:
         """Answer to ExportUsage: its windows, up to this one, are committed in the usage stream."""
         if self._machine.export is None:
             return []
-        self._machine.export.ended(now_ms)
-        return self._machine.leader_state().note([USAGE_EXPORTED, hour_ms, until_ms], now_ms)
+        self._machine.export.exported((hour_ms, until_ms), now_ms)
+        return self.step(now_ms)
 
     def not_exported(self, now_ms: int) -> None:
         """Answer to ExportUsage: tried again after a pause."""
         if self._machine.export is not None:
-            self._machine.export.ended(now_ms)
+            self._machine.export.not_exported(now_ms)
 
     # --- the end ----------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.messages import CloseUsageReply, CloseUsageRequest, encode_message
 
 PARTITIONS_PER_TURN = 256
+WAITING_PER_LOOK_MAX = 64
 
 _request = msgspec.msgpack.Decoder(CloseUsageRequest)
 
@@ -42,7 +43,7 @@ class UsageClosing:
         else:
             unready, self._unready = self._unready, []
             self._tell(unready)
-        self._asked = [partition for partition in self._asked if not self._is_told(partition)]
+        self._drop_told()
         left = len(self._round) + len(self._asked) + len(self._unready)
         token.connection.answer(token, encode_message(CloseUsageReply(left)))
 
@@ -65,6 +66,19 @@ class UsageClosing:
                 self._asked.append(partition)
             else:
                 self._unready.append(partition)
+
+    def _drop_told(self) -> None:
+        """In the order in which they were told, up to where most have not exported yet: whoever asks does so many times
+        while thousands are on their way."""
+        waiting: list[int] = []
+        looked_at = 0
+        for partition in self._asked:
+            looked_at += 1
+            if not self._is_told(partition):
+                waiting.append(partition)
+                if len(waiting) == WAITING_PER_LOOK_MAX:
+                    break
+        self._asked[:looked_at] = waiting
 
     def _is_told(self, partition: int) -> bool:
         """Or led elsewhere now: whoever asks compares leaders from before and after."""

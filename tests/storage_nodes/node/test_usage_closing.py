@@ -69,6 +69,23 @@ def node_with(*queues: LedQueue) -> tuple[Asker, dict[int, LedQueue]]:
     return Asker(UsageClosing(cast(LocalReplicas, replicas), asyncio.get_running_loop())), replicas
 
 
+async def test_none_is_passed_over_where_thousands_are_asked_for_again_and_again() -> None:
+    """Each answer looks at some of them only; the last one to export is waited for, wherever it stands."""
+    queues = [LedQueue(number) for number in range(1, 4 * usage_closing.WAITING_PER_LOOK_MAX + 1)]
+    asker, _ = node_with(*queues)
+    assert asker.ask(begin=True) == len(queues)
+    waiting = queues[::2]
+    for queue in queues[1::2]:
+        queue.exports()
+    left = [asker.ask() for _ in range(3)]
+    assert left[0] < len(queues) and left == sorted(left, reverse=True) and left[-1] >= len(waiting)
+    for queue in waiting[1:]:
+        queue.exports()
+    assert asker.ask() == 1, "an answer passes what has exported without a bound"
+    waiting[0].exports()
+    assert asker.ask() == 0
+
+
 async def test_leader_that_does_not_serve_yet_is_counted_and_told_once_it_serves() -> None:
     queue = LedQueue(1, serving=False)
     asker, _ = node_with(queue)

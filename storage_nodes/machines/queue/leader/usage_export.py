@@ -2,9 +2,11 @@
 notes in the log that they are. Pure; one step at a time.
 
     is_changed, the hour is over  ->  USAGE_CLOSED  ->  closed  ->  ExportUsage  ->  committed in the usage stream
-                                                                                 ->  USAGE_EXPORTED  ->  forgotten
+                                                                      later      ->  USAGE_EXPORTED  ->  forgotten
 
-A retired partition closes its window at once; the last record says that it is the last one.
+The note is for the next leader, and nobody waits for it: it follows after a while, and those of thousands of queues
+that were closed at once follow apart. A retired partition closes its window at once, and the note follows at once; the
+last record says that it is the last one.
 
 A step that is lost, by a full queue of proposals or a stream without leader, is done again after a pause. A leader that
 dies between the append and USAGE_EXPORTED leaves the windows to the next one, which appends the same records again.
@@ -12,47 +14,76 @@ dies between the append and USAGE_EXPORTED leaves the windows to the next one, w
 
 from __future__ import annotations
 
-from storage_nodes.limits import USAGE_CLOSE_SPREAD_MS, USAGE_EXPORT_PAUSE_MS, USAGE_WINDOWS_PER_EXPORT_MAX
-from storage_nodes.machines.queue.commands import RETIRED, USAGE_CLOSED, Command
+from storage_nodes.limits import (
+    USAGE_CLOSE_SPREAD_MS,
+    USAGE_EXPORT_PAUSE_MS,
+    USAGE_NOTE_AFTER_MS,
+    USAGE_NOTE_SPREAD_MS,
+    USAGE_WINDOWS_PER_EXPORT_MAX,
+)
+from storage_nodes.machines.queue.commands import RETIRED, USAGE_CLOSED, USAGE_EXPORTED, Command
 from storage_nodes.machines.queue.effects import ExportUsage
 from storage_nodes.machines.queue.state.metering import HOUR_MS, Metering
 
 _AT_ONCE_MS = 1
+# Windows that were closed in neighbouring milliseconds are noted far apart.
+_SCATTER = 7_919
+
+Window = tuple[int, int]
+"""(hour_ms, until_ms); later windows are greater."""
+
+_NONE: Window = (0, 0)
 
 
 class UsageExport:
     """Of one partition, while it leads."""
 
-    __slots__ = ("_again_ms", "_is_under_way", "_retire_again_ms", "is_asked")
+    __slots__ = (
+        "_again_ms", "_exported", "_is_under_way", "_note_again_ms", "_note_due_ms", "_noted", "_retire_again_ms",
+        "is_asked",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._again_ms = 0  # no step before
         self._is_under_way = False  # an ExportUsage was not answered yet
+        self._exported = _NONE  # windows up to this one stand in the usage stream, as far as this leader knows
+        self._noted = _NONE  # the same, of the USAGE_EXPORTED that was proposed last
+        self._note_due_ms = self._note_again_ms = 0
         self._retire_again_ms = 0  # RETIRED is on its way: not once more before
         self.is_asked = False  # is the open window to be closed early?
+
+    def is_told(self, meter: Metering) -> bool:
+        """Does the usage stream have all closed windows?"""
+        return not meter.closed or meter.closed[-1][:2] <= self._exported
 
     def next_ms(self, meter: Metering) -> int:
         """When there is something to do; 0 = nothing before the next entry."""
         if self._is_under_way:
             return 0
-        if meter.closed or (meter.is_changed and (self.is_asked or meter.is_final)):
+        if not self.is_told(meter) or (meter.is_changed and (self.is_asked or meter.is_final)):
             return max(self._again_ms, _AT_ONCE_MS)
+        note_ms = self._note_ms(meter)
         if meter.is_changed:
             # Not the hours of all queues at once: when each had its last entry tells them apart.
-            due_ms = meter.hour_ms + HOUR_MS + meter.until_ms % USAGE_CLOSE_SPREAD_MS
-            return due_ms if due_ms > self._again_ms else self._again_ms
-        return 0
+            due_ms = max(meter.hour_ms + HOUR_MS + meter.until_ms % USAGE_CLOSE_SPREAD_MS, self._again_ms)
+            return due_ms if not note_ms or due_ms < note_ms else note_ms
+        return note_ms
 
     def step(self, meter: Metering, now_ms: int) -> ExportUsage | Command | None:
         """What to do now: an effect, or a command without what all commands have."""
         due_ms = self.next_ms(meter)
         if not 0 < due_ms <= now_ms:
             return None
-        if meter.closed:
+        if not self.is_told(meter):
             self._is_under_way = True
-            windows = tuple(meter.closed[:USAGE_WINDOWS_PER_EXPORT_MAX])
-            is_last = meter.is_final and not meter.is_changed and len(windows) == len(meter.closed)
+            waiting = [window for window in meter.closed if window[:2] > self._exported]
+            windows = tuple(waiting[:USAGE_WINDOWS_PER_EXPORT_MAX])
+            is_last = meter.is_final and not meter.is_changed and len(windows) == len(waiting)
             return ExportUsage(windows, is_last)
+        if due_ms == self._note_ms(meter):
+            self._note_again_ms = now_ms + USAGE_EXPORT_PAUSE_MS
+            self._noted = self._exported
+            return [USAGE_EXPORTED, *self._noted]
         self._again_ms = now_ms + USAGE_EXPORT_PAUSE_MS
         return [USAGE_CLOSED]
 
@@ -67,8 +98,15 @@ class UsageExport:
         self._retire_again_ms = now_ms + USAGE_EXPORT_PAUSE_MS
         return [RETIRED]
 
-    def ended(self, now_ms: int) -> None:
-        """ExportUsage was answered. What was exported is noted now, or tried again after a pause."""
+    def exported(self, window: Window, now_ms: int) -> None:
+        """ExportUsage was answered: its windows, up to this one, are committed in the usage stream."""
+        self._is_under_way = False
+        self._again_ms = 0
+        self._exported = window
+        self._note_due_ms = now_ms + USAGE_NOTE_AFTER_MS + now_ms * _SCATTER % USAGE_NOTE_SPREAD_MS
+
+    def not_exported(self, now_ms: int) -> None:
+        """ExportUsage was answered: it failed. Tried again after a pause."""
         self._is_under_way = False
         self._again_ms = now_ms + USAGE_EXPORT_PAUSE_MS
 
@@ -77,3 +115,12 @@ class UsageExport:
         self._again_ms = 0
         if kind == USAGE_CLOSED:
             self.is_asked = False
+        elif kind == USAGE_EXPORTED and self._noted == self._exported:
+            self._exported = self._noted = _NONE
+            self._note_again_ms = 0
+
+    def _note_ms(self, meter: Metering) -> int:
+        """When the log is to say what was exported; 0 = it does, or nothing was."""
+        if self._exported == _NONE:
+            return 0
+        return max(self._note_again_ms, _AT_ONCE_MS if meter.is_final else self._note_due_ms)

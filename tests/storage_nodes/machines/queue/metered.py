@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from storage_nodes.limits import HANDED_OVER_MS
+from storage_nodes.limits import HANDED_OVER_MS, USAGE_NOTE_AFTER_MS, USAGE_NOTE_SPREAD_MS
 from storage_nodes.log.record_batch import build_batch, read_header, records_to_fold, usages_of
 from storage_nodes.machines.queue.effects import ExportUsage, MeteredHour, Pick
 from storage_nodes.machines.queue.machine import QueueMachine
@@ -96,3 +96,10 @@ def close_quiet_hour(partition: Partition) -> ExportUsage:
     partition.commit()
     (export,) = tick(partition, due_ms + 1)
     return export
+
+
+def confirm(partition: Partition, window: MeteredHour) -> None:
+    """The usage stream has the windows up to this one, and the log of the partition says so."""
+    partition.perform(partition.leader.usage.exported(window.hour_ms, window.until_ms, partition.now_ms))
+    assert tick(partition, partition.now_ms + USAGE_NOTE_AFTER_MS + USAGE_NOTE_SPREAD_MS) == []
+    partition.commit()

@@ -13,6 +13,7 @@ from storage_nodes.machines.queue.state.metering import Metering
 from storage_nodes.protocol.messages import QueueConfig
 from storage_nodes.protocol.usage import Origin
 from tests.storage_nodes.machines.queue.metered import (
+    confirm,
     delete,
     delivered,
     message,
@@ -38,9 +39,7 @@ def export_open(partition: Partition) -> ExportUsage:
     partition.perform(partition.leader.usage.close(partition.now_ms))
     partition.commit()
     (export,) = tick(partition, partition.now_ms + 1)
-    last = export.windows[-1]
-    partition.perform(partition.leader.usage.exported(last.hour_ms, last.until_ms, partition.now_ms))
-    partition.commit()
+    partition.perform(partition.leader.usage.exported(*export.windows[-1][:2], partition.now_ms))
     return export
 
 
@@ -301,8 +300,7 @@ def test_window_closed_on_demand_waits_for_what_was_told_and_is_not_folded() -> 
     (export,) = tick(partition, partition.now_ms + 1)
     last = export.windows[-1]
     assert rows(last)[Origin.CLIENT][1] == 1
-    partition.perform(partition.leader.usage.exported(last.hour_ms, last.until_ms, partition.now_ms))
-    partition.commit()
+    confirm(partition, last)
     partition.perform(partition.leader.usage.close(partition.now_ms))
     assert partition.leader.usage.is_told, "nothing is on its way any more"
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from storage_nodes.limits import USAGE_EXPORT_PAUSE_MS, USAGE_NOTE_AFTER_MS
 from storage_nodes.log.record_batch import records_to_fold
 from storage_nodes.machines.queue.commands import USAGE_EXPORTED, decode_command
 from storage_nodes.machines.queue.effects import ExportUsage, Retired
@@ -17,6 +18,7 @@ from storage_nodes.protocol.usage import Origin
 from tests.storage_nodes.machines.queue.metered import (
     HOUR_END_MS,
     close_quiet_hour,
+    confirm,
     message,
     metered_partition,
     open_window,
@@ -78,8 +80,7 @@ def test_quiet_queue_closes_its_hour_exports_it_and_is_silent_then(partition: Pa
     (window,) = export.windows
     assert window.until_ms == HOUR_END_MS and window.stored_byte_ms == 100 * (HOUR_END_MS - NOW_MS)
     assert tick(partition, partition.now_ms + 1) == [], "one export at a time"
-    partition.perform(partition.leader.usage.exported(window.hour_ms, window.until_ms, partition.now_ms))
-    partition.commit()
+    confirm(partition, window)
     meter = partition.leader.state.metering
     assert meter is not None and not meter.closed
     entries = len(partition.log)
@@ -94,8 +95,7 @@ def test_meter_of_an_empty_queue_is_dropped_once_everything_is_exported(partitio
     partition.perform(partition.leader.purge("p", partition.now_ms))
     partition.commit()
     (window,) = close_quiet_hour(partition).windows
-    partition.perform(partition.leader.usage.exported(*window[:2], partition.now_ms))
-    partition.commit()
+    confirm(partition, window)
     assert partition.leader.state.metering is None and partition.follower.state.metering is None
 
 
@@ -122,8 +122,9 @@ def test_leader_that_dies_before_the_confirmation_leaves_the_same_windows_to_the
     partition.perform(partition.leader.usage.exported(*export.windows[-1][:2], partition.now_ms))
     partition.fail_over()  # USAGE_EXPORTED is lost
     assert tick(partition, partition.now_ms + 1) == [export]
-    assert partition.leader.usage.exported(*export.windows[-1][:2], partition.now_ms)
-    partition.commit()
+    confirm(partition, export.windows[-1])
+    partition.fail_over()
+    assert tick(partition, partition.now_ms + 1) == [], "it is noted"
 
 
 def test_leader_that_led_before_does_not_wait_for_an_export_of_that_time(partition: Partition) -> None:
@@ -145,11 +146,68 @@ def test_usage_is_closed_early_on_demand(partition: Partition) -> None:
     (window,) = export.windows
     assert window.until_ms == NOW_MS + 5 and window.stored_byte_ms == 500
     assert not partition.leader.usage.is_told
+    entries = len(partition.log)
     partition.perform(partition.leader.usage.exported(*window[:2], partition.now_ms))
+    assert partition.leader.usage.is_told and partition.leader.state.metering.closed
+    assert tick(partition, partition.now_ms + USAGE_NOTE_AFTER_MS - 1) == []
     partition.commit()
-    assert partition.leader.usage.is_told
+    assert len(partition.log) == entries, "whoever asked does not wait for the note of thousands of partitions"
+    assert tick(partition, partition.leader.next_tick_ms()) == []
+    partition.commit()
+    assert partition.leader.usage.is_told and not partition.leader.state.metering.closed
     last = decode_command(records_to_fold(partition.log[-1][1])[-1][1])
     assert last is not None and last[0] == USAGE_EXPORTED
+
+
+def test_window_that_is_said_again_before_its_note_is_exported_again_and_noted_once(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    (window,) = close_quiet_hour(partition).windows
+    partition.perform(partition.leader.usage.exported(*window[:2], partition.now_ms))
+    exported = []
+    for _ in range(2):
+        send(partition, message(100, group=b"g"), plain=False)
+        partition.perform(partition.leader.usage.close(partition.now_ms))
+        partition.commit()
+        (export,) = tick(partition, partition.now_ms + 1)
+        assert not partition.leader.usage.is_told
+        partition.perform(partition.leader.usage.exported(*export.windows[-1][:2], partition.now_ms))
+        exported.append(export.windows)
+    (first,), (second,) = exported
+    assert (first.hour_ms, rows(first)[Origin.CLIENT][0], rows(second)[Origin.CLIENT][0]) == (HOUR_END_MS, 1, 2)
+    entries = len(partition.log)
+    confirm(partition, second)
+    assert len(partition.log) == entries + 1 and not partition.leader.state.metering.closed
+    assert partition.leader.export.next_ms(partition.leader.state.metering) == 0
+
+
+def test_note_that_is_lost_is_made_again_after_a_pause(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    (window,) = close_quiet_hour(partition).windows
+    partition.perform(partition.leader.usage.exported(*window[:2], partition.now_ms))
+    due_ms = partition.leader.next_tick_ms()
+    assert partition.leader.export.step(partition.leader.state.metering, due_ms) == [USAGE_EXPORTED, *window[:2]]
+    assert partition.leader.next_tick_ms() == due_ms + USAGE_EXPORT_PAUSE_MS
+    assert tick(partition, due_ms + USAGE_EXPORT_PAUSE_MS) == []
+    partition.commit()
+    assert not partition.leader.state.metering.closed
+
+
+def test_note_of_an_earlier_window_does_not_stand_for_a_later_one(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    (window,) = close_quiet_hour(partition).windows
+    partition.perform(partition.leader.usage.exported(*window[:2], partition.now_ms))
+    assert tick(partition, partition.leader.next_tick_ms()) == []
+    on_its_way = partition.take()
+    send(partition, message(100, group=b"g"), plain=False)
+    partition.now_ms += HOUR_MS
+    send(partition, message(100, group=b"g"), plain=False)
+    (export,) = tick(partition, partition.now_ms)
+    (later,) = export.windows
+    partition.perform(partition.leader.usage.exported(*later[:2], partition.now_ms))
+    partition.append(on_its_way, control=True)
+    assert partition.leader.usage.is_told and partition.leader.state.metering.closed == [later]
+    confirm(partition, later)
+    assert not partition.leader.state.metering.closed
 
 
 def test_close_on_demand_beside_an_export_follows_it(partition: Partition) -> None:
@@ -158,7 +216,6 @@ def test_close_on_demand_beside_an_export_follows_it(partition: Partition) -> No
     send(partition, message(100, group=b"g"), plain=False)
     partition.perform(partition.leader.usage.close(partition.now_ms))
     partition.perform(partition.leader.usage.exported(*window[:2], partition.now_ms))
-    partition.commit()
     assert not partition.leader.usage.is_told
     tick(partition, partition.now_ms + 1)
     partition.commit()
@@ -169,8 +226,7 @@ def test_close_on_demand_beside_an_export_follows_it(partition: Partition) -> No
 def test_close_on_demand_of_a_window_without_news_is_not_left_to_the_next_message(partition: Partition) -> None:
     send(partition, message(100, group=b"g"), plain=False)
     (window,) = close_quiet_hour(partition).windows
-    partition.perform(partition.leader.usage.exported(*window[:2], partition.now_ms))
-    partition.commit()
+    confirm(partition, window)
     partition.perform(partition.leader.usage.close(partition.now_ms))
     send(partition, message(100, group=b"g"), plain=False)
     assert partition.leader.usage.is_told
@@ -210,8 +266,7 @@ def test_retired_partition_says_once_more_what_it_stores(partition: Partition) -
     """Nothing happened since the last record, but what it stores would be billed until its next one."""
     send(partition, message(100, group=b"g"), plain=False)
     (window,) = close_quiet_hour(partition).windows
-    partition.perform(partition.leader.usage.exported(*window[:2], partition.now_ms))
-    partition.commit()
+    confirm(partition, window)
     partition.now_ms += 50
     retire(partition)
     (last,) = confirm_last_window(partition).windows
