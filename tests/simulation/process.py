@@ -237,8 +237,10 @@ class SimProcess:
             directory = os.path.join(DIRECTORY, "wal")
             if name in self.disk.list_directory(directory):
                 cut = chance.random() < 0.5 and not power_lost and not unreadable
-                if cut:
-                    self.disk.open(os.path.join(DIRECTORY, MARK_NAME))._inode.sync()  # written back in the meantime
+                is_last = (number, position, length) == self.confirmed_groups[-1]
+                if cut or is_last:
+                    # Written back in the meantime: a start that loses power first would take it for a torn tail.
+                    self.disk.open(os.path.join(DIRECTORY, MARK_NAME))._inode.sync()
                 self._damage(os.path.join(directory, name), position + chance.randrange(length), cut, unreadable)
 
     def spoil(self, chance: random.Random, unreadable: bool) -> None:
