@@ -38,14 +38,15 @@ class FairDelivery:
         self._context, self._state, self._leases = context, state, leases
         self._staging, self._waiters = context.staging, context.waiters
         self._waiters.track_tags()
-        self._in_flight = GroupsInFlight()
+        group_of = {offset: group for offset, (group, _) in state.keys.items() if group}
+        if leases.delayed or leases.ready_count:
+            live = state.live
+            group_of = {o: group for o, group in group_of.items() if live[o][1] and not leases.is_ready(o)}
+        self._in_flight = GroupsInFlight(group_of)
         self.window = Backlog(state, leases, self._in_flight, self._waiters.by_tag)
         self.window.end = plain.head
         self.window.fetched(plain.ranges, [()] * len(plain.ranges), plain.end)
         self.window.became_ready(leases.ready_offsets())
-        for offset, (group, _) in state.keys.items():
-            if state.live[offset][1] and not leases.is_ready(offset):
-                self._in_flight.add(offset, group)
         self.window.throttle(self._in_flight.noisy(context.in_flight_count))
 
     # --- requests ---------------------------------------------------------------------------------------------

@@ -11,15 +11,18 @@ lease holds. Messages without a group count for nobody, but are part of what is 
 
 from __future__ import annotations
 
+from collections import Counter
+
 from storage_nodes.limits import NOISY_IN_FLIGHT_MIN, NOISY_SHARE_PERCENT
 
 
 class GroupsInFlight:
     __slots__ = ("_counts", "_group_of")
 
-    def __init__(self) -> None:
-        self._group_of: dict[int, bytes] = {}
-        self._counts: dict[bytes, int] = {}
+    def __init__(self, group_of: dict[int, bytes] | None = None) -> None:
+        """`group_of`: of the messages that are in flight by now, those with a group."""
+        self._group_of = group_of or {}
+        self._counts: dict[bytes, int] = Counter(self._group_of.values())
 
     def __len__(self) -> int:
         return len(self._counts)

@@ -286,10 +286,7 @@ class Leases:
 
     def _next_ms(self, offset: int, entry: Entry) -> int:
         """When its lease ends, or the pause that it is in."""
-        if self._retry is None:
-            return entry[0]
-        due_ms = self._due_ms(offset, entry)
-        return due_ms if offset in self._paused else min(due_ms, entry[0])
+        return self._due_ms(offset, entry) if offset in self._paused else entry[0]
 
     def _pauses(self, offset: int, entry: Entry) -> bool:
         """Its lease ended, or its pause did: does a pause begin?"""

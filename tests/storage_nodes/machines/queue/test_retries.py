@@ -142,6 +142,20 @@ def test_messages_that_wait_for_their_next_try_do_not_use_up_what_may_be_in_flig
     partition.check()
 
 
+def test_pause_outlasts_the_sweep_of_timers_that_mean_nothing_any_more(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "_GARBAGE_MAX", 0)
+    paused, busy = partition.send_keyed((b"a", b""), (b"b", b""))
+    receipts = dict(take(partition, "first"))
+    assert give_back(partition, (paused, receipts[paused]), NACKED) is OK
+    assert partition.leader.stats(partition.now_ms).delayed == 1
+    for visibility_ms in range(60_000, 60_010):
+        assert give_back(partition, (busy, receipts[busy]), visibility_ms) is OK
+    partition.pass_ms(1_000)
+    assert take(partition, "after the pause") == [(paused, 2)]
+
+
 def test_messages_beyond_the_bound_of_those_that_wait_count_as_in_flight(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
