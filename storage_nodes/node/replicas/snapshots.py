@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, TypeVar
 
 import structlog
@@ -31,7 +32,7 @@ from storage_nodes.limits import (
     SNAPSHOT_RESENDS_MAX,
     SNAPSHOTS_SENDING_MAX,
 )
-from storage_nodes.log.checkpoint import BlobReader
+from storage_nodes.log.checkpoint import Blob, BlobReader
 from storage_nodes.log.node_log import FlushFacts, ImportedLog, NodeLog, PartitionLog
 from storage_nodes.log.record_batch import BatchError, read_header, verify_batch
 from storage_nodes.log.segment import SegmentRef
@@ -129,12 +130,24 @@ class SnapshotSender:
         self._live = facts.live
         self._end_offset = facts.applied
         self._last_epoch = log.epoch_at(facts.applied)
-        self._checkpoint = BlobReader(facts.checkpoint)
         self._configuration = log.configuration_at(facts.applied) or self._configuration
         self._read_at = log.log_start
         _log.info("sending a snapshot", partition=replica.partition, peer=self.peer, end_offset=self._end_offset)
         epochs, starts = log.boundaries(log.log_start, self._end_offset)
-        self._send_state(0, list(epochs), list(starts))
+        begin = partial(self._begin, list(epochs), list(starts))
+        if isinstance(facts.checkpoint, bytes):
+            begin(BlobReader(facts.checkpoint))
+        else:
+            replica.host.run_maintenance(partial(_packed, facts.checkpoint), begin)
+
+    def _begin(self, epochs: list[int], starts: list[int], checkpoint: BlobReader | Exception) -> None:
+        if self._closed:
+            return
+        if isinstance(checkpoint, BlobReader):
+            self._checkpoint = checkpoint
+            self._send_state(0, epochs, starts)
+        else:
+            self._snapshots.cannot_be_sent(self, checkpoint)
 
     def replied(self, number: int) -> None:
         if self._closed or self._chunk is None or not self._awaited or number != self._chunk.number:
@@ -345,6 +358,14 @@ class SnapshotReceiver:
         self.replica.host.run_maintenance(self._import.discard, lambda _: None)
 
 
+def _packed(checkpoint: Blob) -> BlobReader | Exception:
+    """BLOCKING. A large state takes its time to be packed: not on the event loop."""
+    try:
+        return BlobReader(checkpoint)
+    except Exception as error:
+        return error
+
+
 def _all_live(_base_offset: int, _last_offset: int) -> bool:
     return True
 
@@ -399,6 +420,12 @@ class Snapshots:
             replica.snapshot_ended(out.peer)
         replica.host.loop.call_soon(self._start_next)
 
+    def cannot_be_sent(self, out: SnapshotSender, error: Exception) -> None:
+        """No checkpoint can be made of what was folded: the replica goes no further, as where a flush finds so."""
+        self._forget(out.replica.partition, out.peer)
+        out.replica.host.loop.call_soon(self._start_next)
+        out.replica.host.stopped.stop(out.replica, StopKind.CHECKPOINT, out.replica.applied, error)
+
     def stop_sending(self, partition: int) -> None:
         """The replica leads no more."""
         self._give_up([out for out in self._under_way() if out.replica.partition == partition])
@@ -436,8 +463,7 @@ class Snapshots:
             try:
                 out.start()
             except Exception as error:
-                self._forget(out.replica.partition, out.peer)
-                out.replica.host.stopped.stop(out.replica, StopKind.CHECKPOINT, out.replica.applied, error)
+                self.cannot_be_sent(out, error)
 
     def _under_way(self) -> list[SnapshotSender]:
         return [*self._sending.values(), *self._waiting]

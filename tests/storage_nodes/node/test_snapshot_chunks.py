@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from storage_nodes.limits import SNAPSHOT_RESENDS_MAX
+from storage_nodes.log.checkpoint import Blob
 from storage_nodes.log.node_log import FlushFacts, NodeLog
 from storage_nodes.log.record_batch import read_header
 from storage_nodes.machines.raft.effects import SendSnapshot, TakeSnapshot
@@ -18,6 +19,7 @@ from storage_nodes.node.replicas import snapshots as snapshots_module
 from storage_nodes.node.replicas.catch_up_reads import Done, Read
 from storage_nodes.node.replicas.partition_meta import PartitionMeta
 from storage_nodes.node.replicas.snapshots import Snapshots
+from storage_nodes.node.replicas.stopped_replicas import StopKind
 from storage_nodes.protocol.peer_messages import SnapshotChunk, SnapshotReply
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
 from tests.storage_nodes.log.writing import SMALL, append, commit, facts_of, fill_until_flush_due, flush, read_all
@@ -58,6 +60,9 @@ class Leader:
         self.timers: list[Timer] = []
         self.reads: list[tuple[Read, Done]] = []
         self.ended: list[int] = []
+        self.checkpoint: Blob = STATE
+        self.packings: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        self.stopped: list[StopKind] = []
         self.snapshots = Snapshots()
         self._soon: list[Callable[[], None]] = []
         loop = SimpleNamespace(call_soon=self._soon.append, call_later=self._call_later)
@@ -66,6 +71,8 @@ class Leader:
             loop=loop,
             catch_up_reads=SimpleNamespace(submit=lambda read, done: self.reads.append((read, done))),
             send=self._send,
+            run_maintenance=lambda work, done: self.packings.append((work, done)),
+            stopped=SimpleNamespace(stop=lambda replica, kind, offset, error: self.stopped.append(kind)),
         )
 
     def flush(self) -> None:
@@ -90,7 +97,8 @@ class Leader:
         return SimpleNamespace(
             partition=partition, host=self._host, log=log, closed=False, raft=SimpleNamespace(epoch=EPOCH),
             meta=PartitionMeta("t", (LEADER, FOLLOWER)), snapshot_ended=self.ended.append,
-            flush_facts=lambda: FlushFacts(log.log_end, STATE, log.log_end, log.log_end, holds_something),
+            applied=log.log_end,
+            flush_facts=lambda: FlushFacts(log.log_end, self.checkpoint, log.log_end, log.log_end, holds_something),
         )  # fmt: skip
 
     def _send(self, peer: int, chunk: SnapshotChunk) -> None:
@@ -109,6 +117,11 @@ class Leader:
         reads, self.reads = self.reads, []
         for read, done in reads:
             done(read())
+
+    def packings_end(self) -> None:
+        packings, self.packings = self.packings, []
+        for work, done in packings:
+            done(work())
 
     def timers_ring(self) -> None:
         timers, self.timers = self.timers, []
@@ -173,6 +186,56 @@ def test_answer_that_comes_twice_while_the_next_chunk_is_read_sends_that_one_onc
     bases = [read_header(entry).base_offset for chunk in leader.sent for entry in chunk.entries]
     assert bases and bases == sorted(set(bases))
     assert leader.ended == [FOLLOWER]
+
+
+class LargePiece:
+    """Of a state that is packed when it is asked for."""
+
+    def __init__(self, data: bytes, failure: Exception | None = None) -> None:
+        self._data, self._failure = data, failure
+        self.packed = 0
+
+    @property
+    def nbytes(self) -> int:
+        return len(bytes(self))
+
+    def __bytes__(self) -> bytes:
+        self.packed += 1
+        if self._failure is not None:
+            raise self._failure
+        return self._data
+
+
+def test_large_state_is_packed_by_a_thread_and_then_sent() -> None:
+    leader, piece = Leader(), LargePiece(STATE[2:])
+    leader.checkpoint = [STATE[:2], piece]
+    leader.begin()
+    assert not leader.sent and not piece.packed, "not on the event loop"
+    leader.packings_end()
+    assert leader.sent[0].number == 0 and leader.sent[0].checkpoint == STATE
+    exchange(leader, follower := Follower())
+    assert follower.installed == [leader.sent[-1].end_offset]
+
+
+def test_snapshot_that_is_given_up_while_its_state_is_packed_is_not_sent() -> None:
+    leader = Leader()
+    leader.checkpoint = [LargePiece(STATE)]
+    leader.begin()
+    leader.snapshots.peer_down(FOLLOWER)
+    leader.turn()
+    leader.packings_end()
+    assert not leader.sent and not leader.stopped
+
+
+def test_state_that_cannot_be_packed_stops_its_replica_and_lets_others_be_sent() -> None:
+    leader = Leader()
+    leader.checkpoint = [LargePiece(STATE, ValueError("a bug"))]
+    leader.begin()
+    leader.checkpoint = STATE
+    leader.packings_end()
+    assert leader.stopped == [StopKind.CHECKPOINT] and not leader.sent
+    leader.begin()
+    assert [chunk.number for chunk in leader.sent] == [0]
 
 
 def test_snapshot_whose_next_chunk_is_read_slowly_is_not_given_up() -> None:
