@@ -209,6 +209,53 @@ async def test_role_that_asks_storage_nodes_for_nothing_is_refused(scene: Scene,
     await scene.is_unmoved()
 
 
+class Recorder(asyncio.Protocol):
+    """Stands between a caller and a node, and takes down what the caller says."""
+
+    def __init__(self, address: NodeAddress, said: bytearray) -> None:
+        self._node = socket.create_connection((address.host, address.port))
+        self._node.setblocking(False)
+        self._said = said
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._caller = cast(asyncio.Transport, transport)
+        asyncio.get_running_loop().add_reader(self._node, lambda: self._caller.write(self._node.recv(65_536)))
+
+    def data_received(self, data: bytes) -> None:
+        self._said += data
+        self._node.sendall(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        asyncio.get_running_loop().remove_reader(self._node)
+        self._node.close()
+
+
+async def test_what_a_front_end_said_is_refused_when_somebody_else_says_it_again(scene: Scene, told: Logs) -> None:
+    """A whole connection, from its first byte on: certificate, greeting, and a send without numbers."""
+    said = bytearray()
+    loop = asyncio.get_running_loop()
+    between = await loop.create_server(lambda: Recorder(scene.address, said), "127.0.0.1", 0)
+    port = between.sockets[0].getsockname()[1]
+    credentials = scene.authority.credentials(InnerRole.FRONT_END)
+    caller = await connect_named(credentials, Caller, "127.0.0.1", port, is_node(1))
+    caller.say(Opcode.HELLO, Hello(CLUSTER, "x"))
+    caller.say(Opcode.SEND, SendRequest(1, [encode_body(b"once")]), 2)
+    async with asyncio.timeout(5):
+        while caller.answers < 2:
+            await asyncio.sleep(0.005)
+    caller.transport.close()
+    between.close()
+    end = scene.node.replicas[1].log.log_end
+    before = refused("handshake")
+    _, again = await asyncio.wait_for(loop.create_connection(Caller, scene.address.host, scene.address.port), 5)
+    again.transport.write(bytes(said))
+    await again.is_hung_up_on()
+    (line,) = lines(told, "refusing a connection")
+    assert line["reason"] == "handshake" and "127.0.0.1" in line["source"] and refused("handshake") == before + 1
+    assert not again.answers and scene.node.replicas[1].log.log_end == end, "sent once"
+    await scene.is_unmoved()
+
+
 # --- who says that it is a node ---------------------------------------------------------------------------------
 
 
