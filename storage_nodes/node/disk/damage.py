@@ -71,7 +71,7 @@ class DamageControl:
         self._work = work
         self._clock = clock
         self._is_up = is_up
-        self.stopped = StoppedReplicas(log, replicas, clock, wake, self._others_up)
+        self.stopped = StoppedReplicas(log, replicas, clock, wake, self._others_up, work.run_cold)
         # Partitions whose damaged log is being replaced by an empty one.
         self.resetting: set[int] = set()
         # What was found and is not repaired: (kind, partitions that are suspect for it).

@@ -15,11 +15,17 @@ from storage_nodes.node.replicas.host import Host
 from storage_nodes.node.replicas.partition_meta import PartitionMeta, shared_meta
 from storage_nodes.node.replicas.queue_replica import QueueReplica
 from storage_nodes.node.replicas.replica import Replica
+from storage_nodes.node.replicas.replica_steps import FoundState
 from storage_nodes.node.replicas.stream_replica import StreamReplica
 
 # Replicas hold no cycles that die young. A full collection over those of 20,000 groups would stop the event loop for
 # hundreds of milliseconds, so from time to time all there are leave the collector's sight.
 FREEZE_EVERY_REPLICAS = 1_000
+
+_KINDS: dict[int, type[QueueReplica] | type[StreamReplica]] = {
+    PartitionKind.QUEUE: QueueReplica,
+    PartitionKind.STREAM: StreamReplica,
+}
 
 OpenCluster = Callable[[PartitionLog, PartitionMeta], ClusterReplica]
 
@@ -41,12 +47,20 @@ class LocalReplicas(dict[int, Replica]):
         assert isinstance(replica, ClusterReplica)
         return replica
 
-    def open(self, log: PartitionLog, meta: PartitionMeta | None = None) -> Replica | None:
-        """None where its state cannot be loaded: it is stopped. Raises CorruptionError."""
+    @staticmethod
+    def find_state(log: PartitionLog) -> FoundState:
+        """BLOCKING, in any thread: for `open`."""
+        return _KINDS.get(log.kind, Replica).find_state(log)
+
+    def open(
+        self, log: PartitionLog, meta: PartitionMeta | None = None, found: FoundState | None = None
+    ) -> Replica | None:
+        """With its state as it was found before, or as it is found now (BLOCKING). None where that cannot be loaded:
+        the replica is stopped. Raises CorruptionError."""
         meta = meta or shared_meta(log.tag)
         try:
             replica = self._made(log, meta)
-            replica.load()
+            replica.load(found)
         except CorruptionError:
             raise
         except Exception as error:
@@ -88,10 +102,7 @@ class LocalReplicas(dict[int, Replica]):
     def _made(self, log: PartitionLog, meta: PartitionMeta) -> Replica:
         if log.kind == PartitionKind.CLUSTER:
             return self._open_cluster(log, meta)
-        if log.kind == PartitionKind.QUEUE:
-            return QueueReplica(self._host, log, meta)
-        assert log.kind == PartitionKind.STREAM, f"partition kind {log.kind}"
-        return StreamReplica(self._host, log, meta)
+        return _KINDS[PartitionKind(log.kind)](self._host, log, meta)
 
     def is_led(self, partition: int) -> bool:
         """Has it a leader, as far as this node knows? One without a replica here is taken to have one."""

@@ -7,8 +7,7 @@ Delete:   request -> machine stages a command -> committed and folded -> answere
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -30,6 +29,7 @@ from storage_nodes.machines.queue import effects as queue_effects
 from storage_nodes.machines.queue.effects import FreshRange, Keys
 from storage_nodes.machines.queue.machine import QueueMachine, state_of
 from storage_nodes.machines.queue.state.headers import group_of, key_of
+from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.node.plain_metrics import PlainCounter
 from storage_nodes.node.replicas.appends import Appends
 from storage_nodes.node.replicas.bodies import BodyReader
@@ -274,12 +274,12 @@ class QueueReplica(PartitionReplica):
         if self.serving and not header.is_control:
             MESSAGES_SENT.count += header.record_count
 
-    def restoring(self, checkpoint: bytes) -> Callable[[], None]:
-        try:
-            state = state_of(checkpoint)
-        except Exception as error:
-            return partial(_raise, error)
-        return partial(self.machine.adopt, state)
+    @staticmethod
+    def read_state(checkpoint: bytes) -> QueueState:
+        return state_of(checkpoint)
+
+    def take_state(self, state: QueueState) -> None:
+        self.machine.adopt(state)
 
     def checkpoint_pieces(self) -> Blob:
         return self.machine.checkpoint_pieces()
@@ -456,7 +456,3 @@ class QueueReplica(PartitionReplica):
         queue_effects.Fetch: _fetch,
         queue_effects.Refuse: _refuse,
     }
-
-
-def _raise(error: Exception) -> None:
-    raise error

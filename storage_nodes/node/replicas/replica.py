@@ -44,7 +44,7 @@ from storage_nodes.node.replicas.leader_time import LeaderTime
 from storage_nodes.node.replicas.leased import LeaseHolder
 from storage_nodes.node.replicas.partition_machine import FoldedMachine
 from storage_nodes.node.replicas.partition_meta import PartitionMeta, shared_meta
-from storage_nodes.node.replicas.replica_steps import ReplicaSteps
+from storage_nodes.node.replicas.replica_steps import FoundState, ReplicaSteps
 from storage_nodes.node.replicas.snapshots import send_snapshot, take_snapshot
 from storage_nodes.node.replicas.stopped_replicas import ReplicaError, StopKind
 from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply, VoteRequest
@@ -103,12 +103,14 @@ class Replica(ReplicaSteps, LeaseHolder):
         if not meta.learner:
             self.raft.was_made_voter()
 
-    def load(self) -> None:
-        """The state of the checkpoint, before anything else is asked of the replica. Raises CorruptionError, and
-        whatever the machine raises."""
-        checkpoint = self.log.checkpoint
-        if checkpoint is not None:
-            self.machine.restore(checkpoint)
+    def load(self, found: FoundState | None = None) -> None:
+        """The state of the checkpoint, before anything else is asked of the replica; BLOCKING where it was not found
+        before. Raises CorruptionError, and whatever the machine raises."""
+        state, error = found or self.find_state(self.log)
+        if error is not None:
+            raise error
+        if state is not None:
+            self.take_state(state)
             check_level(self)
 
     @property

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any, NamedTuple
 
+from storage_nodes.log.partition_log import PartitionLog
 from storage_nodes.log.record_batch import BatchHeader
 from storage_nodes.node.replicas.partition_machine import FoldedMachine
+
+
+class FoundState(NamedTuple):
+    """What the checkpoint of a log says, or why it cannot be read; nothing of both where there is none."""
+
+    state: Any = None
+    error: Exception | None = None
 
 
 class ReplicaSteps:
@@ -15,10 +24,31 @@ class ReplicaSteps:
     __slots__ = ()
     machine: FoldedMachine
 
+    @staticmethod
+    def read_state(checkpoint: bytes) -> Any:
+        """BLOCKING, in any thread: what `take_state` takes. Raises whatever the machine raises."""
+        return checkpoint
+
+    @classmethod
+    def find_state(cls, log: PartitionLog) -> FoundState:
+        """BLOCKING, in any thread."""
+        try:
+            checkpoint = log.checkpoint
+            return FoundState(None if checkpoint is None else cls.read_state(checkpoint))
+        except Exception as error:
+            return FoundState(error=error)
+
+    def take_state(self, state: Any) -> None:
+        """The machine goes on from there."""
+        self.machine.restore(state)
+
     def restoring(self, checkpoint: bytes) -> Callable[[], None]:
         """In any thread, where it changes nothing: what puts the machine into this state when it is called, and raises
         what went wrong."""
-        return partial(self.machine.restore, checkpoint)
+        try:
+            return partial(self.take_state, self.read_state(checkpoint))
+        except Exception as error:
+            return partial(_raise, error)
 
     def fold(self, header: BatchHeader, batch: bytes) -> None:
         raise NotImplementedError
@@ -47,3 +77,7 @@ class ReplicaSteps:
 
     def rest(self) -> None:
         """A flush is about to begin: let go of what nobody waits for."""
+
+
+def _raise(error: Exception) -> None:
+    raise error

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -33,7 +34,6 @@ from storage_nodes.limits import (
     STOPPED_RETRIES_AT_ONCE_MAX,
     STOPPED_RETRY_DOUBLINGS_MAX,
     STOPPED_RETRY_MS,
-    TURN_SLICE_MS_MAX,
 )
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.node_log import FlushFacts, NodeLog, PartitionLog
@@ -41,6 +41,7 @@ from storage_nodes.machines.unknown_entries import LevelTooHighError, UnknownEnt
 from storage_nodes.model import CLUSTER_PARTITION
 from storage_nodes.node.clocks.clock import NodeClock
 from storage_nodes.node.replicas.partition_meta import shared_meta
+from storage_nodes.node.replicas.replica_steps import FoundState
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import StoppedReplica
 
@@ -95,6 +96,10 @@ class Stopped(NamedTuple):
     repeats: int = 0  # how often it stopped so before
 
 
+ReadInThread = Callable[[Callable[[], FoundState], Callable[[FoundState], None]], None]
+"""Runs the first in a thread, then the second, with what it found, on the event loop."""
+
+
 class Positions(Protocol):
     @property
     def commit(self) -> int: ...
@@ -128,7 +133,10 @@ class StoppableReplicas(Protocol):
     def discard(self, partition: int) -> None:
         """The replica is not here any more."""
 
-    def open(self, log: PartitionLog) -> StoppableReplica | None:
+    def find_state(self, log: PartitionLog) -> FoundState:
+        """BLOCKING, in any thread: for `open`."""
+
+    def open(self, log: PartitionLog, *, found: FoundState) -> StoppableReplica | None:
         """Raises CorruptionError."""
 
     def get(self, partition: int) -> StoppableReplica | None: ...
@@ -144,6 +152,7 @@ class StoppedReplicas:
         clock: NodeClock,
         wake: Callable[[], None],
         may_retry_damage: Callable[[PartitionLog], bool],
+        read: ReadInThread,
     ) -> None:
         """`wake`: something was staged in the log. `may_retry_damage`: could the group help by now?"""
         self._log = log
@@ -151,6 +160,8 @@ class StoppedReplicas:
         self._clock = clock
         self._wake = wake
         self._may_retry_damage = may_retry_damage
+        self._read = read
+        self._reading: set[int] = set()  # partitions whose state is being read for another attempt
         # Called when the cluster's own log is at a feature level that this process does not speak.
         self.on_level: Callable[[int], None] = lambda level: None
         self._stopped: dict[int, Stopped] = {}
@@ -223,7 +234,7 @@ class StoppedReplicas:
         for partition, tried in list(self._tried.items()):
             if self._replicas.get(partition) is None or now_ms >= tried.retry_ms + STOPPED_RETRY_MS:
                 del self._tried[partition]
-        tries, until_ms = 0, now_ms + TURN_SLICE_MS_MAX
+        tries = 0
         for partition, stopped in list(self._stopped.items()):
             if self._is_gone(partition, stopped):
                 del self._stopped[partition]  # it went, and perhaps came back by a move
@@ -231,20 +242,33 @@ class StoppedReplicas:
                 if stopped.kind is StopKind.DAMAGE and not self._may_retry_damage(stopped.log):
                     continue
                 tries += 1
-                self._open_again(partition, stopped._replace(retry_ms=now_ms))
-                if self._clock.mono_ms() >= until_ms:
-                    return  # a large checkpoint takes its time; the others are tried at the next look
+                self._read_again(partition, stopped)
 
     def _is_gone(self, partition: int, stopped: Stopped) -> bool:
         replica = self._replicas.get(partition)
         is_replaced = replica is not None and not replica.closed
         return is_replaced or self._log.partitions.get(partition) is not stopped.log
 
-    def _open_again(self, partition: int, stopped: Stopped) -> None:
+    def _read_again(self, partition: int, stopped: Stopped) -> None:
+        """A large state takes its time to be read: in a thread, and the replica stays stopped meanwhile."""
+        if partition in self._reading:
+            return
+        self._reading.add(partition)
+
+        def found(state: FoundState) -> None:
+            self._reading.discard(partition)
+            if self._stopped.get(partition) is stopped and not self._is_gone(partition, stopped):
+                self._open_again(partition, stopped._replace(retry_ms=self._clock.mono_ms()), state)
+
+        self._read(partial(self._replicas.find_state, stopped.log), found)
+
+    def _open_again(self, partition: int, stopped: Stopped, state: FoundState) -> None:
+        if self._replicas.closing:
+            return
         del self._stopped[partition]
         self._tried[partition] = stopped
         try:
-            replica = self._replicas.open(stopped.log)
+            replica = self._replicas.open(stopped.log, found=state)
         except CorruptionError as error:
             self.not_opened(stopped.log, error, StopKind.DAMAGE)
             return

@@ -18,6 +18,7 @@ from storage_nodes.log.errors import CorruptionError
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.model import PartitionKind
 from storage_nodes.node.disk.damage import DamageControl
+from storage_nodes.node.replicas.replica_steps import FoundState
 from storage_nodes.protocol.configuration import Configuration, ConfigurationEntry
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.records import decode_body, encode_body
@@ -162,11 +163,13 @@ class Bench:
         self.others_up = others_up
         self.is_up: Callable[[int], bool] = lambda peer: peer != 1 and self.others_up
         self.replicas: Any = HeldReplicas({7: self.first})
-        self.replicas.open = self._open
+        self.replicas.open, self.replicas.find_state = self._open, lambda log: FoundState()
         self.log: Any = SimpleNamespace(
             partitions={7: log}, note_damage=lambda _: None, plan_reset=self._reset, needs=lambda *_: True
         )
-        self.work: Any = SimpleNamespace(loop=SimpleNamespace(call_later=lambda *_: None))
+        self.work: Any = SimpleNamespace(
+            loop=SimpleNamespace(call_later=lambda *_: None), run_cold=lambda find, found: found(find())
+        )
         clock: Any = SimpleNamespace(wall_ms=lambda: 0, mono_ms=lambda: self.now_ms)
         self.control = DamageControl(
             self.log, self.replicas, self.work, clock, lambda peer: self.is_up(peer), lambda: None
@@ -180,7 +183,7 @@ class Bench:
     def _reset(self, _partition: int) -> None:
         self.reset += 1
 
-    def _open(self, _log: object) -> Any:
+    def _open(self, _log: object, **_: object) -> Any:
         self.opened += 1
         return SimpleNamespace(start=lambda campaign: None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +12,11 @@ from storage_nodes.limits import (
     STOPPED_RETRIES_AT_ONCE_MAX,
     STOPPED_RETRY_DOUBLINGS_MAX,
     STOPPED_RETRY_MS,
-    TURN_SLICE_MS_MAX,
 )
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.machines.raft.effects import SafetyViolation
 from storage_nodes.machines.unknown_entries import UnknownEntryError
+from storage_nodes.node.replicas.replica_steps import FoundState
 from storage_nodes.node.replicas.stopped_replicas import ReplicaError, StopKind, StoppedReplicas
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import StoppedReplica
@@ -59,7 +60,11 @@ class Replicas(dict[int, Any]):
     def discard(self, partition: int) -> None:
         self.pop(partition, None)
 
-    def open(self, log: Any) -> Any:
+    def find_state(self, log: Any) -> FoundState:
+        return FoundState(log.partition)
+
+    def open(self, log: Any, *, found: FoundState) -> Any:
+        assert found.state == log.partition
         if self.opening:
             raise self.opening.pop()
         self[log.partition] = Replica(log)
@@ -85,7 +90,21 @@ class Bench:
         self.replicas = Replicas()
         for part in self.logs.values():
             self.replicas[part.partition] = Replica(part)
-        self.stopped = StoppedReplicas(log, self.replicas, clock, self._wake, lambda log: self.may_retry_damage)
+        self.holds_reads = False
+        self.reads: list[Callable[[], None]] = []
+        self.stopped = StoppedReplicas(
+            log, self.replicas, clock, self._wake, lambda log: self.may_retry_damage, self._read
+        )
+
+    def _read(self, find: Callable[[], FoundState], found: Callable[[FoundState], None]) -> None:
+        self.reads.append(lambda: found(find()))
+        if not self.holds_reads:
+            self.reads_end()
+
+    def reads_end(self) -> None:
+        reads, self.reads = self.reads, []
+        for read in reads:
+            read()
 
     def _set_suspect(self, partition: int, suspect: bool) -> None:
         assert suspect
@@ -185,20 +204,32 @@ def test_many_stopped_replicas_are_tried_a_few_at_a_time() -> None:
     assert len(bench.replicas) == 2 * STOPPED_RETRIES_AT_ONCE_MAX
 
 
-def test_replica_that_takes_its_time_is_the_last_one_of_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(3)
-    for partition in bench.logs:
-        bench.stop(partition)
-    quick = bench.replicas.open
+def test_state_is_read_in_a_thread_and_the_replica_stays_stopped_meanwhile() -> None:
+    bench = Bench()
+    bench.stop()
+    bench.holds_reads = True
+    bench.pass_ms(STOPPED_RETRY_MS)
+    bench.pass_ms(STOPPED_RETRY_MS)
+    assert len(bench.reads) == 1, "once"
+    assert 7 in bench.stopped and bench.stopped.refusal(7) is not None and bench.stopped.flush_facts(7) is not None
+    bench.reads_end()
+    assert 7 not in bench.stopped and bench.replicas[7].started == 1
 
-    def slow(log: Any) -> Any:
-        bench.now_ms += TURN_SLICE_MS_MAX
-        return quick(log)
 
-    monkeypatch.setattr(bench.replicas, "open", slow)
-    for tried in (1, 2, 3):
-        bench.pass_ms(STOPPED_RETRY_MS if tried == 1 else 1_000)
-        assert len(bench.replicas) == tried
+@pytest.mark.parametrize("change", ["dropped", "replaced", "node stops"])
+def test_state_that_was_read_is_of_no_use_where_its_log_is_gone_or_the_node_stops(change: str) -> None:
+    bench = Bench()
+    bench.stop()
+    bench.holds_reads = True
+    bench.pass_ms(STOPPED_RETRY_MS)
+    if change == "dropped":
+        del bench.logs[7]
+    elif change == "replaced":
+        bench.logs[7] = SimpleNamespace(**vars(bench.logs[7]))
+    else:
+        bench.replicas.closing = True
+    bench.reads_end()
+    assert 7 not in bench.replicas
 
 
 def test_no_replica_is_tried_while_the_node_stops() -> None:

@@ -175,7 +175,7 @@ def test_checkpoint_that_cannot_be_loaded_stops_its_replica_and_not_the_start(
         await until(is_flushed)
         await node.close()
 
-    def restore(self: QueueMachine, blob: bytes) -> None:
+    def adopt(self: QueueMachine, state: object) -> None:
         raise ValueError("checkpoint of version 99")
 
     async def start() -> None:
@@ -186,7 +186,7 @@ def test_checkpoint_that_cannot_be_loaded_stops_its_replica_and_not_the_start(
         await node.close()
 
     asyncio.run(make_checkpoint())
-    monkeypatch.setattr(QueueMachine, "restore", restore)
+    monkeypatch.setattr(QueueMachine, "adopt", adopt)
     asyncio.run(start())
 
 
