@@ -138,7 +138,14 @@ class SnapshotSender:
         if isinstance(facts.checkpoint, bytes):
             begin(BlobReader(facts.checkpoint))
         else:
-            replica.host.run_maintenance(partial(_packed, facts.checkpoint), begin)
+            replica.host.run_maintenance(partial(self._pack, facts.checkpoint), begin)
+
+    def _pack(self, checkpoint: Blob) -> BlobReader | Exception:
+        """BLOCKING. A large state takes its time to be packed: not on the event loop."""
+        try:
+            return BlobReader(b"" if self._closed else checkpoint)
+        except Exception as error:
+            return error
 
     def _begin(self, epochs: list[int], starts: list[int], checkpoint: BlobReader | Exception) -> None:
         if self._closed:
@@ -172,7 +179,11 @@ class SnapshotSender:
             self._timer.cancel()
 
     def _send_state(self, number: int, epochs: list[int], starts: list[int]) -> None:
-        piece = self._checkpoint.read(self._checkpoint_at, SNAPSHOT_CHUNK_BYTES_MAX)
+        try:
+            piece = self._checkpoint.read(self._checkpoint_at, SNAPSHOT_CHUNK_BYTES_MAX)
+        except Exception as error:
+            self._snapshots.cannot_be_sent(self, error)
+            return
         self._checkpoint_at += len(piece)
         self._send(number, piece, [], False, epochs, starts)
 
@@ -356,14 +367,6 @@ class SnapshotReceiver:
 
     def _discard(self) -> None:
         self.replica.host.run_maintenance(self._import.discard, lambda _: None)
-
-
-def _packed(checkpoint: Blob) -> BlobReader | Exception:
-    """BLOCKING. A large state takes its time to be packed: not on the event loop."""
-    try:
-        return BlobReader(checkpoint)
-    except Exception as error:
-        return error
 
 
 def _all_live(_base_offset: int, _last_offset: int) -> bool:

@@ -43,6 +43,7 @@ class InterPartitionClient:
         self._usage_stream = 0  # its partition; 0 = not known yet
         self._usage_waiting: deque[tuple[list[bytes], Done]] = deque()
         self._appends_usage = False
+        self._closed = False
 
     def send(self, partition: int, bodies: list[bytes], done: Done) -> None:
         """Send messages to a queue partition and call `done` on the event loop once they are committed, or with what
@@ -78,6 +79,8 @@ class InterPartitionClient:
         )
 
     def _append_waiting_usage(self) -> None:
+        if self._closed:
+            return
         bodies: list[bytes] = []
         asked: list[Done] = []
         while self._usage_waiting and len(bodies) + len(self._usage_waiting[0][0]) <= USAGE_RECORDS_PER_APPEND_MAX:
@@ -107,6 +110,8 @@ class InterPartitionClient:
             raise
 
     async def close(self) -> None:
+        """Who waits for an answer hears none: the node ends."""
+        self._closed = True
         for task in list(self._under_way):
             task.cancel()
         if self._client is not None:

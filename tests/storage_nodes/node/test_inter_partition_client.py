@@ -97,6 +97,17 @@ async def test_windows_that_come_while_an_append_is_under_way_go_together_with_t
     assert last == [b"last"], "and it begins again when there was nothing for a while"
 
 
+async def test_node_that_ends_begins_no_append() -> None:
+    loop = asyncio.get_running_loop()
+    others, stream = InterPartitionClient(loop, "c", (), "node-1"), Stream()
+    others._make_client = lambda: stream  # type: ignore[assignment,method-assign,return-value]
+    others.append_usage([b"1"], lambda error: None)
+    await others.close()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not stream.appends and not others._under_way
+
+
 async def test_partition_that_fails_at_its_answer_keeps_it_from_no_other() -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda *_: None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from storage_nodes.limits import SNAPSHOT_RESENDS_MAX
+from storage_nodes.limits import SNAPSHOT_CHUNK_BYTES_MAX, SNAPSHOT_RESENDS_MAX
 from storage_nodes.log.checkpoint import Blob
 from storage_nodes.log.node_log import FlushFacts, NodeLog
 from storage_nodes.log.record_batch import read_header
@@ -236,6 +236,39 @@ def test_state_that_cannot_be_packed_stops_its_replica_and_lets_others_be_sent()
     assert leader.stopped == [StopKind.CHECKPOINT] and not leader.sent
     leader.begin()
     assert [chunk.number for chunk in leader.sent] == [0]
+
+
+def test_piece_that_cannot_be_made_stops_its_replica_whenever_it_is_sent() -> None:
+    """Its size is known without it, so packing has not noticed."""
+    leader = Leader()
+    piece = LargePiece(b"", ValueError("a bug"))
+    leader.checkpoint = [b"s" * SNAPSHOT_CHUNK_BYTES_MAX, SizedPiece(piece)]
+    leader.begin()
+    leader.packings_end()
+    assert [chunk.number for chunk in leader.sent] == [0] and not leader.stopped
+    leader.answered(0)
+    assert leader.stopped == [StopKind.CHECKPOINT]
+    leader.checkpoint = STATE
+    leader.begin()
+    assert [chunk.number for chunk in leader.sent] == [0], "it holds no place"
+
+
+def test_state_of_a_snapshot_that_was_given_up_is_not_packed() -> None:
+    leader, piece = Leader(), LargePiece(STATE)
+    leader.checkpoint = [piece]
+    leader.begin()
+    leader.snapshots.peer_down(FOLLOWER)
+    leader.packings_end()
+    assert not piece.packed
+
+
+class SizedPiece:
+    def __init__(self, piece: LargePiece) -> None:
+        self._piece = piece
+        self.nbytes = 5
+
+    def __bytes__(self) -> bytes:
+        return bytes(self._piece)
 
 
 def test_snapshot_whose_next_chunk_is_read_slowly_is_not_given_up() -> None:

@@ -107,7 +107,7 @@ def test_records_that_contradict_each_other_are_suspected_and_others_are_not() -
     assert not suspected(one, early, one, one, window(2, origins=[counters(sent=1)]))
     assert suspected(one, early, window(1, origins=[counters(sent=6)]), one)
     assert suspected(one, window(1, until_ms=hour(1) + 9, origins=[counters(sent=6)]))
-    assert suspected(one, msgspec.structs.replace(one, final=True))
+    assert not suspected(one, msgspec.structs.replace(one, final=True)), "once more, as the last one"
     assert suspected(one, msgspec.structs.replace(one, stored_bytes=4))
     assert not suspected(one, window(1, 8, origins=[counters(sent=6)])), "of another partition"
 

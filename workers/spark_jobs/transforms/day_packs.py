@@ -90,7 +90,7 @@ def pack_windows(
     sorted_figures = {name: _numbers(windows, name)[order] for name in _CUMULATIVE}
     hour_ms, until_ms = _numbers(windows, "hour_ms")[order], _numbers(windows, "until_ms")[order]
     stored, final = _numbers(windows, "stored_bytes")[order], _flags(windows, "final")[order]
-    contradicts = _contradicting(key_starts, until_ms, stored, final, sorted_figures)
+    contradicts = _contradicting(key_starts, until_ms, stored, sorted_figures)
     level_at = np.maximum.reduceat(((until_ms - hour_ms) << STORED_BYTES_BITS) | stored, key_starts)
     first_ms = hour_ms[key_starts]
     latest = _Latest(
@@ -149,12 +149,11 @@ def _steps(column: Numbers) -> Numbers:
     return found
 
 
-def _contradicting(
-    key_starts: Numbers, until_ms: Numbers, stored: Numbers, final: Numbers, figures: dict[str, Numbers]
-) -> Numbers:
-    """Whether a record and the one before it, of the same hour, are of one time and differ, or figures fell."""
+def _contradicting(key_starts: Numbers, until_ms: Numbers, stored: Numbers, figures: dict[str, Numbers]) -> Numbers:
+    """Whether a record and the one before it, of the same hour, are of one time and differ, or figures fell. `final`
+    may differ: a window may be exported once more, as the last one, after its partition was retired."""
     same_time = until_ms[1:] == until_ms[:-1]
-    differs, fell = (stored[1:] != stored[:-1]) | (final[1:] != final[:-1]), np.zeros(len(same_time), bool)
+    differs, fell = stored[1:] != stored[:-1], np.zeros(len(same_time), bool)
     for column in figures.values():
         differs |= column[1:] != column[:-1]
         fell |= column[1:] < column[:-1]

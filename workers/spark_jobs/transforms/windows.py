@@ -50,7 +50,8 @@ def conflicting_windows(windows: DataFrame) -> DataFrame:
     rows = conform(windows, WINDOWS, "windows")
     key = ["cluster", "partition", "hour_ms", "origin"]
     cumulative = ("stored_byte_ms", *COUNTERS)
-    rest = ("stored_bytes", "final", "account_id", "queue_uuid")
+    # Not `final`: a window may be exported once more, as the last one, after its partition was retired.
+    rest = ("stored_bytes", "account_id", "queue_uuid")
     # Copies of a record stand one behind the other, so that none of them contradicts another, and rows are exchanged
     # and sorted once: this reads all windows, and finds hardly any.
     order = Window.partitionBy(*key).orderBy("until_ms", *cumulative, *rest)

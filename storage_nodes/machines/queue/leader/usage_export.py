@@ -60,27 +60,28 @@ class UsageExport:
         """When there is something to do; 0 = nothing before the next entry."""
         if self._is_under_way:
             return 0
-        if not self.is_told(meter) or (meter.is_changed and (self.is_asked or meter.is_final)):
-            return max(self._again_ms, _AT_ONCE_MS)
         note_ms = self._note_ms(meter)
-        if meter.is_changed:
+        if not self.is_told(meter) or (meter.is_changed and (self.is_asked or meter.is_final)):
+            due_ms = max(self._again_ms, _AT_ONCE_MS)
+        elif meter.is_changed:
             # Not the hours of all queues at once: when each had its last entry tells them apart.
             due_ms = max(meter.hour_ms + HOUR_MS + meter.until_ms % USAGE_CLOSE_SPREAD_MS, self._again_ms)
-            return due_ms if not note_ms or due_ms < note_ms else note_ms
-        return note_ms
+        else:
+            return note_ms
+        return min(due_ms, note_ms) if note_ms else due_ms
 
     def step(self, meter: Metering, now_ms: int) -> ExportUsage | Command | None:
-        """What to do now: an effect, or a command without what all commands have."""
-        due_ms = self.next_ms(meter)
-        if not 0 < due_ms <= now_ms:
+        """What to do now: an effect, or a command without what all commands have. The note goes before USAGE_CLOSED,
+        for which it makes room."""
+        if not 0 < self.next_ms(meter) <= now_ms:
             return None
-        if not self.is_told(meter):
+        if not self.is_told(meter) and self._again_ms <= now_ms:
             self._is_under_way = True
             waiting = [window for window in meter.closed if window[:2] > self._exported]
             windows = tuple(waiting[:USAGE_WINDOWS_PER_EXPORT_MAX])
             is_last = meter.is_final and not meter.is_changed and len(windows) == len(waiting)
             return ExportUsage(windows, is_last)
-        if due_ms == self._note_ms(meter):
+        if 0 < self._note_ms(meter) <= now_ms:
             self._note_again_ms = now_ms + USAGE_EXPORT_PAUSE_MS
             self._noted = self._exported
             return [USAGE_EXPORTED, *self._noted]
@@ -102,8 +103,9 @@ class UsageExport:
         """ExportUsage was answered: its windows, up to this one, are committed in the usage stream."""
         self._is_under_way = False
         self._again_ms = 0
+        if self._exported in (_NONE, self._noted):  # else one is due: a later export does not put it off
+            self._note_due_ms = now_ms + USAGE_NOTE_AFTER_MS + now_ms * _SCATTER % USAGE_NOTE_SPREAD_MS
         self._exported = window
-        self._note_due_ms = now_ms + USAGE_NOTE_AFTER_MS + now_ms * _SCATTER % USAGE_NOTE_SPREAD_MS
 
     def not_exported(self, now_ms: int) -> None:
         """ExportUsage was answered: it failed. Tried again after a pause."""
@@ -115,12 +117,15 @@ class UsageExport:
         self._again_ms = 0
         if kind == USAGE_CLOSED:
             self.is_asked = False
-        elif kind == USAGE_EXPORTED and self._noted == self._exported:
-            self._exported = self._noted = _NONE
+        elif kind == USAGE_EXPORTED:
             self._note_again_ms = 0
+            if self._noted == self._exported:
+                self._exported = self._noted = _NONE
 
     def _note_ms(self, meter: Metering) -> int:
-        """When the log is to say what was exported; 0 = it does, or nothing was."""
+        """When the log is to say what was exported; 0 = it does, or nothing was. At once where many are held: few may
+        be."""
         if self._exported == _NONE:
             return 0
-        return max(self._note_again_ms, _AT_ONCE_MS if meter.is_final else self._note_due_ms)
+        is_urgent = meter.is_final or len(meter.closed) >= USAGE_WINDOWS_PER_EXPORT_MAX
+        return max(self._note_again_ms, _AT_ONCE_MS if is_urgent else self._note_due_ms)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from storage_nodes.limits import USAGE_EXPORT_PAUSE_MS, USAGE_NOTE_AFTER_MS
+from storage_nodes.limits import USAGE_EXPORT_PAUSE_MS, USAGE_NOTE_AFTER_MS, USAGE_WINDOWS_HELD_MAX
 from storage_nodes.log.record_batch import records_to_fold
 from storage_nodes.machines.queue.commands import USAGE_EXPORTED, decode_command
-from storage_nodes.machines.queue.effects import ExportUsage, Retired
+from storage_nodes.machines.queue.effects import ExportUsage, MeteredHour, Retired
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.queue.state.metering import HOUR_MS
 from storage_nodes.protocol.errors import ErrorCode
@@ -208,6 +208,71 @@ def test_note_of_an_earlier_window_does_not_stand_for_a_later_one(partition: Par
     assert partition.leader.usage.is_told and partition.leader.state.metering.closed == [later]
     confirm(partition, later)
     assert not partition.leader.state.metering.closed
+
+
+def export_all(partition: Partition) -> list[MeteredHour]:
+    """The usage stream takes whatever it is given; the notes of that follow as they are due."""
+    windows: list[MeteredHour] = []
+    exports = tick(partition, partition.now_ms + 1)
+    while exports:
+        windows += exports[0].windows
+        effects = partition.leader.usage.exported(*windows[-1][:2], partition.now_ms)
+        exports = [effect for effect in effects if isinstance(effect, ExportUsage)]
+        partition.perform([effect for effect in effects if not isinstance(effect, ExportUsage)])
+    return windows
+
+
+def pass_hours_without_the_stream(partition: Partition, hours: int) -> None:
+    for _ in range(hours):
+        partition.now_ms += HOUR_MS
+        send(partition, message(100, group=b"g"), plain=False)
+        for _export in tick(partition, partition.now_ms):
+            partition.leader.usage.not_exported(partition.now_ms)
+        partition.commit()
+
+
+def test_close_on_demand_after_a_long_outage_of_the_stream_waits_for_the_open_window(partition: Partition) -> None:
+    """As many windows are held as may be: the note makes room for the one that is asked for."""
+    send(partition, message(100, group=b"g"), plain=False)
+    pass_hours_without_the_stream(partition, USAGE_WINDOWS_HELD_MAX)
+    partition.now_ms += USAGE_EXPORT_PAUSE_MS
+    exported = export_all(partition)
+    meter = partition.leader.state.metering
+    assert len(exported) == USAGE_WINDOWS_HELD_MAX and meter is not None and meter.is_changed
+    partition.perform(partition.leader.usage.close(partition.now_ms))
+    assert not partition.leader.usage.is_told
+    partition.commit()
+    assert not partition.leader.usage.is_told
+    (open_one,) = export_all(partition)
+    assert open_one.hour_ms == meter.hour_ms and partition.leader.usage.is_told
+
+
+def test_windows_that_were_exported_are_noted_though_the_stream_is_away_again(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    pass_hours_without_the_stream(partition, 5)
+    partition.now_ms += USAGE_EXPORT_PAUSE_MS
+    assert len(export_all(partition)) == 5
+    pass_hours_without_the_stream(partition, 1)
+    assert tick(partition, partition.now_ms + 1) == [], "the stream is asked again after a pause only"
+    partition.commit()
+    meter = partition.leader.state.metering
+    assert meter is not None and len(meter.closed) == 1, "only what the stream does not have"
+
+
+def test_exports_that_follow_each_other_do_not_put_off_the_note(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    export_on_demand(partition)
+    due_ms = partition.leader.export.next_ms(partition.leader.state.metering)
+    partition.now_ms += 1_000
+    send(partition, message(100, group=b"g"), plain=False)
+    export_on_demand(partition)
+    assert partition.leader.export.next_ms(partition.leader.state.metering) == due_ms
+
+
+def export_on_demand(partition: Partition) -> None:
+    partition.perform(partition.leader.usage.close(partition.now_ms))
+    partition.commit()
+    assert export_all(partition)
 
 
 def test_close_on_demand_beside_an_export_follows_it(partition: Partition) -> None:
