@@ -39,9 +39,8 @@ class FairDelivery:
         self._staging, self._waiters = context.staging, context.waiters
         self._waiters.track_tags()
         group_of = {offset: group for offset, (group, _) in state.keys.items() if group}
-        if leases.delayed or leases.ready_count:
-            live = state.live
-            group_of = {o: group for o, group in group_of.items() if live[o][1] and not leases.is_ready(o)}
+        for offset in [offset for offset, entry in state.live.items() if not entry[1]] + leases.ready_offsets():
+            group_of.pop(offset, None)
         self._in_flight = GroupsInFlight(group_of)
         self.window = Backlog(state, leases, self._in_flight, self._waiters.by_tag)
         self.window.end = plain.head

@@ -54,6 +54,17 @@ def test_noisy_group_is_served_when_nobody_else_waits(partition: Partition) -> N
     assert offsets_of(partition.acquire("all", 1_000)) == list(flood)
 
 
+def test_delayed_messages_of_a_group_are_not_in_flight(partition: Partition) -> None:
+    """Also where they are the first ones that have one."""
+    partition.send_tagged(*[FLOOD] * NOISY_IN_FLIGHT_MIN, delay_ms=60_000)
+    partition.send()
+    flood = partition.send_tagged(FLOOD)
+    assert partition.leader.stats(partition.now_ms).noisy_groups == 0
+    partition.pass_ms(60_000)
+    assert partition.leader.stats(partition.now_ms).noisy_groups == 0
+    assert set(flood) <= set(offsets_of(partition.acquire("all", 1_000)))
+
+
 def test_group_that_is_noisy_no_more_goes_in_order_again(partition: Partition) -> None:
     flood = partition.send_tagged(*[FLOOD] * 100)
     quiet = partition.send_tagged(*[(b"quiet %d" % number, b"") for number in range(10)])
