@@ -101,17 +101,18 @@ class KeyedQueueAgainstModel(QueueAgainstModel):
         ]  # fmt: skip
         waiting = [offset for offset in fresh + again if not tags or self._key(offset)[1] in tags]
         waiting.sort(key=lambda offset: places.get(offset, offset))  # at one place the fresh one goes first
-        in_flight = [o for o, entry in state.live.items() if state.due_ms(o, entry) > now_ms and entry[1]]
+        hidden = [o for o, entry in state.live.items() if state.due_ms(o, entry) > now_ms and entry[1]]
+        in_flight = sum(state.live[o][0] > now_ms for o in hidden)  # and not between a failed receive and the next
         of_group: dict[bytes, int] = {}
-        for offset in in_flight:
+        for offset in hidden:
             group = self._key(offset)[0]
             of_group[group] = of_group.get(group, 0) + 1
         picks: list[int] = []
         was_noisy = False
-        while waiting and len(picks) < min(count, self.in_flight_max - len(in_flight)):
+        while waiting and len(picks) < min(count, self.in_flight_max - in_flight):
             noisy = {
                 group for group, n in of_group.items()
-                if group and n >= NOISY_MIN and n * 100 > len(in_flight) * NOISY_PERCENT
+                if group and n >= NOISY_MIN and n * 100 > in_flight * NOISY_PERCENT
             }  # fmt: skip
             chosen = next((offset for offset in waiting if self._key(offset)[0] not in noisy), waiting[0])
             # Neighbours that were sent together go together, whatever came back to stand between them.
