@@ -68,6 +68,16 @@ def test_last_words_of_a_job_are_no_frames_of_java(monkeypatch: pytest.MonkeyPat
     assert last == "Failed to connect to master 10.0.0.1:7077"
 
 
+def test_last_words_of_a_job_without_a_cluster_are_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    banner = "WARNING: Using incubator modules: jdk.incubator.vector"
+    stand_in(
+        monkeypatch, f"import sys; sys.stderr.write({banner!r} + chr(10) + 'no master\\nstart it\\n'); sys.exit(5)"
+    )
+    with pytest.raises(JobFailed) as failed:
+        run_job("settle", [], lambda: True, 60)
+    assert str(failed.value) == "settle ended with 5: no master\nstart it"
+
+
 def test_job_is_stopped_when_its_claim_is_lost(monkeypatch: pytest.MonkeyPatch, quick: None, tmp_path: Path) -> None:
     """With all that it started: a JVM would otherwise go on."""
     child = "import time; time.sleep(60)"

@@ -9,6 +9,7 @@ import importlib
 import json
 import sys
 
+from workers.spark_jobs.exit_codes import EXIT_MISSING, EXIT_USAGE
 from workers.spark_jobs.java import missing_parts
 
 JOBS = {
@@ -19,8 +20,6 @@ JOBS = {
     "rollup": "workers.spark_jobs.jobs.rollup",
     "settle": "workers.spark_jobs.jobs.settle",
 }
-EXIT_USAGE = 2
-EXIT_MISSING = 3
 
 
 def main(arguments: list[str]) -> int:

@@ -43,6 +43,8 @@ DRIVER_MEMORY_MIB = 1536
 DRIVER_MEMORY_MIB_MIN = 512
 EXECUTOR_MEMORY_MIB = 1024
 JAVA_VERSION_MIN = 17
+# A master of a cluster that takes no connection within this does not answer.
+MASTER_CONNECT_S_MAX = 5.0
 # Windows that one task of a shuffle groups: a hash table of some 130 MB; two cores hold two in the least heap in use.
 TASK_WINDOWS_MAX = 500_000
 
@@ -52,7 +54,7 @@ LEVELS_KEPT_MAX = 40
 # --- settling -----------------------------------------------------------------------------------------------
 # An hour is settled so long after its end; what comes later is late, and its hours are settled again.
 CLOSE_GRACE_MS = 10 * 60 * 1000
-# Quarantined records shown in a job's report; all are kept in the lake.
+# Quarantined records, and refused files, shown in a job's report; all are kept in the lake.
 QUARANTINE_SHOWN_MAX = 20
 # Quarantined records of one entry, and whole files, that the control plane is told of one by one; of all the number.
 SHOWN_RECORDS_MAX = 1_000

@@ -2,7 +2,7 @@
 
 Unset means `local[*]` with a bounded heap. With a cluster the code goes along (a zip of the two packages that tasks
 import); its machines need Python with the packages of requirements/reports.txt. All ports are bound to one address:
-`PENSTOCK_SPARK_HOST`, 127.0.0.1 unless it is set.
+`PENSTOCK_SPARK_HOST`, 127.0.0.1 unless it is set. A cluster that does not answer is told in two lines (`masters.py`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,28 @@ from workers.spark_jobs.limits import (
     SELECT_DESCRIPTORS_MAX,
     SESSION_DESCRIPTORS_MAX,
 )
+from workers.spark_jobs.masters import GAVE_UP, MASTER, is_local, require_master, took_no_job
 from workers.spark_jobs.source.stream_source import StreamDataSource
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # What tasks import, and no more: the data source's client, and the transforms.
 SHIPPED = ("storage_nodes", "workers/__init__.py", "workers/spark_jobs")
 LOCAL_MASTER = "local[*]"
-MASTER, HOST, MEMORY, SCRATCH = "SPARK_MASTER", "PENSTOCK_SPARK_HOST", "PENSTOCK_SPARK_MEMORY_MIB", "SPARK_LOCAL_DIRS"
+HOST, MEMORY, SCRATCH = "PENSTOCK_SPARK_HOST", "PENSTOCK_SPARK_MEMORY_MIB", "SPARK_LOCAL_DIRS"
+LOG_LEVEL = "PENSTOCK_SPARK_LOG_LEVEL"
+# Until the cluster has taken the job: what fails before is an error of Python's too, and Java's traces say no more.
+# Without an appender Spark would take a configuration of its own.
+QUIET_LOG = """
+rootLogger.level = off
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = off
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.name = stderr
+appender.stderr.type = Console
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
 
 
 class TooManyDescriptors(Exception):
@@ -45,10 +60,11 @@ class TooManyDescriptors(Exception):
 def spark_session(job: str, partitions: int = 0) -> Iterator[SparkSession]:
     """A session with the data source registered; stopped at the end. `partitions`: of shuffles, 0 = twice the cores.
 
-    Raises TooManyDescriptors, ValueError."""
+    Raises TooManyDescriptors, ValueError, MasterAway."""
     logging.getLogger("py4j").setLevel(logging.WARNING)
     check_descriptors()
     master = os.environ.get(MASTER) or LOCAL_MASTER
+    require_master(master)
     # Before the JVM starts: its heap cannot grow afterwards. Python workers are this very Python.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     java = find_java()
@@ -56,18 +72,40 @@ def spark_session(job: str, partitions: int = 0) -> Iterator[SparkSession]:
         os.environ["JAVA_HOME"] = java.home
     os.environ["SPARK_LOCAL_IP"] = bound_to = os.environ.get(HOST) or "127.0.0.1"
     with tempfile.TemporaryDirectory(prefix="penstock-spark-") as scratch:
-        builder = SparkSession.builder.master(master).appName(f"penstock {job}")
-        for name, value in settings(bound_to, scratch, driver_memory_mib(), partitions).items():
-            builder = builder.config(name, value)
-        session = builder.getOrCreate()
+        session = _begun(master, job, settings(bound_to, scratch, driver_memory_mib(), partitions), Path(scratch))
         try:
-            session.sparkContext.setLogLevel(os.environ.get("PENSTOCK_SPARK_LOG_LEVEL") or "ERROR")
-            if not master.startswith("local"):
+            session.sparkContext.setLogLevel(os.environ.get(LOG_LEVEL) or "ERROR")
+            if not is_local(master):
                 session.sparkContext.addPyFile(str(pack(Path(scratch))))
             session.dataSource.register(StreamDataSource)
             yield session
         finally:
             session.stop()
+
+
+def _begun(master: str, job: str, chosen: dict[str, str], scratch: Path) -> SparkSession:
+    """Raises MasterAway where a cluster takes no job: Spark gives up after a minute."""
+    if not is_local(master) and not os.environ.get(LOG_LEVEL):
+        quiet = scratch / "log4j2.properties"
+        quiet.write_text(QUIET_LOG)
+        java = f'{chosen["spark.driver.extraJavaOptions"]} -Dlog4j2.configurationFile="{quiet.as_uri()}"'
+        chosen = {**chosen, "spark.driver.extraJavaOptions": java}
+    builder = SparkSession.builder.master(master).appName(f"penstock {job}")
+    for name, value in chosen.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        if is_local(master):
+            raise
+        raise took_no_job(master, reason_of(error)) from error
+
+
+def reason_of(error: Exception) -> str:
+    """The first line of what Java said, without its frames."""
+    lines = str(getattr(error, "java_exception", None) or error).splitlines()
+    said = next((line.strip() for line in lines if line.strip()), type(error).__name__)
+    return GAVE_UP if "stopped SparkContext" in said else said
 
 
 def settings(bound_to: str, scratch: str, memory_mib: int, partitions: int) -> dict[str, str]:

@@ -31,6 +31,8 @@ _ROOT = Path(__file__).resolve().parent.parent.parent
 # shows to storage nodes, which it reads the stream of usage from.
 _PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "JAVA_HOME", "PENSTOCK_LOG_LEVEL")
 _FRAME = re.compile(r"\s+(at \S|\.\.\. \d+ more)|[\w.$/<>]+\((\w+\.(java|scala):\d+|Native Method)\)$")
+# What Java says when it begins.
+_BANNER = "WARNING: Using incubator modules"
 _NO_MASTER = re.compile(r"Failed to connect to master (\S+)")
 _PASSED_PREFIXES = ("SPARK_", "PYSPARK_", "PENSTOCK_SPARK_", "PENSTOCK_INNER_")
 
@@ -108,7 +110,7 @@ def _last_words(err: Any) -> str:
     size = err.seek(0, os.SEEK_END)
     err.seek(max(0, size - limits.USAGE_LAST_WORDS_READ_BYTES))
     lines = err.read().decode(errors="replace").splitlines()
-    said = "\n".join(line for line in lines if line.strip() and not _FRAME.match(line))
+    said = "\n".join(line for line in lines if line.strip() and not line.startswith(_BANNER) and not _FRAME.match(line))
     found = _NO_MASTER.search(said)
     hint = f"the cluster's master {found[1]} does not answer (SPARK_MASTER)\n" if found else ""
     return hint + said[-limits.USAGE_LAST_WORDS_CHARACTERS :].strip()

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from workers.spark_jobs.exit_codes import EXIT_NO_MASTER
 from workers.spark_jobs.jobs.owned import end_with_owner
 from workers.spark_jobs.lake.manifest import Lake
+from workers.spark_jobs.masters import MasterAway
 from workers.spark_jobs.spans import HourSpan, month_interval
 
 Answer = dict[str, Any]
@@ -28,16 +30,23 @@ def job_parser(name: str, text: str, spanned: bool = True) -> argparse.ArgumentP
 
 
 def run_job(
-    parser: argparse.ArgumentParser, work: Callable[[argparse.Namespace, Lake], Answer], arguments: list[str]
+    parser: argparse.ArgumentParser,
+    work: Callable[[argparse.Namespace, Lake], Answer],
+    arguments: list[str],
+    exit_code_of: Callable[[Answer], int] = lambda answer: 0,
 ) -> int:
-    """Reads the arguments, does the work, writes its answer."""
+    """Reads the arguments, does the work, writes its answer. What it ends with."""
     options = parser.parse_args(arguments)
     end_with_owner()
     began = time.monotonic()
-    answer = work(options, Lake(options.lake))
+    try:
+        answer = work(options, Lake(options.lake))
+    except MasterAway as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_NO_MASTER
     answer["seconds"] = round(time.monotonic() - began, 3)
     sys.stdout.write(json.dumps(answer, default=str) + "\n")
-    return 0
+    return exit_code_of(answer)
 
 
 def span_of(options: argparse.Namespace) -> HourSpan:
