@@ -6,6 +6,7 @@ import json
 import shutil
 import uuid
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -25,13 +26,15 @@ from tests.workers.spark_jobs.frames import (
     window,
     windows_frame,
 )
+from workers.spark_jobs.exit_codes import EXIT_REFUSED
+from workers.spark_jobs.jobs import ingest_files as ingest_files_job
 from workers.spark_jobs.lake import ingestion
 from workers.spark_jobs.lake.ingestion import ingest_files, ingest_records
 from workers.spark_jobs.lake.manifest import Lake, LakeError
 from workers.spark_jobs.lake.shown import shown_quarantine
 from workers.spark_jobs.lake.staging import Staging, TaskFile
 from workers.spark_jobs.lake.tables import read_files, read_windows
-from workers.spark_jobs.limits import CLOCK_AHEAD_MS_MAX, HOUR_MS
+from workers.spark_jobs.limits import CLOCK_AHEAD_MS_MAX, HOUR_MS, QUARANTINE_SHOWN_MAX
 from workers.spark_jobs.schemas.frames import ACCOUNTS, QUARANTINE, WINDOWS
 from workers.spark_jobs.schemas.usage_record import RequestReport, RequestRow
 from workers.spark_jobs.spans import HourSpan
@@ -186,6 +189,32 @@ def test_bad_files_are_refused_with_a_reason_and_the_others_taken(spark: SparkSe
     expected = [("foreign", "unknown_schema"), ("gone", "corrupt_file"), ("rubbish", "corrupt_file")]
     expected += [("torn", "corrupt_file"), ("twin", "duplicate_file")]
     assert found == sorted([*((f"{name}.parquet", why) for name, why in expected), (good.name, "duplicate_file")])
+
+
+def test_job_names_refused_files_with_the_reason_and_ends_otherwise(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ingest_files_job, "spark_session", lambda name: nullcontext(spark))
+    (good,), rubbish = files_of(spark, tmp_path / "in", range(1)), tmp_path / "rubbish.parquet"
+    rubbish.write_bytes(b"PAR1 or not")
+    line = ["--lake", str(tmp_path / "lake"), "--now", str(NOW_MS)]
+    assert ingest_files_job.main([*line, str(rubbish), str(good)]) == EXIT_REFUSED
+    told = capsys.readouterr()
+    first, second = told.err.splitlines()
+    assert first == "1 of 2 files were refused, and nothing of them was taken:"
+    assert second.startswith(f"{rubbish}: corrupt_file, ")
+    answer = json.loads(told.out)
+    assert (answer["windows"], [one["path"] for one in answer["refused_files"]]) == (1, [str(rubbish)])
+    fresh = files_of(spark, tmp_path / "more", range(1, 2))
+    assert ingest_files_job.main([*line, *map(str, fresh)]) == 0, "what was refused before is no news"
+    assert capsys.readouterr().err == ""
+
+
+def test_job_names_a_few_of_many_refused_files(capsys: pytest.CaptureFixture[str]) -> None:
+    many = [{"path": str(number), "reason": "r", "detail": "d"} for number in range(QUARANTINE_SHOWN_MAX + 7)]
+    assert ingest_files_job.told({"files": 99, "refused_files": many}) == EXIT_REFUSED
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == QUARANTINE_SHOWN_MAX + 2 and lines[-1].startswith("and 7 more: ")
 
 
 def test_names_of_files_mean_nothing(spark: SparkSession, tmp_path: Path) -> None:

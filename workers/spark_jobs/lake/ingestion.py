@@ -5,7 +5,7 @@ Nothing is dropped: what is not taken is in `quarantine`, or, where it is a whol
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,14 @@ def ingest_records(lake: Lake, batches: DataFrame, entry: str, now_ms: int) -> L
     return _entered(lake, entry, now_ms, tables, [])
 
 
-def ingest_files(spark: SparkSession, lake: Lake, files: list[Path], entry: str, now_ms: int) -> LakeEntry:
+def ingest_files(
+    spark: SparkSession,
+    lake: Lake,
+    files: list[Path],
+    entry: str,
+    now_ms: int,
+    tell_refused: Callable[[RefusedFile], object] = lambda file: None,
+) -> LakeEntry:
     """Parquet files of WINDOWS, from elsewhere, as one entry: each once, however often and in which order they come.
     One that came before is taken again where what was made of it is damaged.
 
@@ -84,9 +91,12 @@ def ingest_files(spark: SparkSession, lake: Lake, files: list[Path], entry: str,
     taken: dict[str, Path] = {}
     with Copies(lake, entry) as copies:
         for path in files:
-            digest = _examine(lake, path, copies, sources, taken, now_ms)
-            if digest:
-                taken[digest] = copies.keep(digest)
+            found = _examine(lake, path, copies, sources, taken, now_ms)
+            if isinstance(found, RefusedFile):
+                lake.refuse(found)
+                tell_refused(found)
+            else:
+                taken[found] = copies.keep(found)
         judged = judged_windows(read_files(spark, list(taken.values()), WINDOWS), now_ms)
         place = F.lit(None).cast(LongType())
         bad = refused(judged.withColumns({"stream_partition": place, "stream_offset": place}))
@@ -119,8 +129,8 @@ def _rows_of(lake: Lake, files: list[LakeFile]) -> Iterator[dict[str, Any]]:
 
 def _examine(
     lake: Lake, path: Path, copies: Copies, sources: dict[str, list[LakeEntry]], taken: Container[str], now_ms: int
-) -> str:
-    """The digest of a file that is to be taken, whose copy is the last one; empty for one that is noted as refused."""
+) -> str | RefusedFile:
+    """The digest of a file that is to be taken, whose copy is the last one; or why it is not."""
     digest = ""
     try:
         copy = copies.make(path)
@@ -134,8 +144,7 @@ def _examine(
             return digest
     except (OSError, pa.ArrowException) as error:
         reason, detail = CORRUPT_FILE, (str(error).splitlines() or [type(error).__name__])[0]
-    lake.refuse(RefusedFile(str(path), reason, detail, now_ms, digest))
-    return ""
+    return RefusedFile(str(path), reason, detail, now_ms, digest)
 
 
 def _is_whole(lake: Lake, entry: LakeEntry) -> bool:
