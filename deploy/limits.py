@@ -18,8 +18,8 @@ READY_PROBE_INTERVAL_S = 0.05
 READY_PROBE_TIMEOUT_S = 2.0
 MIGRATE_DEADLINE_S = 180.0
 DEMO_KEY_DEADLINE_S = 60.0
-# `status` asks for the names of quarantined queues, and does without.
-PARTITION_NAMES_DEADLINE_S = 5
+# `status` asks for the names of quarantined queues and for the last round of usage, and does without.
+DATABASE_LOOK_DEADLINE_S = 5
 REPORT_DEADLINE_S = 300.0
 # Of a report with --now: hours that are over are settled first, which Spark takes minutes for.
 REPORT_NOW_DEADLINE_S = 1_800.0

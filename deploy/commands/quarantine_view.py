@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
-from deploy import limits
 from deploy.commands.cluster_view import SHOWN_MAX, when
+from deploy.commands.database_look import ask_database
 from deploy.installation import Installation
 from deploy.state import State
 from storage_nodes.protocol.usage_records import queue_of_tag
@@ -24,7 +24,6 @@ KINDS = {
 Names = dict[str, tuple[str, str]]
 
 
-# Asked of the database without Django, whose start takes seconds on a busy machine.
 _NAMES = (
     "SELECT queue.uuid, account.name, queue.name FROM queue JOIN account ON account.id = queue.account_id"
     " WHERE queue.uuid = ANY(%s)"
@@ -36,18 +35,7 @@ def names_of(installation: Installation, state: State, rows: list[dict[str, Any]
     tags = [row["tag"] for row in rows[:SHOWN_MAX] if row["tag"].startswith("queue:")]
     if not tags:
         return {}
-    import psycopg
-
-    deadline_s = limits.PARTITION_NAMES_DEADLINE_S
-    try:
-        with psycopg.connect(
-            installation.settings(state)["DATABASE_URL"],
-            connect_timeout=deadline_s,
-            options=f"-c statement_timeout={deadline_s * 1_000}",
-        ) as connection:
-            return names_by(connection.cursor(), tags)
-    except psycopg.Error:
-        return {}
+    return ask_database(installation, state, lambda cursor: names_by(cursor, tags)) or {}
 
 
 def names_by(cursor: Any, tags: Sequence[str]) -> Names:

@@ -11,9 +11,9 @@ from deploy import control, output
 from deploy.commands import cluster_view
 from deploy.commands.cluster_view import when
 from deploy.commands.quarantine_view import Names, names_of, quarantine_lines
+from deploy.commands.usage_view import last_round, usage_line
 from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
 from deploy.installation import Installation
-from deploy.java import look_for_spark
 from deploy.state import State
 
 COLUMNS = ["ROLE", "ID", "PID", "ADDRESS", "HEALTH", "RESTARTS", "UP SINCE"]
@@ -35,11 +35,13 @@ def run(options: argparse.Namespace) -> int:
             "partitions": [],
             "quarantined": [],
             "feature_level": None,
+            "usage_round": None,
         }
         output.data_json({"running": False, **nothing})
         return EXIT_NOT_RUNNING
     if options.partition is not None:
         return show_partition(status, options.partition, options.json)
+    status["usage_round"] = last_round(installation, state)
     if options.json:
         output.data_json(status)
     else:
@@ -84,8 +86,9 @@ def print_status(status: dict[str, Any], names: Callable[[], Names]) -> None:
     output.table(COLUMNS, [process_row(process) for process in status["processes"]])
     for line in not_up_lines(status["processes"]):
         output.data(line)
-    for line in spark_lines():
-        output.data(line)
+    usage = status["usage_round"]
+    line = usage_line(usage)
+    output.data(output.red(line) if usage and usage["trouble"] else line)
     if status["nodes"]:
         output.data("")
         output.table(NODE_COLUMNS, cluster_view.node_rows(status))
@@ -98,15 +101,6 @@ def print_status(status: dict[str, Any], names: Callable[[], Names]) -> None:
         output.data(f"  {line}")
     if "cluster_error" in status:
         output.say(f"penstock: the storage cluster does not answer: {status['cluster_error']}")
-
-
-def spark_lines() -> list[str]:
-    """What counting usage lacks; nothing else waits for it."""
-    try:
-        found = look_for_spark()
-    except CommandError as error:
-        return [str(error)]
-    return [f"usage is not settled, and no invoice issued: {'; '.join(found.missing)}"] if found.missing else []
 
 
 def not_up_lines(processes: list[dict[str, Any]]) -> list[str]:

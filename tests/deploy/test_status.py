@@ -13,8 +13,9 @@ import msgspec
 import psycopg
 import pytest
 
-from deploy.commands import cluster_view, node, quarantine_view, status
+from deploy.commands import cluster_view, node, quarantine_view, status, usage_view
 from deploy.installation import Installation
+from deploy.java import SparkFound
 from deploy.state import State
 from storage_nodes.node.replicas.stopped_replicas import StopKind
 from storage_nodes.protocol.messages import ClusterInfo, NodeInfo, PartitionInfo, StoppedReplica
@@ -130,13 +131,44 @@ def test_quarantined_partition_is_told_once_and_not_as_leaderless_too(capsys: py
     partitions = cluster_view.merge_partitions(views)
     shown: dict[str, Any] = {
         "endpoint": "e", "console": "c", "processes": [], "partitions": partitions, "nodes": [],
-        "quarantined": cluster_view.stopped_rows(views),
+        "quarantined": cluster_view.stopped_rows(views), "usage_round": None,
     }  # fmt: skip
     status.print_status(shown, dict)
     said = capsys.readouterr().out
     assert said.count("partition 7 ") == 1 and "QUARANTINED" in said and "partition 9 (queue:9): NO LEADER" in said
     status.show_partition(shown, 7, as_json=False)
     assert "QUARANTINED" in capsys.readouterr().out
+
+
+LISTS = ("processes", "partitions", "nodes", "quarantined")
+
+
+def usage_said(capsys: pytest.CaptureFixture[str], note: usage_view.UsageRoundNote | None) -> str:
+    shown: dict[str, Any] = {"endpoint": "e", "console": "c", **{name: [] for name in LISTS}, "usage_round": note}
+    status.print_status(shown, dict)
+    return capsys.readouterr().out.splitlines()[-1]
+
+
+def test_status_says_what_the_last_round_of_the_usage_worker_said_and_not_what_this_shell_has(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage_view, "look_for_spark", lambda: pytest.fail("this shell was looked at"))
+    ended_at = time.time() - 240
+    well: usage_view.UsageRoundNote = {"ended_at": ended_at, "troubled_rounds": 0, "trouble": ""}
+    assert usage_said(capsys, well).startswith("the last round of the usage worker went well, ")
+    said = usage_said(capsys, {**well, "troubled_rounds": 3, "trouble": "ingest ended with 5: no master\nstart it\n"})
+    assert said.startswith("usage is not settled; the last round of the usage worker, ")
+    assert said.endswith(" (4 min), as 2 before it, said: ingest ended with 5: no master; start it")
+    assert usage_said(capsys, None) == usage_view.NOT_KNOWN
+    monkeypatch.setattr(usage_view, "look_for_spark", lambda: SparkFound(False, "", ["Java is missing"]))
+    said = usage_said(capsys, {**well, "ended_at": None})
+    assert said.startswith("no round of the usage worker has ended yet; ") and said.endswith(": Java is missing")
+
+
+def test_last_round_is_not_known_where_the_database_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = State("c", "h", 1, 2)
+    monkeypatch.setattr(Installation, "settings", lambda *_: {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"})
+    assert usage_view.last_round(Installation(), state) is None
 
 
 def test_durations_are_said_in_the_unit_that_fits() -> None:
