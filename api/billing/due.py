@@ -21,6 +21,7 @@ from api.billing.models import (
     InvoiceState,
     LateUsage,
     MonthLook,
+    ProvisionalUsage,
     SpendingEffect,
     WorkFailure,
 )
@@ -82,9 +83,8 @@ def unissued_month(period: BillingPeriod, settled: datetime | None) -> UnissuedM
     if settled is None:
         return UnissuedMonth(period, [], 0, False)
     safe = settled - timedelta(hours=limits.CLOSE_AFTER_HOURS)
-    issued = Invoice.objects.filter(account_id=OuterRef("pk"), period_start=period.start, state=InvoiceState.ISSUED)
     failure = WorkFailure.objects.filter(account_id=OuterRef("pk"), work="invoices", period_start=period.start)
-    rows = _billed_in(period).exclude(Exists(issued)).annotate(failed=Exists(failure)).order_by("failed", "pk")
+    rows = _unissued_in(period).annotate(failed=Exists(failure)).order_by("failed", "pk")
     rows = rows.select_related("life")
     is_settled = period.end <= safe
     if not is_settled:
@@ -152,6 +152,17 @@ def older_open_periods(now: datetime) -> list[BillingPeriod]:
 def is_billed(account_id: str, period: BillingPeriod) -> bool:
     """Will the account have an invoice of this month, as things stand?"""
     return _billed_in(period).filter(pk=account_id).exists()
+
+
+def is_owed(period: BillingPeriod) -> bool:
+    """Does an account lack an invoice of the month: by what is settled, or was used and is not settled yet?"""
+    used = ProvisionalUsage.objects.filter(hour__gte=period.start, hour__lt=period.end)
+    return _unissued_in(period).exists() or used.exists()
+
+
+def _unissued_in(period: BillingPeriod) -> QuerySet[Account]:
+    issued = Invoice.objects.filter(account_id=OuterRef("pk"), period_start=period.start, state=InvoiceState.ISSUED)
+    return _billed_in(period).exclude(Exists(issued))
 
 
 def _billed_in(period: BillingPeriod) -> QuerySet[Account]:

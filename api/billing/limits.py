@@ -48,6 +48,9 @@ CREDIT_NAME_CHARACTERS_MAX = 100
 # --- invoices -----------------------------------------------------------------------------------------------
 # A month is closed so long after its end, for records that come late; what comes later is a correction.
 CLOSE_AFTER_HOURS = 6
+# An invoice that is owed and not issued so long after the end of its month is overdue: usage of a quiet installation is
+# settled every six hours, and a close waits for CLOSE_AFTER_HOURS of it.
+OVERDUE_AFTER_HOURS = 24
 INVOICES_AT_ONCE_MAX = 500
 # A draft of an account without usage is made again so often: for changes of plans, credits and taxes.
 QUIET_DRAFT_HOURS = 24
@@ -91,6 +94,7 @@ BILLING_INTERVAL_S_MIN = 2
 BILLING_INTERVAL_S_MAX = 3_600
 CLOSE_INTERVAL_S = 300
 
+assert OVERDUE_AFTER_HOURS >= 3 * CLOSE_AFTER_HOURS
 assert min(BILLING_INTERVAL_S, CLOSE_INTERVAL_S, METER_INTERVAL_S) > BILLING_SLICE_S
 
 # Queues whose names and tags are read at once for the lines of an invoice: what one with many holds of them is bounded.

@@ -13,12 +13,15 @@ from api.billing.selectors import first_account_opened, settled_up_to
 
 
 class OpenMonth(NamedTuple):
-    """`to_issue` and `failing` are cut at a bound, INVOICES_AT_ONCE_MAX. `reasons` empty: nothing is left."""
+    """`to_issue` and `failing` are cut at a bound, INVOICES_AT_ONCE_MAX. `reasons` empty: nothing is left.
+    `is_overdue`: an invoice is owed that should be there, because the month has been over for OVERDUE_AFTER_HOURS, or
+    that failed when it was tried."""
 
     period: BillingPeriod
     to_issue: int
     failing: int
     reasons: list[str]
+    is_overdue: bool = False
 
 
 def months_with_reasons(now: datetime) -> list[OpenMonth]:
@@ -34,7 +37,7 @@ def months_with_reasons(now: datetime) -> list[OpenMonth]:
             unissued[period] = due.unissued_month(period, settled)
     found = [_open_month(period, unissued.get(period), settled, now) for period in sorted(periods)]
     # Nobody was there to be billed.
-    return [one if opened and opened < one.period.end else one._replace(reasons=[]) for one in found]
+    return [one if opened and opened < one.period.end else one._replace(reasons=[], is_overdue=False) for one in found]
 
 
 def _open_month(
@@ -54,7 +57,8 @@ def _open_month(
         reasons.append(f"{some}{to_issue - failing} to be issued by the next rounds")
     if failing:
         reasons.append(f"{failing} failed when tried last (background work says why)")
-    return OpenMonth(period, to_issue, failing, reasons)
+    is_late = bool(reasons) and now >= period.end + timedelta(hours=limits.OVERDUE_AFTER_HOURS)
+    return OpenMonth(period, to_issue, failing, reasons, failing > 0 or (is_late and due.is_owed(period)))
 
 
 def _text(at: datetime) -> str:

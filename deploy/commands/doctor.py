@@ -9,14 +9,15 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from deploy import certificates, control, management, output, tls
 from deploy.binaries import find_postgres
+from deploy.commands import usage_view
 from deploy.commands.status import not_up_lines
 from deploy.errors import EXIT_FAILED, EXIT_NOT_RUNNING, CommandError
 from deploy.identity import describe_identity
 from deploy.installation import Installation
-from deploy.java import look_for_spark
 from deploy.limits import DEFAULT_PORT, REPORT_DEADLINE_S
 from deploy.outside_servers import BROKER_URL, DATABASE_URL, outside_url
 from deploy.postgres import major_of, postgres_directory
@@ -27,6 +28,7 @@ from storage_nodes.trust.credentials import InnerTlsMode
 DISK_FREE_BYTES_MIN = 2 * 1024**3
 # The supervisor renews them long before.
 INNER_DAYS_LEFT_MIN = 7
+MONTHS_SHOWN = 3
 
 
 def run(options: argparse.Namespace) -> int:
@@ -42,7 +44,8 @@ def run(options: argparse.Namespace) -> int:
         check("inner TLS", lambda: inner_certificates(installation)),
         check("open files", open_files),
         check("clock", clock),
-        check("spark", lambda: spark(trouble_of_last_round(installation))),
+        check("spark", lambda: spark(installation)),
+        check("invoices", lambda: invoices(installation)),
         check("processes", lambda: processes(installation)),
     ]
     if options.json:
@@ -88,27 +91,42 @@ def processes(installation: Installation) -> str:
     return f"{len(rows)} are up"
 
 
-def spark(trouble: str = "") -> str:
-    """Never a problem: everything but the counting of usage works without it. `trouble`: why the usage worker settled
-    nothing last; it may see another Java than this shell."""
-    if trouble:
-        return f"no usage is settled and no invoice issued: {trouble}"
-    found = look_for_spark()
-    if found.ready:
-        return f"Spark is ready, with Java {found.java}"
-    return f"not ready, so no usage is settled and no invoice issued: {'; '.join(found.missing)}"
+def spark(installation: Installation) -> str:
+    """Never a problem: everything but the counting of usage works without it, and what was used is counted later."""
+    if not runs(installation):
+        return usage_view.spark_finding()
+    note = usage_view.last_round(installation, installation.load_state())
+    if note is None:
+        return usage_view.NOT_KNOWN
+    return usage_view.spark_finding() if note["ended_at"] is None else usage_view.round_finding(note)
 
 
-def trouble_of_last_round(installation: Installation) -> str:
-    """Empty also where nothing runs that could be asked."""
-    if not (installation.run / "control.sock").exists():
-        return ""
+def invoices(installation: Installation) -> str:
+    """A CommandError names the months whose invoices should be there and are not, with what they wait for."""
+    if not runs(installation):
+        return "issued while the installation runs"
+    arguments = ["billing_report", "months"]
     try:
-        arguments = ["billing_report", "months"]
         report = management.run_manage_json(installation, installation.load_state(), arguments, REPORT_DEADLINE_S)
-    except (CommandError, ValueError):
-        return ""  # the check of processes says what is not up
-    return str(report["not_settled"])
+    except (CommandError, ValueError) as error:
+        raise CommandError(f"whether any are due is not known: {error}") from None
+    overdue = [one for one in report["months"] if one["overdue"]]
+    if overdue:
+        said = f"due and not issued: {months_said(overdue)}. See ./penstock report months"
+        raise CommandError(f"{said}, and the check of spark" if report["not_settled"] else said)
+    if report["months"]:
+        return f"none is overdue; not issued yet: {months_said(report['months'])}"
+    return "none is due"
+
+
+def months_said(months: list[dict[str, Any]]) -> str:
+    """The first of them with the reasons."""
+    said = [f"{one['period']} ({', '.join(one['reasons'])})" for one in months[:MONTHS_SHOWN]]
+    return ", ".join(said) + (f", and {len(months) - MONTHS_SHOWN} more" if len(months) > MONTHS_SHOWN else "")
+
+
+def runs(installation: Installation) -> bool:
+    return (installation.run / "control.sock").exists()
 
 
 def data_directory(installation: Installation) -> str:
@@ -128,7 +146,7 @@ def public_port(installation: Installation) -> str:
     port = installation.load_state().port if installation.exists() else DEFAULT_PORT
     if is_free(LOOPBACK, port):
         return f"{port} is free"
-    if (installation.run / "control.sock").exists():
+    if runs(installation):
         return f"{port} is in use, by this installation if it is up"
     raise CommandError(f"{port} is taken by another program; choose another with --port")
 

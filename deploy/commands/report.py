@@ -90,14 +90,16 @@ def run_months(options: argparse.Namespace) -> int:
     show_months(report)
     show_settled(report)
     if any("usage" in reason for one in report["months"] for reason in one["reasons"]):
-        show_why_nothing_settles(report["not_settled"])
+        show_why_nothing_settles(report["last_round"], report["not_settled"])
     return 0
 
 
-def show_why_nothing_settles(last_round: str) -> None:
-    """A month that waits for usage waits for ever where Spark cannot run. `last_round`: why that settled nothing."""
+def show_why_nothing_settles(last_round: str | None, not_settled: str) -> None:
+    """A month that waits for usage waits for ever where Spark cannot run. `last_round`: when the worker's last one
+    ended, `not_settled`: why that settled nothing. What this shell has counts only before the first one."""
+    if not_settled:
+        output.say(f"usage is not settled, and no invoice issued: {not_settled}")
     if last_round:
-        output.say(f"usage is not settled, and no invoice issued: {last_round}")
         return
     try:
         missing = look_for_spark().missing

@@ -9,7 +9,7 @@ import pytest
 
 from deploy import java
 from deploy.__main__ import main
-from deploy.commands import doctor, spark
+from deploy.commands import spark
 from deploy.errors import CommandError
 from deploy.java import SparkFound
 from workers.spark_jobs import java as search
@@ -44,13 +44,6 @@ def test_java_that_is_too_old_is_passed_over(monkeypatch: pytest.MonkeyPatch, tm
     new = fake_java(tmp_path / "jvm" / "new", "21.0.2")
     found = search.find_java()
     assert found is not None and (found.path, found.version) == (str(new), 21)
-
-
-def test_doctor_says_what_is_missing_and_is_content(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "look_for_spark", lambda: MISSING)
-    said = "not ready, so no usage is settled and no invoice issued: Java is missing: install it"
-    assert doctor.check("spark", doctor.spark) == ("spark", True, said)
-    assert "ended with 1" in doctor.spark("ingest ended with 1"), "whatever this shell finds"
 
 
 def test_install_asks_the_package_manager_and_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -401,8 +401,9 @@ def test_report_of_months_names_those_that_are_open(account: str) -> None:
     found = {one["period"]: one for one in answer["months"]}
     assert (found[PERIOD.name]["to_issue"], found[PERIOD.name]["failing"]) == (1, 0)
     assert found[PERIOD.name]["reasons"] == ["1 to be issued by the next rounds"]
+    assert {period: one["overdue"] for period, one in found.items() if one["overdue"]} == {PERIOD.name: True}
     assert answer["settled_up_to"] is not None and answer["differences"] == []
-    assert (answer["failed"], answer["not_settled"]) == ([], "")
+    assert (answer["failed"], answer["last_round"], answer["not_settled"]) == ([], None, "")
 
 
 def test_report_of_months_has_why_invoices_failed_and_usage_was_not_settled(account: str) -> None:
@@ -414,7 +415,7 @@ def test_report_of_months_has_why_invoices_failed_and_usage_was_not_settled(acco
     answer = json.loads(out.getvalue())
     (one,) = answer["failed"]
     assert (one["account_id"], one["period"], one["error"]) == (account, PERIOD.name, "the moon is full")
-    assert answer["not_settled"] == "Java is missing"
+    assert answer["not_settled"] == "Java is missing" and answer["last_round"]
 
 
 def test_report_of_months_names_invoices_that_later_usage_disagrees_with(account: str) -> None:

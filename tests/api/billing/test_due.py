@@ -20,9 +20,12 @@ from api.billing.actions.plans import assign_plan, ensure_standard_plan
 from api.billing.due import months_to_issue, older_open_periods, stale_drafts
 from api.billing.models import Invoice, MonthLook, PricePlanVersion
 from api.billing.open_months import OpenMonth, months_with_reasons
+from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import HOUR, BillingPeriod, Interval, floor_hour, period_before, period_of
+from api.billing.provisional import ProvisionalRow, merge_provisional
 from api.billing.selectors import settled_up_to
 from api.billing.settling import UsageRow, settle
+from api.billing.work_notes import FailureSubject, Work, note_failure
 from api.people.models import AccountLife, AccountState
 from tests.api.billing.test_invoices import document
 from tests.api.billing.usage import (
@@ -280,3 +283,34 @@ def test_months_that_are_open_are_named_with_the_reason(account: str) -> None:
     rounds.issue_months()
     rounds.issue_months()
     assert set(why([month for month in months_with_reasons(now) if month.reasons])) == {months_back(0).name}
+
+
+def overdue(now: datetime) -> list[str]:
+    return [month.period.name for month in months_with_reasons(now) if month.is_overdue]
+
+
+def test_month_is_overdue_a_day_after_its_end_where_an_invoice_of_it_is_owed(account: str) -> None:
+    late = PERIOD.end + timedelta(hours=limits.OVERDUE_AFTER_HOURS)
+    open_since(account)
+    assert overdue(late) == [], "nothing was used, and the plan takes nothing of that"
+    settle_rows([row(account, sent_units=1)])
+    assert overdue(late) == [PERIOD.name] and overdue(late - HOUR) == []
+    settle_month([row(account, sent_units=1)])
+    assert overdue(late) == [PERIOD.name]
+    rounds.issue_months()
+    assert overdue(late) == []
+
+
+def test_usage_that_is_not_settled_makes_a_month_overdue(account: str) -> None:
+    open_since(account)
+    used = ProvisionalRow(month_hour(1), account, QUEUE, "c/1", "client", [1] * len(UsageMeter))
+    merge_provisional("c/1", 1, [used])
+    assert overdue(PERIOD.end) == [] and overdue(AT) == [PERIOD.name]
+
+
+def test_invoice_that_failed_is_overdue_at_once(account: str) -> None:
+    settle_month([row(account, sent_units=1)])
+    soon = PERIOD.end + HOUR
+    assert overdue(soon) == []
+    note_failure(Work.INVOICES, FailureSubject("x", account, PERIOD.start), "the moon is full")
+    assert overdue(soon) == [PERIOD.name]

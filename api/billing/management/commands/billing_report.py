@@ -267,6 +267,7 @@ def months_report() -> dict[str, Any]:
             "to_issue": month.to_issue,
             "failing": month.failing,
             "reasons": month.reasons,
+            "overdue": month.is_overdue,
         }
         for month in months_with_reasons(now)
         if month.reasons
@@ -290,12 +291,13 @@ def months_report() -> dict[str, Any]:
         for one in work_failures()
         if one.work == Work.INVOICES
     ]
-    not_settled = next((one.trouble for one in work_rounds() if one.work == Work.USAGE), "")
+    last_round = next((one for one in work_rounds() if one.work == Work.USAGE), None)
     return {
         "months": months,
         "differences": differences,
         "failed": failed,
-        "not_settled": not_settled,
+        "last_round": _text(last_round.ended_at) if last_round else None,
+        "not_settled": last_round.trouble if last_round else "",
         "settled_up_to": _text(settled),
     }
 
