@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
@@ -24,6 +26,8 @@ IN_WORDS = {
     "meter": ("The live meter", "reads what is not settled yet, every half minute"),
     "usage": ("Settling by Spark", "counts the hours that are over, every 5 minutes"),
 }
+# Work without a round of its own.
+_ROUND_OF = {"mails": "budgets"}
 
 
 @operator_page("GET")
@@ -49,10 +53,11 @@ def retry_queue_now(request: HttpRequest, visit: Visit, account_id: str, name: s
 
 
 def _shown() -> dict[str, object]:
-    rounds = work_rounds()
+    rounds, failures = work_rounds(), work_failures()
+    failed = Counter(_ROUND_OF.get(row.work, row.work) for row in failures)
     return {
-        "rounds": [(row, *IN_WORDS.get(row.work, (row.work, ""))) for row in rounds],
+        "rounds": [(row, *IN_WORDS.get(row.work, (row.work, "")), failed[row.work]) for row in rounds],
         "troubled": any(row.trouble for row in rounds),
-        "failures": [(row, IN_WORDS.get(row.work, (row.work, ""))[0]) for row in work_failures()],
+        "failures": [(row, IN_WORDS.get(row.work, (row.work, ""))[0]) for row in failures],
         "queues": backlog_of_lifecycle(),
     }

@@ -348,6 +348,18 @@ def test_page_does_not_say_that_nothing_failed_beside_a_round_that_did(operator:
     assert "cannot be read" in text and "which rounds fail" in text and "Nothing failed" not in text
 
 
+@pytest.mark.parametrize(("of", "shown_with"), [("DRAFTS", "DRAFTS"), ("MAILS", "BUDGETS")])
+def test_round_is_not_ok_beside_what_failed_in_it(operator: Browser, billed: str, of: str, shown_with: str) -> None:
+    from api.billing.work_notes import FailureSubject, Work, note_failure, note_round
+
+    note_round(Work[shown_with], 5, 7, "")
+    note_round(Work.METER, 5, 7, "")
+    assert text_of(operator, WORK).count(">OK<") == 2
+    note_failure(Work[of], FailureSubject("x", billed), "the moon is full")
+    text = text_of(operator, WORK)
+    assert text.count(">OK<") == 1 and ">1 failed<" in text
+
+
 def period() -> Any:
     from tests.api.billing.usage import PERIOD
 
