@@ -299,12 +299,14 @@ def budgets_of(account_id: str) -> list[SpendingBudget]:
 
 def effects_in_force(account_id: str) -> list[SpendingEffect]:
     """What budgets that are used up do now: that of the account first. An operator who lets the account send again has
-    lifted the stop of its budget."""
+    lifted the stop of its budget; what throttles it beside the stop is in force then."""
     rows = SpendingEffect.objects.filter(account_id=account_id).select_related("budget")
+    found = list(rows.order_by(F("queue_uuid").asc(nulls_first=True)))
+    of_account = {one.effect for one in found if one.queue_uuid is None}
     holder = holder_of(account_id)
-    if holder is None or not holder.sending_stopped:
-        rows = rows.exclude(queue_uuid=None, effect=BudgetEffect.STOP)
-    return list(rows.order_by(F("queue_uuid").asc(nulls_first=True)))
+    is_stopped = BudgetEffect.STOP in of_account and holder is not None and bool(holder.sending_stopped)
+    silent = BudgetEffect.THROTTLE if is_stopped else BudgetEffect.STOP
+    return [one for one in found if one.queue_uuid is not None or one.effect != silent]
 
 
 def budget_named(account_id: str, name: str) -> SpendingBudget | None:

@@ -1,14 +1,16 @@
 """What budgets that are used up do: the account, or a queue of it, is stopped or held to a low rate.
 
-An effect is the state of the account or queue: it stands while a budget of this effect is used up in the current month;
-of several the strongest holds. Each change is a new version of the account or queue, announced on the change feed; the
-record says it to front ends as `sending_stopped` or `sends_per_s`.
+An effect is the state of the account or queue: it stands while a budget of this effect is used up in the current month.
+Of a queue the strongest holds. An account is stopped and throttled side by side: an operator may lift its stop, and a
+throttle that is due still holds then. Each change is a new version of the account or queue, announced on the change
+feed; the record says it to front ends as `sending_stopped` or `sends_per_s`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from api import clock
@@ -37,17 +39,35 @@ def set_effects(
 ) -> int:
     """Part of the caller's transaction, with the account locked. How many of the account and its queues send again.
     `just_used_up`: those of `used_up` that were not, as they are now, when this month was judged before."""
-    now = {one.queue_uuid: one for one in SpendingEffect.objects.filter(account=account).select_related("budget")}
-    due: dict[UUID | None, list[SpendingBudget]] = {}
+    rows = SpendingEffect.objects.filter(account=account).select_related("budget")
+    now = {_scope_of(one): one for one in rows}
+    due: dict[EffectScope, list[SpendingBudget]] = {}
     for budget in used_up:
-        due.setdefault(budget.queue_uuid, []).append(budget)
-    resumed = 0
-    for scope in {**now, **due}:
-        ended = _set_effect(account, scope, period, now.get(scope), _strongest(due.get(scope, ())), just_used_up)
-        if ended is not None:
-            nothing = NOTHING_SPENT._replace(currency=currency)
-            resumed += note_event(ended, period, BudgetEventKind.RESUME, 0, nothing)
-    return resumed
+        due.setdefault(_scope_of(budget), []).append(budget)
+    ended: dict[UUID | None, SpendingBudget] = {}
+    # The account's stop before its throttle: where both end at once, the event is the stop's.
+    for scope in sorted({**now, **due}, key=lambda one: one.effect != BudgetEffect.STOP):
+        was = _set_effect(account, scope, period, now.get(scope), _strongest(due.get(scope, ())), just_used_up)
+        if was is not None:
+            ended.setdefault(scope.queue_uuid, was)
+    held = set(SpendingEffect.objects.filter(account=account).values_list("queue_uuid", flat=True))
+    nothing = NOTHING_SPENT._replace(currency=currency)
+    return sum(
+        note_event(was, period, BudgetEventKind.RESUME, 0, nothing)
+        for queue_uuid, was in ended.items()
+        if queue_uuid not in held
+    )
+
+
+class EffectScope(NamedTuple):
+    """What has one effect at most: a queue, or the account for each of the two. `effect` empty: any."""
+
+    queue_uuid: UUID | None
+    effect: str
+
+
+def _scope_of(one: SpendingEffect | SpendingBudget) -> EffectScope:
+    return EffectScope(one.queue_uuid, one.effect if one.queue_uuid is None else "")
 
 
 def note_event(
@@ -86,7 +106,7 @@ def _strongest(used_up: Sequence[SpendingBudget]) -> list[SpendingBudget]:
 
 def _set_effect(
     account: Account,
-    queue_uuid: UUID | None,
+    scope: EffectScope,
     period: BillingPeriod,
     now: SpendingEffect | None,
     used_up: Sequence[SpendingBudget],
@@ -113,11 +133,18 @@ def _set_effect(
     budget = used_up[0] if used_up else None
     if budget is not None:
         values = {"effect": budget.effect, "budget": budget, "period_start": period.start, "since": clock.now()}
-        SpendingEffect.objects.create(account=account, queue_uuid=queue_uuid, **values)
-    if queue_uuid is None:
-        _apply_to_account(account, budget, was, reason_before)
+        SpendingEffect.objects.create(account=account, queue_uuid=scope.queue_uuid, **values)
+    if scope.queue_uuid is not None:
+        hold_queue(BUDGETS, account.pk, scope.queue_uuid, _stop_reason(budget), _sends_per_s(budget))
+        return was if budget is None else None
+    named = budget or was
+    assert named is not None
+    verb = "resume" if budget is None else budget.effect
+    record(BUDGETS, account.pk, f"account.{verb}_sending", f"account:{account.pk}", budget=named.name)
+    if scope.effect == BudgetEffect.STOP:
+        _stop_account(account, _stop_reason(budget), reason_before)
     else:
-        hold_queue(BUDGETS, account.pk, queue_uuid, _stop_reason(budget), _sends_per_s(budget))
+        hold_sends(BUDGETS, account.pk, _sends_per_s(budget))
     return was if budget is None else None
 
 
@@ -128,24 +155,15 @@ def _is_lifted(effect: SpendingEffect) -> bool:
     return may_send and effect.queue_uuid is None and effect.effect == BudgetEffect.STOP
 
 
-def _apply_to_account(
-    account: Account, budget: SpendingBudget | None, was: SpendingBudget | None, reason_before: str
-) -> None:
-    verb = {None: "resume", BudgetEffect.STOP: "stop", BudgetEffect.THROTTLE: "throttle"}[
-        None if budget is None else BudgetEffect(budget.effect)
-    ]
-    named = budget or was
-    assert named is not None
-    record(BUDGETS, account.pk, f"account.{verb}_sending", f"account:{account.pk}", budget=named.name)
+def _stop_account(account: Account, reason: str, reason_before: str) -> None:
+    """An operator's own stop stays."""
     holder = holder_of(account.pk)
-    reason = _stop_reason(budget)
-    if reason_before == ("" if holder is None else holder.sending_stopped):  # an operator's own stop stays
-        if reason:
-            stop_sending(BUDGETS, account.pk, reason)
-        elif reason_before:
-            resume_sending(BUDGETS, account.pk)
-    if holder is not None or _sends_per_s(budget):
-        hold_sends(BUDGETS, account.pk, _sends_per_s(budget))
+    if reason_before != ("" if holder is None else holder.sending_stopped):
+        return
+    if reason:
+        stop_sending(BUDGETS, account.pk, reason)
+    elif reason_before:
+        resume_sending(BUDGETS, account.pk)
 
 
 def _stop_reason(budget: SpendingBudget | None) -> str:

@@ -93,8 +93,9 @@ class BudgetEvent(models.Model):
 
 
 class SpendingEffect(models.Model):
-    """What a budget that is used up does to the account (`queue_uuid` None), or to a queue of it, now. The records of
-    the account and of the queue say so in the change feed (`sending_stopped`, `sends_per_s`)."""
+    """What a budget that is used up does to the account (`queue_uuid` None), or to a queue of it, now. A queue has one;
+    the account may have a throttle beside a stop, which an operator may lift. The records of the account and of the
+    queue say so in the change feed (`sending_stopped`, `sends_per_s`)."""
 
     account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="spending_effects", db_index=False)
     queue_uuid = models.UUIDField(null=True)
@@ -107,7 +108,10 @@ class SpendingEffect(models.Model):
         db_table = "spending_effect"
         constraints = (
             models.UniqueConstraint(
-                fields=["account", "queue_uuid"], name="spending_effect_once", nulls_distinct=False
+                fields=["account", "queue_uuid"], condition=Q(queue_uuid__isnull=False), name="spending_effect_of_queue"
+            ),
+            models.UniqueConstraint(
+                fields=["account", "effect"], condition=Q(queue_uuid=None), name="spending_effect_of_account"
             ),
             models.CheckConstraint(
                 condition=Q(effect__in=[BudgetEffect.THROTTLE, BudgetEffect.STOP]), name="spending_effect_holds"

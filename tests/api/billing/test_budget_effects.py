@@ -195,6 +195,37 @@ def test_throttle_leaves_the_stop_of_an_operator(shop: Caller) -> None:
     assert of_account(shop) == ("abuse", 0)
 
 
+def test_throttle_that_is_due_holds_when_an_operator_lifts_the_stop_beside_it(shop: Caller) -> None:
+    put(shop, "throttle", name="slow")
+    put(shop, "stop")
+    use(shop)
+    assert of_account(shop)[0] == USED_UP and in_force(shop) == [("cap", False, "stop")], "the strongest"
+    resume_sending(OPERATOR, shop.account_id)
+    assert of_account(shop) == ("", SLOW) and in_force(shop) == [("slow", False, "throttle")]
+    judge_budgets(shop.account_id)
+    assert of_account(shop) == ("", SLOW) and in_force(shop) == [("slow", False, "throttle")]
+    assert shop.request("GET", "/v1/billing/budgets").json()["sending_stopped"] is False
+    delete_budget(OPERATOR, shop.account_id, "slow")
+    assert of_account(shop) == ("", 0) and in_force(shop) == []
+
+
+def test_throttle_that_is_used_up_after_a_stop_was_lifted_holds(shop: Caller) -> None:
+    put(shop, "stop")
+    put(shop, "throttle", name="slow", limit_minor=2000)
+    use(shop)
+    resume_sending(OPERATOR, shop.account_id)
+    judge_budgets(shop.account_id)
+    assert of_account(shop) == ("", 0)
+    use(shop, 2000)
+    assert of_account(shop) == ("", SLOW), "and the stop stays lifted"
+    put(shop, "stop", limit_minor=1500)
+    assert of_account(shop) == (USED_UP, SLOW), "the budget was changed"
+    put(shop, "stop", limit_minor=3000)
+    assert of_account(shop) == ("", SLOW) and not BudgetEvent.objects.filter(kind="resume").exists()
+    put(shop, "throttle", name="slow", limit_minor=3000)
+    assert of_account(shop) == ("", 0) and BudgetEvent.objects.filter(kind="resume").count() == 1
+
+
 def test_queue_that_is_made_anew_under_the_name_is_free(shop: Caller) -> None:
     put(shop, "stop", "orders")
     use(shop)
