@@ -7,6 +7,10 @@ from __future__ import annotations
 USAGE_AHEAD_S_MAX = 600
 # Hours that one run may settle: a backfill of a year.
 HOURS_PER_RUN_MAX = 366 * 24
+# Of a queue's hour, as of a window of the usage stream (`COUNTER_MAX` of the pipeline); of storage 16 PiB, kept for the
+# whole hour. Beyond, a row is not believed: its price alone could be more than an invoice holds.
+HOUR_COUNTER_MAX = 1 << 48
+HOUR_STORED_BYTE_MS_MAX = (1 << 54) * 3_600_000
 # Amounts that rows hold, in minor units. Prices that a plan may have reach beyond with usage that is possible.
 MINOR_HELD_MAX = 2**63 - 1
 # Sums of a month must fit: 10 PiB stored for a month is 3e22 byte-milliseconds.

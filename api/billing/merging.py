@@ -230,7 +230,7 @@ SELECT j.*, CASE WHEN j.reason IS NOT NULL THEN j.reason
                   AND bool_or(j.partition_id > {ALL_PARTITIONS}) OVER together THEN '{COUNTED_TWICE}' END AS verdict
   FROM (SELECT s.*, CASE
           WHEN least({_COUNTERS}) < 0 THEN 'negative_counter'
-          WHEN greatest({_LARGE}) > {_BIGINT_MAX} OR s.stored_byte_ms >= 1e{limits.QUANTITY_DIGITS}
+          WHEN greatest({_LARGE}) > {limits.HOUR_COUNTER_MAX} OR s.stored_byte_ms > {limits.HOUR_STORED_BYTE_MS_MAX}
           THEN 'counter_too_large'
           WHEN s.partition_id NOT BETWEEN {OF_FRONT_ENDS} AND {_BIGINT_MAX} THEN 'bad_partition'
           WHEN s.origin <> ALL (%s) THEN 'unknown_origin'
@@ -352,10 +352,12 @@ SELECT {_DAYS}, bit_or(1 << {_HOUR_OF_DAY.format("n")}), {_list(COUNTER_NAMES, "
 
 # --- rows of days ---
 
-# Whether all hours of a day are to be billed, as `_JUDGE` says; where that takes a look at each of them: no.
+# Whether all hours of a day are to be billed, as `_JUDGE` says; where that takes a look at each of them: no. So it
+# is for a day whose sums are more than an hour may have.
 _PLAIN = f"""
-coalesce(least({_list(COUNTER_NAMES, "s.{}")}) >= 0 AND greatest({_list(_LARGE_NAMES, "s.{}")}) <= {_BIGINT_MAX}
-    AND s.stored_byte_ms < 1e{limits.QUANTITY_DIGITS} AND s.partition_id IN ({ALL_PARTITIONS}, {OF_FRONT_ENDS})
+coalesce(least({_list(COUNTER_NAMES, "s.{}")}) >= 0
+    AND greatest({_list(_LARGE_NAMES, "s.{}")}) <= {limits.HOUR_COUNTER_MAX}
+    AND s.stored_byte_ms <= {limits.HOUR_STORED_BYTE_MS_MAX} AND s.partition_id IN ({ALL_PARTITIONS}, {OF_FRONT_ENDS})
     AND s.origin = ANY (%(origins)s) AND date_trunc('hour', a.created_at, 'UTC') <= s.day
     AND s.day = date_trunc('day', s.day, 'UTC')
     AND (q.account_id IS NULL OR q.account_id = s.account_id)

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 
+from api.billing import limits
 from api.billing.models import DailyUsage, HourlyUsage, UsageHours
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import DAY, HOUR, Interval, whole_days
@@ -70,9 +71,10 @@ def test_span_is_read_from_days_and_the_hours_at_its_ends(account: str, begin: i
 
 @pytest.mark.django_db
 def test_sums_that_no_hour_could_hold_do_not_stop_a_merge(account: str) -> None:
-    settle_rows([row(account, hour, sent_bytes=2**63 - 1, stored_byte_ms=9 * 10**37) for hour in range(24)], 0, 24)
+    sent, stored = limits.HOUR_COUNTER_MAX, limits.HOUR_STORED_BYTE_MS_MAX
+    settle_rows([row(account, hour, sent_bytes=sent, stored_byte_ms=stored) for hour in range(24)], 0, 24)
     day = DailyUsage.objects.get()
-    assert int(day.sent_bytes) == 24 * (2**63 - 1) and int(day.stored_byte_ms) == 24 * 9 * 10**37
+    assert int(day.sent_bytes) == 24 * sent and int(day.stored_byte_ms) == 24 * stored
 
 
 def test_whole_days_of_an_interval() -> None:

@@ -128,6 +128,17 @@ def test_hours_of_a_day_that_is_there_are_added_to_it(caller: Caller) -> None:
     assert UsageHours.objects.get().hours.count(";") == 4 and DailyUsage.objects.get().hour_bits == 31
 
 
+def test_hour_of_a_day_whose_figure_no_hour_has_is_kept_aside_and_its_others_are_billed(caller: Caller) -> None:
+    open_since(caller.account_id)
+    day = [row(caller.account_id, hour, sent_units=2**45, partition_id=0) for hour in range(24)]
+    assert settle_days(lines_of(day)) == SettledRun(24, 0, 0), "their sum is more than an hour may have"
+    day[3], day[4] = day[3]._replace(sent_units=2**48 + 1), day[4]._replace(stored_byte_ms=10**30)
+    for levels in (False, True):
+        assert settle_days(lines_of(day, levels)).quarantined == 2
+    assert sorted(hour for _, hour, *_ in stored()) == [month_hour(hour) for hour in range(24) if hour not in (3, 4)]
+    assert {one.reason for one in QuarantinedUsage.objects.filter(resolved_at=None)} == {"counter_too_large"}
+
+
 def test_days_with_hours_that_cannot_be_billed_are_looked_at_hour_by_hour(caller: Caller) -> None:
     from api.people.models import AccountLife, AccountState
 

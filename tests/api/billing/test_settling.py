@@ -8,9 +8,12 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from api.billing import limits
 from api.billing.actions.invoices import BILLING, issue_invoice
 from api.billing.errors import BillingError
+from api.billing.management.commands.billing_report import quarantine_report
 from api.billing.models import FillLedger, HourlyUsage, QuarantinedUsage
+from api.billing.pricing.meters import COUNTER_NAMES
 from api.billing.pricing.periods import HOUR, Interval, floor_hour
 from api.billing.quarantine import Quarantined, note_quarantined
 from api.billing.selectors import settled_up_to
@@ -28,6 +31,7 @@ from tests.api.billing.usage import (
     settle_rows,
 )
 from tests.support.control_plane import Caller
+from workers.spark_jobs.limits import COUNTER_MAX
 
 pytestmark = pytest.mark.django_db
 
@@ -141,7 +145,7 @@ def test_row_of_an_hour_that_is_done_is_late_and_merged(caller: Caller) -> None:
 
 BAD = {
     "negative_counter": {"messages_deleted": -1},
-    "counter_too_large": {"sent_bytes": 2**63},
+    "counter_too_large": {"sent_bytes": limits.HOUR_COUNTER_MAX + 1},
     "bad_partition": {"partition_id": -2},
     "unknown_origin": {"origin": "moon"},
     "hour_not_whole": {"hour": 0.5},
@@ -162,6 +166,32 @@ def test_row_that_cannot_be_billed_is_kept_with_its_reason_and_the_rest_is_merge
     assert HourlyUsage.objects.get().messages_sent == 2
     settle_rows([bad, good])
     assert QuarantinedUsage.objects.count() == 1, "the same record is one row"
+
+
+TOO_LARGE = [("sent_units", 2**48 + 1), ("delivered_units", 10**60), ("messages_sent", 2**63), ("requests", 2**64),
+             ("stored_byte_ms", limits.HOUR_STORED_BYTE_MS_MAX + 1), ("stored_byte_ms", 10**37)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("counter", "figure"), TOO_LARGE)
+def test_figure_that_no_hour_has_keeps_no_month_from_being_issued(caller: Caller, counter: str, figure: int) -> None:
+    open_since(caller.account_id)
+    bad = row(caller.account_id, queue_uuid=uuid.UUID(int=9))._replace(**{counter: figure})
+    good = row(caller.account_id, sent_units=2_000_000)
+    assert settle_rows([bad, good], 0, MONTH_HOURS + 6) == SettledRun(1, 0, 1)
+    assert reasons() == {"counter_too_large": False}
+    invoice = issue_invoice(BILLING, caller.account_id, PERIOD)
+    assert invoice is not None and invoice.number and invoice.total_minor == 40, "the rest is billed"
+    report = quarantine_report(PERIOD, caller.account_id)
+    assert report["counts"] == [{"reason": "counter_too_large", "records": 1}]
+    assert [one["record"][counter] for one in report["records"]] == [figure]
+
+
+def test_greatest_figures_of_an_hour_are_billed(caller: Caller) -> None:
+    open_since(caller.account_id)
+    most = dict.fromkeys(COUNTER_NAMES, limits.HOUR_COUNTER_MAX) | {"stored_byte_ms": limits.HOUR_STORED_BYTE_MS_MAX}
+    assert settle_rows([row(caller.account_id, **most)], 0, MONTH_HOURS + 6) == SettledRun(1, 0, 0)
+    assert issue_invoice(BILLING, caller.account_id, PERIOD) is not None
+    assert limits.HOUR_COUNTER_MAX == COUNTER_MAX, "what the pipeline takes is not refused by the merge"
 
 
 def test_account_id_with_a_nul_is_unknown(caller: Caller) -> None:
