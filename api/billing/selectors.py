@@ -274,6 +274,12 @@ def notes_of(account_id: str, invoice_id: UUID) -> list[CreditNote]:
     return list(rows.order_by("issued_at", "number"))
 
 
+def note_of(account_id: str, note_id: UUID) -> CreditNote | None:
+    """With the invoice that it corrects."""
+    rows = CreditNote.objects.filter(invoice__account_id=account_id, pk=note_id)
+    return rows.select_related("invoice__account").first()
+
+
 def closed_at(account_id: str) -> datetime | None:
     """When the account was closed for good."""
     life = Account.objects.filter(pk=account_id, life__state=AccountState.CLOSED).values_list("life__state_since")

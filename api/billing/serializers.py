@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from api.billing import limits
 from api.billing.actions.budgets import BudgetSpec
+from api.billing.documents.content import document_of, notes_in_order
 from api.billing.models import BudgetEffect
 from api.billing.pricing.meters import UsageMeter
 from api.people.strict import StrictCharField, StrictChoiceField, StrictIntegerField, StrictSerializer
@@ -63,7 +65,22 @@ class CostMeterSerializer(serializers.Serializer):
 _DUE = "What is left to pay, with corrections; 0 of a draft. Negative: more was paid than is owed now."
 
 
+class NoteSummarySerializer(serializers.Serializer):
+    document = serializers.SerializerMethodField(help_text="credit_note or debit_note")
+    id = serializers.UUIDField()
+    number = serializers.CharField()
+    kind = serializers.CharField(help_text="credit or debit")
+    total_minor = serializers.IntegerField(help_text="Positive: what is given back, or asked for.")
+    owed_minor = serializers.IntegerField(help_text="By how much more is due of the invoice; negative: less.")
+    reason = serializers.CharField()
+    issued_at = serializers.DateTimeField()
+
+    def get_document(self, note: Any) -> str:
+        return document_of(note)
+
+
 class InvoiceSummarySerializer(serializers.Serializer):
+    document = serializers.SerializerMethodField(help_text="Always invoice: notes stand below the invoice.")
     id = serializers.UUIDField()
     number = serializers.CharField(allow_null=True)
     period = serializers.SerializerMethodField()
@@ -79,6 +96,14 @@ class InvoiceSummarySerializer(serializers.Serializer):
     paid_minor = serializers.IntegerField()
     due_minor = serializers.IntegerField(help_text=_DUE)
     is_paid = serializers.BooleanField(help_text="It is issued, and nothing is due.")
+    notes = serializers.SerializerMethodField(help_text="What corrects it, the oldest first.")
+
+    def get_document(self, invoice: Any) -> str:
+        return "invoice"
+
+    @extend_schema_field(NoteSummarySerializer(many=True))
+    def get_notes(self, invoice: Any) -> Any:
+        return NoteSummarySerializer(notes_in_order(invoice), many=True).data
 
     def get_period(self, invoice: Any) -> str:
         return f"{invoice.period_start:%Y-%m}"
@@ -125,6 +150,8 @@ class DifferenceSerializer(serializers.Serializer):
 
 
 class InvoiceNoteSerializer(serializers.Serializer):
+    document = serializers.CharField(help_text="credit_note or debit_note")
+    id = serializers.UUIDField()
     number = serializers.CharField()
     kind = serializers.CharField()
     charges_minor = serializers.IntegerField()
@@ -132,9 +159,41 @@ class InvoiceNoteSerializer(serializers.Serializer):
     tax_minor = serializers.IntegerField()
     total_minor = serializers.IntegerField()
     total = serializers.CharField()
+    owed_minor = serializers.IntegerField(help_text="By how much more is due of the invoice; negative: less.")
+    owed = serializers.CharField()
     differences = DifferenceSerializer(many=True)
     reason = serializers.CharField()
     issued_at = serializers.CharField()
+
+
+class NoteLineSerializer(serializers.Serializer):
+    kind = serializers.CharField(help_text="charges, credit or tax")
+    text = serializers.CharField()
+    amount_minor = serializers.IntegerField()
+    amount = serializers.CharField()
+
+
+class NoteDifferenceSerializer(DifferenceSerializer):
+    meter_name = serializers.CharField()
+    quantity_text = serializers.CharField()
+    unit = serializers.CharField()
+
+
+class NoteDocumentSerializer(InvoiceNoteSerializer):
+    """A note whole. The lines sum to the total."""
+
+    invoice_id = serializers.UUIDField()
+    invoice_number = serializers.CharField(help_text="Of the invoice that it corrects.")
+    invoice_issued_at = serializers.CharField()
+    invoice_total_minor = serializers.IntegerField()
+    account_id = serializers.CharField()
+    account_name = serializers.CharField()
+    account_title = serializers.CharField(help_text="What people called the account when the invoice was made.")
+    period = serializers.CharField()
+    currency = serializers.CharField()
+    minor_digits = serializers.IntegerField()
+    lines = NoteLineSerializer(many=True)
+    differences = NoteDifferenceSerializer(many=True)
 
 
 class InvoicePaymentSerializer(serializers.Serializer):
@@ -153,6 +212,7 @@ class TagShareSerializer(serializers.Serializer):
 class InvoiceDocumentSerializer(serializers.Serializer):
     """An invoice whole. The lines sum to the total; the queues' shares, and those of a tag, to the usage lines."""
 
+    document = serializers.CharField(help_text="Always invoice.")
     id = serializers.UUIDField()
     number = serializers.CharField(allow_null=True)
     state = serializers.CharField()

@@ -20,11 +20,12 @@ from api.billing import selectors
 from api.billing.actions import budgets
 from api.billing.actions.plans import ensure_standard_plan
 from api.billing.documents.content import invoice_content, streamed_content, tag_shares
-from api.billing.documents.invoice_csv import invoice_csv
-from api.billing.documents.invoice_pdf import invoice_pdf
+from api.billing.documents.invoice_csv import invoice_csv, note_csv
+from api.billing.documents.invoice_pdf import invoice_pdf, note_pdf
+from api.billing.documents.note_content import note_document, note_file_name
 from api.billing.errors import BillingError
 from api.billing.meter import cost_meter
-from api.billing.models import BudgetEffect, Invoice
+from api.billing.models import BudgetEffect, CreditNote, Invoice
 from api.billing.plan_reads import plans_of
 from api.billing.pricing.money import CURRENCIES
 from api.billing.pricing.periods import BillingPeriod, Interval, parse_period, period_of
@@ -38,6 +39,7 @@ from api.billing.serializers import (
     CostMeterSerializer,
     InvoiceDocumentSerializer,
     InvoicePageSerializer,
+    NoteDocumentSerializer,
     UsagePageSerializer,
 )
 from api.internal.rest import caller
@@ -45,6 +47,7 @@ from api.operation_view import OperationView, Tagged
 from api.pages import page_asked, text_asked
 
 PERIOD = OpenApiParameter("period", OpenApiTypes.STR, description="A month like 2026-11; the current one if not given.")
+_CSV, _PDF = "text/csv; charset=utf-8", "application/pdf"
 TAG = OpenApiParameter("tag", OpenApiTypes.STR, description="Also what each value of this queue tag costs.")
 
 
@@ -110,7 +113,8 @@ class MeterView(BillingView):
 class InvoicesView(BillingView):
     @extend_schema(operation_id="invoices.list", parameters=PAGE_PARAMETERS, responses=InvoicePageSerializer)
     def get(self, request: Request) -> Response:
-        """The account's invoices, the latest month first; that of the current month is a draft."""
+        """The account's invoices, the latest month first; that of the current month is a draft. Each has the notes that
+        correct it; `document` says what is what."""
         page = page_asked(request)
         before = datetime.fromisoformat(page.after) if page.after else None
         found = selectors.invoices_of(caller(request).account_id, before, page.size + 1)
@@ -138,7 +142,7 @@ class InvoiceCsvView(BillingView):
     def get(self, request: Request, invoice_id: uuid.UUID) -> HttpResponse:
         """An invoice's lines and its queues' shares, a row each."""
         invoice = _invoice(request, invoice_id)
-        return _file(invoice, invoice_csv(_streamed(invoice)).encode(), "text/csv; charset=utf-8", "csv")
+        return _file(f"{_name(invoice)}.csv", invoice_csv(_streamed(invoice)).encode(), _CSV)
 
 
 class InvoicePdfView(BillingView):
@@ -149,7 +153,35 @@ class InvoicePdfView(BillingView):
     def get(self, request: Request, invoice_id: uuid.UUID) -> HttpResponse:
         """An invoice to be printed."""
         invoice = _invoice(request, invoice_id)
-        return _file(invoice, invoice_pdf(_streamed(invoice)), "application/pdf", "pdf")
+        return _file(f"{_name(invoice)}.pdf", invoice_pdf(_streamed(invoice)), _PDF)
+
+
+class NoteView(BillingView):
+    @extend_schema(operation_id="notes.get", responses=NoteDocumentSerializer)
+    def get(self, request: Request, note_id: uuid.UUID) -> Response:
+        """A credit or debit note: what it corrects of which invoice."""
+        return Response(note_document(_note(request, note_id)))
+
+
+class NoteCsvView(BillingView):
+    @extend_schema(
+        operation_id="notes.csv", responses={(200, "text/csv"): OpenApiResponse(OpenApiTypes.STR, "The lines.")}
+    )
+    def get(self, request: Request, note_id: uuid.UUID) -> HttpResponse:
+        """A note's lines, and the quantities that were billed wrongly, a row each."""
+        note = _note(request, note_id)
+        return _file(f"{note_file_name(note)}.csv", note_csv(note_document(note)).encode(), _CSV)
+
+
+class NotePdfView(BillingView):
+    @extend_schema(
+        operation_id="notes.pdf",
+        responses={(200, "application/pdf"): OpenApiResponse(OpenApiTypes.BINARY, "The document.")},
+    )
+    def get(self, request: Request, note_id: uuid.UUID) -> HttpResponse:
+        """A note to be printed."""
+        note = _note(request, note_id)
+        return _file(f"{note_file_name(note)}.pdf", note_pdf(note_document(note)), _PDF)
 
 
 class BudgetsView(BillingView):
@@ -233,6 +265,13 @@ def _invoice(request: Request, invoice_id: uuid.UUID) -> Invoice:
     return invoice
 
 
+def _note(request: Request, note_id: uuid.UUID) -> CreditNote:
+    note = selectors.note_of(caller(request).account_id, note_id)
+    if note is None:
+        raise NotFound
+    return note
+
+
 def _content(invoice: Invoice) -> dict[str, Any]:
     return invoice_content(invoice, selectors.notes_of(invoice.account_id, invoice.pk))
 
@@ -241,8 +280,11 @@ def _streamed(invoice: Invoice) -> dict[str, Any]:
     return streamed_content(invoice, selectors.notes_of(invoice.account_id, invoice.pk))
 
 
-def _file(invoice: Invoice, content: bytes, content_type: str, ending: str) -> HttpResponse:
-    name = f"invoice-{invoice.number or f'draft-{invoice.period_start:%Y-%m}'}.{ending}"
+def _name(invoice: Invoice) -> str:
+    return f"invoice-{invoice.number or f'draft-{invoice.period_start:%Y-%m}'}"
+
+
+def _file(name: str, content: bytes, content_type: str) -> HttpResponse:
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
     return HttpResponse(content, content_type=content_type, headers=headers)
 

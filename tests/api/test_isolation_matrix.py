@@ -131,6 +131,7 @@ class Scene:
             "<uuid:move_id>": str(uuid.UUID(int=1)),
             "<uuid:person_id>": str(uuid.UUID(int=1)),
             "<uuid:invoice_id>": str(uuid.UUID(int=1)),
+            "<uuid:note_id>": str(uuid.UUID(int=1)),
             "<name:request_id>": "1",
         }
         self._words = words

@@ -30,6 +30,7 @@ def streamed_content(invoice: Invoice, notes: Iterable[CreditNote]) -> dict[str,
     """The same; `queues` can be read once, and never are all of them held: an account may have a million such lines."""
     currency = invoice.currency
     return {
+        "document": "invoice",
         "id": str(invoice.pk),
         "number": invoice.number,
         "state": invoice.state,
@@ -38,11 +39,11 @@ def streamed_content(invoice: Invoice, notes: Iterable[CreditNote]) -> dict[str,
         "account_name": invoice.account.name,
         "account_title": invoice.account_shown,
         "period": period_of(invoice.period_start).name,
-        "open_from": _time(invoice.open_start),
-        "open_to": _time(invoice.open_end),
-        "settled_up_to": _time(invoice.settled_up_to),
-        "made_at": _time(invoice.made_at),
-        "issued_at": _time(invoice.issued_at),
+        "open_from": written_time(invoice.open_start),
+        "open_to": written_time(invoice.open_end),
+        "settled_up_to": written_time(invoice.settled_up_to),
+        "made_at": written_time(invoice.made_at),
+        "issued_at": written_time(invoice.issued_at),
         "currency": currency,
         "minor_digits": CURRENCIES[currency],
         "charges_minor": invoice.charges_minor,
@@ -61,8 +62,21 @@ def streamed_content(invoice: Invoice, notes: Iterable[CreditNote]) -> dict[str,
     }
 
 
+def notes_in_order(invoice: Invoice) -> list[CreditNote]:
+    """The oldest first; from what was fetched with the invoice, if it was."""
+    return sorted(invoice.notes.all(), key=lambda note: (note.issued_at, note.number))
+
+
+def document_of(note: CreditNote) -> str:
+    """What it is called in lists, beside `invoice`."""
+    return f"{note.kind}_note"
+
+
 def note_content(note: CreditNote, currency: str) -> dict[str, Any]:
+    """Amounts are positive, but for `owed_minor`: by how much more is due of the invoice."""
     return {
+        "document": document_of(note),
+        "id": str(note.pk),
         "number": note.number,
         "kind": note.kind,
         "charges_minor": note.charges_minor,
@@ -70,9 +84,11 @@ def note_content(note: CreditNote, currency: str) -> dict[str, Any]:
         "tax_minor": note.tax_minor,
         "total_minor": note.total_minor,
         "total": format_minor(note.total_minor, currency),
+        "owed_minor": note.owed_minor,
+        "owed": format_minor(note.owed_minor, currency),
         "differences": note.differences,
         "reason": note.reason,
-        "issued_at": _time(note.issued_at),
+        "issued_at": written_time(note.issued_at),
     }
 
 
@@ -164,5 +180,5 @@ def _price_text(line: InvoiceLine, meter: UsageMeter) -> str:
     return f"{format_nanos(nanos)} per million"
 
 
-def _time(at: datetime | None) -> str | None:
+def written_time(at: datetime | None) -> str | None:
     return None if at is None else at.isoformat().replace("+00:00", "Z")
