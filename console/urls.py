@@ -125,6 +125,7 @@ _BILLING = [
     path("/invoices", invoices.invoices),
     path("/invoices/<uuid:invoice_id>", invoices.invoice),
     path("/invoices/<uuid:invoice_id>.<name:form>", invoices.document),
+    path("/notes/<uuid:note_id>.<name:form>", invoices.note),
     path("/budgets", budgets.budgets),
     path("/budgets/edit", budgets.edit_budget),
     path("/budgets/delete", budgets.remove_budget),

@@ -11,10 +11,18 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from api.billing import selectors
-from api.billing.documents.content import line_content, note_content, payments_content, streamed_content, tag_shares
-from api.billing.documents.invoice_csv import invoice_csv
-from api.billing.documents.invoice_pdf import invoice_pdf
-from api.billing.models import Invoice
+from api.billing.documents.content import (
+    line_content,
+    note_content,
+    notes_in_order,
+    payments_content,
+    streamed_content,
+    tag_shares,
+)
+from api.billing.documents.invoice_csv import invoice_csv, note_csv
+from api.billing.documents.invoice_pdf import invoice_pdf, note_pdf
+from api.billing.documents.note_content import note_document, note_file_name
+from api.billing.models import CreditNote, Invoice
 from api.billing.pricing.periods import period_of
 from api.people.roles import Act
 from console.months import before_asked
@@ -34,6 +42,16 @@ _DOCUMENTS: dict[str, tuple[str, Callable[[dict[str, Any]], bytes]]] = {
     ),
     "pdf": ("application/pdf", invoice_pdf),
 }
+_NOTES: dict[str, Callable[[dict[str, Any]], bytes]] = {
+    "csv": lambda content: note_csv(content).encode(),
+    "json": lambda content: json.dumps(content, indent=2, ensure_ascii=False).encode(),
+    "pdf": note_pdf,
+}
+
+
+def with_notes(invoices: list[Invoice]) -> list[tuple[Invoice, list[CreditNote]]]:
+    """Each with the notes that correct it, for rows of their own below it."""
+    return [(one, notes_in_order(one)) for one in invoices]
 
 
 @account_page(Act.LIST_INVOICES, "GET")
@@ -41,7 +59,9 @@ def invoices(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     found = selectors.invoices_of(visit.account_id, before_asked(request), PAGE_INVOICES + 1)
     rows = found[:PAGE_INVOICES]
     more = rows[-1].period_start.isoformat() if len(found) > PAGE_INVOICES else ""
-    return render(request, "console/billing/invoices.html", {"invoices": rows, "more": more, "tab": "invoices"})
+    return render(
+        request, "console/billing/invoices.html", {"listed": with_notes(rows), "more": more, "tab": "invoices"}
+    )
 
 
 @account_page(Act.READ_INVOICES, "GET")
@@ -76,6 +96,17 @@ def document(request: HttpRequest, visit: AccountVisit, invoice_id: uuid.UUID, f
     name = f"invoice-{found.number or f'draft-{found.period_start:%Y-%m}'}.{form}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return HttpResponse(make(content), content_type=content_type, headers=headers)
+
+
+@account_page(Act.READ_INVOICES, "GET")
+def note(request: HttpRequest, visit: AccountVisit, note_id: uuid.UUID, form: str) -> HttpResponse:
+    """A note's file: `form` is its ending."""
+    found = selectors.note_of(visit.account_id, note_id)
+    if found is None or form not in _NOTES:
+        raise Http404
+    headers = {"Content-Disposition": f'attachment; filename="{note_file_name(found)}.{form}"'}
+    content_type, _ = _DOCUMENTS[form]
+    return HttpResponse(_NOTES[form](note_document(found)), content_type=content_type, headers=headers)
 
 
 def _invoice(visit: AccountVisit, invoice_id: uuid.UUID) -> Invoice:

@@ -30,6 +30,7 @@ from console.months import before_asked, month_asked, months_since
 from console.pages import operator_page, require_recent_sign_in, told
 from console.price_words import plan_words
 from console.templatetags.money import minor
+from console.views.invoices import with_notes
 from console.visits import Visit
 
 PREVIEWED_MAX = 10
@@ -109,7 +110,8 @@ def one_account(request: HttpRequest, visit: Visit, account_id: str) -> HttpResp
         "plans": plans,
         "codes": [plan.plan.pk for plan in operator_selectors.price_plans()],
         "credits": selectors.credits_of(account_id),
-        "invoices": selectors.invoices_of(account_id, None, INVOICES_SHOWN),
+        "invoices": (found := selectors.invoices_of(account_id, None, INVOICES_SHOWN)),
+        "listed": with_notes(found),
         "given": request.POST,
         "today": clock.now(),
     }

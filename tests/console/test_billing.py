@@ -168,6 +168,36 @@ def test_documents_of_an_invoice_are_files_with_its_number(shop: Browser) -> Non
     assert shop.get(shop.at(f"billing/invoices/{found.pk}.html")).status_code == 404
 
 
+def note_of(browser: Browser) -> Any:
+    """A credit note of Ann's invoice."""
+    from api.audit.actions import OPERATOR
+    from api.billing.actions.invoices import correct_invoice
+    from tests.api.billing.usage import row, settle_rows
+
+    used = row(browser.account_id, 30, queue_uuid=queue_uuid(browser), sent_units=400, origin="cron")
+    settle_rows([used], 30, 1)
+    note = correct_invoice(OPERATOR, browser.account_id, invoice_of(browser).pk, "=late")
+    assert note is not None
+    return note
+
+
+def test_notes_are_told_from_invoices_and_have_their_own_documents(shop: Browser) -> None:
+    note, found, bob = note_of(shop), invoice_of(shop), person("bob@example.com")
+    listed = text_of(shop, "billing/invoices")
+    assert listed.count(">Credit note<") == 1 and f"of {found.number}" in listed and "-0.12 USD" in listed
+    for page in (listed, text_of(shop, f"billing/invoices/{found.pk}")):
+        assert f"/billing/notes/{note.pk}.pdf" in page and note.number in page
+    for form, begins in (("pdf", b"%PDF"), ("csv", b"row,"), ("json", b"{")):
+        answer = shop.get(shop.at(f"billing/notes/{note.pk}.{form}"))
+        assert answer.status_code == 200 and answer.content.startswith(begins), form
+        assert answer["Content-Disposition"] == f'attachment; filename="credit-note-{note.number}.{form}"'
+        assert bob.get(bob.at(f"billing/notes/{note.pk}.{form}")).status_code == 404
+    assert json.loads(answer.content)["invoice_number"] == found.number
+    assert "'=late" in text_of(shop, f"billing/notes/{note.pk}.csv")
+    assert shop.get(shop.at(f"billing/notes/{note.pk}.html")).status_code == 404
+    assert shop.get(shop.at(f"billing/notes/{found.pk}.pdf")).status_code == 404
+
+
 def test_csv_has_no_formula_in_any_cell(shop: Browser) -> None:
     """A spreadsheet computes what begins so."""
     found = invoice_of(shop)

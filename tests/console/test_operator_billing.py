@@ -175,6 +175,8 @@ def test_usage_that_came_after_an_invoice_is_shown_with_the_note_that_corrects_i
     assert f'action="{path}"' in section and f'value="{found.pk}"' in section
     assert b"a credit note" in follow(operator, path, {"what": "correct", "invoice": str(found.pk), "reason": "late"})
     assert "Usage after the invoice" not in text_of(operator, BASE) and CreditNote.objects.count() == 1
+    listed = text_of(operator, path)
+    assert ">Credit note<" in listed and f"of {found.number}" in listed and CreditNote.objects.get().number in listed
 
 
 def test_payment_is_recorded_and_seen_by_the_customer(operator: Browser, ann: Browser, billed: str) -> None:

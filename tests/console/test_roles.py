@@ -140,6 +140,7 @@ ONE_OF = {
     "encryption-keys/none": "owner admin developer reader",
     f"billing/invoices/{MEMBER}": "owner admin billing",
     f"billing/invoices/{MEMBER}.pdf": "owner admin billing",
+    f"billing/notes/{MEMBER}.pdf": "owner admin billing",
 }
 
 
