@@ -282,6 +282,11 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         if verb == "invoice":
             form.add_argument("--pdf", metavar="FILE", help="write the invoice, or the draft, into this file")
             form.add_argument("--csv", metavar="FILE", help="the same as CSV, with each queue's share")
+            note = "the note of this number, which corrects the invoice, instead of the invoice"
+            command.add_argument("--note", metavar="NUMBER", help=note)
+    invoices = add_command(verbs, "invoices", "report", "an account's invoices, and the notes that correct them")
+    invoices.add_argument("--account", metavar="NAME", help="name or id of the account")
+    invoices.add_argument("--json", action="store_true")
     months = add_command(verbs, "months", "report", "which months are open, and why")
     months.add_argument("--json", action="store_true")
 

@@ -1,7 +1,7 @@
-"""`report usage|invoice|quarantine|months`: what is settled of a month, per queue and kind, and up to which hour.
+"""`report usage|invoice|invoices|quarantine|months`: what is settled of a month, and up to which hour.
 
 With `--now` the open windows are closed and read first, hours that are over are settled, and what is open is shown as
-provisional. An invoice is also written as a file, PDF or CSV.
+provisional. An invoice, or a note that corrects it, is also written as a file, PDF or CSV.
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError(f"report {options.verb} needs --account NAME", EXIT_USAGE)
     installation = Installation(options.data_dir)
     state = installation.load_state()
+    if options.verb == "invoices":
+        arguments = ["billing_report", "invoices", f"--account={options.account}"]
+        return show_documents(
+            management.run_manage_json(installation, state, arguments, limits.REPORT_DEADLINE_S), options
+        )
     arguments = ["billing_report", options.verb, "--period", options.period]
     if options.account:
         arguments.append(f"--account={options.account}")
@@ -50,6 +55,8 @@ def run(options: argparse.Namespace) -> int:
         arguments += ["--now", f"--asked={reached['asked']}"]
     if getattr(options, "by", None):
         arguments += [f"--by={options.by}", *([f"--tag={options.tag}"] if options.tag else [])]
+    if getattr(options, "note", None):
+        arguments.append(f"--note={options.note}")
     document = next((kind for kind in ("pdf", "csv") if getattr(options, kind, None)), None)
     if document:
         arguments.append(f"--file={document}")
@@ -59,6 +66,9 @@ def run(options: argparse.Namespace) -> int:
         return write_document(report, getattr(options, document))
     if options.json:
         output.data_json(report)
+        return 0
+    if report.get("note"):
+        show_note(report["note"])
         return 0
     show = show_parts if "parts" in report else show_usage
     {"usage": show, "invoice": show_invoice, "quarantine": show_quarantine}[options.verb](report)
@@ -75,9 +85,32 @@ def write_document(report: dict[str, Any], place: str) -> int:
         Path(place).write_bytes(content)
     except OSError as error:
         raise CommandError(f"{place} cannot be written: {error.strerror}") from None
-    output.say(f"{place}: {report['invoice']['number'] or 'a draft'}, {output.counted(len(content), 'byte')}")
+    number = (report.get("note") or report["invoice"])["number"]
+    output.say(f"{place}: {number or 'a draft'}, {output.counted(len(content), 'byte')}")
     show_settled(report)
     return 0
+
+
+def show_documents(report: dict[str, Any], options: argparse.Namespace) -> int:
+    """Notes stand below the invoice that they correct, with the sign that they have in the sum that is due."""
+    if options.json:
+        output.data_json(report)
+        return 0
+    rows = [
+        [one["document"].replace("_", " "), one["number"] or "draft", one["period"], one["corrects"] or "-",
+         f"{one['currency']} {one['total']}", one["due"] if one["state"] == "issued" else "-"]
+        for one in report["documents"]
+    ]  # fmt: skip
+    output.table(["document", "number", "month", "corrects", "total", "due"], rows, "no invoice yet")
+    return 0
+
+
+def show_note(note: dict[str, Any]) -> None:
+    output.data(f"{note['number']}, {note['kind']} note, corrects {note['invoice_number']}: {note['reason']}")
+    rows = [[one["text"], "", one["amount"]] for one in note["lines"]]
+    rows.append(["credited" if note["kind"] == "credit" else "owed in addition", "", note["total"]])
+    rows += [[one["meter_name"], f"{one['quantity_text']} {one['unit']}", ""] for one in note["differences"]]
+    output.table(["item", "quantity", note["currency"]], rows)
 
 
 def run_months(options: argparse.Namespace) -> int:

@@ -152,6 +152,51 @@ def test_invoice_is_written_into_a_file(
     assert "was not open" in capsys.readouterr().err and not (tmp_path / "b.pdf").exists()
 
 
+def test_invoices_and_their_notes_are_a_table_that_tells_them_apart(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[list[str]] = []
+    common = {"period": "2026-11", "currency": "USD", "state": "issued"}
+    invoice = {**common, "document": "invoice", "number": "PS-1", "corrects": None, "total": "9.00", "due": "8.00"}
+    note = {**common, "document": "credit_note", "number": "PN-1", "corrects": "PS-1", "total": "-1.00", "due": ""}
+
+    def answer(installation: object, state: object, arguments: list[str], deadline_s: float) -> dict[str, Any]:
+        asked.append(arguments)
+        return {"account": "a", "documents": [invoice, note]}
+
+    monkeypatch.setattr(report.management, "run_manage_json", answer)
+    monkeypatch.setattr(report.Installation, "load_state", lambda self: None)
+    assert main(["report", "invoices", "--account", "a", "--data-dir", str(tmp_path)]) == 0
+    assert asked == [["billing_report", "invoices", "--account=a"]]
+    lines = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
+    assert [line[0] for line in lines[1:]] == ["invoice", "credit note"] and "PS-1" in lines[2]
+    assert main(["report", "invoices", "--data-dir", str(tmp_path)]) == EXIT_USAGE
+
+
+def test_note_of_an_invoice_is_shown_or_written_into_a_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[list[str]] = []
+    note = {
+        "number": "PN-1", "kind": "credit", "invoice_number": "PS-1", "reason": "twice", "currency": "USD",
+        "lines": [{"text": "Usage and fees", "amount": "1.00"}], "total": "1.00",
+        "differences": [{"meter_name": "Requests", "quantity_text": "-3", "unit": "requests"}],
+    }  # fmt: skip
+
+    def answer(installation: object, state: object, arguments: list[str], deadline_s: float) -> dict[str, Any]:
+        asked.append(arguments)
+        return {"invoice": {"number": "PS-1"}, "note": note, "file": "JVBERg==", "settled_up_to": None}
+
+    monkeypatch.setattr(report.management, "run_manage_json", answer)
+    monkeypatch.setattr(report.Installation, "load_state", lambda self: None)
+    line = ["report", "invoice", "--account", "a", "--period", "2026-11", "--note", "PN-1", "--data-dir", str(tmp_path)]
+    assert main(line) == 0 and "--note=PN-1" in asked[0]
+    printed = capsys.readouterr().out
+    assert "PN-1, credit note, corrects PS-1: twice" in printed and "credited" in printed and "-3 requests" in printed
+    assert main([*line, "--pdf", str(tmp_path / "a.pdf")]) == 0
+    assert (tmp_path / "a.pdf").read_bytes() == b"%PDF" and "a.pdf: PN-1, 4 bytes" in capsys.readouterr().err
+
+
 def test_parts_of_usage_are_a_table_with_what_they_cost(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """`manage.py billing_report usage|invoice|quarantine --period 2026-11 [--account NAME] [--now]`: one JSON object;
-`manage.py billing_report months`: the months that are open. With `--file pdf` or `csv` an invoice's document is in it,
-with `--by tag` and others the parts of usage, settled and not, as the console's page of usage has them.
+`manage.py billing_report months`: the months that are open; `invoices --account NAME`: its invoices and notes. With
+`--file pdf` or `csv` an invoice's document is in it, with `--note NUMBER` one of its notes, as `note`, and that one's
+document; with `--by tag` and others the parts of usage, settled and not, as the console's page of usage has them.
 
 What `./penstock report` shows. The quantities are the settled ones; `settled_up_to` says up to which hour. With `--now`
 the hours that are not settled are there too, as `provisional`: as far as the live meter has read them, with the lines
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection, transaction
@@ -26,9 +28,10 @@ from api.billing import selectors
 from api.billing.account_month import month_of, recomputed
 from api.billing.actions.invoices import difference_of, draft_invoice, invoice_lines
 from api.billing.actions.plans import ensure_standard_plan
-from api.billing.documents.content import invoice_content, line_content
-from api.billing.documents.invoice_csv import invoice_csv
-from api.billing.documents.invoice_pdf import invoice_pdf
+from api.billing.documents.content import document_of, invoice_content, line_content, notes_in_order
+from api.billing.documents.invoice_csv import invoice_csv, note_csv
+from api.billing.documents.invoice_pdf import invoice_pdf, note_pdf
+from api.billing.documents.note_content import note_document
 from api.billing.due import is_billed
 from api.billing.errors import BillingError
 from api.billing.meter import cost_meter
@@ -44,10 +47,16 @@ from api.billing.work_notes import Work, work_failures, work_rounds
 from api.written_times import parse_time
 
 BY_KEY = "key"
+# Ten years of months.
+INVOICES_LISTED_MAX = 120
 _CUTS = (UsageCut.DAY.value, UsageCut.ORIGIN.value, UsageCut.TAG.value)
 _FILES: dict[str, Callable[[dict[str, Any]], bytes]] = {
     "csv": lambda content: invoice_csv(content).encode(),
     "pdf": invoice_pdf,
+}
+_NOTE_FILES: dict[str, Callable[[dict[str, Any]], bytes]] = {
+    "csv": lambda content: note_csv(content).encode(),
+    "pdf": note_pdf,
 }
 
 
@@ -55,9 +64,12 @@ class Command(BaseCommand):
     help = "Settled usage or the invoice of an account and month, what is not billed, which months are open."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("what", choices=["usage", "invoice", "quarantine", "months"])
+        parser.add_argument("what", choices=["usage", "invoice", "invoices", "quarantine", "months"])
         parser.add_argument("--account", default="", help="name or id of the account; quarantine: of all without it")
-        parser.add_argument("--period", default="", help="a month like 2026-11; all but `months` need it")
+        parser.add_argument(
+            "--period", default="", help="a month like 2026-11; all but `months` and `invoices` need it"
+        )
+        parser.add_argument("--note", default="", metavar="NUMBER", help="one note of the invoice, with its document")
         parser.add_argument("--now", action="store_true", help="also what is not settled, as far as it was read")
         parser.add_argument("--by", choices=[*_CUTS, BY_KEY], help="usage in parts, with what each costs")
         parser.add_argument("--tag", default="", metavar="KEY", help="the key of the tag for `--by tag`")
@@ -67,6 +79,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["what"] == "months":
             self.stdout.write(json.dumps(months_report()))
+            return
+        if options["what"] == "invoices":
+            self.stdout.write(json.dumps(invoices_report(account_named(options["account"]))))
             return
         try:
             period = parse_period(options["period"])
@@ -86,8 +101,12 @@ class Command(BaseCommand):
             if options["by"] and options["what"] == "usage":
                 report["by"] = options["by"]
                 report["parts"] = parts_report(account, period, options["by"], options["tag"])
-            if options["file"] and report.get("invoice"):
-                report["file"] = base64.b64encode(_FILES[options["file"]](report["invoice"])).decode()
+            document, files = report.get("invoice"), _FILES
+            if options["note"] and document:
+                document, files = note_named(account.pk, document, options["note"]), _NOTE_FILES
+                report["note"] = document
+            if options["file"] and document:
+                report["file"] = base64.b64encode(files[options["file"]](document)).decode()
         report["settled_up_to"] = _text(settled)
         if options["now"]:
             answer = answer_now(Interval(*period), settled, reading, asked)
@@ -206,6 +225,40 @@ def invoice_report(account: Account, period: BillingPeriod) -> dict[str, Any]:
     elif not was_there and not is_billed(account.pk, period):
         invoice.delete()
     return head
+
+
+def note_named(account_id: str, invoice: dict[str, Any], number: str) -> dict[str, Any]:
+    """Raises CommandError."""
+    found = next((one for one in selectors.notes_of(account_id, UUID(invoice["id"])) if one.number == number), None)
+    if found is None:
+        has = ", ".join(one["number"] for one in invoice["notes"]) or "none"
+        raise CommandError(f"{invoice['number'] or 'the draft'} has no note {number}; its notes: {has}")
+    return note_document(found)
+
+
+def invoices_report(account: Account) -> dict[str, Any]:
+    """Each invoice, the latest month first, and behind it the notes that correct it: `document` says what is what."""
+    rows: list[dict[str, Any]] = []
+    for invoice in selectors.invoices_of(account.pk, None, INVOICES_LISTED_MAX):
+        common = {"period": period_of(invoice.period_start).name, "currency": invoice.currency}
+        rows.append(
+            {
+                **common, "document": "invoice", "number": invoice.number, "state": invoice.state, "corrects": None,
+                "total_minor": invoice.total_minor, "total": format_minor(invoice.total_minor, invoice.currency),
+                "due_minor": invoice.due_minor, "due": format_minor(invoice.due_minor, invoice.currency),
+                "issued_at": _text(invoice.issued_at),
+            }
+        )  # fmt: skip
+        rows += [
+            {
+                **common, "document": document_of(note), "number": note.number, "state": invoice.state,
+                "corrects": invoice.number, "total_minor": note.owed_minor,
+                "total": format_minor(note.owed_minor, invoice.currency), "due_minor": None, "due": "",
+                "issued_at": _text(note.issued_at),
+            }
+            for note in notes_in_order(invoice)
+        ]  # fmt: skip
+    return {"account_id": account.pk, "account": account.name, "documents": rows}
 
 
 def provisional_report(account: Account, period: BillingPeriod) -> dict[str, Any] | None:
