@@ -326,6 +326,11 @@ def add_billing(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     correct.add_argument("--reason", required=True, metavar="TEXT", help="is printed on the note")
     pay.add_argument("--received", required=True, metavar="DAY", help="like 2026-12-03")
     pay.add_argument("--reference", required=True, metavar="TEXT", help="of the transfer; once for an invoice")
+    again = "count a closed month again from the lake and compare it with its invoices; nothing is changed"
+    month_again = add_command(verbs, "recount", "billing", again)
+    month_again.add_argument("--period", required=True, metavar="YYYY-MM", help="a month that is over")
+    month_again.add_argument("--account", metavar="NAME", help="name or id of the account (default: all)")
+    month_again.add_argument("--json", action="store_true")
     settle = add_command(
         verbs, "settle", "billing", "settle hours with usage that another program counted, CSV on stdin"
     )

@@ -23,6 +23,8 @@ DATABASE_LOOK_DEADLINE_S = 5
 REPORT_DEADLINE_S = 300.0
 # Of a report with --now: hours that are over are settled first, which Spark takes minutes for.
 REPORT_NOW_DEADLINE_S = 1_800.0
+# A month is counted again by Spark, and each of its invoices priced again.
+RECOUNT_DEADLINE_S = 6 * 3_600.0
 REPORT_ROUND_WAIT_S = 600.0
 # After this many deaths before it was ever ready, `up` gives up and shows the log.
 START_ATTEMPTS_MAX = 4

@@ -1,4 +1,5 @@
-"""Brings usage up to this moment before a report: runs `python -m workers.usage` and shows what it does."""
+"""Runs `python -m workers.usage`, which brings usage up to this moment before a report, or `workers.usage.recount`, and
+shows what it does."""
 
 from __future__ import annotations
 
@@ -52,7 +53,20 @@ class StepDisplay:
 
 def bring_up_to_now(installation: Installation, state: State) -> dict[str, Any]:
     """The process's answer (`workers/usage/__main__.py`). Raises CommandError."""
-    command = [sys.executable, "-P", "-m", "workers.usage", f"--wait-s={limits.REPORT_ROUND_WAIT_S}"]
+    arguments = ["workers.usage", f"--wait-s={limits.REPORT_ROUND_WAIT_S}"]
+    return _ask(installation, state, arguments, limits.REPORT_NOW_DEADLINE_S, "usage could not be brought up to now")
+
+
+def recount(installation: Installation, state: State, arguments: list[str]) -> dict[str, Any]:
+    """The answer of `workers/usage/recount.py`. Raises CommandError."""
+    asked = ["workers.usage.recount", f"--wait-s={limits.REPORT_ROUND_WAIT_S}", *arguments]
+    return _ask(installation, state, asked, limits.RECOUNT_DEADLINE_S, "the month could not be counted again")
+
+
+def _ask(
+    installation: Installation, state: State, arguments: list[str], deadline_s: float, failed: str
+) -> dict[str, Any]:
+    command = [sys.executable, "-P", "-m", *arguments]
     environment = {**installation.environment(state, "manage"), "PYTHONPATH": str(ROOT)}
     progress = StepDisplay(sys.stderr)
     with subprocess.Popen(
@@ -61,7 +75,7 @@ def bring_up_to_now(installation: Installation, state: State) -> dict[str, Any]:
         assert process.stdout is not None and process.stderr is not None
         follower = threading.Thread(target=progress.follow, args=(process.stderr,), daemon=True)
         follower.start()
-        killer = threading.Timer(limits.REPORT_NOW_DEADLINE_S, process.kill)
+        killer = threading.Timer(deadline_s, process.kill)
         killer.start()
         try:
             answer = process.stdout.read()
@@ -75,6 +89,6 @@ def bring_up_to_now(installation: Installation, state: State) -> dict[str, Any]:
         raise management.failure_of(installation, "usage", process.returncode, "\n".join(progress.last_words))
     if process.returncode != 0:
         words = "\n".join(progress.last_words)
-        raise CommandError(f"usage could not be brought up to now ({process.returncode})\n{words}".strip())
+        raise CommandError(f"{failed} ({process.returncode})\n{words}".strip())
     found: dict[str, Any] = json.loads(answer)
     return found

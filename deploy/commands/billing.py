@@ -1,5 +1,5 @@
-"""`billing plans|terms|plan|assign|credit|correct|pay|settle`: prices, who has which, credits, notes, payments, and
-usage that another program counted."""
+"""`billing plans|terms|plan|assign|credit|correct|pay|settle|recount`: prices, who has which, credits, notes, payments,
+usage that another program counted, and closed months that are counted again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from deploy import limits, management, output
+from deploy import limits, management, output, usage_now
 from deploy.errors import CommandError
 from deploy.installation import Installation
 from deploy.state import State
@@ -26,6 +26,8 @@ def run(options: argparse.Namespace) -> int:
     state = installation.load_state()
     if options.verb == "settle":
         return settle(installation, state, options)
+    if options.verb == "recount":
+        return recount(installation, state, options)
     arguments = ["billing_admin", options.verb, *arguments_of(options)]
     said = management.run_manage(installation, state, arguments, limits.REPORT_DEADLINE_S).strip()
     if options.verb == "terms":
@@ -46,6 +48,40 @@ def settle(installation: Installation, state: State, options: argparse.Namespace
     if said["quarantined"]:
         output.say("what is not billed, and why: ./penstock report quarantine --period YYYY-MM")
     return 0
+
+
+def recount(installation: Installation, state: State, options: argparse.Namespace) -> int:
+    """What the lake says of a month, against what was billed. No note is made: the command that makes one is shown."""
+    arguments = [f"--period={options.period}", *([f"--account={options.account}"] if options.account else [])]
+    found = usage_now.recount(installation, state, arguments)
+    if options.json:
+        output.data_json(found)
+        return 0
+    if found["equal"]:
+        compared = output.counted(found["invoices"], "invoice")
+        output.data(f"no difference: {compared} of {found['period']} compared with the lake, to the cent")
+    else:
+        rows = [
+            [one["account"], one["invoice"], one["billed"], one["total"], one["currency"], f"{one['note']} note"]
+            for one in found["differences"]
+        ]
+        rows += [[one["account"], "-", "0", one["total"], one["currency"], "-"] for one in found["not_invoiced"]]
+        output.table(["account", "invoice", "billed", "difference", "currency", "would be"], rows)
+    for one in found["differences"]:
+        output.say(f"{one['invoice']}: {what_corrects(one, found['period'])}")
+    for one in found["not_invoiced"]:
+        output.say(f"{one['account']} has no invoice of {found['period']}: ./penstock report months says why")
+    if found["is_partial"]:
+        files = ", ".join(found["left_out"]) or "entries that were settled are gone"
+        output.say(f"the lake lacks something ({files}): what was settled is taken where that is more")
+    return 0
+
+
+def what_corrects(difference: dict[str, Any], period: str) -> str:
+    if difference["is_settled"]:
+        account = difference["account"]
+        return f"a note corrects it: ./penstock billing correct --account {account} --period {period} --reason TEXT"
+    return "the settled usage says something else: count the month again first (docs/billing_steps.md), then correct it"
 
 
 def arguments_of(options: argparse.Namespace) -> list[str]:

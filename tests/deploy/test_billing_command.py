@@ -112,3 +112,38 @@ def test_usage_of_a_file_is_settled_and_what_is_not_billed_is_told(
     assert printed.out == "merged 2, removed 0, quarantined 1\n" and "./penstock report quarantine" in printed.err
     monkeypatch.setitem(ANSWERS, "--from=2026-11-01T00", json.dumps({**answer, "quarantined": 0}))
     assert main(line) == 0 and "quarantine " not in capsys.readouterr().err
+
+
+RECOUNT: dict[str, Any] = {
+    "period": "2026-10", "invoices": 3, "equal": True, "differences": [], "not_invoiced": [], "is_partial": False,
+    "left_out": [],
+}  # fmt: skip
+DIFFERENCE = {
+    "account": "shop", "invoice": "PS-1", "billed": "11.90", "total": "-2.38", "currency": "USD", "note": "credit",
+    "is_settled": True,
+}  # fmt: skip
+
+
+def test_recount_says_that_there_is_no_difference_or_lists_what_a_note_would_correct(
+    asked: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, given = dict(RECOUNT), list[list[str]]()
+
+    def answer(installation: Any, state: Any, arguments: list[str]) -> dict[str, Any]:
+        given.append(arguments)
+        return found
+
+    monkeypatch.setattr("deploy.usage_now.recount", answer)
+    assert main(["billing", "recount", "--period", "2026-10"]) == 0
+    assert "no difference: 3 invoices of 2026-10" in capsys.readouterr().out
+    lacking = {"account": "new", "total": "1.00", "currency": "USD"}
+    found |= {"equal": False, "differences": [DIFFERENCE, {**DIFFERENCE, "invoice": "PS-2", "is_settled": False}]}
+    found |= {"not_invoiced": [lacking], "is_partial": True, "left_out": ["windows/a.parquet"]}
+    assert main(["billing", "recount", "--period", "2026-10", "--account", "shop"]) == 0
+    printed = capsys.readouterr()
+    rows = [line.split() for line in printed.out.splitlines()]
+    assert rows[1] == ["shop", "PS-1", "11.90", "-2.38", "USD", "credit", "note"] and rows[3][:2] == ["new", "-"]
+    assert "PS-1: a note corrects it: ./penstock billing correct --account shop --period 2026-10" in printed.err
+    assert "PS-2: the settled usage says something else" in printed.err and "windows/a.parquet" in printed.err
+    assert "new has no invoice of 2026-10" in printed.err
+    assert given == [["--period=2026-10"], ["--period=2026-10", "--account=shop"]] and asked == []

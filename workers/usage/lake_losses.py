@@ -67,6 +67,12 @@ def take_losses(lake: Lake, entries: Sequence[LakeEntry], settled_up_to_ms: int,
     return until_ms
 
 
+def may_have_lost(lake: Lake, entries: Sequence[LakeEntry], from_ms: int) -> bool:
+    """Anything of the hours from here on, as far as is noted. Changes nothing."""
+    gone = noted_entries(lake) - {entry.name for entry in entries}
+    return bool(gone) or (read_note(lake.root / _LOST, int) or 0) > from_ms
+
+
 def noted_entries(lake: Lake) -> set[str]:
     """Entries that are settled."""
     return set(read_note(lake.root / _SETTLED, list[str]) or ())

@@ -4,8 +4,10 @@ test_settlement.py, where a second run changes nothing."""
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -29,6 +31,8 @@ from workers.spark_jobs.lake.manifest import Lake
 from workers.spark_jobs.limits import HOUR_MS
 from workers.spark_jobs.schemas.usage_record import UsageWindow
 from workers.spark_jobs.spans import HourSpan
+from workers.usage.recount import count_again
+from workers.usage.rounds import JobRunner
 from workers.usage.settling import begin_settlement, merge_settlement
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
@@ -54,6 +58,17 @@ def count(spark: SparkSession, lake: Lake) -> SettledRun:
     answer = settle_hours(spark, lake, SPAN, str(run), SPAN.to_ms)
     begin_settlement(run, SPAN)
     return merge_settlement(Path(answer["directory"]), run, SPAN)
+
+
+def job_in(spark: SparkSession) -> JobRunner:
+    """The job `settle`, in this process."""
+
+    def run(name: str, arguments: list[str], holds_claim: Callable[[], bool], time_s_max: float) -> dict[str, Any]:
+        given = dict(zip(arguments[::2], arguments[1::2], strict=True))
+        span = HourSpan(int(given["--from"]), int(given["--to"]))
+        return settle_hours(spark, Lake(given["--lake"]), span, given["--run"], span.to_ms)
+
+    return run
 
 
 def cents(invoice: Invoice) -> tuple[int, ...]:
@@ -104,6 +119,9 @@ def test_closed_month_from_a_lake_that_is_made_again_gives_the_same_cents(
     once_more = count(spark, from_log)
     assert (once_more.merged, once_more.removed) == (0, 0)
     assert cents_again(invoice) == cents(invoice)
+    told = count_again(from_log, period_of(MONTH), account, job_in(spark), lambda: True)
+    assert told["equal"] and (told["invoices"], told["differences"]) == (1, [])
+    assert set(told["hours"].values()) == {0}, "nothing would be changed"
 
     DailyUsage.objects.filter(account_id=account, messages_sent=41).delete()
     assert cents_again(invoice) != cents(invoice), "a record that is lacking is noticed"
