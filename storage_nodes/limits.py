@@ -405,8 +405,7 @@ USAGE_WINDOWS_PER_EXPORT_MAX = 8
 # Windows of all partitions of a node in one append. A window takes up to some 600 bytes.
 USAGE_RECORDS_PER_APPEND_MAX = 256
 USAGE_EXPORT_PAUSE_MS = 5_000
-# The log says so long after an export that it was one, spread over so long where many were at once. A leader that is
-# lost before leaves the export to the next one.
+# The log says so long after an export that it was one, spread over so long where many were at once.
 USAGE_NOTE_AFTER_MS = 5_000
 USAGE_NOTE_SPREAD_MS = 30_000
 # The hour of a quiet queue is closed so long after its end, at the latest.
