@@ -1,13 +1,15 @@
 """A send to a queue that does not exist, in an account that lets queues be made that way: made, then sent to.
 
 Everybody else hears what they always heard. The account's setting comes from the metadata cache; whether it still
-holds, and how many queues may be made, the control plane decides. Sends of one moment to one new queue share one
+holds, and how many queues may be made, the control plane decides. What is sent is checked first, by the rules that the
+new queue would have: for messages that are refused no queue is made. Sends of one moment to one new queue share one
 creation.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import structlog
@@ -18,7 +20,7 @@ from frontend.http import new_request_id
 from frontend.messages.admission import require_allowed
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.queues.names import Address, check_queue_name
-from frontend.queues.resolver import ResolvedQueue
+from frontend.queues.resolver import ResolvedQueue, SendRules, rules_of_new_queue
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
@@ -27,9 +29,14 @@ _log = structlog.get_logger("frontend.messages.send")
 
 
 async def create_by_send(
-    services: FrontendServices, caller: Principal, address: Address, error: RequestError
+    services: FrontendServices,
+    caller: Principal,
+    address: Address,
+    error: RequestError,
+    check: Callable[[SendRules], None],
 ) -> ResolvedQueue:
-    """The queue that was just made. Raises RequestError: what its absence met, where it is not to be made."""
+    """The queue that was just made. Raises RequestError: what its absence met, where it is not to be made; and what
+    `check` raises of messages that its rules refuse."""
     if error.code != "QueueDoesNotExist" or caller.account_id != address.account_id:
         raise error
     try:
@@ -40,6 +47,7 @@ async def create_by_send(
         raise error
     # Each caller for itself: they share one creation.
     require_allowed(services, caller, "CreateQueue", address)
+    check(rules_of_new_queue(address.name))
     creation = services.creations.get(address)
     if creation is None:
         creation = services.creations[address] = asyncio.create_task(_create(services, caller, address))

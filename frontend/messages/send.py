@@ -39,10 +39,11 @@ from frontend.messages.due_time import check_due_time
 from frontend.messages.outgoing import OutgoingMessage
 from frontend.messages.partition_batches import PartitionBatch, Sent, batches_by_group, batches_of, probe_body
 from frontend.messages.storage_errors import explain_storage_error
+from frontend.metering.request_counts import NO_QUEUE
 from frontend.queues.fifo import FifoIdMissing
 from frontend.queues.names import Address
 from frontend.queues.priority import check_priority
-from frontend.queues.resolver import ResolvedQueue
+from frontend.queues.resolver import ResolvedQueue, SendRules
 from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import NOT_TAKEN, SendReply
@@ -63,10 +64,19 @@ _sizes = attrgetter("draft.size_bytes")
 _headers = attrgetter("draft.headers")
 _refusals = attrgetter("refused")
 ReadMessage = Callable[[T], OutgoingMessage]
+MakeDrafts = Callable[[SendRules], list[Sent | RequestError]]
 
 
 class PartitionClosed(Exception):
     """Of a FIFO queue: the queue has other partitions by now, and what is known of it here is of before."""
+
+
+class NothingToStore(Exception):
+    """Each of the messages is refused by the rules of the queue that would be made for them: none is made."""
+
+    def __init__(self, refusals: Sequence[RequestError]) -> None:
+        super().__init__()
+        self.refusals = refusals
 
 
 async def send_message(
@@ -76,10 +86,12 @@ async def send_message(
     pay(services, caller, address, 1, size_bytes, True)
     redraft = partial(_attempt_drafts, services, (given,), read)
     try:
-        queue = await _queue_to_send_to(services, caller, address)
+        queue = await _queue_to_send_to(services, caller, address, redraft)
         count_request(services, caller, queue)
-        sent = Sent(_draft(services, queue, read(given)))
+        sent = Sent(_draft(services, queue.send_rules, read(given)))
         outcome = (await _deliver(services, caller, queue, [sent], [sent], redraft))[0]
+    except NothingToStore as nothing:
+        raise nothing.refusals[0] from None
     except RequestError as error:
         raise _paid_back(services, caller, address, 1, size_bytes, error) from None
     if isinstance(outcome, RequestError):
@@ -111,13 +123,15 @@ async def send_paid(
     bytes_max: int,
 ) -> Sequence[Sent | RequestError]:
     """The same of what is paid for; all messages together have at most `bytes_max`."""
-    redraft = partial(_attempt_drafts, services, batch, read)
+    redraft = partial(_attempt_batch, services, batch, read, bytes_max)
     try:
-        queue = await _queue_to_send_to(services, caller, address, len(batch))
+        queue = await _queue_to_send_to(services, caller, address, redraft, len(batch))
         count_request(services, caller, queue)
-        outcomes = redraft(queue)
-        _check_batch_size(outcomes, bytes_max)
+        outcomes = redraft(queue.send_rules)
         outcomes = await _deliver(services, caller, queue, outcomes, _passed(outcomes), redraft)
+    except NothingToStore as nothing:
+        services.request_counts.count(caller.account_id, NO_QUEUE, caller.name)
+        return nothing.refusals
     except RequestError as error:
         raise _paid_back(services, caller, address, len(batch), size_bytes, error) from None
     return _told_apart(services, caller, address, outcomes)
@@ -129,10 +143,10 @@ async def _deliver(
     queue: ResolvedQueue,
     outcomes: list[Sent | RequestError],
     sent: list[Sent],
-    redraft: Callable[[ResolvedQueue], list[Sent | RequestError]],
+    redraft: MakeDrafts,
 ) -> list[Sent | RequestError]:
     """Routes, seals, stores and acknowledges `sent`, which are those of the outcomes that passed. `redraft` makes all
-    outcomes again, by another record of the queue."""
+    outcomes again, by the rules of another record of the queue."""
     for _ in range(ROUTE_ATTEMPTS_MAX):
         if not sent:
             return outcomes
@@ -154,7 +168,7 @@ async def _deliver(
             # deduplication ids, by the queue's new record.
             await asyncio.sleep(ROUTE_PAUSE_MS / 1000)
             queue = await services.queues.refresh(queue.address)
-            outcomes = redraft(queue)
+            outcomes = redraft(queue.send_rules)
             sent = _passed(outcomes)
             continue
         services.meters.count("messages_sent", list(map(_refusals, sent)).count(None))
@@ -166,15 +180,23 @@ async def _deliver(
 
 
 async def _queue_to_send_to(
-    services: FrontendServices, caller: Principal, address: Address, messages: int = 1
+    services: FrontendServices, caller: Principal, address: Address, draft: MakeDrafts, messages: int = 1
 ) -> ResolvedQueue:
+    """Raises RequestError; NothingToStore where a queue would be made for messages that are all refused."""
     try:
         queue = authorise(services, caller, "SendMessage", address)
         return queue or await find_authorised(services, caller, "SendMessage", address, messages=messages)
     except RequestError as error:
         if error.code in _NO_ROOM:
             pay_later(services, caller, address, -messages, 0)
-        return await create_by_send(services, caller, address, error)
+        return await create_by_send(services, caller, address, error, partial(_require_sendable, draft))
+
+
+def _require_sendable(draft: MakeDrafts, rules: SendRules) -> None:
+    """Raises NothingToStore; RequestError where the messages are refused together."""
+    outcomes = draft(rules)
+    if not _passed(outcomes):
+        raise NothingToStore([one for one in outcomes if isinstance(one, RequestError)])
 
 
 def _paid_back(
@@ -199,8 +221,7 @@ def _told_apart(
     return [one.refused or one if isinstance(one, Sent) else one for one in outcomes]
 
 
-def _draft(services: FrontendServices, queue: ResolvedQueue, message: OutgoingMessage) -> Draft:
-    rules = queue.send_rules
+def _draft(services: FrontendServices, rules: SendRules, message: OutgoingMessage) -> Draft:
     draft = draft_message(message, rules)
     if rules.levels:
         draft.level = check_priority(message.attributes, rules.levels)
@@ -210,17 +231,29 @@ def _draft(services: FrontendServices, queue: ResolvedQueue, message: OutgoingMe
 
 
 def _attempt_drafts(
-    services: FrontendServices, batch: Sequence[T], read: ReadMessage[T], queue: ResolvedQueue
+    services: FrontendServices, batch: Sequence[T], read: ReadMessage[T], rules: SendRules
 ) -> list[Sent | RequestError]:
-    """An outcome for each message. Raises RequestError where one fails the whole batch."""
+    """An outcome for each message. Raises FifoIdMissing, which fails all of them."""
     outcomes: list[Sent | RequestError] = []
     for given in batch:
         try:
-            outcomes.append(Sent(_draft(services, queue, read(given))))
-        except FifoIdMissing as error:
-            raise invalid(error.message) from None
+            outcomes.append(Sent(_draft(services, rules, read(given))))
+        except FifoIdMissing:
+            raise
         except RequestError as error:
             outcomes.append(error)
+    return outcomes
+
+
+def _attempt_batch(
+    services: FrontendServices, batch: Sequence[T], read: ReadMessage[T], bytes_max: int, rules: SendRules
+) -> list[Sent | RequestError]:
+    """The same of several messages. Raises RequestError where they fail together."""
+    try:
+        outcomes = _attempt_drafts(services, batch, read, rules)
+    except FifoIdMissing as error:
+        raise invalid(error.message) from None
+    _check_batch_size(outcomes, bytes_max)
     return outcomes
 
 

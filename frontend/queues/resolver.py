@@ -8,7 +8,7 @@ Surface: other planes may import this module.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from frontend.authz import NO_POLICY, PolicyKind, load_policy
@@ -23,7 +23,7 @@ from frontend.queues.encryption import encryption_of
 from frontend.queues.extensions import ACKS, DEDUPLICATION_WINDOW, UNCOUNTED_RELEASE, acks_of
 from frontend.queues.fifo import FifoRules, sequence_number
 from frontend.queues.key_uses import DataKeyUses, EncryptionKeyUses
-from frontend.queues.names import Address
+from frontend.queues.names import FIFO_SUFFIX, Address
 from frontend.queues.priority import PRIORITY, level_of, levels_of
 from frontend.routing.partitioner import Routes, routes_of
 from storage_nodes.model import Acks
@@ -45,6 +45,22 @@ class SendRules(NamedTuple):
     dedups: bool = False
     acks: Acks = Acks.QUORUM
     levels: int = 0
+
+    @classmethod
+    def of(cls, attributes: Mapping[str, str], fifo: FifoRules | None) -> SendRules:
+        return cls(
+            int(attributes.get("MaximumMessageSize", str(MESSAGE_BYTES_MAX))),
+            1000 * int(attributes.get("DelaySeconds", "0")),
+            fifo,
+            fifo is None and DEDUPLICATION_WINDOW in attributes,
+            acks_of(attributes.get(ACKS)),
+            levels_of(attributes),
+        )
+
+
+def rules_of_new_queue(name: str) -> SendRules:
+    """Of one that is made with the default attributes."""
+    return SendRules.of({}, FifoRules.of({}) if name.endswith(FIFO_SUFFIX) else None)
 
 
 class GrantedKey(NamedTuple):
@@ -107,17 +123,9 @@ class ResolvedQueue:
         if self.fifo is not None and self.routes is not None:
             # The scope of deduplication is that of the partitions: it changes with them.
             self.fifo = self.fifo._replace(per_group=self.routes.per_group)
-        dedups = self.fifo is None and DEDUPLICATION_WINDOW in attributes
-        self.send_rules = SendRules(
-            int(attributes.get("MaximumMessageSize", str(MESSAGE_BYTES_MAX))),
-            1000 * int(attributes.get("DelaySeconds", "0")),
-            self.fifo,
-            dedups,
-            acks_of(attributes.get(ACKS)),
-            levels_of(attributes),
-        )
+        self.send_rules = SendRules.of(attributes, self.fifo)
         # Messages may have ids made from where they lie (frontend/crypto/message_ids.py).
-        self.numbers_messages = record.fifo or dedups
+        self.numbers_messages = record.fifo or self.send_rules.dedups
         self.owner = receipt_owner(record.account_id, record.queue_uuid)
         self.rate_name = f"{record.account_id}/{record.name}"
         self._keyring = keyring
