@@ -1,14 +1,14 @@
 """Opaque tokens of the message browser: where a message stands, and where a search goes on. Big-endian, unsigned.
 
     message  1  kind, 1     cursor   1  kind, 2                               schedule  1  kind, 3
-             4  partition            4  partition                                       4  partition
+             4  partition, masked    4  partition, masked                               4  partition, masked
              8  offset               8  offset, the next one to be looked at            8  offset of the last one
                                      8  messages looked at so far                       8  its due time, Unix ms
                                      6  digest of the search that it belongs to         6  digest of the listing
 
 and 17 (message) or 15 bytes of HMAC-SHA-256 over that, account id and queue uuid: 40 and 56 characters of base64url. A
-token of another queue or account, or one with a bit changed, is none. It is no receipt: it says nothing about a lease,
-and stays right until the message is gone.
+token of another queue or account, or one with a bit changed, is none. Partitions are masked as in receipts
+(`partition_masks.py`). It is no receipt: it says nothing about a lease, and stays right until the message is gone.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import hashlib
 import hmac
 import struct
 from typing import NamedTuple
+
+from frontend.crypto.partition_masks import PartitionMasks
 
 _TOKEN = struct.Struct(">BIQ")
 _CURSOR = struct.Struct(">BIQQ6s")
@@ -53,19 +55,21 @@ class InvalidToken(Exception):
 class MessageTokens:
     """Makes and reads the tokens of one installation. `owner` is `receipt_owner` of the queue."""
 
-    __slots__ = ("_key",)
+    __slots__ = ("_key", "_masks")
 
     def __init__(self, receipt_key: bytes) -> None:
         assert len(receipt_key) == 32
         self._key = hmac.digest(receipt_key, b"message-browser", "sha256")
+        self._masks = PartitionMasks(receipt_key)
 
     def make(self, owner: bytes, token: MessageToken) -> str:
-        return self._seal(_TOKEN.pack(_TOKEN_KIND, *token), owner, _TOKEN_BYTES)
+        head = _TOKEN.pack(_TOKEN_KIND, self._masks.masked(token.partition), token.offset)
+        return self._seal(head, owner, _TOKEN_BYTES)
 
     def read(self, owner: bytes, text: str) -> MessageToken:
         """Raises InvalidToken."""
-        _, partition, offset = _TOKEN.unpack(self._open(_TOKEN_KIND, _TOKEN.size, _TOKEN_BYTES, owner, text))
-        return MessageToken(partition, offset)
+        _, masked, offset = _TOKEN.unpack(self._open(_TOKEN_KIND, _TOKEN.size, _TOKEN_BYTES, owner, text))
+        return MessageToken(self._masks.partition(masked), offset)
 
     def cursor(self, owner: bytes, cursor: SearchCursor, search: bytes) -> str:
         """`search` is what is searched for, in one form only."""
@@ -84,14 +88,15 @@ class MessageTokens:
         return ScheduleCursor(*self._open_cursor(_SCHEDULE_KIND, owner, text, listing))
 
     def _seal_cursor(self, kind: int, owner: bytes, cursor: tuple[int, int, int], of: bytes) -> str:
-        return self._seal(_CURSOR.pack(kind, *cursor, _digest(of)), owner, _CURSOR_BYTES)
+        partition, *rest = cursor
+        return self._seal(_CURSOR.pack(kind, self._masks.masked(partition), *rest, _digest(of)), owner, _CURSOR_BYTES)
 
     def _open_cursor(self, kind: int, owner: bytes, text: str, of: bytes) -> tuple[int, int, int]:
         head = self._open(kind, _CURSOR.size, _CURSOR_BYTES, owner, text)
-        _, partition, offset, third, digest = _CURSOR.unpack(head)
+        _, masked, offset, third, digest = _CURSOR.unpack(head)
         if digest != _digest(of):
             raise InvalidToken
-        return partition, offset, third
+        return self._masks.partition(masked), offset, third
 
     def digest(self, owner: bytes, token: MessageToken, content: bytes) -> bytes:
         """Sixteen bytes that tell one change of a message from another, and tell nobody what it is."""

@@ -2,7 +2,7 @@
 
     offset size
        0     1  layout version, 1 or 2
-       1     4  partition
+       1     4  partition, masked (`partition_masks.py`)
        5     8  offset
       13     4  delivery number
       17     4  epoch of the leader that delivered
@@ -17,13 +17,14 @@ handles, websockets, whose leases last as long as they do.
 
 from __future__ import annotations
 
-import hmac
 import struct
 from binascii import a2b_base64, b2a_base64
+from hmac import compare_digest
 
 import msgspec
 
 from frontend.crypto.macs import MacKey
+from frontend.crypto.partition_masks import PartitionMasks
 
 # The two characters that base64url has others for.
 _TO_URL = bytes.maketrans(b"+/", b"-_")
@@ -59,18 +60,24 @@ class ReceiptError(Exception):
 class ReceiptMaker:
     """Makes and reads the handles of one installation. `owner` is `receipt_owner` of the queue."""
 
-    __slots__ = ("_key",)
+    __slots__ = ("_key", "_known_masked", "_known_partitions", "_masks")
 
     def __init__(self, key: bytes) -> None:
         assert len(key) == 32
         self._key = MacKey(key)
+        self._masks = PartitionMasks(key)
+        self._known_masked, self._known_partitions = self._masks.known_masked, self._masks.known_partitions
 
     def make(self, owner: bytes, partition: int, offset: int, delivery: int, epoch: int, received_s: int = 0) -> str:
+        try:
+            masked = self._known_masked[partition]
+        except KeyError:
+            masked = self._masks.masked(partition)
         if received_s:
-            head = _TIMED_HEAD.pack(_TIMED, partition, offset, delivery, epoch, received_s)
+            head = _TIMED_HEAD.pack(_TIMED, masked, offset, delivery, epoch, received_s)
             mac = self._key.digest(head + owner)[:_TIMED_MAC_BYTES]
         else:
-            head = _UNTIMED_HEAD.pack(_UNTIMED, partition, offset, delivery, epoch)
+            head = _UNTIMED_HEAD.pack(_UNTIMED, masked, offset, delivery, epoch)
             mac = self._key.digest(head + owner)[:_UNTIMED_MAC_BYTES]
         return b2a_base64(head + mac, newline=False).translate(_TO_URL).decode()
 
@@ -89,11 +96,20 @@ class ReceiptMaker:
         except ValueError:
             raise ReceiptError from None
         head, mac = raw[:-mac_bytes], raw[-mac_bytes:]
-        if len(head) != packed.size or not hmac.compare_digest(mac, self._key.digest(head + owner)[:mac_bytes]):
+        if len(head) != packed.size or not compare_digest(mac, self._key.digest(head + owner)[:mac_bytes]):
             raise ReceiptError
         if head[0] != layout:
             raise ReceiptError
-        return Receipt(*packed.unpack(head)[1:])
+        received_s = 0
+        if layout == _TIMED:
+            _, masked, offset, delivery, epoch, received_s = _TIMED_HEAD.unpack(head)
+        else:
+            _, masked, offset, delivery, epoch = _UNTIMED_HEAD.unpack(head)
+        try:
+            partition = self._known_partitions[masked]
+        except KeyError:
+            partition = self._masks.partition(masked)
+        return Receipt(partition, offset, delivery, epoch, received_s)
 
 
 def make_schedule_id(receipts: ReceiptMaker, owner: bytes, partition: int, offset: int) -> str:
