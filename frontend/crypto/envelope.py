@@ -7,7 +7,7 @@ Layout 1, under the data key of a queue itself:
        1    16  message id (a random UUID)
       17     4  data key version
       21     1  length n of the sender
-      22     n  sender: access key id, ASCII
+      22     n  sender, ASCII: access key id; of another account than the queue's: its account id
     22+n    12  nonce, random
     34+n        AES-256-GCM ciphertext and 16-byte tag of the content
 

@@ -306,7 +306,9 @@ def _seal(services: FrontendServices, caller: Principal, queue: ResolvedQueue, p
             part.has_scheduled |= draft.is_scheduled
         if draft.acks > part.acks:
             part.acks = draft.acks
-    ids, envelopes = seal_all(queue.sealing_key(services.now_s(), len(messages)), caller.name.encode(), contents)
+    # The keys of another account are nothing that the owner of the queue is told of.
+    sender = caller.name if caller.account_id == queue.record.account_id else caller.account_id
+    ids, envelopes = seal_all(queue.sealing_key(services.now_s(), len(messages)), sender.encode(), contents)
     for one, message_id in zip(messages, ids, strict=True):
         one.message_id = message_id
     if part.is_plain:

@@ -14,7 +14,7 @@ from frontend.rest.message_browser import BROWSER_ROUTES
 from frontend.rest.messages import ROUTES
 from tests.frontend.test_queue_policies import SECRET_ARN, set_policy, statement
 from tests.support.bulk_socket import JSON, BulkSocket
-from tests.support.frontend_plane import ACCOUNT, OTHER_ACCOUNT, Installation
+from tests.support.frontend_plane import ACCOUNT, HOST, OTHER_ACCOUNT, Installation
 from tests.support.push_socket import Socket
 
 QUEUE = f"/v1/accounts/{OTHER_ACCOUNT}/queues/secret"
@@ -39,6 +39,19 @@ async def test_policy_opens_every_step_of_a_message_over_rest(front: Installatio
     assert (await front.rest(f"{MESSAGES}/ack", receipts)).json["done"] == 1
     own = await front.rest("/v1/queues/secret/messages", {"body": "x"})
     assert own.status == 404, "the path without an account is of the caller's own queues"
+
+
+async def test_owner_is_told_the_account_of_a_foreign_sender_and_not_its_key(front: Installation) -> None:
+    set_policy(front, OTHER_ACCOUNT, "secret", statement("Allow", "sqs:SendMessage", SECRET_ARN))
+    url = f"http://{HOST}/{OTHER_ACCOUNT}/secret"
+    assert (await front.rest(MESSAGES, {"body": "rest"})).status == 200
+    assert (await front.sqs("SendMessage", {"QueueUrl": url, "MessageBody": "sqs"})).status == 200
+    token = front.other_key.bearer_token
+    assert (await front.rest("/v1/queues/secret/messages", {"body": "own"}, token)).status == 200
+    received = await front.rest("/v1/queues/secret/messages/receive", {"max_messages": 10}, token)
+    senders = {message["body"]: message["sender"] for message in received.json["messages"]}
+    assert senders == {"rest": ACCOUNT, "sqs": ACCOUNT, "own": front.other_key.access_key_id}
+    assert front.key.access_key_id.encode() not in received.body
 
 
 @pytest.mark.parametrize("route", ROUTES.values(), ids=lambda route: route.action)
