@@ -39,17 +39,23 @@ _NOTES = """## What differs
 
 - A dead letter keeps its message id and its receive count, and on standard queues its time of sending. Of a chain of
   dead-letter queues `DeadLetterQueueSourceArn` names the first, the queue that the message was sent to; on FIFO queues
-  the message id changes with the second move.
+  the message id changes with the second move. `ApproximateReceiveCount` and `ApproximateFirstReceiveTimestamp` go back
+  one queue of the chain: they tell of the queue where the message is and of the one it came from last, not of those
+  before.
 - A message that a task moved has a new message id. Should the worker die between the send and the delete, it is sent
   again and dropped by the target, unless more than five minutes have passed; then there are two copies, with the same
   message id on a standard queue and the same `MessageDeduplicationId` on a FIFO queue.
+- `SenderId` is the access key id that a message was sent with; the account id where that is another account than the
+  queue's.
 - `SequenceNumber` has twenty digits and grows with every message of a group; a queue does not number without gaps.
 - Of a standard queue that holds messages never given and messages that came back, a receive gives both, half and half;
   on a FIFO queue a group with messages that came back goes behind the groups that wait.
 - A FIFO queue has no rate limit of its own. `FifoThroughputLimit` says whether its groups are spread over several
   partitions (`Penstock.Partitions`, 4 where it is not set). A change of an existing queue is accepted at once and takes
   effect within seconds for sends, and for receives when what was sent before has been received and deleted; until then
-  `Penstock.PartitionsDraining` is not 0. A new `DeduplicationScope` that comes with it takes effect with it.
+  `Penstock.PartitionsDraining` is not 0. A change that follows another waits until the partitions of before that one
+  are gone: when they are empty, and the deduplication window (five minutes unless it was set) has passed since. Until
+  then sends go to those of the first change. A new `DeduplicationScope` that comes with a change takes effect with it.
 - A receive gives messages of one partition: of a queue that has several it may give fewer than there are.
 - An account with 100 active move tasks is told OverLimit.
 - The 12 hours of one receive are counted by its receipt handle. The handles of a receive with a
