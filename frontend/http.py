@@ -8,11 +8,11 @@ Surface: other planes may import this module.
 
 from __future__ import annotations
 
-import ipaddress
 import itertools
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -34,6 +34,7 @@ Scope = dict[str, Any]
 # Ends the connection with the answer.
 CLOSE_CONNECTION = (b"connection", b"close")
 IPV6_NETWORK_BITS = 64
+_IPV4_MAPPED = bytes(10) + b"\xff\xff"
 _DIGITS_MAX = len(str(REQUEST_BODY_BYTES_MAX))
 
 _ONCE = frozenset(
@@ -42,11 +43,21 @@ _ONCE = frozenset(
 _SECURE_SCHEMES = ("https", "wss")
 _HOST = re.compile(rb"[A-Za-z0-9.\-_]{1,253}(:[0-9]{1,5})?|\[[0-9a-fA-F:.]{2,45}\](:[0-9]{1,5})?")
 
-# Ids are unique by a random part per process and a counter: a uuid4 each would cost two microseconds.
-_PROCESS = os.urandom(8).hex()
-_ID_HEAD = f"{_PROCESS[:8]}-{_PROCESS[8:12]}-4{_PROCESS[12:15]}-a{_PROCESS[13:16]}-"
-# In C alone: each request has one.
-new_request_id: Callable[[], str] = map(f"{_ID_HEAD}%012x".__mod__, itertools.count(1)).__next__
+_IDS_PER_DRAW = 512
+
+
+def _random_pieces(size_bytes: int) -> Iterator[str]:
+    """Without end, in hexadecimal."""
+    draws = iter(lambda: os.urandom(size_bytes * _IDS_PER_DRAW).hex("-", size_bytes).split("-"), None)
+    return itertools.chain.from_iterable(draws)
+
+
+# The middle of an id is its process's, and 80 bits of it are drawn: a counter, and also one that is multiplied and
+# masked, would tell a client how many requests of others came between two of its own. Each request has one, so what
+# makes them runs in C, but for the draws: 50 ns more than a counter. A uuid4 each would cost two microseconds.
+_PROCESS = os.urandom(5).hex()
+_ID_FORM = f"%s-{_PROCESS[:4]}-4{_PROCESS[4:7]}-a{_PROCESS[7:]}-%s"
+new_request_id: Callable[[], str] = map(_ID_FORM.__mod__, zip(_random_pieces(4), _random_pieces(6))).__next__
 
 
 class Disconnected(Exception):
@@ -73,12 +84,13 @@ def network_of(address: str) -> str:
     if ":" not in address:
         return address
     try:
-        written = ipaddress.IPv6Address(address.partition("%")[0])
-    except ValueError:
+        written = socket.inet_pton(socket.AF_INET6, address.partition("%")[0])
+    except OSError:
         return address
-    if written.ipv4_mapped is not None:  # as a proxy on one socket for both writes it
-        return str(written.ipv4_mapped)
-    return str(ipaddress.ip_network((written, IPV6_NETWORK_BITS), strict=False))
+    if written.startswith(_IPV4_MAPPED):  # as a proxy on one socket for both writes it
+        return socket.inet_ntop(socket.AF_INET, written[len(_IPV4_MAPPED) :])
+    network = written[: IPV6_NETWORK_BITS // 8].ljust(len(written), b"\x00")
+    return f"{socket.inet_ntop(socket.AF_INET6, network)}/{IPV6_NETWORK_BITS}"
 
 
 class Request:
