@@ -140,6 +140,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.transport.ended()
         self._give_back_header()
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()  # uvicorn leaves it where the client reset: until then nothing here is freed
         running = self._running
         if running is not None and not running.response_complete:
             running.disconnected = True
