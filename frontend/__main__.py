@@ -44,12 +44,14 @@ from frontend.limits import (
     LEASES_BACK_AT_STOP_S,
     REQUEST_REPORT_AT_STOP_S,
 )
+from frontend.listening import shared_sockets
 from frontend.logs import configure_logging
 from frontend.metadata.client import MetadataClient
 from frontend.metadata.quota_reports import QuotaReporter
+from frontend.ports import small_config
 from frontend.routing.guarded import GuardedStorage, Guards
 from frontend.routing.poll import leases_went_back
-from frontend.server import Server, shared_sockets, small_config
+from frontend.server import Server
 from frontend.services import FrontendServices
 from frontend.tls.certificate import CertificateRefused
 from frontend.tls.port import TlsPort

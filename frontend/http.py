@@ -57,7 +57,8 @@ def _random_pieces(size_bytes: int) -> Iterator[str]:
 # makes them runs in C, but for the draws: 50 ns more than a counter. A uuid4 each would cost two microseconds.
 _PROCESS = os.urandom(5).hex()
 _ID_FORM = f"%s-{_PROCESS[:4]}-4{_PROCESS[4:7]}-a{_PROCESS[7:]}-%s"
-new_request_id: Callable[[], str] = map(_ID_FORM.__mod__, zip(_random_pieces(4), _random_pieces(6))).__next__
+_pieces = zip(_random_pieces(4), _random_pieces(6), strict=True)
+new_request_id: Callable[[], str] = map(_ID_FORM.__mod__, _pieces).__next__
 
 
 class Disconnected(Exception):

@@ -1,12 +1,14 @@
 """uvicorn as this process runs it: what it does not bound by itself is bounded here.
 
-    connections            at most CONNECTIONS_MAX, and what the limit of open files allows; the next one gets 503;
+    connections            at most CONNECTIONS_MAX, and what the limit of open files allows; then those that wait for
+                           their clients give way (frontend/crowd.py), and where there are none the next one gets 503;
                            accepted many at a time (frontend/accepting.py)
     unfinished header      at most PARTIAL_HEADER_BYTES_MAX, else 431 and close; all of them HEADERS_HELD_BYTES_MAX, of
                            which an address has its share, else 503 and close
     header and body        each must be whole within its deadline, and a body must arrive at BODY_BYTES_PER_S_MIN, else
                            408 and close
     answers and frames     the client must read them (frontend/writing.py), else the connection is cut
+    half closed            a client that sends no more gets the answers that are due, within HALF_CLOSED_S_MAX
     upgrades               in the order of their requests; what is no handshake is answered and closed as other refusals
     websockets             frontend/push/connection.py
     stop                   parked polls answer first, then connections close
@@ -18,12 +20,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import httptools
 import structlog
@@ -32,22 +32,20 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from frontend.accepting import Acceptor
 from frontend.client_bytes import held_headers, lateness
+from frontend.crowd import Crowd, Waiting
 from frontend.flood_log import FloodLog
 from frontend.http import network_of, new_request_id
 from frontend.limits import (
-    CONNECTIONS_BACKLOG_MAX,
     CONNECTIONS_MAX,
-    FILES_KEPT,
+    HALF_CLOSED_LOOK_S,
+    HALF_CLOSED_S_MAX,
     HEADER_READ_S_MAX,
-    KEEP_ALIVE_S,
     LINGER_BYTES_MAX,
     LINGER_S_MAX,
     PARTIAL_HEADER_BYTES_MAX,
     PIPELINED_MAX,
-    REFUSALS_TOLD_EVERY_S,
-    SHUTDOWN_GRACE_S,
-    SOCKET_FRAME_BYTES_MAX,
-    SOCKET_PING_S,
+    REFUSED_LINGER_S_MAX,
+    REFUSED_LINGERING_MAX,
 )
 from frontend.push.connection import BoundedSocketProtocol, cut_if_it_fails
 from frontend.request_heads import (
@@ -62,19 +60,10 @@ from frontend.request_heads import (
 from frontend.writing import ClientTransport
 
 CRLF = "\r\n"
+TOO_MANY = (HTTPStatus.SERVICE_UNAVAILABLE, "The service has too many connections.", "retry-after: 1")
 _log = structlog.get_logger("frontend.server")
 _slow_requests = FloodLog(_log, "slow_request_cut")
 _refused_headers = FloodLog(_log, "header_refused")
-
-
-def allow_open_files() -> int:
-    """Raise this process's limit of open files as far as it may; how many connections fit under it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
-    return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else min(CONNECTIONS_MAX, max(1, soft - FILES_KEPT))
 
 
 def _refusal(status: HTTPStatus, reason: str, *headers: str) -> bytes:
@@ -94,8 +83,9 @@ def _refusal(status: HTTPStatus, reason: str, *headers: str) -> bytes:
 class BoundedHttpProtocol(HttpToolsProtocol):
     """One HTTP connection with deadlines."""
 
-    connections_max = CONNECTIONS_MAX  # `public_config` sets it to what the limit of open files allows
-    refused_told_s = 0.0  # when the log last said that connections are refused
+    connections_max = CONNECTIONS_MAX  # frontend/ports.py sets it to what the limit of open files allows
+    crowd = Crowd()
+    refused_lingering = 0  # connections that were refused, and whose clients may still send
     transport: Any
     _began_s = 0.0  # when the request that is arriving began; 0 = none is
     _in_header = True
@@ -107,6 +97,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _watch: asyncio.TimerHandle | None = None
     _is_refused = False  # what arrives was answered by this class
     _is_lingering = False
+    _is_one_too_many = False
+    _upgrade_at = 0  # where what follows the request to upgrade begins, in what arrived
+    _half_closed_s = 0.0  # since when the client sends no more; 0 = it may
     _refusal: HeadRefusal | None = None  # of the head that was read last
     _is_last_waiting = False  # an upgrade, or a refused head: until all requests before it are answered
     _running: Any = None  # the cycle that is being answered; `cycle` is the newest one, which may wait behind it
@@ -114,20 +107,48 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         stand_in: Any = ClientTransport(cast(asyncio.Transport, transport), self.loop, self._lingers)
         super().connection_made(stand_in)
-        if len(self.connections) > self.connections_max:
+        if len(self.connections) > self.connections_max and not self.crowd.makes_room(self, self.connections):
             self._refuse()
             return
         self._began_s = self.loop.time()
         self._watch = self.loop.call_later(HEADER_READ_S_MAX, self._look)
 
     def _refuse(self) -> None:
-        kind = type(self)
-        if self.loop.time() - kind.refused_told_s > REFUSALS_TOLD_EVERY_S:
-            kind.refused_told_s = self.loop.time()
-            _log.warning("connections_refused", connections=self.connections_max)
-        # Closed at once: one that lingers would take a place.
-        reason = "The service has too many connections."
-        self.transport.write(_refusal(HTTPStatus.SERVICE_UNAVAILABLE, reason, "retry-after: 1"))
+        """A few linger beside those that have a place, so that a client in the midst of its request reads why."""
+        self.connections.discard(self)
+        self._is_one_too_many = True
+        kind = BoundedHttpProtocol
+        kind.refused_lingering += 1
+        if kind.refused_lingering > REFUSED_LINGERING_MAX:
+            self._is_lingering = True  # no longer
+        self._is_refused = True
+        self.transport.write(_refusal(*TOO_MANY))
+        self.transport.close()
+
+    # --- where there are too many ---
+
+    def waiting(self) -> Waiting | None:
+        """For its client, and since when; None: the client waits."""
+        if self.transport.is_closing():
+            return None
+        if self._is_lingering:
+            return Waiting(False, 0.0)
+        if self._began_s:
+            return Waiting(bool(self._arrived_bytes or not self._in_header), self._began_s)
+        if self.cycle is not None and not self.cycle.response_complete:
+            return None
+        return Waiting(False, self._idle_since())
+
+    def _idle_since(self) -> float:
+        timer = self.timeout_keep_alive_task
+        return self.loop.time() if timer is None else timer.when() - self.timeout_keep_alive
+
+    def give_way(self) -> None:
+        """At once: its place is taken."""
+        self.connections.discard(self)
+        if self._began_s and self._arrived_bytes and self._may_answer():
+            self.transport.write(_refusal(*TOO_MANY))
+        self._is_lingering = True  # no longer
         self.transport.close()
 
     def shutdown(self) -> None:
@@ -135,16 +156,53 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             super().shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._is_one_too_many:
+            BoundedHttpProtocol.refused_lingering -= 1
         if self._watch is not None:
             self._watch.cancel()
         self.transport.ended()
         self._give_back_header()
         super().connection_lost(exc)
-        self._unset_keepalive_if_required()  # uvicorn leaves it where the client reset: until then nothing here is freed
+        self._unset_keepalive_if_required()  # uvicorn leaves it where the client reset, and it holds all of this
         running = self._running
         if running is not None and not running.response_complete:
             running.disconnected = True
             running.message_event.set()
+
+    # --- a client that sends no more ---
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Whether the connection stays open, for the answers that are due. Over TLS it never does: a client says there
+        that it has ended, and means both ways."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or self.scheme == "https" or self.transport.is_closing():
+            return False
+        if self._is_lingering or self._is_last_waiting or (self._began_s and not self._in_header):
+            return False  # nothing is due, or a request that will never be whole
+        cycle.keep_alive = False  # the newest one: behind its answer the connection ends
+        self._half_closed_s = self.loop.time()
+        if self._watch is not None:
+            self._watch.cancel()
+        self._look_half_closed()
+        return True
+
+    def _look_half_closed(self) -> None:
+        """A client that has left altogether looks the same until it is written to: nothing waits for long."""
+        if self.transport.is_closing():
+            return
+        if self.loop.time() - self._half_closed_s >= HALF_CLOSED_S_MAX:
+            self.transport.close()
+            return
+        self._tell_half_closed()
+        self._watch = self.loop.call_later(HALF_CLOSED_LOOK_S, self._look_half_closed)
+
+    def _tell_half_closed(self) -> None:
+        """To the request that is being answered: a poll answers now. One that has not read its body takes no notice,
+        and is told again."""
+        if self._running is not None and not self._running.response_complete:
+            self._running.message_event.set()
+
+    # --- what arrives ---
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
@@ -162,6 +220,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         while self._declined:
             data, self._declined = self._declined + data[self._declined_at :], b""
             HttpToolsProtocol.data_received(self, data)
+        if self._upgrade_at:
+            early, self._upgrade_at = data[self._upgrade_at :], 0
+            self._take_last(early)
         if self._began_s and not self._is_lingering:
             self._arrived_bytes += len(data)
             if self._in_header and not self.transport.is_closing():
@@ -230,25 +291,30 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.transport.resumed()
 
     def handle_websocket_upgrade(self) -> None:
-        self._take_last()
+        """Behind its head the parser has stopped, and what follows is for the websocket."""
+        stopped = sys.exc_info()[1]
+        assert stopped is not None, "the parser's exception is being handled"
+        self._upgrade_at = int(stopped.args[0])
 
-    def _take_last(self) -> None:
+    def _take_last(self, early: bytes = b"") -> None:
         """Behind this request nothing is read. Its turn comes behind the answers to those before it; until then the
-        connection reads on, to hear of a client that leaves."""
+        connection reads on, to hear of a client that leaves. `early`: what came with it, in the same piece."""
         if self.transport.is_closing() or self._is_lingering:
             return
         self._is_last_waiting = self.cycle is not None and not self.cycle.response_complete
         if self._is_last_waiting:
             self._began_s = 0.0
             self._arrived_bytes = 0
+            if early:
+                self._refusal = SPOKE_TOO_EARLY
             return
         self._unset_keepalive_if_required()
         if self._refusal is not None:
             self._answer(*self._refusal)
         else:
-            self._upgrade()
+            self._upgrade(early)
 
-    def _upgrade(self) -> None:
+    def _upgrade(self, early: bytes) -> None:
         super().handle_websocket_upgrade()
         opened = cast(BoundedSocketProtocol, self.transport.get_protocol())
         if not opened.handshake_initiated:
@@ -261,6 +327,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._watch is not None:
             self._watch.cancel()
         self._began_s = 0.0
+        if early and not opened.handshake_complete:
+            opened.data_received(early)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -353,7 +421,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         if self._watch is not None:
             self._watch.cancel()
-        self._watch = self.loop.call_later(LINGER_S_MAX, self.transport.close)
+        longest_s = REFUSED_LINGER_S_MAX if self._is_one_too_many else LINGER_S_MAX
+        self._watch = self.loop.call_later(longest_s, self.transport.close)
         return True
 
 
@@ -389,74 +458,3 @@ class Server(uvicorn.Server):
         if self._drain is not None:
             self._drain()
         await super().shutdown(sockets)
-
-
-def shared_sockets(host: str, port: int) -> list[socket.socket]:
-    """Sockets on which several processes listen at once: the kernel gives each connection to one of them, and those of
-    a process that ends to the others. Raises OSError."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return [_shared_socket(family, address) for family, address in dict.fromkeys((one[0], one[4]) for one in found)]
-
-
-def _shared_socket(family: int, address: Any) -> socket.socket:
-    listening = socket.socket(family)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    if family == socket.AF_INET6:
-        listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-    try:
-        listening.bind(address)
-    except OSError:
-        listening.close()
-        raise
-    listening.setblocking(False)
-    return listening
-
-
-C = TypeVar("C", bound=uvicorn.Config)
-
-
-def public_config(kind: type[C], application: Any, host: str, port: int, trusted_proxies: str = "") -> C:
-    """The public endpoint."""
-    BoundedHttpProtocol.connections_max = allow_open_files()
-    return kind(
-        application,
-        host=host,
-        port=port,
-        loop="none",
-        http=BoundedHttpProtocol,
-        ws=BoundedSocketProtocol,
-        ws_max_size=SOCKET_FRAME_BYTES_MAX,
-        ws_ping_interval=SOCKET_PING_S,
-        ws_ping_timeout=SOCKET_PING_S,
-        ws_per_message_deflate=False,
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=bool(trusted_proxies),
-        forwarded_allow_ips=trusted_proxies or None,
-        backlog=CONNECTIONS_BACKLOG_MAX,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
-    )
-
-
-def small_config(application: Any, host: str, port: int) -> uvicorn.Config:
-    """A port with little behind it: the operators' (/metrics and /healthz), and the one that sends to https."""
-    return uvicorn.Config(
-        application,
-        host=host,
-        port=port,
-        loop="none",
-        http=BoundedHttpProtocol,
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=1,
-    )

@@ -23,6 +23,7 @@ from frontend.http import HttpResponse, Request
 Answering = Coroutine[Any, Any, HttpResponse | None]
 
 _GONE = {"type": "http.disconnect"}
+_NO_MORE = {"type": "http.request", "body": b"", "more_body": False}
 _FAILED = HttpResponse(500, ((b"content-type", b"text/plain; charset=utf-8"),), b"Internal Server Error")
 _log = structlog.get_logger("frontend.express")
 
@@ -45,8 +46,8 @@ class ExpressCall:
     uvicorn's class."""
 
     __slots__ = (
-        "_answer", "_answering", "_connection", "_departure", "_waiting", "disconnected", "held", "keep_alive",
-        "response_complete", "response_started",
+        "_answer", "_answering", "_connection", "_departure", "_is_input_ended", "_waiting", "disconnected", "held",
+        "keep_alive", "response_complete", "response_started",
     )  # fmt: skip
 
     def __init__(self, connection: CallConnection, keep_alive: bool) -> None:
@@ -55,6 +56,7 @@ class ExpressCall:
         self._answer: HttpResponse | None = None  # while the client must read first
         self._waiting: asyncio.Future[Any] | None = None
         self._departure: asyncio.Future[dict[str, Any]] | None = None
+        self._is_input_ended = False
         self.held: Request | None = None  # a large body's, whose room goes back with the answer
         self.keep_alive = keep_alive
         self.disconnected = False
@@ -68,12 +70,21 @@ class ExpressCall:
     # --- of the client ---
 
     def receive(self) -> asyncio.Future[dict[str, Any]]:
-        """The ASGI channel of a request that came whole: all that can come is that the client leaves. A future, so that
+        """The ASGI channel of a request that came whole: all that can come is that the client leaves, or
+        sends no more. A future, so that
         waiting for it takes no task either."""
         self._departure = self._connection.loop.create_future()
         if self.disconnected:
             self._departure.set_result(_GONE)
+        elif self._is_input_ended:
+            self._departure.set_result(_NO_MORE)
         return self._departure
+
+    def end_input(self) -> None:
+        """The client sends no more, and still reads."""
+        self._is_input_ended = True
+        if self._departure is not None and not self._departure.done():
+            self._departure.set_result(_NO_MORE)
 
     @property
     def message_event(self) -> ExpressCall:

@@ -14,7 +14,8 @@ from frontend.express.call import ExpressCall
 from frontend.express.hot import AnswerRequest, HotRequests
 from frontend.http import HttpResponse, Request
 from frontend.limits import BODY_COUNTED_BYTES_MIN
-from frontend.server import BoundedHttpProtocol, public_config
+from frontend.ports import public_config
+from frontend.server import BoundedHttpProtocol
 from frontend.services import FrontendServices
 from frontend.tls.port import TlsPort
 
@@ -67,6 +68,15 @@ class ExpressProtocol(BoundedHttpProtocol):
         BoundedHttpProtocol.data_received(self, data)
         if self._answering is not None:
             self._replay()
+
+    def _idle_since(self) -> float:
+        return self._idle_since_s or super()._idle_since()
+
+    def _tell_half_closed(self) -> None:
+        if self._call is not None:
+            self._call.end_input()
+        else:
+            super()._tell_half_closed()
 
     def _note_stray(self) -> None:
         if not self._idle_since_s:  # else an answer was given within the same bytes

@@ -137,6 +137,17 @@ ACCEPT_PAUSE_S = 0.1
 CONNECTIONS_MAX = 60_000
 FILES_KEPT = 1_024
 REFUSALS_TOLD_EVERY_S = 10.0
+# Where there are as many: a look at all of them (some 20 ms at 60,000) makes room for this part of them at once, or
+# there is no other look for a while.
+CROWD_PARTS = 64
+CROWD_LOOK_EVERY_S = 0.1
+# Connections that were refused, and whose clients may still send what they are about to: of the files that are kept.
+REFUSED_LINGERING_MAX = 128
+REFUSED_LINGER_S_MAX = 1.0
+# A client that sends no more, to which an answer is due: the longest that the control plane may take, and how often the
+# request that is being answered hears of it.
+HALF_CLOSED_S_MAX = 30.0
+HALF_CLOSED_LOOK_S = 0.5
 # Of each kind of warning that clients can cause at will.
 FLOOD_TOLD_EVERY_S = 1.0
 # TLS: handshakes that are under way, which stand under FILES_KEPT, and how often the certificate's files are looked at.
@@ -378,6 +389,7 @@ assert STORAGE_SEND_BYTES_MAX <= RECORD_BYTES_MAX < storage_limits.BATCH_BYTES_M
 assert SOCKET_IDS_PER_FRAME_MAX <= storage_limits.RECEIPTS_PER_CALL_MAX
 assert REQUEST_DRAIN_BYTES_MAX > REQUEST_BODY_BYTES_MAX
 assert CONNECTIONS_MAX > POLLS_PARKED_MAX + SOCKETS_MAX
+assert 4 * (TLS_HANDSHAKES_MAX + REFUSED_LINGERING_MAX) <= 3 * FILES_KEPT
 assert 2 * TLS_HANDSHAKES_MAX <= FILES_KEPT, "handshakes leave files to storage nodes, metadata and the control plane"
 assert BODY_GRACE_S < REQUEST_READ_S_MAX and BODY_BYTES_PER_S_MIN * REQUEST_READ_S_MAX < REQUEST_BODY_BYTES_MAX
 # XML makes six characters of a quotation mark.
@@ -397,7 +409,7 @@ assert TAIL_LOOK_MESSAGES_MAX >= 1_000 * TAIL_LOOK_S, "a thousand messages a sec
 assert TAIL_AHEAD < TAIL_BEHIND_MAX
 assert 2 * TAIL_CONFIRM_S < TAIL_CONFIRMED_S_MAX, "one answer may be late"
 assert SOCKET_RECHECK_S <= 60, "a revoked key is cut off within a minute"
-assert SHUTDOWN_GRACE_S < CONTROL_TIMEOUT_S
+assert SHUTDOWN_GRACE_S < CONTROL_TIMEOUT_S <= HALF_CLOSED_S_MAX
 assert SENDS_TO_ALL_MAX < STORAGE_CALLS_PER_PARTITION_MAX, "they leave room to others of the same partition"
 assert STORAGE_CALLS_PER_PARTITION_MAX < STORAGE_CALLS_PER_NODE_MAX < STORAGE_CALLS_IN_FLIGHT_MAX
 assert STORAGE_CALLS_IN_FLIGHT_MAX < STORAGE_TARGETS_MAX, "all that have calls under way fit"

@@ -26,6 +26,7 @@ from websockets.frames import CloseCode
 from websockets.http11 import Request
 
 from frontend.client_bytes import held_frames, lateness
+from frontend.crowd import Waiting
 from frontend.errors import RequestError, unavailable
 from frontend.flood_log import FloodLog
 from frontend.http import network_of, new_request_id
@@ -295,7 +296,19 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
         super().resume_writing()
         self.transport.resumed()
 
+    # --- where there are too many connections ---
+
+    def waiting(self) -> Waiting | None:
+        """A client that has shown no key yet has a place only while others need none."""
+        is_anonymous = self.handshake_complete and not self.close_sent and not self.scope["state"].get(HOLDER)
+        return Waiting(True, 0.0) if is_anonymous and not self.transport.is_closing() else None
+
+    def give_way(self) -> None:
+        self.connections.discard(self)
+        self.transport.abort()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self.connections.add(self)  # uvicorn takes it out, and it may have given way
         self.transport.ended()
         if self._watch is not None:
             self._watch.cancel()

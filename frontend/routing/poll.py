@@ -72,7 +72,8 @@ async def poll_while_connected(
     check_overdue: Callable[[], Awaitable[object]],
     routes: Routes | None = None,
 ) -> list[Lease]:
-    """A long poll that ends when the client leaves (Disconnected) or when somebody cancels it in `parked` (empty).
+    """A long poll that ends when the client leaves (Disconnected) or when somebody cancels it in `parked` (empty). A
+    client that has closed its half of the connection may be gone as well: it gets what is there, and waits no longer.
     `check_overdue` is called where it takes longer than it may, and raises RequestError where there is nothing to wait
     for any more: a queue may be deleted in the meantime, and storage looks for its partitions for long."""
     poll = asyncio.create_task(poll_partitions(storage, partitions, request, routes))
@@ -86,7 +87,11 @@ async def poll_while_connected(
             await check_overdue()
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not poll.done():
-            raise Disconnected
+            if _is_departure(gone):
+                raise Disconnected
+            await asyncio.shield(_in_background(_cancel_and_release(storage, [poll])))
+            look = msgspec.structs.replace(request, wait_ms=0)
+            return await poll_partitions(storage, partitions, look, routes)
         return [] if poll.cancelled() else poll.result()
     except (asyncio.CancelledError, Disconnected, RequestError):
         # Also where it is done: what it leased is nobody's. A task of its own, which no second cancel ends.
@@ -106,9 +111,14 @@ async def has_left(receive: Callable[[], Awaitable[Any]]) -> bool:
     else:
         gone = asyncio.ensure_future(leaving)
         await asyncio.sleep(0)  # its first step
-    left = gone.done() and gone.result()["type"] == "http.disconnect"
+    left = gone.done() and _is_departure(gone)
     gone.cancel()
     return left
+
+
+def _is_departure(said: asyncio.Future[Any]) -> bool:
+    """Or has the client only ended its half?"""
+    return bool(said.result()["type"] == "http.disconnect")
 
 
 async def release(storage: MessageStorage, leases: Sequence[Lease], mode: VisibilityMode = VisibilityMode.HELD) -> None:

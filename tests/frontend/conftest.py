@@ -9,19 +9,24 @@ from collections.abc import AsyncIterator
 import pytest
 import structlog
 
-from frontend import server, writing
+from frontend import crowd, server, writing
 from frontend.express.protocol import express_config
 from frontend.flood_log import FloodGate
 from frontend.push import connection
 from frontend.server import Server
 from tests.support.frontend_plane import Installation
 
+FLOODS = (
+    server._slow_requests, server._refused_headers, writing._slow_readers, connection._slow_frames, crowd._gave_way,
+    crowd._refused,
+)  # fmt: skip
+
 
 @pytest.fixture(autouse=True)
 def no_flood_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the test before caused is no reason to leave a warning out, nor does it say where warnings go: a logger
     keeps the configuration of its first use, and Django's has one of its own."""
-    for flood in (server._slow_requests, server._refused_headers, writing._slow_readers, connection._slow_frames):
+    for flood in FLOODS:
         monkeypatch.setattr(flood, "_gate", FloodGate())
         monkeypatch.setattr(flood, "_log", structlog.get_logger())
 

@@ -18,7 +18,7 @@ from collections import Counter
 
 import uvloop
 
-from frontend.server import shared_sockets
+from frontend.listening import shared_sockets
 
 ROUNDS = 60
 PAUSE_S = 0.002

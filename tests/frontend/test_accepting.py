@@ -17,7 +17,8 @@ import uvloop
 from frontend.accepting import Acceptor
 from frontend.http import answer
 from frontend.limits import ACCEPTED_PER_TURN_MAX
-from frontend.server import Server, public_config
+from frontend.ports import public_config
+from frontend.server import Server
 
 CLIENTS = 3 * ACCEPTED_PER_TURN_MAX
 TURNS_MAX = 20  # a connection takes a few turns until its protocol knows of it

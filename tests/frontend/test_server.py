@@ -273,21 +273,6 @@ async def test_late_request_is_not_answered_in_the_middle_of_another_answer(
     writer.close()
 
 
-async def test_connection_over_the_bound_is_refused_politely(
-    front: Installation, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first_reader, first = await raw(port, b"")
-    await asyncio.sleep(0.02)
-    monkeypatch.setattr(server_module.BoundedHttpProtocol, "connections_max", 1)
-    reader, second = await raw(port, b"")
-    answer = await asyncio.wait_for(reader.read(), 5)
-    assert answer.startswith(b"HTTP/1.1 503 ") and b"retry-after: 1" in answer
-    first.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
-    assert b" 200 " in await answered(first_reader), "those that are there are served"
-    for writer in (first, second):
-        writer.close()
-
-
 REST_SEND = b"POST /v1/queues/orders/messages HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 SQS_SEND = b"POST / HTTP/1.1\r\nhost: x\r\nx-amz-target: AmazonSQS.%b\r\ncontent-type: application/x-amz-json-1.0\r\n"
 QUERY = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-www-form-urlencoded\r\n"

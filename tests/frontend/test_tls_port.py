@@ -23,7 +23,8 @@ from botocore.config import Config as BotoConfig
 
 from frontend.express.call import ExpressCall
 from frontend.express.protocol import express_config
-from frontend.server import Server, small_config
+from frontend.ports import small_config
+from frontend.server import Server
 from frontend.tls import connection as connection_module
 from frontend.tls import handshakes as handshakes_module
 from frontend.tls.handshakes import Handshakes

@@ -199,6 +199,45 @@ async def test_client_that_does_not_wait_for_its_upgrade_is_refused_in_order(
     client.writer.close()
 
 
+def frame(said: dict[str, Any]) -> bytes:
+    text = json.dumps(said).encode()
+    return b"\x81\xfe" + len(text).to_bytes(2, "big") + bytes(4) + text
+
+
+async def test_frame_in_one_piece_with_the_upgrade_is_heard(front: Installation, port: int) -> None:
+    """As one is that comes in a piece of its own, before the answer."""
+    client = await connect(port)
+    key = b"authorization: Bearer %b\r\n" % front.key.bearer_token.encode()
+    publish = frame({"type": "publish", "seq": 1, "messages": [{"body": "early"}]})
+    client.write(upgrade(b"/v1/queues/orders/bulk", key) + publish[:20])
+    await asyncio.sleep(0.05)
+    client.write(publish[20:])
+    await until(front.storage.count)
+    assert b" 101 " in await asyncio.wait_for(client.reader.readuntil(b"\r\n\r\n"), 5)
+    client.writer.close()
+
+
+@pytest.mark.parametrize("is_hot", [True, False])
+async def test_frame_in_one_piece_with_an_upgrade_that_waits_is_refused_in_order(
+    front: Installation, port: int, is_hot: bool
+) -> None:
+    client = await connect(port)
+    client.write(poll(front, is_hot) + upgrade() + b"\x81\x80" + bytes(4))
+    await answer_polls(front, client, 1)
+    status, _, body = await client.answer()
+    assert status == 400 and b"waits for the answer" in body and await client.ended() == b""
+    client.writer.close()
+
+
+async def test_frame_behind_a_refused_upgrade_is_no_more_than_that(front: Installation, port: int) -> None:
+    for request in (upgrade(b"/nowhere"), upgrade(b"/v1/queues/orders/bulk"), upgrade(method=b"POST")):
+        client = await connect(port)
+        client.write(request + frame({"type": "publish", "seq": 1, "messages": [{"body": "early"}]}))
+        assert (await client.answer())[0] >= 400 and await client.ended() == b""
+        client.writer.close()
+    assert not front.storage.count()
+
+
 async def test_client_that_leaves_before_its_upgrade_ends_its_poll(front: Installation, port: int) -> None:
     client = await connect(port)
     client.write(poll(front) + upgrade())

@@ -18,8 +18,9 @@ import uvloop
 
 from frontend import writing
 from frontend.http import Receive, Scope, Send, answer
+from frontend.ports import public_config
 from frontend.routing.bulkhead import Bulkhead
-from frontend.server import Server, public_config
+from frontend.server import Server
 from frontend.writing import ClientTransport, paused_clients
 from tests.support.frontend_plane import Installation
 

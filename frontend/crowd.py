@@ -1,0 +1,105 @@
+"""Where a port has as many connections as it may, those that wait for their clients give way to the next one.
+
+    whose      of the address that has most (IPv6: of its /64), and of those with half as many, never of one that has
+               fewer than the newcomer's: a crowd of one address displaces its own, and nobody is refused for a number
+               while others have room. All clients of a proxy are one address
+    which      idle ones, the longest idle first: their clients must expect it at any time (RFC 9112, 9.5). For a
+               newcomer of another address also those whose request is not whole, and websockets that have shown no key
+    never      where the client waits: for an answer, or on an open websocket
+
+Connections are not counted by address as they come and go, which would cost each of them: all are looked at once there
+are too many, and a look makes room for many.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple, Protocol
+
+import structlog
+
+from frontend.flood_log import FloodLog
+from frontend.http import network_of
+from frontend.limits import CROWD_LOOK_EVERY_S, CROWD_PARTS
+
+_log = structlog.get_logger("frontend.crowd")
+_gave_way = FloodLog(_log, "connections_gave_way")
+_refused = FloodLog(_log, "connections_refused")
+
+
+class Waiting(NamedTuple):
+    """A connection waits for its client, since when; smaller ones give way first."""
+
+    has_begun: bool  # in the midst of a request
+    since_s: float
+
+
+class Member(Protocol):
+    """A connection of the port."""
+
+    client: tuple[str, int] | None
+
+    def waiting(self) -> Waiting | None:
+        """None: its client waits."""
+
+    def give_way(self) -> None:
+        """Closes it, and takes it out of the connections at once."""
+
+
+class Crowd:
+    """Of one process: its looks."""
+
+    def __init__(self) -> None:
+        self._looked_s = -CROWD_LOOK_EVERY_S  # the last look that found little
+
+    def makes_room(self, newcomer: Member, connections: Collection[Any]) -> bool:
+        """Whether there is a place for the newcomer, which is among the connections."""
+        now_s = time.monotonic()
+        wanted = 1 + len(connections) // CROWD_PARTS
+        found: list[Member] = []
+        if now_s - self._looked_s >= CROWD_LOOK_EVERY_S:
+            found = choose(newcomer, connections, wanted)
+            if len(found) < wanted:
+                self._looked_s = now_s
+        if not found:
+            _refused.warn(now_s, connections=len(connections) - 1)
+            return False
+        _gave_way.warn(now_s, connections=len(connections) - 1, gave_way=len(found), client=str(found[0].client))
+        for one in found:
+            one.give_way()
+        return True
+
+
+def choose(newcomer: Member, connections: Iterable[Any], wanted: int) -> list[Member]:
+    """Up to so many, or a few more, that give way."""
+    by_network = _by_network(connections)
+    own = network_of(_address_of(newcomer))
+    largest = max(map(len, by_network.values()))
+    enough = max(len(by_network[own]), (largest + 1) // 2)
+    found: list[Member] = []
+    for network, members in sorted(by_network.items(), key=lambda item: -len(item[1])):
+        if len(members) < enough or len(found) >= wanted:
+            break
+        waiting = [(one.waiting(), place) for place, one in enumerate(members) if one is not newcomer]
+        may_give_way = [
+            (how, place) for how, place in waiting if how is not None and not (how.has_begun and network == own)
+        ]
+        chosen = heapq.nsmallest(1 + len(members) // CROWD_PARTS, may_give_way)
+        found += [members[place] for _, place in chosen]
+    return found
+
+
+def _by_network(connections: Iterable[Any]) -> dict[str, list[Any]]:
+    by_address: dict[str, list[Any]] = {}
+    for one in connections:
+        by_address.setdefault(_address_of(one), []).append(one)
+    by_network: dict[str, list[Any]] = {}
+    for address, members in by_address.items():
+        by_network.setdefault(network_of(address), []).extend(members)
+    return by_network
+
+
+def _address_of(connection: Member) -> str:
+    return connection.client[0] if connection.client else ""
