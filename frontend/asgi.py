@@ -24,14 +24,14 @@ from channels.routing import ProtocolTypeRouter, URLRouter
 from django.urls import re_path
 
 from frontend import VERSION
-from frontend.errors import RequestError
-from frontend.http import Receive, Request, Scope, Send, answer, request_of
+from frontend.errors import MethodNotAllowed, RequestError
+from frontend.http import CLOSE_CONNECTION, Receive, Request, Scope, Send, answer, request_of
 from frontend.push.bulk_consumer import BulkConsumer
 from frontend.push.consumer import SubscribeConsumer
 from frontend.push.tail_consumer import TailConsumer
 from frontend.push.tail_rights import TailRights
 from frontend.readiness import readiness
-from frontend.rest.problems import refuse_upgrade
+from frontend.rest.problems import problem_of, refuse_upgrade
 from frontend.rest.serve import serve_rest
 from frontend.sqs.protocol import answer_sqs
 
@@ -73,7 +73,7 @@ def _http(services: FrontendServices) -> Application:
                 if said is not None:
                     await answer(send, said.status, said.headers, said.body)
             elif path in _OPERATORS:
-                await _serve_operators(services, path, send)
+                await _serve_operators(services, request, send)
             else:
                 await serve_rest(services, request, send)
         finally:
@@ -93,14 +93,19 @@ def _is_a_browser(request: Request) -> bool:
 _OPERATORS = frozenset((b"/healthz", b"/readyz", b"/version"))
 
 
-async def _serve_operators(services: FrontendServices, path: bytes, send: Send) -> None:
-    if path == b"/version":
+async def _serve_operators(services: FrontendServices, request: Request, send: Send) -> None:
+    path = request.path
+    if request.method not in ("GET", "HEAD"):
+        said = problem_of(request, MethodNotAllowed("GET, HEAD"))
+        # A body that it may have announced is not read.
+        await answer(send, said.status, (*said.headers, CLOSE_CONNECTION), said.body)
+    elif path == b"/version":
         await answer(send, 200, ((b"content-type", b"application/json"),), b'{"version":"%b"}' % VERSION.encode())
     elif path == b"/readyz":
         await services.look()
         # A stopping front end is taken out of use; all else that is missing is told, and costs no message.
-        said = readiness(services.metadata_serves() and not services.stopping.is_set(), services.troubles())
-        await answer(send, said.status, _JSON, said.body)
+        ready = readiness(services.metadata_serves() and not services.stopping.is_set(), services.troubles())
+        await answer(send, ready.status, _JSON, ready.body)
     else:
         await answer(send, 200, _TEXT, b"ok\n")
 

@@ -3,6 +3,7 @@ such a head: where its request ends is not known, or is another server's word.""
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -12,8 +13,11 @@ from websockets.exceptions import HeaderLineTooLong, RequestLineTooLong, TooMany
 class HeadRefusal(NamedTuple):
     status: HTTPStatus
     reason: str
+    headers: tuple[str, ...] = ()
 
 
+SOCKET_VERSION = "13"
+_SOCKET_KEY = re.compile(rb"[A-Za-z0-9+/]{22}==")
 _HTTP2_SETTINGS = b"http2-settings"
 SPOKE_TOO_EARLY = HeadRefusal(HTTPStatus.BAD_REQUEST, "A client waits for the answer to its request to upgrade.")
 
@@ -47,11 +51,20 @@ def without_upgrade(method: bytes, url: bytes, version: str, headers: list[tuple
     return b"%b\r\n" % b"".join(lines)
 
 
-def refusal_of_upgrade(headers: list[tuple[bytes, bytes]]) -> HeadRefusal | None:
-    """Of a request to upgrade: a client that announces a body does not wait for the answer. Names are in lower case."""
+def refusal_of_upgrade(method: bytes, headers: list[tuple[bytes, bytes]]) -> HeadRefusal | None:
+    """Of a request to upgrade: a client that announces a body does not wait for the answer, and one that speaks another
+    version is told ours (RFC 6455, 4.4). Names are in lower case."""
+    versions = [value.strip() for name, value in headers if name == b"sec-websocket-version"]
+    if versions and versions != [SOCKET_VERSION.encode()]:
+        told = (f"sec-websocket-version: {SOCKET_VERSION}", "upgrade: websocket")
+        return HeadRefusal(HTTPStatus.UPGRADE_REQUIRED, f"The version of websockets is {SOCKET_VERSION}.", told)
     for name, value in headers:
         if name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
             return HeadRefusal(HTTPStatus.BAD_REQUEST, "A request to upgrade has no body.")
+        if name == b"sec-websocket-key" and _SOCKET_KEY.fullmatch(value) is None:
+            return HeadRefusal(HTTPStatus.BAD_REQUEST, "Sec-WebSocket-Key is not 16 bytes in Base64.")
+    if method != b"GET":
+        return HeadRefusal(HTTPStatus.METHOD_NOT_ALLOWED, "A request to upgrade is a GET.", ("allow: GET",))
     return None
 
 

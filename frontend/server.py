@@ -37,6 +37,7 @@ from frontend.flood_log import FloodLog
 from frontend.http import network_of, new_request_id
 from frontend.limits import (
     CONNECTIONS_MAX,
+    HALF_CLOSED_FIRST_LOOK_S,
     HALF_CLOSED_LOOK_S,
     HALF_CLOSED_S_MAX,
     HEADER_READ_S_MAX,
@@ -60,6 +61,7 @@ from frontend.request_heads import (
 from frontend.writing import ClientTransport
 
 CRLF = "\r\n"
+INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
 TOO_MANY = (HTTPStatus.SERVICE_UNAVAILABLE, "The service has too many connections.", "retry-after: 1")
 _log = structlog.get_logger("frontend.server")
 _slow_requests = FloodLog(_log, "slow_request_cut")
@@ -183,18 +185,27 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._half_closed_s = self.loop.time()
         if self._watch is not None:
             self._watch.cancel()
-        self._look_half_closed()
+        # A client that has left altogether looks the same until it is written to. Before HTTP/1.1 there is no word that
+        # comes before an answer.
+        if self.parser.get_http_version() == "1.1" and self._running_awaits() and not self.flow.write_paused:
+            self.transport.write_answer(INTERIM)
+        self._watch = self.loop.call_later(HALF_CLOSED_FIRST_LOOK_S, self._look_half_closed)
         return True
 
     def _look_half_closed(self) -> None:
-        """A client that has left altogether looks the same until it is written to: nothing waits for long."""
         if self.transport.is_closing():
             return
-        if self.loop.time() - self._half_closed_s >= HALF_CLOSED_S_MAX:
+        if self.transport.is_refused():
+            self.transport.abort()
+        elif self.loop.time() - self._half_closed_s >= HALF_CLOSED_S_MAX:
             self.transport.close()
-            return
-        self._tell_half_closed()
-        self._watch = self.loop.call_later(HALF_CLOSED_LOOK_S, self._look_half_closed)
+        else:
+            self._tell_half_closed()
+            self._watch = self.loop.call_later(HALF_CLOSED_LOOK_S, self._look_half_closed)
+
+    def _running_awaits(self) -> bool:
+        """Whether nothing of the answer that is due next was sent."""
+        return self._running is not None and not self._running.response_started
 
     def _tell_half_closed(self) -> None:
         """To the request that is being answered: a poll answers now. One that has not read its body takes no notice,
@@ -232,6 +243,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._note_stray()
         if self._header_held_bytes:
             self._give_back_header()
+
+    def _should_upgrade(self) -> bool:
+        """HTTP/1.0 knows of no other protocol: who asks for one in it is answered as if it did not."""
+        return self.parser.get_http_version() != "1.0" and super()._should_upgrade()
 
     def _note_stray(self) -> None:
         """Line ends before a request are none of it, and end the wait for the next one: it must come in time now."""
@@ -310,7 +325,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             return
         self._unset_keepalive_if_required()
         if self._refusal is not None:
-            self._answer(*self._refusal)
+            self._answer(self._refusal.status, self._refusal.reason, *self._refusal.headers)
         else:
             self._upgrade(early)
 
@@ -322,7 +337,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self.connections.discard(opened)
             self.connections.add(self)
             self.transport.set_protocol(self)
-            self._answer(*refusal_of_handshake(opened.conn.handshake_exc))
+            refusal = refusal_of_handshake(opened.conn.handshake_exc)
+            self._answer(refusal.status, refusal.reason)
             return
         if self._watch is not None:
             self._watch.cancel()
@@ -345,7 +361,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._refusal = refusal_of_request(headers, version)
         if self._refusal is None and parser.should_upgrade():
             if self._should_upgrade():
-                self._refusal = refusal_of_upgrade(headers)
+                self._refusal = refusal_of_upgrade(parser.get_method(), headers)
             elif any(name == b"upgrade" for name, _ in headers):  # and not by its method, as CONNECT does
                 self._declined = without_upgrade(parser.get_method(), self.url, version, headers)
                 return

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import select
 import sys
 import termios
 import time
@@ -121,6 +122,14 @@ class ClientTransport:
         self._transport.close()
         if self._transport.get_write_buffer_size():
             self.paused()
+
+    def is_refused(self) -> bool:
+        """Whether the client's host has answered what was written with a reset; found while nothing is read, too."""
+        watched = select.poll()
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            watched.register(self._transport.get_extra_info("socket").fileno(), 0)
+            return bool(watched.poll(0))
+        return False
 
     # --- said by the protocols ---
 

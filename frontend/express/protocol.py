@@ -72,6 +72,9 @@ class ExpressProtocol(BoundedHttpProtocol):
     def _idle_since(self) -> float:
         return self._idle_since_s or super()._idle_since()
 
+    def _running_awaits(self) -> bool:
+        return self._call is not None or super()._running_awaits()
+
     def _tell_half_closed(self) -> None:
         if self._call is not None:
             self._call.end_input()

@@ -144,9 +144,10 @@ CROWD_LOOK_EVERY_S = 0.1
 # Connections that were refused, and whose clients may still send what they are about to: of the files that are kept.
 REFUSED_LINGERING_MAX = 128
 REFUSED_LINGER_S_MAX = 1.0
-# A client that sends no more, to which an answer is due: the longest that the control plane may take, and how often the
-# request that is being answered hears of it.
+# A client that sends no more, to which an answer is due: the longest that the control plane may take; the time in which
+# the host of one that has left altogether says so; and how often it is looked at from then on.
 HALF_CLOSED_S_MAX = 30.0
+HALF_CLOSED_FIRST_LOOK_S = 0.02
 HALF_CLOSED_LOOK_S = 0.5
 # Of each kind of warning that clients can cause at will.
 FLOOD_TOLD_EVERY_S = 1.0

@@ -12,9 +12,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from frontend.errors import RequestError
+from frontend.errors import RequestError, invalid
 
 _QUALITY = re.compile(rb"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE)
+_CHARSET = re.compile(rb";\s*charset\s*=\s*\"?([^\s;\"]*)", re.IGNORECASE)
+# JSON is UTF-8 alone (RFC 8259, 8.1), and what is ASCII is both.
+_CHARSETS = (b"utf-8", b"utf8", b"us-ascii", b"ascii")
 
 
 class MediaForm(NamedTuple):
@@ -40,6 +43,9 @@ def form_of_body(headers: dict[bytes, bytes]) -> MediaForm:
     form = _KNOWN.get(given) or _KNOWN.get(given.partition(b";")[0].strip().lower())
     if form is None:
         raise RequestError("UnsupportedMediaType", "The Content-Type must be application/json or application/msgpack.")
+    charset = _CHARSET.search(given)
+    if charset is not None and charset[1].lower() not in _CHARSETS:
+        raise invalid("The charset of a body is utf-8.")
     return form
 
 

@@ -190,3 +190,18 @@ def counting(send: Any, sizes: list[int]) -> Any:
         return await send(partition, bodies, *more)
 
     return counted
+
+
+@pytest.mark.parametrize(
+    ("charset", "status"),
+    [
+        ("; charset=utf-8", 200), (';charset="UTF-8"', 200), ("; charset=us-ascii; x=y", 200), ("; x=y", 200),
+        ("; charset=utf-16", 400), (";charset=latin-1", 400), ("; x=y; Charset=ISO-8859-1", 400), ("; charset=", 400),
+    ],
+)  # fmt: skip
+async def test_body_in_another_charset_is_refused(front: Installation, charset: str, status: int) -> None:
+    """S23: bytes that mean something else there are not read as if they did not."""
+    body = json.dumps({"body": "x"}).encode()
+    reply = await post(front, PATH, body, content_type=f"application/json{charset}")
+    assert reply.status == status
+    assert status == 200 or b"charset" in reply.body

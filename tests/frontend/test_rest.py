@@ -326,6 +326,9 @@ async def test_health_readiness_and_version(front: Installation) -> None:
     assert (await front.call("GET", "/healthz", {})).body == b"ok\n"
     assert (await front.call("GET", "/readyz", {})).status == 200
     assert set((await front.call("GET", "/version", {})).json) == {"version"}
+    for method, path in (("PUT", "/healthz"), ("DELETE", "/readyz"), ("TRACE", "/version"), ("POST", "/healthz")):
+        reply = await front.call(method, path, {})
+        assert (reply.status, problem(reply), reply.headers["allow"]) == (405, "method-not-allowed", "GET, HEAD")
     front.plane.drain()
     assert (await front.call("GET", "/readyz", {})).status == 503
     assert (await front.call("GET", "/metrics", {})).status == 404, "metrics are on the operators' port"

@@ -52,6 +52,9 @@ async def connect(port: int) -> Client:
         (upgrade(more=b"content-length: 2\r\n", method=b"POST") + b"{}", 400),
         (upgrade(more=b"content-length: 2\r\n", method=b"PUT") + b"{}", 400),
         (upgrade(method=b"POST"), 405),
+        (upgrade().replace(b"version: 13", b"version: 12"), 426),
+        (upgrade(more=b"sec-websocket-version: 8\r\n"), 426),
+        (upgrade().replace(b"A==", b"=="), 400),
     ],
 )
 async def test_upgrade_that_is_no_handshake_is_answered_and_closed_at_once(
@@ -62,7 +65,8 @@ async def test_upgrade_that_is_no_handshake_is_answered_and_closed_at_once(
     reader = client.reader
     async with asyncio.timeout(2):
         head = await reader.readuntil(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 %d " % status)
+        assert head.startswith(b"HTTP/1.1 %d " % status) and b"\r\nx-request-id: " in head
+        assert (b"\r\nsec-websocket-version: 13\r\n" in head) == (status == 426)
         assert (await reader.read()).endswith(b".\n"), "the end follows the text"
     client.writer.close()
     await until(lambda: held_headers.held_bytes == 0)
@@ -115,6 +119,14 @@ async def test_request_for_another_protocol_is_answered_as_any(front: Installati
     client.write(asking(poll(front, is_hot=False)) + PLAIN)
     await answer_polls(front, client, 1)
     assert (await client.answer())[0] == 200
+    client.writer.close()
+
+
+async def test_older_version_has_no_websockets(front: Installation, port: int) -> None:
+    """RFC 9110, 7.8: what asks for another protocol in HTTP/1.0 is not heard."""
+    client = await connect(port)
+    client.write(upgrade().replace(b"HTTP/1.1", b"HTTP/1.0"))
+    assert (await client.answer())[0] == 401 and await client.ended() == b""
     client.writer.close()
 
 

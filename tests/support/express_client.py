@@ -79,7 +79,9 @@ class Client:
 
     async def answer(self) -> tuple[int, dict[str, str], bytes]:
         async with asyncio.timeout(10):
-            head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
+            head = "HTTP/1.1 100 "
+            while head.startswith("HTTP/1.1 100 "):
+                head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
             lines = head.split("\r\n")
             headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:-2])}
             return int(lines[0].split()[1]), headers, await self.reader.readexactly(int(headers["content-length"]))
