@@ -13,10 +13,10 @@ are too many, and a look makes room for many.
 
 from __future__ import annotations
 
-import heapq
 import time
 from collections.abc import Collection, Iterable
-from typing import Any, NamedTuple, Protocol
+from operator import itemgetter
+from typing import Any, Protocol
 
 import structlog
 
@@ -29,11 +29,8 @@ _gave_way = FloodLog(_log, "connections_gave_way")
 _refused = FloodLog(_log, "connections_refused")
 
 
-class Waiting(NamedTuple):
-    """A connection waits for its client, since when; smaller ones give way first."""
-
-    has_begun: bool  # in the midst of a request
-    since_s: float
+# A connection waits for its client: in the midst of a request, and since when.
+Waiting = tuple[bool, float]
 
 
 class Member(Protocol):
@@ -82,22 +79,41 @@ def choose(newcomer: Member, connections: Iterable[Any], wanted: int) -> list[Me
     for network, members in sorted(by_network.items(), key=lambda item: -len(item[1])):
         if len(members) < enough or len(found) >= wanted:
             break
-        waiting = [(one.waiting(), place) for place, one in enumerate(members) if one is not newcomer]
-        may_give_way = [
-            (how, place) for how, place in waiting if how is not None and not (how.has_begun and network == own)
-        ]
-        chosen = heapq.nsmallest(1 + len(members) // CROWD_PARTS, may_give_way)
-        found += [members[place] for _, place in chosen]
+        found += _longest_waiting(members, newcomer, 1 + len(members) // CROWD_PARTS, also_begun=network != own)
     return found
+
+
+def _longest_waiting(members: list[Any], newcomer: Member, wanted: int, also_begun: bool) -> list[Member]:
+    idle: list[tuple[float, Member]] = []
+    begun: list[tuple[float, Member]] = []
+    for one in members:
+        how = one.waiting()
+        if how is not None and one is not newcomer:
+            (begun if how[0] else idle).append((how[1], one))
+    idle.sort(key=itemgetter(0))
+    chosen = idle[:wanted]
+    if also_begun and len(chosen) < wanted:
+        begun.sort(key=itemgetter(0))
+        chosen += begun[: wanted - len(chosen)]
+    return [one for _, one in chosen]
 
 
 def _by_network(connections: Iterable[Any]) -> dict[str, list[Any]]:
     by_address: dict[str, list[Any]] = {}
     for one in connections:
-        by_address.setdefault(_address_of(one), []).append(one)
+        client = one.client
+        address = client[0] if client else ""
+        if address in by_address:
+            by_address[address].append(one)
+        else:
+            by_address[address] = [one]
     by_network: dict[str, list[Any]] = {}
     for address, members in by_address.items():
-        by_network.setdefault(network_of(address), []).extend(members)
+        network = network_of(address)
+        if network in by_network:
+            by_network[network] += members
+        else:
+            by_network[network] = members
     return by_network
 
 

@@ -134,12 +134,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return None
         if self._is_lingering:
-            return Waiting(False, 0.0)
+            return False, 0.0
         if self._began_s:
-            return Waiting(bool(self._arrived_bytes or not self._in_header), self._began_s)
+            return bool(self._arrived_bytes or not self._in_header), self._began_s
         if self.cycle is not None and not self.cycle.response_complete:
             return None
-        return Waiting(False, self._idle_since())
+        return False, self._idle_since()
 
     def _idle_since(self) -> float:
         timer = self.timeout_keep_alive_task

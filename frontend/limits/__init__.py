@@ -137,8 +137,8 @@ ACCEPT_PAUSE_S = 0.1
 CONNECTIONS_MAX = 60_000
 FILES_KEPT = 1_024
 REFUSALS_TOLD_EVERY_S = 10.0
-# Where there are as many: a look at all of them (some 20 ms at 60,000) makes room for this part of them at once, or
-# there is no other look for a while.
+# Where there are as many: a look at all of them (some 60 to 90 ms at 60,000) makes room for this part of them at once,
+# or there is no other look for a while.
 CROWD_PARTS = 64
 CROWD_LOOK_EVERY_S = 0.1
 # Connections that were refused, and whose clients may still send what they are about to: of the files that are kept.

@@ -301,7 +301,7 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
     def waiting(self) -> Waiting | None:
         """A client that has shown no key yet has a place only while others need none."""
         is_anonymous = self.handshake_complete and not self.close_sent and not self.scope["state"].get(HOLDER)
-        return Waiting(True, 0.0) if is_anonymous and not self.transport.is_closing() else None
+        return (True, 0.0) if is_anonymous and not self.transport.is_closing() else None
 
     def give_way(self) -> None:
         self.connections.discard(self)

@@ -397,7 +397,7 @@ async def test_frame_over_the_limit_of_its_wire_closes(
 
 @pytest.fixture
 def quick_pings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontend.server.SOCKET_PING_S", 0.1)
+    monkeypatch.setattr("frontend.ports.SOCKET_PING_S", 0.1)
 
 
 async def test_socket_that_is_not_read_is_not_taken_for_dead(front: Installation, quick_pings: None, port: int) -> None:

@@ -27,7 +27,7 @@ Connect = Callable[[str], "asyncio.Future[Client]"]
 class Member:
     def __init__(self, address: str, since_s: float | None = 1.0, has_begun: bool = False) -> None:
         self.client = (address, 1)
-        self.how = None if since_s is None else Waiting(has_begun, since_s)
+        self.how = None if since_s is None else (has_begun, since_s)
 
     def waiting(self) -> Waiting | None:
         return self.how
@@ -112,6 +112,7 @@ async def is_served(client: Client) -> bool:
 
 def bound(monkeypatch: pytest.MonkeyPatch, connections: int) -> None:
     monkeypatch.setattr(BoundedHttpProtocol, "connections_max", connections)
+    monkeypatch.setattr(BoundedHttpProtocol, "crowd", Crowd())
 
 
 async def test_address_with_all_connections_keeps_nobody_out(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
