@@ -33,7 +33,7 @@ _refused = FloodLog(_log, "connections_refused")
 Waiting = tuple[bool, float]
 
 
-class Member(Protocol):
+class CrowdMember(Protocol):
     """A connection of the port."""
 
     client: tuple[str, int] | None
@@ -51,11 +51,11 @@ class Crowd:
     def __init__(self) -> None:
         self._looked_s = -CROWD_LOOK_EVERY_S  # the last look that found little
 
-    def makes_room(self, newcomer: Member, connections: Collection[Any]) -> bool:
+    def makes_room(self, newcomer: CrowdMember, connections: Collection[Any]) -> bool:
         """Whether there is a place for the newcomer, which is among the connections."""
         now_s = time.monotonic()
         wanted = 1 + len(connections) // CROWD_PARTS
-        found: list[Member] = []
+        found: list[CrowdMember] = []
         if now_s - self._looked_s >= CROWD_LOOK_EVERY_S:
             found = choose(newcomer, connections, wanted)
             if len(found) < wanted:
@@ -69,13 +69,13 @@ class Crowd:
         return True
 
 
-def choose(newcomer: Member, connections: Iterable[Any], wanted: int) -> list[Member]:
+def choose(newcomer: CrowdMember, connections: Iterable[Any], wanted: int) -> list[CrowdMember]:
     """Up to so many, or a few more, that give way."""
     by_network = _by_network(connections)
     own = network_of(_address_of(newcomer))
     largest = max(map(len, by_network.values()))
     enough = max(len(by_network[own]), (largest + 1) // 2)
-    found: list[Member] = []
+    found: list[CrowdMember] = []
     for network, members in sorted(by_network.items(), key=lambda item: -len(item[1])):
         if len(members) < enough or len(found) >= wanted:
             break
@@ -83,9 +83,9 @@ def choose(newcomer: Member, connections: Iterable[Any], wanted: int) -> list[Me
     return found
 
 
-def _longest_waiting(members: list[Any], newcomer: Member, wanted: int, also_begun: bool) -> list[Member]:
-    idle: list[tuple[float, Member]] = []
-    begun: list[tuple[float, Member]] = []
+def _longest_waiting(members: list[Any], newcomer: CrowdMember, wanted: int, also_begun: bool) -> list[CrowdMember]:
+    idle: list[tuple[float, CrowdMember]] = []
+    begun: list[tuple[float, CrowdMember]] = []
     for one in members:
         how = one.waiting()
         if how is not None and one is not newcomer:
@@ -117,5 +117,5 @@ def _by_network(connections: Iterable[Any]) -> dict[str, list[Any]]:
     return by_network
 
 
-def _address_of(connection: Member) -> str:
+def _address_of(connection: CrowdMember) -> str:
     return connection.client[0] if connection.client else ""

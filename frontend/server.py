@@ -173,7 +173,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     # --- a client that sends no more ---
 
-    def eof_received(self) -> bool:  # type: ignore[override]
+    def eof_received(self) -> Any:
         """Whether the connection stays open, for the answers that are due. Over TLS it never does: a client says there
         that it has ended, and means both ways."""
         cycle = self.cycle
