@@ -20,6 +20,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 REQUEST_HEAD_BYTES_MAX = 8 * 1024
 REQUEST_TIMEOUT_S = 5
+# Each kind has a logger of its own below it.
+_REFUSALS_OF_DJANGO = "django.security."
 
 # Says whether the process can do its work now; the text goes into the answer.
 HealthCheck = Callable[[], Awaitable[tuple[bool, str]]]
@@ -50,9 +52,19 @@ def configure_logging(level: str) -> None:
             ],
         )
     )
+    handler.addFilter(_without_trace_of_refusals)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+
+
+def _without_trace_of_refusals(record: logging.LogRecord) -> bool:
+    """Django logs what it refuses for the sake of safety, as a body that is too large, with its trace and as an error.
+    Any client can cause it: a line is enough, and no error of ours."""
+    if record.name.startswith(_REFUSALS_OF_DJANGO):
+        record.exc_info, record.exc_text = None, None
+        record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+    return True
 
 
 def _add_process(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

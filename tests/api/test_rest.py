@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from django.db import connection
 from django.test import Client
 
 from api.accounts.models import AccessKey, Account
+from api.observability import configure_logging
 from api.queues import actions, spreading
 from api.queues.models import Queue
 from api.schema import openapi_document_bytes
@@ -331,3 +333,22 @@ def test_whole_surrogate_pair_is_one_character(caller: Caller) -> None:
     """It is written as two escapes."""
     answer = caller.request("POST", "/v1/queues", {"name": "orders", "tags": {"a": "\U0001f600"}})
     assert (answer.status_code, answer.json()["tags"]) == (201, {"a": "\U0001f600"})
+
+
+def test_body_that_is_too_large_is_a_line_in_the_log_and_no_error_with_a_trace(caller: Caller) -> None:
+    logged = io.StringIO()
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        configure_logging("info")
+        root.handlers[0].setStream(logged)  # type: ignore[attr-defined]
+        body = b"x" * (1024 * 1024 + 1)
+        headers = caller.headers("POST", "/v1/queues", body)
+        client = Client(raise_request_exception=False)
+        refused = client.post("/v1/queues", body, content_type="application/json", headers=headers)
+    finally:
+        root.handlers[:], root.level = handlers, level
+    assert refused.status_code == 413
+    lines = [json.loads(line) for line in logged.getvalue().splitlines()]
+    assert any("DATA_UPLOAD_MAX_MEMORY_SIZE" in line["event"] for line in lines)
+    assert {line["level"] for line in lines} == {"warning"} and "Traceback" not in logged.getvalue()
