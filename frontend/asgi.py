@@ -15,8 +15,7 @@ websocket /v1/queues/<name>/tail         the live tail of a page
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "frontend.settings")
 
@@ -25,7 +24,7 @@ from django.urls import re_path
 
 from frontend import VERSION
 from frontend.errors import MethodNotAllowed, RequestError
-from frontend.http import CLOSE_CONNECTION, Receive, Request, Scope, Send, answer, request_of
+from frontend.http import CLOSE_CONNECTION, Application, Receive, Request, Scope, Send, answer, request_of
 from frontend.push.bulk_consumer import BulkConsumer
 from frontend.push.consumer import SubscribeConsumer
 from frontend.push.tail_consumer import TailConsumer
@@ -37,8 +36,6 @@ from frontend.sqs.protocol import answer_sqs
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
-
-Application = Callable[[Scope, Receive, Send], Awaitable[Any]]
 
 _TEXT = ((b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store"))
 _TO_CONSOLE = ((b"location", b"/console/"), (b"cache-control", b"no-store"), (b"vary", b"accept"))

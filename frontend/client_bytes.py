@@ -7,6 +7,8 @@ No holder may have more than is still free for the others: one alone gets half, 
     held_frames    of websockets, that are not whole yet, or that wait to be worked on; by account, or by address while
                    the key is not known
     body_room      of request bodies, by address (frontend/body_room.py)
+
+`frontend/shared_room.py` lets wait who does not fit; calls share the control plane by it, too.
 """
 
 from __future__ import annotations
@@ -35,6 +37,9 @@ class HeldBytes:
             self._by_holder[holder] = left
         else:
             self._by_holder.pop(holder, None)
+
+    def held_by(self, holder: str) -> int:
+        return self._by_holder.get(holder, 0)
 
     def is_over(self, holder: str) -> bool:
         """Whether the holder has more than its share."""

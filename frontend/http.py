@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from frontend.body_room import NoRoom, body_room
+from frontend.body_room import body_room
 from frontend.errors import RequestError, unavailable
 from frontend.limits import (
     BODY_COUNTED_BYTES_MIN,
@@ -26,10 +26,12 @@ from frontend.limits import (
     REQUEST_HEADER_BYTES_MAX,
     REQUEST_HEADERS_MAX,
 )
+from frontend.shared_room import NoRoom
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 Scope = dict[str, Any]
+Application = Callable[[Scope, Receive, Send], Awaitable[Any]]
 
 # Ends the connection with the answer.
 CLOSE_CONNECTION = (b"connection", b"close")

@@ -12,13 +12,13 @@ from unittest import mock
 
 import pytest
 
-from frontend import body_room as body_room_module
 from frontend import client_bytes as arriving_module
 from frontend import server as server_module
-from frontend.body_room import BodyRoom, NoRoom, body_room
+from frontend.body_room import BodyRoom, body_room
 from frontend.express.protocol import express_config
 from frontend.limits import BODY_WAITING_BYTES, REQUEST_BODY_BYTES_MAX
 from frontend.server import Server
+from frontend.shared_room import NoRoom
 from tests.support.express_client import Client, send_request
 from tests.support.frontend_plane import Installation
 
@@ -38,7 +38,7 @@ def small_budget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     held, waiting = body_room.held, body_room.waiting
     assert held.held_bytes == waiting.held_bytes == 0
     monkeypatch.setattr(held, "_bytes_max", BYTES_MAX)
-    monkeypatch.setattr(body_room_module, "BODY_WAIT_S_MAX", 0.3)
+    monkeypatch.setattr(body_room, "wait_s_max", 0.3)
     yield
     assert held.held_bytes == waiting.held_bytes == 0 and not held._by_holder and not body_room._waiters
 
@@ -129,7 +129,7 @@ async def test_more_bodies_at_once_than_have_room_wait_and_all_are_stored(front:
 async def test_bodies_that_wait_are_bounded_too_and_the_next_is_refused_at_once(
     front: Installation, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(body_room_module, "BODY_WAIT_S_MAX", 5.0)
+    monkeypatch.setattr(body_room, "wait_s_max", 5.0)
     monkeypatch.setattr(body_room.waiting, "_bytes_max", 4 * BODY_WAITING_BYTES)  # two of one address
     holding = await begin(port, SQS_HEAD, 140_000)
     waiting = [await connect(port) for _ in range(2)]
@@ -190,6 +190,7 @@ async def test_waiter_that_leaves_in_the_moment_of_its_admission_gives_its_place
 
 async def test_waiter_that_waited_too_long_is_refused_and_the_smaller_one_behind_it_is_not() -> None:
     room = BodyRoom(100, 100 * BODY_WAITING_BYTES)
+    room.wait_s_max = 0.3
     await room.take("a", 30)
     large = asyncio.create_task(room.take("a", 50))
     await asyncio.sleep(0.1)
