@@ -8,6 +8,7 @@ from frontend.limits import (
     CONTROL_PATIENCE_MS,
     CONTROL_PROBE_INTERVAL_MS,
     CONTROL_PROBE_MS_MAX,
+    CONTROL_TIMEOUT_S,
     FIFO_GENERATIONS_MAX,
     FIFO_PARTITIONS_DEFAULT,
     MOVE_MESSAGES_PER_S_MAX,
@@ -209,6 +210,15 @@ CRON_RETRY_MS = 5_000
 # --- connections --------------------------------------------------------------------------------------------
 DATABASE_POOL_MIN = 1
 DATABASE_POOL_MAX = 12
+# Calls that are worked on at a time, each with a thread and a connection (api/call_places.py): holders share them. The
+# other connections are for looks of calls that wait for storage, and for what front ends tell.
+CALLS_WORKED_ON_MAX = 10
+# Of them comparisons and imports of definitions, which compute for seconds: two of one holder.
+DEFINITIONS_CALLS_MAX = 5
+# A call without a place waits this long for one; holders share the waiting, too.
+CALL_WAIT_S_MAX = 5.0
+CALLS_WAITING_MAX = 512
+CALL_RETRY_AFTER_S = 1
 DATABASE_CONNECT_TIMEOUT_S = 5
 # Of a command of operators: a person waits at a terminal, and hears within some 5 s that the database is away.
 COMMAND_CONNECT_TIMEOUT_S = 3
@@ -277,6 +287,9 @@ assert MOVE_SLICE_MS + 20_000 < MOVE_VISIBILITY_MS < MOVE_CLAIM_LEASE_MS, "a lea
 assert QUOTA_REPORT_STALE_S > 3 * QUOTA_REPORT_S, "two reports may be lost"
 assert METADATA_REFRESHERS < METADATA_CONNECTIONS_MAX
 assert CHANGES_REMEMBERED_MAX <= FEED_CHANGES_KEPT_MAX
+assert CALLS_WORKED_ON_MAX + 2 <= DATABASE_POOL_MAX, "calls that wait for storage find connections for their looks"
+assert DEFINITIONS_CALLS_MAX <= CALLS_WORKED_ON_MAX // 2, "slow calls leave half of the places"
+assert CALL_WAIT_S_MAX + QUEUE_READY_WAIT_MS_MAX / 1000 < CONTROL_TIMEOUT_S, "front ends hear the answer"
 assert DATABASE_PROBE_MS_MIN < CONTROL_PROBE_INTERVAL_MS, "every question of a front end looks anew"
 assert CONTROL_PATIENCE_MS + CONTROL_PROBE_INTERVAL_MS + DATABASE_PROBE_MS_MAX < 1_000, "refused within a second"
 assert DATABASE_PROBE_MS_MAX < CONTROL_PROBE_MS_MAX, "the front end hears the answer"

@@ -18,7 +18,7 @@ from api.absence import NOTHING_HERE, nothing_with
 from api.accounts.actions import AccountError
 from api.iam.errors import AccessDenied, IamError
 from api.limits import ERRORS_TOLD_MAX, FIRST_ERROR_CHARACTERS_MAX, REQUEST_BYTES_MAX
-from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
+from api.outage import DATABASE_AWAY, outage_text
 from api.queues.attributes import QueueProblem
 
 CONTENT_TYPE = "application/problem+json"
@@ -58,7 +58,7 @@ def _problem_of(error: Exception, context: dict[str, Any]) -> Response | None:
     if isinstance(error, AccountError):
         return problem(400, "invalid-request", str(error))
     if isinstance(error, DATABASE_AWAY):
-        return problem(503, "service-unavailable", DATABASE_AWAY_TEXT)
+        return problem(503, "service-unavailable", outage_text(error))
     plain = exception_handler(error, context)
     if plain is None:
         return None

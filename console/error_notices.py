@@ -10,7 +10,7 @@ from api.billing.errors import BillingError
 from api.cluster.actions import ClusterProblem
 from api.encryption.errors import EncryptionKeyProblem
 from api.iam.errors import AccessDenied, IamError
-from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
+from api.outage import DATABASE_AWAY, outage_text
 from api.people.errors import PeopleError
 from api.queues.attributes import QueueProblem
 from api.quotas.errors import QuotaProblem
@@ -110,7 +110,7 @@ def notice_of(error: Exception) -> ErrorNotice:
     if isinstance(error, AccountError):
         text = str(error)
         return ErrorNotice(400, text[:1].upper() + text[1:] + ".")
-    return ErrorNotice(503, DATABASE_AWAY_TEXT, _STEPS["service-unavailable"])
+    return ErrorNotice(503, outage_text(error), _STEPS["service-unavailable"])
 
 
 def _hyphenated(code: str) -> str:

@@ -31,6 +31,7 @@ from frontend.limits import (
     CONTROL_OPEN_CALLS_MAX,
     CONTROL_STREAMS_MAX,
     CONTROL_TIMEOUT_S,
+    RETRY_AFTER_S,
 )
 from frontend.readiness import Trouble
 from frontend.routing.bulkhead import Bulkhead, Place
@@ -343,4 +344,5 @@ def _error_of(status: int, content: bytes) -> RequestError:
         problem = _Problem()
     if status >= 500 or problem.code not in KINDS or KINDS[problem.code].status >= 500:
         return unavailable("The control plane cannot do this at the moment.")
-    return RequestError(problem.code, problem.message)
+    retry_after_s = RETRY_AFTER_S if problem.code == "RequestThrottled" else None
+    return RequestError(problem.code, problem.message, retry_after_s)

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from django.db import DatabaseError, InterfaceError, connection
 
 from api import clock, limits
+from api.call_places import connection_kept
 from api.idempotency.asked import AskedOutcome
 from api.idempotency.models import IdempotentOutcome
 
@@ -21,7 +22,8 @@ def held_lock(number: int) -> Iterator[bool]:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [number])
         is_held = bool(cursor.fetchone()[0])
     try:
-        yield is_held
+        with connection_kept():
+            yield is_held
     finally:
         if is_held:
             _release(number)

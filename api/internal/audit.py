@@ -21,7 +21,7 @@ from django.http import HttpRequest, HttpResponse
 from api.audit.actions import record
 from api.internal.authentication import principal_of
 from api.internal.sqs import json_answer, problem_answer
-from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
+from api.outage import DATABASE_AWAY, outage_text
 from api.queues import selectors
 from frontend.authn.principal import Principal
 from frontend.authn.vouching import PrincipalError
@@ -95,8 +95,8 @@ async def note_action(request: HttpRequest) -> HttpResponse:
         return problem_answer(400, "InvalidParameterValueException", "There is no such action.")
     try:
         written = await sync_to_async(_write)(principal, entry)
-    except DATABASE_AWAY:
-        return problem_answer(503, "ServiceUnavailable", DATABASE_AWAY_TEXT)
+    except DATABASE_AWAY as error:
+        return problem_answer(503, "ServiceUnavailable", outage_text(error))
     if not written:
         return problem_answer(400, "QueueDoesNotExist", "The specified queue does not exist.")
     return json_answer(200, {})

@@ -21,7 +21,7 @@ from api.accounts.actions import note_key_uses
 from api.encryption import actions as encryption_actions
 from api.internal.authentication import principal_of
 from api.internal.sqs import json_answer, problem_answer
-from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
+from api.outage import DATABASE_AWAY, outage_text
 from api.queues.data_keys import DataKeyUse, note_data_key_uses
 from frontend.authn.vouching import PrincipalError
 from frontend.limits import KEY_USES_TOLD_MAX
@@ -67,8 +67,8 @@ def told_by_front_ends(note: Callable[[bytes], None]) -> ReportView:
             return problem_answer(401, "InvalidSecurity", str(error))
         except (msgspec.DecodeError, UnicodeDecodeError):
             return problem_answer(400, "InvalidParameterValueException", "The report does not parse.")
-        except DATABASE_AWAY:
-            return problem_answer(503, "ServiceUnavailable", DATABASE_AWAY_TEXT)
+        except DATABASE_AWAY as error:
+            return problem_answer(503, "ServiceUnavailable", outage_text(error))
         return json_answer(200, {})
 
     return view

@@ -17,7 +17,7 @@ from django.http import HttpRequest, HttpResponse
 from api import limits
 from api.internal.authentication import principal_of
 from api.internal.sqs import json_answer, problem_answer
-from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
+from api.outage import DATABASE_AWAY, outage_text
 from api.quotas.notices import note_use
 from frontend.authn.vouching import PrincipalError
 
@@ -44,6 +44,6 @@ async def note_quota_use(request: HttpRequest) -> HttpResponse:
         return problem_answer(400, "InvalidParameterValueException", "The entry does not parse.")
     try:
         await sync_to_async(note_use)(principal, principal.account_id, use.name, use.level, use.percent, use.subject)
-    except DATABASE_AWAY:
-        return problem_answer(503, "ServiceUnavailable", DATABASE_AWAY_TEXT)
+    except DATABASE_AWAY as error:
+        return problem_answer(503, "ServiceUnavailable", outage_text(error))
     return json_answer(200, {})

@@ -16,7 +16,7 @@ from api import limits
 from api.iam.errors import AccessDenied
 from api.internal.authentication import principal_of
 from api.internal.sqs_targets import authorise, queue_name_of, queue_owner_of
-from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
+from api.outage import DATABASE_AWAY, outage_text
 from api.pages import PagedList
 from api.queues import actions, moves, selectors
 from api.queues import attributes as rules
@@ -61,8 +61,8 @@ async def run_action(request: HttpRequest, action: str) -> HttpResponse:
         return problem_answer(403, "AccessDeniedException", str(denied))
     except QueueProblem as problem:
         return problem_answer(_STATUS.get(problem.code, 400), problem.code, problem.message)
-    except DATABASE_AWAY:
-        return problem_answer(503, "ServiceUnavailable", DATABASE_AWAY_TEXT)
+    except DATABASE_AWAY as error:
+        return problem_answer(503, "ServiceUnavailable", outage_text(error))
 
 
 async def _run(handler: Action, principal: Principal, params: dict[str, object]) -> dict[str, object]:

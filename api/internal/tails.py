@@ -20,7 +20,7 @@ from django.http import HttpRequest, HttpResponse
 from api import clock
 from api.internal.authentication import principal_of
 from api.internal.sqs import json_answer, problem_answer
-from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
+from api.outage import DATABASE_AWAY, outage_text
 from api.tails.actions import open_tail
 from api.tails.models import QUEUE_CHARACTERS_MAX
 from api.tails.selectors import TailClaim, TailEnd, end_of
@@ -52,8 +52,8 @@ async def start_tail(request: HttpRequest) -> HttpResponse:
         return problem_answer(401, "InvalidSecurity", str(error))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return problem_answer(400, "InvalidParameterValueException", "The request does not parse.")
-    except DATABASE_AWAY:
-        return problem_answer(503, "ServiceUnavailable", DATABASE_AWAY_TEXT)
+    except DATABASE_AWAY as error:
+        return problem_answer(503, "ServiceUnavailable", outage_text(error))
     if start is None or start.end is TailEnd.SESSION_ENDED:
         return problem_answer(401, "InvalidClientTokenId", "The ticket is not valid any more.")
     if start.end:
@@ -70,8 +70,8 @@ async def confirm_tails(request: HttpRequest) -> HttpResponse:
         return problem_answer(401, "InvalidSecurity", str(error))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return problem_answer(400, "InvalidParameterValueException", "The tails do not parse.")
-    except DATABASE_AWAY:
-        return problem_answer(503, "ServiceUnavailable", DATABASE_AWAY_TEXT)
+    except DATABASE_AWAY as error:
+        return problem_answer(503, "ServiceUnavailable", outage_text(error))
     return json_answer(200, {"ends": ends})
 
 

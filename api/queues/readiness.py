@@ -21,6 +21,7 @@ import structlog
 from django.db import connection
 
 from api import limits
+from api.call_places import release_while_waiting
 from api.changes import CHANNEL
 from frontend.metadata.records import RecordKind
 
@@ -123,7 +124,8 @@ announcements = Announcements()
 
 
 async def wait_until(key: str, reached: Callable[[], Awaitable[bool]], wait_ms: int) -> bool:
-    """Looks with `reached` now, at every announcement about `key`, and now and then. False when the time is over."""
+    """Looks with `reached` now, at every announcement about `key`, and now and then. False when the time is over.
+    Meanwhile the call holds neither a place nor a connection (`call_places.py`)."""
     deadline = time.monotonic() + wait_ms / 1000
     waiter = announcements.enter(key)
     event = waiter[1]
@@ -132,6 +134,7 @@ async def wait_until(key: str, reached: Callable[[], Awaitable[bool]], wait_ms: 
             event.clear()  # before looking: an announcement during the look is not lost
             if await reached():
                 return True
+            await release_while_waiting()
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return False
