@@ -11,8 +11,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from asgiref.sync import async_to_sync
+from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connection, transaction
+from psycopg_pool import PoolTimeout
 
 import api.asgi
 from api import limits
@@ -229,6 +230,28 @@ async def test_neighbour_is_answered_while_calls_of_one_account_wait_for_storage
 
 
 @pytest.mark.django_db(transaction=True)
+async def test_repeated_request_finds_the_lock_of_the_one_that_waits_for_storage_and_none_is_left(
+    control: httpx2.AsyncClient, accounts: tuple[Caller, Caller]
+) -> None:
+    def locks() -> int:
+        with connection.cursor() as cursor:
+            database = "(SELECT oid FROM pg_database WHERE datname = current_database())"
+            cursor.execute(f"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = {database}")
+            return int(cursor.fetchone()[0])
+
+    body = json.dumps({"name": "orders"}).encode()
+    named = {"Content-Type": "application/json", "Idempotency-Key": '"k-1"'}
+    headers = {**accounts[0].headers("POST", "/v1/queues", body), **named}
+    first = asyncio.create_task(control.post("/v1/queues", content=body, headers=headers))
+    await asyncio.sleep(SLOW_S / 2)  # it has looked at the row, and waits again
+    assert await sync_to_async(locks)() == 1
+    repeated = await control.post("/v1/queues", content=body, headers=headers)
+    assert (repeated.status_code, repeated.json()["code"]) == (409, "idempotency-request-in-progress")
+    assert (await first).status_code == 503
+    assert await sync_to_async(locks)() == 0
+
+
+@pytest.mark.django_db(transaction=True)
 async def test_neighbour_is_answered_while_one_account_has_documents_compared(
     control: httpx2.AsyncClient, accounts: tuple[Caller, Caller], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,9 +277,12 @@ def test_pool_without_a_free_connection_is_not_called_a_database_that_is_away(
     accounts: tuple[Caller, Caller], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection.close()
-    monkeypatch.setattr(connection.pool, "timeout", 0.05)
-    taken = [connection.pool.getconn() for _ in range(limits.DATABASE_POOL_MAX)]
+    pool, taken = connection.pool, []
+    monkeypatch.setattr(pool, "timeout", 0.2)
     try:
+        with contextlib.suppress(PoolTimeout):  # threads of other tests may have some
+            while True:
+                taken.append(pool.getconn(timeout=2))
         for refused in (accounts[0].request("GET", "/v1/queues"), accounts[0].sqs("ListQueues")):
             assert refused.status_code == 503
             told = refused.json()
@@ -264,7 +290,7 @@ def test_pool_without_a_free_connection_is_not_called_a_database_that_is_away(
             assert text == NO_CONNECTION_TEXT != DATABASE_AWAY_TEXT
     finally:
         for one in taken:
-            connection.pool.putconn(one)
+            pool.putconn(one)
 
 
 def scope(method: str, path: str, headers: dict[str, str]) -> Scope:

@@ -1,7 +1,8 @@
 """A trial of one account that takes of every shared place all that it can get: a neighbour must not notice.
 
-one-account   searches of the message browser, readers that do not read, long polls, and move tasks of one account, more
-              of each than it gets; the calls of another account, one after the other, each within a second at p99.
+one-account   searches of the message browser, readers that do not read, long polls, move tasks, and comparisons of
+              definitions of one account, more of each than it gets; the calls of another account, one after the other,
+              each within a second at p99.
               These are made and timed by a process of their own, as are the polls: a crowd keeps the one that makes it
               busy, and a client that cannot follow would not be answered by the best of servers
 """
@@ -45,6 +46,9 @@ BODY = "x" * 2_000
 BATCH = 50
 # At a message a second a move task lasts for the whole trial.
 MOVED_MESSAGES = 200
+# A document that the control plane compares for seconds, near the largest body that it takes.
+COMPARED_QUEUES = 300
+COMPARED_STATEMENTS = 8
 # Descriptors that the polls and readers leave for everything else, here and in the front end, which keeps some back.
 SPARE_FILES = 500
 
@@ -56,6 +60,7 @@ class Crowd(NamedTuple):
     readers: int = 128
     polls: int = 20_000
     moves: int = 100
+    comparisons: int = 20
     messages: int = 2_000
 
     def that_fits(self) -> Crowd:
@@ -80,12 +85,15 @@ class Greedy:
         self._endpoint = endpoint
         self._crowd = crowd
         self._queue = ""
+        self._definitions = b""
         self._tasks: list[asyncio.Task[None]] = []
         self._processes = ProcessPoolExecutor(POLL_PROCESSES, mp_context=multiprocessing.get_context("spawn"))
         self._polls: list[asyncio.Future[Counter[str]]] = []
 
     async def prepare(self) -> None:
         self._queue = await self._stage.new_queue(self._endpoint)
+        account = await self._endpoint.call("GET", "/v1/account")
+        self._definitions = definitions_of(account.json()["account_id"])
         for _ in range(self._crowd.messages // BATCH):
             messages = {"messages": [{"body": BODY}] * BATCH}
             sent = await self._endpoint.post(f"/v1/queues/{self._queue}/messages", messages, CALL_TIMEOUT_S)
@@ -112,7 +120,11 @@ class Greedy:
             mine = range(number, self._crowd.polls, POLL_PROCESSES)
             crowd = (self._fresh(), self._queue, [one / POLLS_BEGUN_PER_S for one in mine], seconds)
             self._polls.append(loop.run_in_executor(self._processes, poll_apart, *crowd))
-        for count, work in ((self._crowd.searches, self._search), (self._crowd.readers, self._read_nothing)):
+        for count, work in (
+            (self._crowd.searches, self._search),
+            (self._crowd.readers, self._read_nothing),
+            (self._crowd.comparisons, self._compare),
+        ):
             self._tasks += [asyncio.create_task(self._again(work)) for _ in range(count)]
         self._tasks.append(asyncio.create_task(self._move()))
         await asyncio.sleep(self._crowd.ramp_s)
@@ -143,6 +155,11 @@ class Greedy:
     async def _search(self) -> None:
         await self._post("search", "messages/find", {"filter": {"body_contains": "is not there"}, "limit": 5})
 
+    async def _compare(self) -> None:
+        path = "/v1/definitions/comparison"
+        answer = await self._endpoint.call("POST", path, self._definitions, CALL_TIMEOUT_S)
+        self.statuses[f"comparison {answer.status}"] += 1
+
     async def _read_nothing(self) -> None:
         """Asks for a page of messages, and reads none of the answer."""
         body = json.dumps({"limit": 100}).encode()
@@ -165,8 +182,22 @@ class Greedy:
 
     def never_got(self) -> list[str]:
         """What the account did not get a single one of: then the trial says nothing about it."""
-        got = ("search 200", "poll 200", "reader", "move 201")
+        got = ("search 200", "poll 200", "reader", "move 201", "comparison 200")
         return [what for what in got if not self.statuses[what]]
+
+
+def definitions_of(account_id: str) -> bytes:
+    """A document of many queues, each with a policy of its own."""
+    statement = {"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": "sqs:SendMessage", "Resource": "*"}
+    source = {"ArnLike": {"aws:SourceArn": "arn:aws:sqs:*:*:" + "a" * 20}}
+    statements = [{"Sid": f"s{one}", **statement, "Condition": source} for one in range(COMPARED_STATEMENTS)]
+    policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
+    tags = {f"t{one}": "v" * 200 for one in range(5)}
+    queues = [
+        {"name": f"compared-{one}", "attributes": {"Policy": policy}, "tags": tags} for one in range(COMPARED_QUEUES)
+    ]
+    document = {"format": "penstock.definitions/1", "account_id": account_id, "queues": queues, "policies": []}
+    return json.dumps(document).encode()
 
 
 def poll_apart(endpoint: Endpoint, queue: str, begins_s: list[float], seconds: float) -> Counter[str]:

@@ -11,7 +11,7 @@ from tests.blackbox.raw_http import Endpoint
 from tests.blackbox.stage import Stage
 from tests.blackbox.trials import Result
 
-SHORT = Crowd(searches=8, readers=16, polls=150, moves=5, messages=500)
+SHORT = Crowd(searches=8, readers=16, polls=150, moves=5, comparisons=14, messages=500)
 # The suite shares its machine; a place that is taken shows as refusals, or as waits of 15 s and more.
 WITHIN_S = 5.0
 
