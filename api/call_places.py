@@ -32,10 +32,10 @@ class NoPlace(Exception):
         self.has_share = has_share
 
 
-_current: ContextVar[Place] = ContextVar("call_place")
+_current: ContextVar[CallPlace] = ContextVar("call_place")
 
 
-class Place:
+class CallPlace:
     """Of one call, until it is answered or waits for storage."""
 
     def __init__(self, room: SharedRoom, holder: str) -> None:
@@ -74,7 +74,7 @@ class CallPlaces:
         self.definitions = _room(definitions_max)
 
     @asynccontextmanager
-    async def place(self, holder: str, is_definitions: bool) -> AsyncIterator[Place]:
+    async def place(self, holder: str, is_definitions: bool) -> AsyncIterator[CallPlace]:
         """Around one call. Raises NoPlace before it begins."""
         if not is_definitions:
             async with self._one(holder) as place:
@@ -89,9 +89,9 @@ class CallPlaces:
             self.definitions.give_back(holder, 1)
 
     @asynccontextmanager
-    async def _one(self, holder: str) -> AsyncIterator[Place]:
+    async def _one(self, holder: str) -> AsyncIterator[CallPlace]:
         await _take(self.calls, holder)
-        place = Place(self.calls, holder)
+        place = CallPlace(self.calls, holder)
         try:
             yield place
         finally:

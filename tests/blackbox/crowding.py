@@ -47,7 +47,7 @@ BATCH = 50
 # At a message a second a move task lasts for the whole trial.
 MOVED_MESSAGES = 200
 # A document that the control plane compares for seconds, near the largest body that it takes.
-COMPARED_QUEUES = 300
+COMPARED_QUEUES = 200
 COMPARED_STATEMENTS = 8
 # Descriptors that the polls and readers leave for everything else, here and in the front end, which keeps some back.
 SPARE_FILES = 500
