@@ -8,11 +8,13 @@ import re
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import botocore.exceptions
 import httpx2
+import psutil
 import pytest
 
 from tests.console.pictures import open_link_without_scripts
@@ -36,15 +38,27 @@ class TwoFrontEnds:
         context = self.authority.client_context()
         return httpx2.Client(base_url=self.endpoint, verify=context, headers=headers, timeout=20, limits=limits)
 
-    def clients_of_both(self) -> dict[str, httpx2.Client]:
-        """A client for each front end, by the part of request ids that is its own."""
-        found: dict[str, httpx2.Client] = {}
+    def clients_of_both(self) -> dict[int, httpx2.Client]:
+        """A client for each front end, by its pid."""
+        found: dict[int, httpx2.Client] = {}
         for _ in range(60):
             client = self.client()
-            found.setdefault(server_of(client), client)
+            found.setdefault(self.server_of(client), client)
             if len(found) == 2:
                 return found
         raise AssertionError("one front end got 60 connections in a row")
+
+    def server_of(self, client: httpx2.Client) -> int:
+        """The front end that a connection goes to."""
+        answer = client.post("/v1/message-counts", json={"queues": ["absent"]})
+        assert answer.status_code == 200, answer.text
+        _, port = answer.extensions["network_stream"].get_extra_info("client_addr")[:2]
+        for pid in [row["pid"] for row in self.installation.processes("frontend") if row["pid"]]:
+            with suppress(psutil.NoSuchProcess):
+                clients = [one.raddr for one in psutil.Process(pid).net_connections("tcp")]
+                if port in [client.port for client in clients if client]:
+                    return int(pid)
+        raise AssertionError("no front end has this connection")
 
     def metrics(self, name: str) -> dict[str, float]:
         state = json.loads((self.installation.data / "run" / "state.json").read_text())
@@ -56,13 +70,6 @@ class TwoFrontEnds:
     def internal(self) -> str:
         state = json.loads((self.installation.data / "run" / "state.json").read_text())
         return f"http://127.0.0.1:{state['ports']['frontend-internal']}"
-
-
-def server_of(client: httpx2.Client) -> str:
-    """The front end that a connection goes to: its ids of requests begin alike."""
-    answer = client.post("/v1/message-counts", json={"queues": ["absent"]})
-    assert answer.status_code == 200, answer.text
-    return str(answer.headers["x-request-id"]).rpartition("-")[0]
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +193,7 @@ def test_clients_of_the_other_front_end_go_on_when_one_is_killed(two: TwoFrontEn
         except httpx2.TransportError:
             continue
         # One that saw its connection end has made a new one without a word.
-        kept += [server] if server_of(client) == server else []
+        kept += [server] if two.server_of(client) == server else []
     assert len(kept) == 1, "those of the other do not notice"
     began_s = time.monotonic()
     for _ in range(10):
