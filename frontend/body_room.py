@@ -14,11 +14,9 @@ from frontend.limits import BODIES_HELD_BYTES_MAX, BODIES_WAITING_BYTES_MAX, BOD
 from frontend.shared_room import SharedRoom
 
 
-class BodyRoom(SharedRoom):
+def make_body_room(held_bytes_max: int, waiting_bytes_max: int) -> SharedRoom:
     """Each holder has its share of what is held and of what waits, for BODY_WAIT_S_MAX at most."""
-
-    def __init__(self, held_bytes_max: int, waiting_bytes_max: int) -> None:
-        super().__init__(held_bytes_max, waiting_bytes_max, BODY_WAITING_BYTES, BODY_WAIT_S_MAX)
+    return SharedRoom(held_bytes_max, waiting_bytes_max, BODY_WAITING_BYTES, BODY_WAIT_S_MAX)
 
 
-body_room = BodyRoom(BODIES_HELD_BYTES_MAX, BODIES_WAITING_BYTES_MAX)
+body_room = make_body_room(BODIES_HELD_BYTES_MAX, BODIES_WAITING_BYTES_MAX)

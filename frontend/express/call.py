@@ -70,9 +70,8 @@ class ExpressCall:
     # --- of the client ---
 
     def receive(self) -> asyncio.Future[dict[str, Any]]:
-        """The ASGI channel of a request that came whole: all that can come is that the client leaves, or
-        sends no more. A future, so that
-        waiting for it takes no task either."""
+        """The ASGI channel of a request that came whole: all that can come is that the client leaves, or sends no more.
+        A future, so that waiting for it takes no task either."""
         self._departure = self._connection.loop.create_future()
         if self.disconnected:
             self._departure.set_result(_GONE)

@@ -110,6 +110,14 @@ async def is_served(client: Client) -> bool:
     return (await client.answer())[0] == 200
 
 
+async def waits_for_its_answer(front: Installation, connect: Connect) -> Client:
+    """A client that is not to give way."""
+    client = await connect("127.0.0.2")
+    client.write(rest_request(front, "/v1/queues/orders/messages/receive", {"wait_seconds": 20}))
+    await asyncio.sleep(0.05)
+    return client
+
+
 def bound(monkeypatch: pytest.MonkeyPatch, connections: int) -> None:
     monkeypatch.setattr(BoundedHttpProtocol, "connections_max", connections)
     monkeypatch.setattr(BoundedHttpProtocol, "crowd", Crowd())
@@ -150,9 +158,7 @@ async def test_connections_that_say_little_give_way(
 async def test_those_who_wait_for_answers_stay_and_the_next_is_refused_politely(
     front: Installation, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    polling = await connect("127.0.0.2")
-    polling.write(rest_request(front, "/v1/queues/orders/messages/receive", {"wait_seconds": 20}))
-    await asyncio.sleep(0.05)
+    polling = await waits_for_its_answer(front, connect)
     connections = protocol_of(polling).connections
     bound(monkeypatch, 1)
     refused = await connect("127.0.0.3")
@@ -167,9 +173,7 @@ async def test_refused_client_in_the_midst_of_its_request_reads_why(
     front: Installation, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A close at once would reset the connection under its body."""
-    polling = await connect("127.0.0.2")
-    polling.write(rest_request(front, "/v1/queues/orders/messages/receive", {"wait_seconds": 20}))
-    await asyncio.sleep(0.05)
+    await waits_for_its_answer(front, connect)
     bound(monkeypatch, 1)
     for lingering_max, is_told in ((1, True), (0, False)):
         monkeypatch.setattr(server_module, "REFUSED_LINGERING_MAX", lingering_max)
@@ -188,9 +192,7 @@ async def test_refused_client_in_the_midst_of_its_request_reads_why(
 async def test_refused_client_that_stays_is_closed(
     front: Installation, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    polling = await connect("127.0.0.2")
-    polling.write(rest_request(front, "/v1/queues/orders/messages/receive", {"wait_seconds": 20}))
-    await asyncio.sleep(0.05)
+    await waits_for_its_answer(front, connect)
     bound(monkeypatch, 1)
     monkeypatch.setattr(server_module, "REFUSED_LINGER_S_MAX", 0.05)
     await connect("127.0.0.3")

@@ -14,7 +14,7 @@ import pytest
 
 from frontend import client_bytes as arriving_module
 from frontend import server as server_module
-from frontend.body_room import BodyRoom, body_room
+from frontend.body_room import body_room, make_body_room
 from frontend.express.protocol import express_config
 from frontend.limits import BODY_WAITING_BYTES, REQUEST_BODY_BYTES_MAX
 from frontend.server import Server
@@ -150,7 +150,7 @@ async def test_bodies_that_wait_are_bounded_too_and_the_next_is_refused_at_once(
 
 
 async def test_places_go_to_the_waiters_of_a_holder_in_their_order_and_pass_no_other_holder_by() -> None:
-    room = BodyRoom(100, 100 * BODY_WAITING_BYTES)
+    room = make_body_room(100, 100 * BODY_WAITING_BYTES)
     order: list[str] = []
 
     async def take(holder: str, count_bytes: int) -> None:
@@ -174,7 +174,7 @@ async def test_places_go_to_the_waiters_of_a_holder_in_their_order_and_pass_no_o
 
 
 async def test_waiter_that_leaves_in_the_moment_of_its_admission_gives_its_place_to_the_next() -> None:
-    room = BodyRoom(100, 100 * BODY_WAITING_BYTES)
+    room = make_body_room(100, 100 * BODY_WAITING_BYTES)
     await room.take("a", 50)
     first, second, third = [asyncio.create_task(room.take("a", count_bytes)) for count_bytes in (50, 50, 10)]
     await asyncio.sleep(0)
@@ -189,7 +189,7 @@ async def test_waiter_that_leaves_in_the_moment_of_its_admission_gives_its_place
 
 
 async def test_waiter_that_waited_too_long_is_refused_and_the_smaller_one_behind_it_is_not() -> None:
-    room = BodyRoom(100, 100 * BODY_WAITING_BYTES)
+    room = make_body_room(100, 100 * BODY_WAITING_BYTES)
     room.wait_s_max = 0.3
     await room.take("a", 30)
     large = asyncio.create_task(room.take("a", 50))

@@ -1,6 +1,6 @@
-"""The cluster that `SPARK_MASTER` names: is there somebody who answers?
+"""Asks whether the cluster that `SPARK_MASTER` names answers.
 
-Asked before Java starts: Spark itself tries for a minute, and says why it gave up in stack traces.
+That is done before Java starts: Spark itself tries for a minute, and says why it gave up in stack traces.
 """
 
 from __future__ import annotations

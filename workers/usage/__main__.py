@@ -9,29 +9,16 @@ database it ends with os.EX_UNAVAILABLE and one line on stderr, as `manage.py` d
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
+
+from workers.usage.asked import answer_asked, say
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m workers.usage", description="Usage up to this moment.")
     parser.add_argument("--wait-s", type=float, default=0.0, help="for a round that is under way")
     options = parser.parse_args(arguments)
-    os.environ.setdefault("PENSTOCK_PROCESS", "usage-now")
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "api.settings.project")
-    import django
-
-    django.setup()
-    from api.outage import DATABASE_AWAY
-
-    try:
-        answer = bring_up_to_now(options.wait_s)
-    except DATABASE_AWAY as error:
-        say(f"the database does not answer: {(str(error).strip() or type(error).__name__).splitlines()[0]}")
-        return os.EX_UNAVAILABLE
-    sys.stdout.write(json.dumps(answer) + "\n")
-    return 0
+    return answer_asked(lambda: bring_up_to_now(options.wait_s))
 
 
 def bring_up_to_now(wait_s: float) -> dict[str, object]:
@@ -51,11 +38,6 @@ def bring_up_to_now(wait_s: float) -> dict[str, object]:
     return {
         "asked": asked, "missing": found.missing, "settled_hours": done.settled_hours, "not_settled": done.why_not,
     }  # fmt: skip
-
-
-def say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
 
 
 if __name__ == "__main__":

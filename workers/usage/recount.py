@@ -8,15 +8,16 @@ Ends with 1 and a line on stderr where nothing could be counted. No round of usa
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+
+from django.core.management import CommandError
+
+from workers.usage.asked import answer_asked, say
 
 if TYPE_CHECKING:
     from api.billing.pricing.periods import BillingPeriod
@@ -35,25 +36,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--account", default="", metavar="NAME", help="name or id (default: all)")
     parser.add_argument("--wait-s", type=float, default=0.0, help="for a round that is under way")
     options = parser.parse_args(arguments)
-    os.environ.setdefault("PENSTOCK_PROCESS", "usage-now")
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "api.settings.project")
-    import django
-
-    django.setup()
-    from django.core.management import CommandError
-
-    from api.outage import DATABASE_AWAY
-
     try:
-        answer = recount(options.period, options.account, options.wait_s)
-    except DATABASE_AWAY as error:
-        say(f"the database does not answer: {(str(error).strip() or type(error).__name__).splitlines()[0]}")
-        return os.EX_UNAVAILABLE
+        return answer_asked(lambda: recount(options.period, options.account, options.wait_s))
     except (RecountRefused, CommandError) as error:
         say(str(error))
         return 1
-    sys.stdout.write(json.dumps(answer) + "\n")
-    return 0
 
 
 def recount(period_name: str, account_name: str, wait_s: float) -> dict[str, Any]:
@@ -62,12 +49,9 @@ def recount(period_name: str, account_name: str, wait_s: float) -> dict[str, Any
     from api.billing.pricing.periods import parse_period
     from api.billing.settling import SettlingError
     from api.settings.environment import environment
-    from api.settings.server_urls import DATABASE_URL, server_url
-    from workers import limits
-    from workers.schedule import ScheduleLock
     from workers.spark_jobs.lake.manifest import Lake, LakeError
     from workers.usage.jobs import ClaimLost, JobFailed
-    from workers.usage.running import BUSY, NO_LAKE, missing_for_rounds, told_job
+    from workers.usage.running import BUSY, NO_LAKE, missing_for_rounds, round_claim, told_job
     from workers.usage.settling import SettlementError
 
     try:
@@ -78,19 +62,13 @@ def recount(period_name: str, account_name: str, wait_s: float) -> dict[str, Any
     why_not = NO_LAKE if not environment().usage_lake else missing_for_rounds()
     if why_not:
         raise RecountRefused(why_not)
-    claim = ScheduleLock(server_url(DATABASE_URL), limits.USAGE_CLAIM_KEY)
     try:
-        ends_s = monotonic() + wait_s
-        while not claim.hold():
-            if monotonic() > ends_s:
+        with round_claim(say, wait_s) as holds_claim:
+            if holds_claim is None:
                 raise RecountRefused(BUSY)
-            say("the usage worker settles; waiting for it")
-            sleep(limits.USAGE_CLAIM_WAIT_S)
-        return count_again(Lake(Path(environment().usage_lake)), period, account_id, told_job(say), claim.hold)
+            return count_again(Lake(Path(environment().usage_lake)), period, account_id, told_job(say), holds_claim)
     except (JobFailed, ClaimLost, SettlementError, SettlingError, LakeError, OSError) as error:
         raise RecountRefused(str(error)) from None
-    finally:
-        claim.release()
 
 
 def count_again(
@@ -159,11 +137,6 @@ def told(period: BillingPeriod, found: MonthRecount) -> dict[str, Any]:
         "period": period.name, "invoices": found.invoices, "equal": found.is_equal, "differences": differences,
         "not_invoiced": not_invoiced, "hours": found.run._asdict(),
     }  # fmt: skip
-
-
-def say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ One at a time, by a claim in the database that is renewed while a job of Spark r
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from time import monotonic, sleep
@@ -74,23 +75,35 @@ def run_round(say: Say = lambda text: None, wait_s: float = 0.0, is_asked: bool 
     missing = missing_for_rounds()
     if missing:
         return RoundDone(0, missing)
+    try:
+        with round_claim(say, wait_s) as holds_claim:
+            if holds_claim is None:
+                return RoundDone(0, BUSY)
+            return _settle(Lake(Path(lake_dir)), holds_claim, say, is_asked)
+    except (JobFailed, ClaimLost, SettlementError, SettlingError, LakeError, StorageError, OSError) as error:
+        _log.warning("usage_not_settled", error=str(error))
+        return RoundDone(0, str(error))
+
+
+@contextmanager
+def round_claim(say: Say, wait_s: float) -> Iterator[Callable[[], bool] | None]:
+    """The claim of a round, as the question whether it is still held, which renews it. None: another round has held it
+    for `wait_s`."""
     claim = ScheduleLock(server_url(DATABASE_URL), limits.USAGE_CLAIM_KEY)
     try:
         ends_s = monotonic() + wait_s
         while not claim.hold():
             if monotonic() > ends_s:
-                return RoundDone(0, BUSY)
+                yield None
+                return
             say("the usage worker settles; waiting for it")
             sleep(limits.USAGE_CLAIM_WAIT_S)
-        return _settle(Lake(Path(lake_dir)), claim, say, is_asked)
-    except (JobFailed, ClaimLost, SettlementError, SettlingError, LakeError, StorageError, OSError) as error:
-        _log.warning("usage_not_settled", error=str(error))
-        return RoundDone(0, str(error))
+        yield claim.hold
     finally:
         claim.release()
 
 
-def _settle(lake: Lake, claim: ScheduleLock, say: Say, is_asked: bool = False) -> RoundDone:
+def _settle(lake: Lake, holds_claim: Callable[[], bool], say: Say, is_asked: bool = False) -> RoundDone:
     nodes = format_node_list(environment().nodes())
     now_ms = int(clock.now().timestamp() * 1000)
     watermarks = _watermarks(nodes)
@@ -105,7 +118,7 @@ def _settle(lake: Lake, claim: ScheduleLock, say: Say, is_asked: bool = False) -
         return RoundDone(settle_nothing(now_ms), "")
     run = told_job(say)
     removed = environment().usage_removed_records
-    work = UsageRound(lake, environment().cluster_id, nodes, claim.hold, run, DatabaseSettlements(), removed)
+    work = UsageRound(lake, environment().cluster_id, nodes, holds_claim, run, DatabaseSettlements(), removed)
     settled = ingest_and_settle(work, now_ms)
     note_watermarks(lake, watermarks)
     roll_up_days(work, settled)

@@ -6,10 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from storage_nodes.limits import USAGE_EXPORT_PAUSE_MS, USAGE_NOTE_AFTER_MS, USAGE_WINDOWS_HELD_MAX
+from storage_nodes.limits import (
+    USAGE_EXPORT_PAUSE_MS,
+    USAGE_NOTE_AFTER_MS,
+    USAGE_NOTE_SPREAD_MS,
+    USAGE_WINDOWS_HELD_MAX,
+)
 from storage_nodes.log.record_batch import records_to_fold
 from storage_nodes.machines.queue.commands import USAGE_EXPORTED, decode_command
 from storage_nodes.machines.queue.effects import ExportUsage, MeteredHour, Retired
+from storage_nodes.machines.queue.leader.usage_export import UsageExport
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.queue.state.metering import HOUR_MS
 from storage_nodes.protocol.errors import ErrorCode
@@ -178,6 +184,20 @@ def test_window_that_is_said_again_before_its_note_is_exported_again_and_noted_o
     confirm(partition, second)
     assert len(partition.log) == entries + 1 and not partition.leader.state.metering.closed
     assert partition.leader.export.next_ms(partition.leader.state.metering) == 0
+
+
+def test_notes_of_windows_that_were_exported_together_lie_apart(partition: Partition) -> None:
+    """Thousands of partitions are closed within seconds: their entries do not come so, too."""
+    send(partition, message(100, group=b"g"), plain=False)
+    (window,) = close_quiet_hour(partition).windows
+    waits_ms = []
+    for now_ms in range(partition.now_ms, partition.now_ms + 1_000):
+        export = UsageExport()
+        export.exported(window[:2], now_ms)
+        waits_ms.append(export.next_ms(partition.leader.state.metering) - now_ms)
+    assert min(waits_ms) >= USAGE_NOTE_AFTER_MS and max(waits_ms) < USAGE_NOTE_AFTER_MS + USAGE_NOTE_SPREAD_MS
+    tenth_ms = USAGE_NOTE_SPREAD_MS // 10
+    assert len({(wait_ms - USAGE_NOTE_AFTER_MS) // tenth_ms for wait_ms in waits_ms[:100]}) == 10
 
 
 def test_note_that_is_lost_is_made_again_after_a_pause(partition: Partition) -> None:
