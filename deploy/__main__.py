@@ -10,6 +10,7 @@ from pathlib import Path
 
 from deploy import limits, output
 from deploy.errors import EXIT_FAILED, CommandError
+from storage_nodes.ids import CLUSTER_FIRST, parse_node_name
 
 # Commands whose arguments belong to another program are handed on before argparse sees them.
 PASSING_ON = {"test": "run_tests", "bench": "run_benchmarks"}
@@ -76,6 +77,9 @@ def add_lifecycle(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     up.add_argument("--host", metavar="H", help="public address (default 127.0.0.1; 0.0.0.0 serves the network)")
     up.add_argument("--nodes", type=int, metavar="N", help=f"storage nodes (default {limits.DEFAULT_NODES})")
     up.add_argument(
+        "--cluster-number", type=int, metavar="N", help=f"of one that is new, in all its ids (default {CLUSTER_FIRST})"
+    )
+    up.add_argument(
         "--front-ends", type=int, metavar="N", help="processes that share the public port (default: one for two cores)"
     )
     up.add_argument("--tls-certificate", metavar="FILE", help="the public port speaks TLS: certificate and chain, PEM")
@@ -91,7 +95,7 @@ def add_lifecycle(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     add_node(commands)
     scrub = add_command(commands, "scrub", "scrub", "how the check of all stored files goes, or begin one")
     scrub.add_argument("--start", action="store_true", help="begin a pass now")
-    scrub.add_argument("id", type=int, nargs="?", metavar="ID", help="only this storage node")
+    scrub.add_argument("id", type=node_of, nargs="?", metavar="ID", help="only this storage node")
     logs = add_command(commands, "logs", "logs", "the logs of all processes")
     logs.add_argument("-f", "--follow", action="store_true")
     logs.add_argument("name", nargs="*", metavar="NAME", help="only these logs (frontend, node-1, ...)")
@@ -99,25 +103,33 @@ def add_lifecycle(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     doctor.add_argument("--json", action="store_true")
 
 
+def node_of(text: str) -> int:
+    """A storage node as people or as JSON name it."""
+    try:
+        return parse_node_name(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def add_node(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     node = commands.add_parser("node", help="storage nodes: list, add, drain, decommission, move, start, stop")
     verbs = node.add_subparsers(dest="verb", required=True)
     for verb in ("start", "stop"):
         command = add_command(verbs, verb, "node", f"{verb} one storage node")
-        command.add_argument("id", type=int, metavar="ID")
+        command.add_argument("id", type=node_of, metavar="ID")
     listed = add_command(verbs, "list", "node", "every storage node: its state and what it holds")
     listed.add_argument("--json", action="store_true")
     add_command(verbs, "add", "node", "start one storage node more, which joins the cluster")
     drain = add_command(verbs, "drain", "node", "move every replica off a node, which stays in the cluster")
-    drain.add_argument("id", type=int, metavar="ID")
+    drain.add_argument("id", type=node_of, metavar="ID")
     drain.add_argument("--undo", action="store_true", help="take a drained or leaving node back")
     leave = add_command(verbs, "decommission", "node", "drain a node, take it out of the cluster, stop it")
-    leave.add_argument("id", type=int, metavar="ID")
+    leave.add_argument("id", type=node_of, metavar="ID")
     leave.add_argument("--dead", action="store_true", help="it died for good: do without it")
     move = add_command(verbs, "move", "node", "move one replica of a partition to another node")
     move.add_argument("partition", type=int, metavar="PARTITION")
-    move.add_argument("--from", type=int, metavar="ID", dest="source")
-    move.add_argument("--to", type=int, metavar="ID", dest="target")
+    move.add_argument("--from", type=node_of, metavar="ID", dest="source")
+    move.add_argument("--to", type=node_of, metavar="ID", dest="target")
     move.add_argument("--cancel", action="store_true", help="give up the move that is under way")
 
 

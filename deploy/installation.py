@@ -33,6 +33,7 @@ from deploy.state import (
     LOOPBACK,
     State,
     check_numbers,
+    check_same_cluster,
     choose_port,
     endpoint,
     internal_endpoint,
@@ -42,6 +43,7 @@ from deploy.state import (
     settle_ports,
 )
 from deploy.tls import CERTIFICATE_SETTINGS, KEY_SETTINGS, TlsWish, settle_tls
+from storage_nodes.ids import make_node_id, node_name
 from storage_nodes.model import NodeAddress, format_node_list
 from storage_nodes.trust.connection import AskingContext
 from storage_nodes.trust.credentials import (
@@ -168,17 +170,20 @@ class Installation:
         node_count: int | None,
         front_ends: int | None = None,
         tls: TlsWish = UNCHANGED,
+        cluster_number: int | None = None,
     ) -> State:
         """The state to run with: the remembered one where there is one, with what the caller asked for checked."""
-        check_numbers(port, node_count, front_ends, tls.redirect_port)
+        check_numbers(port, node_count, front_ends, tls.redirect_port, cluster_number)
         if self.exists():
             state = self.load_state()
             state.port, state.host = port or state.port, host or state.host
             if node_count not in (None, len(state.node_ids())):
                 raise CommandError(other_number_of_nodes(state), EXIT_USAGE)
+            check_same_cluster(state, cluster_number)
         else:
             wanted = node_count or limits.DEFAULT_NODES
             state = State(f"pk-{secrets.token_hex(8)}", host or LOOPBACK, port or limits.DEFAULT_PORT, wanted)
+            state.cluster_number = cluster_number or state.cluster_number
             state.front_ends = default_front_ends(len(os.sched_getaffinity(0)))
         state.front_ends = front_ends or state.front_ends
         settle_tls(state, tls)
@@ -195,7 +200,7 @@ class Installation:
     def nodes(self, state: State) -> list[NodeAddress]:
         """Every node of one machine stands in a zone of its own: there is no other failure domain here."""
         return [
-            NodeAddress(node_id, LOOPBACK, state.ports[f"node-{node_id}"], f"zone-{node_id}")
+            NodeAddress(node_id, LOOPBACK, state.ports[f"node-{node_name(node_id)}"], f"zone-{node_name(node_id)}")
             for node_id in state.node_ids()
         ]
 
@@ -204,7 +209,7 @@ class Installation:
         if len(state.node_ids()) >= limits.NODES_MAX:
             raise CommandError(f"one machine runs at most {limits.NODES_MAX} storage nodes", EXIT_USAGE)
         state.node_count += 1
-        node_id = state.node_count
+        node_id = make_node_id(state.cluster_number, state.node_count)
         taken = {state.port, *state.ports.values()}
         for name in node_port_names(node_id):
             state.ports[name] = choose_port(taken)
@@ -309,7 +314,7 @@ class Installation:
         if state.inner_tls == InnerTlsMode.OFF:
             return []
         named = [*_NAME_OF_ROLE.values(), (InnerRole.OPERATOR, "launcher")]
-        named += [(InnerRole.NODE, str(node_id)) for node_id in state.node_ids()]
+        named += [(InnerRole.NODE, node_name(node_id)) for node_id in state.node_ids()]
         names = [InnerName(state.cluster_id, role, number) for role, number in named]
         return certificates.settle(self.admin, self.certificates, names)
 

@@ -17,6 +17,7 @@ from deploy import probes
 from deploy.child import ChildSpec
 from deploy.installation import Installation
 from deploy.state import INTERNAL_PORT, LOOPBACK, State, front_end_name
+from storage_nodes.ids import node_name
 from storage_nodes.model import NodeAddress, format_node_list
 from storage_nodes.trust.names import InnerRole
 
@@ -30,10 +31,11 @@ def storage_node_specs(installation: Installation, state: State) -> list[ChildSp
 
 
 def storage_node_spec(installation: Installation, state: State, node: NodeAddress) -> ChildSpec:
-    directory = installation.data / "nodes" / str(node.node_id)
+    own = node_name(node.node_id)
+    directory = installation.data / "nodes" / own
     directory.parent.mkdir(mode=0o700, exist_ok=True)
     directory.mkdir(mode=0o700, exist_ok=True)
-    name = f"node-{node.node_id}"
+    name = f"node-{own}"
     return ChildSpec(
         role="storage-node",
         number=node.node_id,
@@ -42,8 +44,8 @@ def storage_node_spec(installation: Installation, state: State, node: NodeAddres
         address=(LOOPBACK, node.port),
         probe=lambda: probes.answers_greeting(node, state.cluster_id, installation.credentials(state)),
         environment={
-            **installation.certificate_settings(state, InnerRole.NODE, str(node.node_id)),
-            "PENSTOCK_NODE_ID": str(node.node_id),
+            **installation.certificate_settings(state, InnerRole.NODE, own),
+            "PENSTOCK_NODE_ID": own,
             "PENSTOCK_NODE_DIR": str(directory),
             "PENSTOCK_NODE_LISTEN": f"{LOOPBACK}:{node.port}",
             "PENSTOCK_METRICS_LISTEN": metrics(state, name),

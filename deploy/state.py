@@ -13,6 +13,7 @@ from random import SystemRandom
 from deploy import limits
 from deploy.errors import EXIT_USAGE, CommandError
 from deploy.port_claims import claim
+from storage_nodes.ids import CLUSTER_FIRST, CLUSTER_NUMBER_MAX, make_node_id, node_name
 from storage_nodes.trust.credentials import DEFAULT_MODE
 
 LOOPBACK = "127.0.0.1"
@@ -28,19 +29,21 @@ class State:
     cluster_id: str
     host: str
     port: int
-    node_count: int  # storage nodes that there ever were: their ids are 1 to node_count
+    node_count: int  # storage nodes that there ever were: their numbers are 1 to node_count
     ports: dict[str, int] = field(default_factory=dict)
-    gone: list[int] = field(default_factory=list)  # those that were decommissioned
-    joining: list[int] = field(default_factory=list)  # those that were added and are not known to be members yet
+    gone: list[int] = field(default_factory=list)  # ids of those that were decommissioned
+    joining: list[int] = field(default_factory=list)  # and of those that were added and are not known to be members yet
     front_ends: int = 1  # they share the public port
     tls_certificate: str = ""  # paths of PEM files; "" = the public port speaks plain HTTP
     tls_key: str = ""
     public_name: str = ""  # of the endpoint, where the certificate is not for the address
     redirect_port: int = 0  # plain HTTP that sends to https; 0 = none
     inner_tls: str = DEFAULT_MODE  # between its own processes (PENSTOCK_INNER_TLS)
+    cluster_number: int = CLUSTER_FIRST  # in the ids of nodes and partitions, for ever
 
     def node_ids(self) -> list[int]:
-        return [node_id for node_id in range(1, self.node_count + 1) if node_id not in self.gone]
+        made = (make_node_id(self.cluster_number, number) for number in range(1, self.node_count + 1))
+        return [node_id for node_id in made if node_id not in self.gone]
 
 
 def endpoint(state: State) -> str:
@@ -68,13 +71,29 @@ def other_number_of_nodes(state: State) -> str:
     )
 
 
-def check_numbers(port: int | None, nodes: int | None, front_ends: int | None, redirect_port: int | None) -> None:
+def check_same_cluster(state: State, number: int | None) -> None:
+    """Raises CommandError: what exists carries the number."""
+    if number not in (None, state.cluster_number):
+        text = (
+            f"this installation is cluster {state.cluster_number}, and its ids carry that; leave --cluster-number out"
+        )
+        raise CommandError(text, EXIT_USAGE)
+
+
+def check_numbers(
+    port: int | None,
+    nodes: int | None,
+    front_ends: int | None,
+    redirect_port: int | None,
+    cluster_number: int | None = None,
+) -> None:
     """Of `up`, whatever runs already; None was not given. Raises CommandError."""
     for option, value, least, most in (
         ("--port", port, 1, limits.PORT_MAX),
         ("--nodes", nodes, 1, limits.NODES_MAX),
         ("--front-ends", front_ends, 1, limits.FRONT_ENDS_MAX),
         ("--redirect-port", redirect_port, 0, limits.PORT_MAX),
+        ("--cluster-number", cluster_number, CLUSTER_FIRST, CLUSTER_NUMBER_MAX),
     ):
         if value is not None and not least <= value <= most:
             raise CommandError(f"{option} must lie between {least} and {most}; it is {value}", EXIT_USAGE)
@@ -93,7 +112,7 @@ def internal_roles(state: State) -> list[str]:
 
 
 def node_port_names(node_id: int) -> list[str]:
-    return [f"node-{node_id}", f"node-{node_id}-metrics"]
+    return [f"node-{node_name(node_id)}", f"node-{node_name(node_id)}-metrics"]
 
 
 def settle_ports(state: State) -> None:

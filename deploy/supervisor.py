@@ -22,6 +22,7 @@ from deploy.installation import Installation
 from deploy.leftovers import stop_leftovers
 from deploy.outside_servers import BROKER_URL, DATABASE_URL, is_outside
 from deploy.state import State, endpoint
+from storage_nodes.ids import node_name
 
 Say = Callable[[str], None]
 # Stopped first to last: what takes work in, what does it, what it stands on.
@@ -362,7 +363,8 @@ NODE_CHANGES: dict[str, Callable[[Supervisor, object], Awaitable[dict[str, Any]]
 
 
 def no_such_node(number: object) -> dict[str, Any]:
-    return {"error": f"there is no storage node {number}; see ./penstock status"}
+    name = node_name(number) if isinstance(number, int) else number
+    return {"error": f"there is no storage node {name}; see ./penstock status"}
 
 
 def describe(child: Child, health: str) -> dict[str, Any]:

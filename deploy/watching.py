@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from deploy import limits, output
 from deploy.errors import CommandError
+from storage_nodes.ids import node_name
 from storage_nodes.protocol.errors import StorageError
 
 if TYPE_CHECKING:
@@ -89,5 +90,5 @@ class Watch:
 
 def count_of(node_ids: Sequence[int]) -> str:
     """`1, 2 and 3`."""
-    names = [str(node_id) for node_id in node_ids]
+    names = [node_name(node_id) for node_id in node_ids]
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

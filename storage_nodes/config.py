@@ -10,6 +10,7 @@ from typing import Annotated
 
 import msgspec
 
+from storage_nodes.ids import node_name, parse_node_name
 from storage_nodes.limits import (
     DISK_RESERVE_BYTES,
     DISK_RESERVE_BYTES_MIN,
@@ -31,7 +32,8 @@ class NodeConfig(msgspec.Struct, frozen=True):
     """Fields are the settings without their prefix, see docs/processes.md."""
 
     cluster_id: _Text
-    node_id: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
+    # The setting is the node's name: NUMBER, or CLUSTER.NUMBER in another cluster than the first (`ids.py`).
+    node_id: int
     node_dir: _Text
     node_listen: _Text
     storage_nodes: _Text
@@ -48,12 +50,14 @@ class NodeConfig(msgspec.Struct, frozen=True):
     @staticmethod
     def from_environment(environment: Mapping[str, str]) -> NodeConfig:
         """Raises ConfigError."""
-        values = {
+        values: dict[str, str | int] = {
             field: environment[ENVIRONMENT_PREFIX + field.upper()]
             for field in NodeConfig.__struct_fields__
             if ENVIRONMENT_PREFIX + field.upper() in environment
         }
         try:
+            if "node_id" in values:
+                values["node_id"] = parse_node_name(environment[f"{ENVIRONMENT_PREFIX}NODE_ID"])
             config = msgspec.convert(values, NodeConfig, strict=False)
             config.own_address  # noqa: B018 - reading it checks it
             split_listen(config.node_listen)
@@ -72,7 +76,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
         for node in self.nodes:
             if node.node_id == self.node_id:
                 return node
-        raise ValueError(f"{ENVIRONMENT_PREFIX}STORAGE_NODES does not name node {self.node_id}")
+        raise ValueError(f"{ENVIRONMENT_PREFIX}STORAGE_NODES does not name node {node_name(self.node_id)}")
 
 
 def split_listen(text: str) -> tuple[str, int]:

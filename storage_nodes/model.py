@@ -5,6 +5,9 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from storage_nodes.ids import cluster_of_node, node_name, parse_node_name
+
+# `ids.py` says what they are made of.
 NodeId = int
 PartitionId = int
 
@@ -60,21 +63,24 @@ class Position(NamedTuple):
 def parse_node_list(text: str) -> list[NodeAddress]:
     """Read `1=127.0.0.1:7101@zone-a,2=...` (the `PENSTOCK_STORAGE_NODES` setting).
 
-    Raises ValueError naming the part that is wrong.
+    It names the nodes of one cluster; those of another than cluster 1 as `2.1=...`. Raises ValueError naming the part
+    that is wrong.
     """
     nodes: list[NodeAddress] = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
-        node_id, equals, rest = part.partition("=")
+        name, equals, rest = part.partition("=")
         address, _, zone = rest.partition("@")
         host, colon, port = address.rpartition(":")
-        if not (equals and colon and node_id.isdigit() and port.isdigit() and host):
+        if not (equals and colon and port.isdigit() and host):
             raise ValueError(f"node list entry {part!r} is not of the form ID=HOST:PORT@ZONE")
-        nodes.append(NodeAddress(int(node_id), host, int(port), zone or f"zone-{node_id}"))
+        nodes.append(NodeAddress(parse_node_name(name), host, int(port), zone or f"zone-{name}"))
     if len({node.node_id for node in nodes}) != len(nodes):
         raise ValueError("node list names a node id twice")
+    if len({cluster_of_node(node.node_id) for node in nodes}) > 1:
+        raise ValueError("node list names nodes of two clusters; one list is of one cluster")
     return nodes
 
 
 def format_node_list(nodes: list[NodeAddress]) -> str:
     """The inverse of `parse_node_list`."""
-    return ",".join(f"{node.node_id}={node.host}:{node.port}@{node.zone}" for node in nodes)
+    return ",".join(f"{node_name(node.node_id)}={node.host}:{node.port}@{node.zone}" for node in nodes)

@@ -17,6 +17,7 @@ from api.audit.actions import record
 from api.settings.environment import environment
 from frontend.authn.principal import Principal
 from storage_nodes.client.storage_client import StorageClient
+from storage_nodes.ids import node_name
 from storage_nodes.model import NodeState
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.trust.credentials import own_credentials
@@ -35,13 +36,13 @@ class ClusterProblem(Exception):
 
 def drain_node(actor: Principal, node_id: int) -> None:
     """It gets no replicas and gives away those it holds. Raises ClusterProblem."""
-    _note(actor, "node.drain", f"node:{node_id}")
+    _note(actor, "node.drain", f"node:{node_name(node_id)}")
     _ask(lambda client: client.set_node_state(node_id, NodeState.DRAINING))
 
 
 def activate_node(actor: Principal, node_id: int) -> None:
     """Takes a drained node back; moves that are under way still end. Raises ClusterProblem."""
-    _note(actor, "node.activate", f"node:{node_id}")
+    _note(actor, "node.activate", f"node:{node_name(node_id)}")
     _ask(lambda client: client.set_node_state(node_id, NodeState.ACTIVE))
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from api.billing.models import WorkRound
 from api.cluster.selectors import ClusterView, NodeRow
+from storage_nodes.ids import node_name
 
 # A replica that lacks more offsets than this does not only wait for the next append.
 LAG_OFFSETS_MAX = 10_000
@@ -39,7 +40,9 @@ def system_alarms(view: ClusterView | None, rounds: Sequence[WorkRound]) -> list
 
 def _of_cluster(view: ClusterView) -> list[SystemAlarm]:
     found = [
-        SystemAlarm(True, f"Node {node_id} does not answer", f"See ./penstock logs node-{node_id}.")
+        SystemAlarm(
+            True, f"Node {node_name(node_id)} does not answer", f"See ./penstock logs node-{node_name(node_id)}."
+        )
         for node_id in view.silent
     ]
     for node in view.nodes:
@@ -57,22 +60,28 @@ def _of_cluster(view: ClusterView) -> list[SystemAlarm]:
 def _of_node(node: NodeRow) -> list[SystemAlarm]:
     found = []
     if node.clock_off:
-        text = f"The clock of node {node.node_id} is off by {node.clock_offset_ms} ms"
+        text = f"The clock of node {node_name(node.node_id)} is off by {node.clock_offset_ms} ms"
         step = "Set it right (NTP): until then the node leads nothing that others can lead."
         found.append(SystemAlarm(False, text, step))
     if node.read_only:
-        found.append(SystemAlarm(True, f"The disk of node {node.node_id} is nearly full", "Give it more room."))
+        found.append(
+            SystemAlarm(True, f"The disk of node {node_name(node.node_id)} is nearly full", "Give it more room.")
+        )
     if node.slow:
         step = "Replace the disk; until then other nodes lead."
-        found.append(SystemAlarm(False, f"The disk of node {node.node_id} is slow", step))
+        found.append(SystemAlarm(False, f"The disk of node {node_name(node.node_id)} is slow", step))
     if node.quarantined:
         many = _counted(len(node.quarantined), "quarantined partition")
         names = ", ".join(map(str, node.quarantined[:NAMED_MAX]))
-        text = f"Node {node.node_id} has {many}: {names}"
-        found.append(SystemAlarm(True, text, f"See ./penstock scrub and ./penstock logs node-{node.node_id}."))
+        text = f"Node {node_name(node.node_id)} has {many}: {names}"
+        found.append(
+            SystemAlarm(True, text, f"See ./penstock scrub and ./penstock logs node-{node_name(node.node_id)}.")
+        )
     elif node.unrepaired:
-        text = f"Node {node.node_id} found damage that is not repaired ({node.unrepaired})"
-        found.append(SystemAlarm(True, text, f"See ./penstock scrub and ./penstock logs node-{node.node_id}."))
+        text = f"Node {node_name(node.node_id)} found damage that is not repaired ({node.unrepaired})"
+        found.append(
+            SystemAlarm(True, text, f"See ./penstock scrub and ./penstock logs node-{node_name(node.node_id)}.")
+        )
     return found
 
 

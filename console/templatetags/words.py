@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +14,7 @@ from django.utils.safestring import SafeString
 from console.assets import assets
 from console.browser_names import browser_name
 from console.page_time import page_now
+from storage_nodes.ids import node_name
 
 register = template.Library()
 _MS_SHOWN_MAX = 10_000
@@ -27,6 +29,17 @@ def asset(name: str) -> str:
 @register.filter
 def number(value: Any) -> str:
     return "–" if value is None or value == "" else f"{int(value):,}"
+
+
+@register.filter
+def node(node_id: int) -> str:
+    """A storage node as people name it."""
+    return node_name(node_id)
+
+
+@register.filter
+def nodes(node_ids: Iterable[int], between: str = " ") -> str:
+    return between.join(map(node_name, node_ids))
 
 
 @register.filter

@@ -24,6 +24,7 @@ from api.settings.environment import environment
 from console.error_notices import ErrorNotice
 from console.pages import operator_page, require_recent_sign_in, show, told
 from console.visits import Visit
+from storage_nodes.ids import PARTITION_ID_MAX, node_name, parse_node_name
 from storage_nodes.model import NodeState
 
 HERE = "/console/operators/"
@@ -33,12 +34,12 @@ BUSY_SHOWN = 10
 BUSY_QUEUES_READ = 100
 # Where the launcher keeps what it knows of an installation.
 STATE_FILE = "run/state.json"
-_DIGITS_MAX = 9
+_DIGITS_MAX = len(str(PARTITION_ID_MAX))
 
 
 @operator_page("GET")
 def cluster(request: HttpRequest, visit: Visit) -> HttpResponse:
-    partition, target = (_number(request.GET, name) for name in ("partition", "target"))
+    partition, target = _number(request.GET, "partition"), _node(request.GET, "target")
     commands = [_command("node add"), _command("node decommission ID")]
     shown = {"move": _move_offered(partition, target), "commands": commands}
     return render(request, "console/operators/cluster.html", shown)
@@ -69,22 +70,23 @@ def change_node(request: HttpRequest, visit: Visit, node_id: int, verb: str) -> 
     require_recent_sign_in(visit)
     if verb == "drain":
         actions.drain_node(visit.actor, node_id)
-        return told(HERE, f"Node {node_id} is being drained: its replicas move to other nodes.", "warn")
+        return told(HERE, f"Node {node_name(node_id)} is being drained: its replicas move to other nodes.", "warn")
     if verb == "activate":
         actions.activate_node(visit.actor, node_id)
-        return told(HERE, f"Node {node_id} is active again. Moves that are under way still end.")
+        return told(HERE, f"Node {node_name(node_id)} is active again. Moves that are under way still end.")
     return HttpResponse(status=404)
 
 
 @operator_page("POST")
 def move_replica(request: HttpRequest, visit: Visit) -> HttpResponse:
     require_recent_sign_in(visit)
-    partition, source, target = (_number(request.POST, name) for name in ("partition", "source", "target"))
+    partition = _number(request.POST, "partition")
+    source, target = (_node(request.POST, name) for name in ("source", "target"))
     if not partition or not source or not target:
         text = "Give the partition, the node that the replica leaves, and the node that takes it, as numbers."
         return show(request, ErrorNotice(400, text, "The numbers stand in the tables of the page."))
     actions.move_replica(visit.actor, partition, source, target)
-    return told(HERE, f"Partition {partition} moves from node {source} to node {target}.")
+    return told(HERE, f"Partition {partition} moves from node {node_name(source)} to node {node_name(target)}.")
 
 
 @operator_page("POST")
@@ -125,6 +127,15 @@ def _command(words: str) -> str:
     data = Path(environment().secrets_dir).parent
     where = f" --data-dir {shlex.quote(str(data))}" if os.path.exists(data / STATE_FILE) else ""
     return f"./penstock {words}{where}"
+
+
+def _node(given: QueryDict, name: str) -> int:
+    """0: what was given names no node."""
+    text = given.get(name, "").strip()
+    try:
+        return parse_node_name(text) if len(text) <= _DIGITS_MAX else 0
+    except ValueError:
+        return 0
 
 
 def _number(given: QueryDict, name: str) -> int:

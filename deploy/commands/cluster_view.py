@@ -14,6 +14,7 @@ from typing import Any
 from deploy import limits
 from deploy.installation import Installation
 from deploy.state import State
+from storage_nodes.ids import node_name
 
 PARTITION_FIELDS = ("partition", "tag", "leader", "epoch", "replicas")
 # Leader changes of this last while are shown, so many of them.
@@ -139,7 +140,7 @@ def node_rows(status: dict[str, Any]) -> list[list[str]]:
         free = node["disk_free_bytes"]
         rows.append(
             [
-                str(node["node_id"]), node["zone"], state, when(node["since"]), f"{node['replicas']:,}",
+                node_name(node["node_id"]), node["zone"], state, when(node["since"]), f"{node['replicas']:,}",
                 f"{len(node['leads']):,} of {total:,}", "-" if free is None else f"{free / 2**30:.1f} GiB",
                 clock(node["alive"], node["clock_off"], node["clock_offset_s"]),
             ]
@@ -157,8 +158,8 @@ def clock(alive: bool, is_off: bool, offset_s: float | None) -> str:
 def clock_lines(nodes: list[dict[str, Any]]) -> list[str]:
     """Nodes whose clocks are wrong, and what to do."""
     return [
-        f"node {node['node_id']}: CLOCK OFF by {node['clock_offset_s'] or 0:+,.1f} s from those of most nodes: it "
-        "leads nothing that others can lead until its clock is set right (NTP)"
+        f"node {node_name(node['node_id'])}: CLOCK OFF by {node['clock_offset_s'] or 0:+,.1f} s from those of most "
+        "nodes: it leads nothing that others can lead until its clock is set right (NTP)"
         for node in nodes
         if node["clock_off"]
     ]
@@ -175,7 +176,7 @@ def level_lines(status: dict[str, Any]) -> list[str]:
     lines = [f"feature level {level} of {max(highest, level)}"]
     for node in nodes:
         speaks, allowed = node["feature_level_max"], node["feature_level_allowed"]
-        name = f"  node {node['node_id']}"
+        name = f"  node {node_name(node['node_id'])}"
         if speaks < level:
             lines.append(f"{name} speaks level {speaks} at most and serves nobody: start a release of level {level}")
         elif speaks < highest:
@@ -212,7 +213,7 @@ def recent_lines(partitions: list[dict[str, Any]]) -> list[str]:
         alike.setdefault((row["leader"], cause), []).append(row["leader_since"])
     largest = sorted(alike.items(), key=lambda item: -len(item[1]))[:SHOWN_MAX]
     return [
-        f"{len(times):,} partitions: node {leader} leads since {when(max(times))} at the latest: {cause}"
+        f"{len(times):,} partitions: node {node_name(leader)} leads since {when(max(times))} at the latest: {cause}"
         for (leader, cause), times in largest
     ]
 
@@ -221,7 +222,7 @@ def leader_line(row: dict[str, Any]) -> str:
     name = f"partition {row['partition']} ({row['tag']})"
     if not row["leader"]:
         return leaderless_lines([row])[0]
-    return f"{name}: node {row['leader']} leads since {when(row['leader_since'])}: {row['leader_reason']}"
+    return f"{name}: node {node_name(row['leader'])} leads since {when(row['leader_since'])}: {row['leader_reason']}"
 
 
 def when(wall_s: float | None) -> str:

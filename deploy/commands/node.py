@@ -26,6 +26,7 @@ from deploy.installation import Installation
 from deploy.state import State
 from deploy.watching import Watch, count_of
 from storage_nodes.client import StorageClient
+from storage_nodes.ids import node_name
 from storage_nodes.model import NodeState
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import ClusterInfo, NodeInfo, PartitionInfo
@@ -50,7 +51,7 @@ def turn(installation: Installation, options: argparse.Namespace) -> int:
     request = {"command": f"node {options.verb}", "id": options.id}
     # Stopping waits for the node's clean end, starting for its recovery.
     answer = control.ask(installation.run, request, limits.STOP_DEADLINE_S + limits.CONTROL_TIMEOUT_S)
-    output.say(f"storage node {answer['id']} is {answer['health']}")
+    output.say(f"storage node {node_name(answer['id'])} is {answer['health']}")
     return 0
 
 
@@ -69,7 +70,7 @@ class Cluster:
     async def node(self, node_id: int) -> NodeInfo:
         found = find(await self.client.describe([]), node_id)
         if found is None:
-            raise CommandError(f"there is no storage node {node_id}; see ./penstock node list", EXIT_USAGE)
+            raise CommandError(f"there is no storage node {node_name(node_id)}; see ./penstock node list", EXIT_USAGE)
         return found
 
     async def partition(self, partition: int) -> PartitionInfo:
@@ -121,11 +122,11 @@ async def show(cluster: Cluster, options: argparse.Namespace) -> int:
         )
         return 0
     rows = [described(node, replicas, leads) for node in info.nodes]
-    output.table(COLUMNS, [[str(value) for value in row.values()] for row in rows])
+    output.table(COLUMNS, [[node_name(row.pop("node")), *map(str, row.values())] for row in rows])
     for row in moves:
         assert row.move is not None
-        source = f"from node {row.move.source} " if row.move.source else ""
-        output.data(f"partition {row.partition} is moving {source}to node {row.move.target}")
+        source = f"from node {node_name(row.move.source)} " if row.move.source else ""
+        output.data(f"partition {row.partition} is moving {source}to node {node_name(row.move.target)}")
     return 0
 
 
@@ -148,12 +149,12 @@ async def add(cluster: Cluster, options: argparse.Namespace) -> int:
     """Start a node and wait until it is a member that has the cluster's log."""
     started = await asyncio.to_thread(cluster.ask_supervisor, "node add")
     node_id = int(started["id"])
-    output.say(f"storage node {node_id} is started on {started['address']} and joins the cluster")
-    watch = Watch(f"storage node {node_id} joins", "it goes on joining; look with: ./penstock node list")
+    output.say(f"storage node {node_name(node_id)} is started on {started['address']} and joins the cluster")
+    watch = Watch(f"storage node {node_name(node_id)} joins", "it goes on joining; look with: ./penstock node list")
 
     async def is_member() -> bool:
         if find(await cluster.client.describe([]), node_id) is None:
-            watch.say("it is not registered yet")
+            watch.say(f"it is not registered yet; why, ./penstock logs node-{node_name(node_id)} may say")
             return False
         own = await cluster.client.describe_node(node_id, [])
         watch.say("it is being sent the cluster's log")
@@ -162,7 +163,8 @@ async def add(cluster: Cluster, options: argparse.Namespace) -> int:
     await watch.until(is_member)
     await asyncio.to_thread(cluster.ask_supervisor, "node joined", node_id)
     output.say(
-        f"storage node {node_id} is a member. New queues use it; move what is there with ./penstock node drain or move"
+        f"storage node {node_name(node_id)} is a member. New queues use it; move what is there with "
+        "./penstock node drain or move"
     )
     return 0
 
@@ -171,13 +173,14 @@ async def drain(cluster: Cluster, options: argparse.Namespace) -> int:
     node = await cluster.node(options.id)
     if options.undo:
         await cluster.client.set_node_state(node.node_id, NodeState.ACTIVE)
-        output.say(f"storage node {node.node_id} is active again; moves that are under way still end")
+        output.say(f"storage node {node_name(node.node_id)} is active again; moves that are under way still end")
         return 0
     await cluster.client.set_node_state(node.node_id, NodeState.DRAINING)
     await watch_emptying(cluster, node)
     output.say(
-        f"storage node {node.node_id} holds nothing and gets nothing new. "
-        f"Take it back with ./penstock node drain {node.node_id} --undo, or away with ./penstock node decommission"
+        f"storage node {node_name(node.node_id)} holds nothing and gets nothing new. "
+        f"Take it back with ./penstock node drain {node_name(node.node_id)} --undo, or away with "
+        "./penstock node decommission"
     )
     return 0
 
@@ -189,13 +192,15 @@ async def decommission(cluster: Cluster, options: argparse.Namespace) -> int:
         if node.state != NodeState.LEAVING:
             await cluster.client.set_node_state(node_id, NodeState.LEAVING, options.dead)
         await watch_emptying(cluster, node)
-        watch = Watch(f"storage node {node_id} leaves the cluster", going_on(node_id))
+        watch = Watch(f"storage node {node_name(node_id)} leaves the cluster", going_on(node_id))
         await watch.until(lambda: is_gone(cluster, node_id))
     elif node_id not in cluster.state.node_ids():
-        raise CommandError(f"there is no storage node {node_id}; see ./penstock node list", EXIT_USAGE)
+        raise CommandError(f"there is no storage node {node_name(node_id)}; see ./penstock node list", EXIT_USAGE)
     await asyncio.to_thread(cluster.ask_supervisor, "node remove", node_id)
-    directory = cluster.installation.data / "nodes" / str(node_id)
-    output.say(f"storage node {node_id} is decommissioned and stopped. Its files in {directory} may be removed")
+    directory = cluster.installation.data / "nodes" / node_name(node_id)
+    output.say(
+        f"storage node {node_name(node_id)} is decommissioned and stopped. Its files in {directory} may be removed"
+    )
     return 0
 
 
@@ -204,7 +209,7 @@ async def is_gone(cluster: Cluster, node_id: int) -> bool:
 
 
 async def watch_emptying(cluster: Cluster, node: NodeInfo) -> None:
-    watch = Watch(f"storage node {node.node_id} is being emptied", going_on(node.node_id))
+    watch = Watch(f"storage node {node_name(node.node_id)} is being emptied", going_on(node.node_id))
 
     async def is_empty() -> bool:
         info = await cluster.client.describe([], moving=True)
@@ -220,7 +225,7 @@ async def watch_emptying(cluster: Cluster, node: NodeInfo) -> None:
 
 
 def going_on(node_id: int) -> str:
-    return f"it goes on; look with ./penstock node list, stop it with ./penstock node drain {node_id} --undo"
+    return f"it goes on; look with ./penstock node list, stop it with ./penstock node drain {node_name(node_id)} --undo"
 
 
 async def move(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -238,7 +243,8 @@ async def move(cluster: Cluster, options: argparse.Namespace) -> int:
     number = before.move.number
     give_up = f"./penstock node move {before.partition} --cancel"
     text = f"it goes on; look with ./penstock node list, give it up with {give_up}"
-    watch = Watch(f"partition {before.partition} moves from node {before.move.source} to {before.move.target}", text)
+    ends = f"from node {node_name(before.move.source)} to {node_name(before.move.target)}"
+    watch = Watch(f"partition {before.partition} moves {ends}", text)
 
     async def is_over() -> bool:
         """The node that answers may be a little behind the manager, never ahead: the move was seen there first."""
@@ -260,7 +266,7 @@ async def move(cluster: Cluster, options: argparse.Namespace) -> int:
 async def progress_of(cluster: Cluster, row: PartitionInfo) -> str:
     """How far one move is, as the partition's leader knows."""
     assert row.move is not None
-    target = f"partition {row.partition} to node {row.move.target}"
+    target = f"partition {row.partition} to node {node_name(row.move.target)}"
     try:
         rows = (await cluster.client.describe_node(row.leader, [row.partition])).partitions if row.leader else []
     except StorageError:

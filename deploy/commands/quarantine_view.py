@@ -10,6 +10,7 @@ from deploy.commands.cluster_view import SHOWN_MAX, when
 from deploy.commands.database_look import ask_database
 from deploy.installation import Installation
 from deploy.state import State
+from storage_nodes.ids import node_name
 from storage_nodes.protocol.usage_records import queue_of_tag
 
 KINDS = {
@@ -61,8 +62,8 @@ def quarantine_lines(
 
 
 def _line(row: dict[str, Any], leader: int, names: Names) -> str:
-    nodes = f"node{'s' if len(row['nodes']) > 1 else ''} {', '.join(map(str, row['nodes']))}"
-    leads = f"node {leader} leads it" if leader else "no node leads it, its requests are refused"
+    nodes = f"node{'s' if len(row['nodes']) > 1 else ''} {', '.join(map(node_name, row['nodes']))}"
+    leads = f"node {node_name(leader)} leads it" if leader else "no node leads it, its requests are refused"
     what = KINDS.get(row["kind"], "{offset}").format(offset=row["offset"])
     return (
         f"partition {row['partition']} ({_name(row, names)}): QUARANTINED on {nodes} since {when(row['since'])}: "

@@ -9,6 +9,7 @@ from deploy import limits, output
 from deploy.errors import EXIT_USAGE, CommandError
 from deploy.installation import Installation
 from deploy.state import State
+from storage_nodes.ids import node_name
 
 COLUMNS = ["NODE", "STATE", "FILES", "BYTES", "DAMAGED", "NOT REPAIRED"]
 
@@ -31,7 +32,7 @@ async def ask_nodes(
     nodes = installation.nodes(state)
     asked = [node.node_id for node in nodes if node_id in (None, node.node_id)]
     if not asked:
-        raise CommandError(f"there is no storage node {node_id}; see ./penstock node list", EXIT_USAGE)
+        raise CommandError(f"there is no storage node {node_name(node_id or 0)}; see ./penstock node list", EXIT_USAGE)
     client = StorageClient(state.cluster_id, nodes, name="penstock-scrub", credentials=installation.credentials(state))
     await client.start()
     rows, waiting = [], []
@@ -40,12 +41,14 @@ async def ask_nodes(
             try:
                 reply = await asyncio.wait_for(client.scrub(number, start), limits.CONTROL_TIMEOUT_S)
             except Exception as error:  # the other nodes are still worth asking
-                rows.append([str(number), str(error) or type(error).__name__, "-", "-", "-", "-"])
+                rows.append([node_name(number), str(error) or type(error).__name__, "-", "-", "-", "-"])
                 continue
             phase = "running" if reply.running else "idle"
             files = f"{reply.files_done} of {reply.files_total}"
-            rows.append([str(number), phase, files, str(reply.bytes_done), str(reply.found), str(reply.unrepaired)])
-            waiting += [f"node {number}: {line}" for line in reply.waiting]
+            rows.append(
+                [node_name(number), phase, files, str(reply.bytes_done), str(reply.found), str(reply.unrepaired)]
+            )
+            waiting += [f"node {node_name(number)}: {line}" for line in reply.waiting]
     finally:
         await client.close()
     return rows, waiting

@@ -15,6 +15,7 @@ from deploy.commands.usage_view import last_round, usage_line
 from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
 from deploy.installation import Installation
 from deploy.state import State
+from storage_nodes.ids import node_name
 
 COLUMNS = ["ROLE", "ID", "PID", "ADDRESS", "HEALTH", "RESTARTS", "UP SINCE"]
 HEALTHS = {"failing": "dies again and again", "unhealthy": "does not answer"}
@@ -112,7 +113,7 @@ def not_up_lines(processes: list[dict[str, Any]]) -> list[str]:
             continue
         health = process["health"]
         parts = [
-            f"{process['role']} {process['id']} {HEALTHS.get(health, f'is {health}')}",
+            f"{process['role']} {number_of(process)} {HEALTHS.get(health, f'is {health}')}",
             f"{process['restarts']} restarts",
             f"not up since {when(not_up['since'])}",
         ]
@@ -130,6 +131,12 @@ def last_words_lines(not_up: dict[str, Any]) -> list[str]:
     return [f"  its last words, {written}:", *(f"    {line}" for line in not_up["last_words"])]
 
 
+def number_of(process: dict[str, Any]) -> str:
+    """Which one of its role."""
+    return node_name(process["id"]) if process["role"] == "storage-node" else str(process["id"])
+
+
 def process_row(process: dict[str, Any]) -> list[str]:
-    shown = [process[name] for name in ("role", "id", "pid", "address", "health", "restarts")]
+    shown = [process["role"], number_of(process)]
+    shown += [process[name] for name in ("pid", "address", "health", "restarts")]
     return [*("-" if value is None else str(value) for value in shown), when(process["started_at"])]

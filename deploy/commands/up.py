@@ -17,21 +17,23 @@ from deploy.demo import data_dir_flag, ensure_demo_key, introduction
 from deploy.errors import EXIT_FAILED, EXIT_USAGE, CommandError
 from deploy.installation import ROOT, Installation
 from deploy.port_claims import release_all
-from deploy.state import State, check_numbers, other_number_of_nodes
+from deploy.state import State, check_numbers, check_same_cluster, other_number_of_nodes
 from deploy.supervisor import Say, Supervisor, take_lock
 from deploy.tls import TlsWish
 
 
 def run(options: argparse.Namespace) -> int:
     began = time.monotonic()
-    check_numbers(options.port, options.nodes, options.front_ends, options.redirect_port)
+    check_numbers(options.port, options.nodes, options.front_ends, options.redirect_port, options.cluster_number)
     installation = Installation(options.data_dir)
     installation.prepare()
     lock = take_lock(installation)
     if lock is None:
         return already_running(installation, options)
     tls = TlsWish(options.tls_certificate, options.tls_key, options.no_tls, options.redirect_port)
-    state = installation.settle_state(options.host, options.port, options.nodes, options.front_ends, tls)
+    state = installation.settle_state(
+        options.host, options.port, options.nodes, options.front_ends, tls, options.cluster_number
+    )
     if options.report_to is None and len(state.node_ids()) < limits.NODES_TO_LOSE_ONE_MIN:
         output.say(few_nodes(len(state.node_ids())))
     if options.detach:
@@ -63,6 +65,7 @@ def already_running(installation: Installation, options: argparse.Namespace) -> 
     state = installation.load_state()
     if options.nodes not in (None, len(state.node_ids())):
         raise CommandError(other_number_of_nodes(state), EXIT_USAGE)
+    check_same_cluster(state, options.cluster_number)
     given = {"--host": options.host, "--port": options.port, "--front-ends": options.front_ends}
     present = {"--host": state.host, "--port": state.port, "--front-ends": state.front_ends}
     others = [f"{option} {present[option]}" for option, value in given.items() if value not in (None, present[option])]

@@ -2,7 +2,7 @@
 one): made from where the message lies, so that a duplicate is answered with the original's.
 
     key = HMAC-SHA-256(receipt key, "message-id")
-    id  = HMAC-SHA-256(key, partition, 4 bytes || offset, 8 bytes), first 128 bits, as a UUID
+    id  = HMAC-SHA-256(key, partition, 8 bytes || offset, 8 bytes), first 128 bits, as a UUID
 
 A duplicate send learns the offset of its original and nothing else of it; whoever receives the original knows its
 offset too. So both come to the same id, and nothing has to be stored or looked up. A dead letter keeps the id of the
@@ -20,7 +20,7 @@ import struct
 from frontend.crypto.envelope import as_uuids, format_message_id
 from frontend.crypto.macs import MacKey
 
-_PLACE = struct.Struct(">IQ")
+_PLACE = struct.Struct(">QQ")
 
 
 class MessageIds:

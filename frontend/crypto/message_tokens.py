@@ -1,13 +1,13 @@
 """Opaque tokens of the message browser: where a message stands, and where a search goes on. Big-endian, unsigned.
 
     message  1  kind, 1     cursor   1  kind, 2                               schedule  1  kind, 3
-             4  partition, masked    4  partition, masked                               4  partition, masked
+             8  partition, masked    8  partition, masked                               8  partition, masked
              8  offset               8  offset, the next one to be looked at            8  offset of the last one
                                      8  messages looked at so far                       8  its due time, Unix ms
                                      6  digest of the search that it belongs to         6  digest of the listing
 
-and 17 (message) or 15 bytes of HMAC-SHA-256 over that, account id and queue uuid: 40 and 56 characters of base64url. A
-token of another queue or account, or one with a bit changed, is none. Partitions are masked as in receipts
+and 16 (message) or 17 bytes of HMAC-SHA-256 over that and `receipt_owner` of the queue: 44 and 64 characters of
+base64url. A token of another queue or account, or one with a bit changed, is none. Partitions are masked as in receipts
 (`partition_masks.py`). It is no receipt: it says nothing about a lease, and stays right until the message is gone.
 """
 
@@ -22,10 +22,10 @@ from typing import NamedTuple
 
 from frontend.crypto.partition_masks import PartitionMasks
 
-_TOKEN = struct.Struct(">BIQ")
-_CURSOR = struct.Struct(">BIQQ6s")
+_TOKEN = struct.Struct(">BQQ")
+_CURSOR = struct.Struct(">BQQQ6s")
 _TOKEN_KIND, _CURSOR_KIND, _SCHEDULE_KIND = 1, 2, 3
-_TOKEN_BYTES, _CURSOR_BYTES = 30, 42
+_TOKEN_BYTES, _CURSOR_BYTES = 33, 48
 _SEARCH_BYTES = 6
 
 

@@ -22,6 +22,7 @@ from typing import cast
 
 import msgspec
 
+from storage_nodes.ids import node_name
 from storage_nodes.limits import CLIENT_WRITE_BUFFER_BYTES, CORRELATION_ID_MAX, PING_AFTER_MS, PING_ANSWER_MS
 from storage_nodes.model import NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -282,7 +283,7 @@ async def connect(
             connection.close()
         text = f"{node.host}:{node.port}: {error or 'timed out'}"
         raise StorageError(ErrorCode.UNREACHABLE, text) from error
-    objection = spoken().objection(Speaks(*theirs.levels), f"node {node.node_id} at {node.host}:{node.port}")
+    objection = spoken().objection(Speaks(*theirs.levels), f"node {node_name(node.node_id)} at {node.host}:{node.port}")
     if objection:
         connection.close()
         raise StorageError(ErrorCode.UNAVAILABLE, objection)

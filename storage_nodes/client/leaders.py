@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import msgspec
 
 from storage_nodes.client.connection import ClientConnection, Completion, connect
+from storage_nodes.ids import node_name
 from storage_nodes.model import NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
@@ -185,7 +186,7 @@ class NodeLinks:
                 return await future
         except TimeoutError as error:
             call.cancel()
-            raise StorageError(ErrorCode.UNREACHABLE, f"node {node_id} did not answer") from error
+            raise StorageError(ErrorCode.UNREACHABLE, f"node {node_name(node_id)} did not answer") from error
 
     async def describe(self, partitions: list[int] | None, moving: bool = False) -> ClusterInfo:
         """Ask the nodes in turn; the first answer of one that has a manager counts. Without one a node is cut off, or
@@ -270,10 +271,10 @@ class NodeLinks:
     def _ask_later(self, node_id: int, opcode: int, payload: bytes, done: Completion, call: Call) -> None:
         assert self.loop is not None, "start() comes first"
         if node_id not in self._nodes:
-            done(StorageError(ErrorCode.UNREACHABLE, f"node {node_id} is not known here"))
+            done(StorageError(ErrorCode.UNREACHABLE, f"node {node_name(node_id)} is not known here"))
             return
         if self._closed or self.loop.time() < self._refused_until.get(node_id, 0.0):
-            done(StorageError(ErrorCode.UNREACHABLE, f"node {node_id} is not reachable"))
+            done(StorageError(ErrorCode.UNREACHABLE, f"node {node_name(node_id)} is not reachable"))
             return
         self._waiting.setdefault(node_id, []).append((opcode, payload, done, call))
         if node_id not in self._connecting:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar, cast
 
 import structlog
 
+from storage_nodes.ids import node_name
 from storage_nodes.limits import GREETING_MS_MAX, REFUSED_CLOSE_MS
 from storage_nodes.trust.credentials import Credentials
 from storage_nodes.trust.handshakes import OpenHandshakes
@@ -306,8 +307,8 @@ def is_node(node_id: int) -> Callable[[InnerName], str]:
     """The objection to a caller of this node."""
 
     def objection(name: InnerName) -> str:
-        is_it = name.role is InnerRole.NODE and name.number == str(node_id)
-        return "" if is_it else f"it is {name.role} {name.number}, not node {node_id}"
+        is_it = name.role is InnerRole.NODE and name.number == node_name(node_id)
+        return "" if is_it else f"it is {name.role} {name.number}, not node {node_name(node_id)}"
 
     return objection
 

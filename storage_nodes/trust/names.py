@@ -20,7 +20,7 @@ class InnerRole(enum.StrEnum):
 
 
 class InnerName(NamedTuple):
-    """`number` tells processes of one role apart; that of a node is its node id."""
+    """`number` tells processes of one role apart; that of a node is its node name (`ids.py`)."""
 
     cluster_id: str
     role: InnerRole

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from storage_nodes.ids import node_name
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.messages import CreatePartitionRequest, Opcode, RegisterNodeRequest
 from storage_nodes.protocol.usage import USAGE_TAG
@@ -72,7 +73,7 @@ def _is_usage_stream(name: InnerName, payload: bytes) -> bool:
 
 
 def _is_itself(name: InnerName, payload: bytes) -> bool:
-    return str(_register.decode(payload).node_id) == name.number
+    return node_name(_register.decode(payload).node_id) == name.number
 
 
 # What has to be true of a call, where the operation alone says too little. They raise msgspec.DecodeError.

@@ -12,6 +12,7 @@ import textwrap
 
 import pytest
 
+from storage_nodes.ids import node_name
 from tests.support.installation import RunningInstallation, wait_until
 
 pytestmark = pytest.mark.slow
@@ -69,15 +70,16 @@ def test_second_up_finds_the_first(installation: RunningInstallation) -> None:
 def test_stopped_node_stays_down_and_queues_go_on(installation: RunningInstallation) -> None:
     _, url = installation.new_queue()
     sqs = installation.sqs()
-    installation.command("node", "stop", "2")
+    stopped = installation.node_ids()[1]
+    installation.command("node", "stop", node_name(stopped))
     try:
-        row = next(row for row in installation.processes("storage-node") if row["id"] == 2)
+        row = next(row for row in installation.processes("storage-node") if row["id"] == stopped)
         assert row["health"] == "stopped" and row["pid"] is None
         sqs.send_message(QueueUrl=url, MessageBody="with two of three")
         messages = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=10)["Messages"]
         assert [message["Body"] for message in messages] == ["with two of three"]
     finally:
-        installation.command("node", "start", "2")
+        installation.command("node", "start", str(stopped))
     installation.wait_healthy()
 
 

@@ -21,7 +21,7 @@ from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import encode_frame
 from storage_nodes.protocol.messages import Hello, Opcode, encode_message
 from storage_nodes.trust.credentials import credentials_of
-from tests.support.installation import RunningInstallation
+from tests.support.installation import CLUSTER_NUMBER, RunningInstallation
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ def test_environments_hold_no_secret_that_the_role_has_no_use_for(installation: 
     assert seen == {*OF_ROWS, "metadata", "frontend", "storage-node", "postgres", "valkey"}
 
 
-@pytest.mark.parametrize("name", ["node-1", "metadata", "control"])
+@pytest.mark.parametrize("name", [f"node-{CLUSTER_NUMBER}.1", "metadata", "control"])
 def test_caller_without_a_certificate_is_not_answered(installation: RunningInstallation, name: str) -> None:
     """Though it knows the cluster id."""
     state = Installation(installation.data).load_state()
@@ -70,7 +70,7 @@ def test_front_end_that_was_broken_into_cannot_take_a_node_out(installation: Run
         try:
             assert (await client.describe([])).nodes
             with pytest.raises(StorageError) as caught:
-                await client.set_node_state(1, NodeState.LEAVING)
+                await client.set_node_state(state.node_ids()[0], NodeState.LEAVING)
             return caught.value
         finally:
             await client.close()

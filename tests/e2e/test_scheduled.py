@@ -54,7 +54,7 @@ def test_message_is_scheduled_cancelled_rescheduled_and_comes_when_due_after_a_l
     assert listed[1]["id"] == sent["MessageId"]
     answer = rest.post(f"/v1/queues/{name}/scheduled/cancel", json={"ids": [gone["schedule_id"]]})
     assert answer.json() == {"done": 1, "failed": []}
-    installation.kill("storage-node", 1)
+    installation.kill("storage-node", installation.node_ids()[0])
     came: list[Any] = []
     wait_until(lambda: bool(came.extend(receive(sqs, url, wait_s=1)) or came), 30)
     (message,) = [*came, *(one for _ in range(2) for one in receive(sqs, url, wait_s=1))]

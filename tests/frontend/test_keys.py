@@ -27,6 +27,7 @@ from frontend.crypto.envelope import (
 )
 from frontend.crypto.keyring import Keyring, KeyringError, SecretFileError, read_key_file
 from frontend.crypto.receipts import Receipt, ReceiptError, ReceiptMaker, receipt_owner
+from storage_nodes.ids import PARTITION_ID_MAX
 
 UUID = b"u" * 16
 ACCOUNT = "123456789012"
@@ -168,13 +169,13 @@ def test_envelope_halves_of_two_messages_do_not_combine() -> None:
 # --- receipts ---
 
 
-@pytest.mark.parametrize(("received_s", "characters"), [(0, 48), (1_700_000_000, 56), (2**32 - 1, 56)])
+@pytest.mark.parametrize(("received_s", "characters"), [(0, 56), (1_700_000_000, 60), (2**32 - 1, 60)])
 def test_receipt_reads_back_for_its_own_queue_only(received_s: int, characters: int) -> None:
     maker = ReceiptMaker(b"r" * 32)
     owner = receipt_owner(ACCOUNT, UUID)
-    handle = maker.make(owner, 7, 2**40, 3, 9, received_s)
+    handle = maker.make(owner, PARTITION_ID_MAX, 2**40, 3, 9, received_s)
     assert len(handle) == characters
-    assert maker.read(owner, handle) == Receipt(7, 2**40, 3, 9, received_s)
+    assert maker.read(owner, handle) == Receipt(PARTITION_ID_MAX, 2**40, 3, 9, received_s)
     for other in (receipt_owner("999999999999", UUID), receipt_owner(ACCOUNT, b"v" * 16)):
         with pytest.raises(ReceiptError):
             maker.read(other, handle)
@@ -192,7 +193,7 @@ def test_receipt_with_any_bit_changed_is_invalid(received_s: int) -> None:
         changed[bit // 8] ^= 1 << bit % 8
         with pytest.raises(ReceiptError):
             maker.read(owner, base64.urlsafe_b64encode(changed).decode())
-    for bad in ("", "x", "A" * 48, "A" * 56, "é" * 48, "é" * 56, "=" * 48, "=" * 56, "\0" * 48, "A" * 5000):
+    for bad in ("", "x", "A" * 56, "A" * 60, "é" * 56, "é" * 60, "=" * 56, "=" * 60, "\0" * 56, "A" * 5000):
         with pytest.raises(ReceiptError):
             maker.read(owner, bad)
 

@@ -30,7 +30,7 @@ async def test_peek_shows_every_state_and_changes_nothing(front: Installation) -
     assert [vars(stored) for stored in front.storage.logs[1] if stored] == before
     assert {call for call, _ in front.storage.calls[-1:]} == {"browse"}
     now_ms = int(front.clock.now_s * 1000)
-    assert first.pop("message") and len(second["message"]) == 40
+    assert first.pop("message") and len(second["message"]) == 44
     assert first == {
         "id": leased["id"], "state": "in_flight", "receive_count": 1, "sent_ms": now_ms, "first_received_ms": now_ms,
         "visible_at_ms": now_ms + 60_000, "sender": front.key.access_key_id, "body": "leased", "group": "g",
@@ -160,11 +160,11 @@ async def test_search_over_a_log_that_holds_little_ends_at_its_bound_of_looks(fr
         ("peek", {"limit": 101}),
         ("peek", {"body_chars": -1}),
         ("peek", {"cursor": "x"}),
-        ("peek", {"cursor": "A" * 56}),
+        ("peek", {"cursor": "A" * 64}),
         ("peek", {"states": []}),
         ("delete", {}),
         ("delete", {"message": "x"}),
-        ("delete", {"message": "A" * 40}),
+        ("delete", {"message": "A" * 44}),
         ("resend", {"message": "\u00e9" * 40}),
     ],
 )
@@ -198,11 +198,11 @@ async def test_queue_and_messages_of_another_account_are_not_there(front: Instal
 def test_tokens_are_of_one_queue_one_search_and_one_kind() -> None:
     tokens = MessageTokens(b"k" * 32)
     token, cursor = tokens.make(b"o", MessageToken(3, 70)), tokens.cursor(b"o", SearchCursor(3, 70, 9), b"search")
-    assert (len(token), len(cursor)) == (40, 56)
+    assert (len(token), len(cursor)) == (44, 64)
     assert tokens.read(b"o", token) == (3, 70)
     assert tokens.read_cursor(b"o", cursor, b"search") == (3, 70, 9)
     changed = ("B" if token[9] == "A" else "A").join((token[:9], token[10:]))
-    for owner, text in ((b"p", token), (b"o", changed), (b"o", cursor), (b"o", ""), (b"o", "\n" * 40)):
+    for owner, text in ((b"p", token), (b"o", changed), (b"o", cursor), (b"o", ""), (b"o", "\n" * 44)):
         with pytest.raises(InvalidToken):
             tokens.read(owner, text)
     for owner, text, search in ((b"p", cursor, b"search"), (b"o", cursor, b"other"), (b"o", token, b"search")):

@@ -12,19 +12,20 @@ from frontend.crypto import partition_masks
 from frontend.crypto.message_tokens import MessageToken, MessageTokens, ScheduleCursor, SearchCursor
 from frontend.crypto.partition_masks import PartitionMasks
 from frontend.crypto.receipts import Receipt, ReceiptMaker, make_schedule_id, read_schedule_id
+from storage_nodes.ids import PARTITION_ID_MAX
 
 KEY, OWNER = b"r" * 32, b"owner"
-GOLDEN = [4174737119, 134105462, 3203803089]
+GOLDEN = [16082724122153216532, 17613631624516610692, 17373722456532251590]
 
 
 def _shown(token: str) -> int:
     """What stands where the partition does."""
-    return int.from_bytes(base64.urlsafe_b64decode(token)[1:5])
+    return int.from_bytes(base64.urlsafe_b64decode(token)[1:9])
 
 
 def test_every_receipt_and_token_shows_the_mask_and_reads_back_the_partition() -> None:
     receipts, tokens, masks = ReceiptMaker(KEY), MessageTokens(KEY), PartitionMasks(KEY)
-    for partition in (0, 1, 7, 70_001, 2**32 - 1):
+    for partition in (0, 1, 7, 70_001, 2**40 + 1, PARTITION_ID_MAX):
         masked = masks.masked(partition)
         assert masked != partition and masks.partition(masked) == partition
         timed, untimed = (receipts.make(OWNER, partition, 5, 1, 2, received_s) for received_s in (1_700_000_000, 0))
@@ -49,12 +50,12 @@ def test_masks_of_partitions_in_a_row_look_like_chance() -> None:
     assert len(set(masked)) == len(masked), "a permutation"
     steps = list(itertools.pairwise(masked))
     bits = [(one ^ other).bit_count() for one, other in steps]
-    assert 15.8 < sum(bits) / len(bits) < 16.2, "each of 32 bits differs every second time"
+    assert 31.8 < sum(bits) / len(bits) < 32.2, "each of 64 bits differs every second time"
     assert 0.45 < sum(one < other for one, other in steps) / len(steps) < 0.55, "they do not grow"
-    assert len({(other - one) % 2**32 for one, other in steps}) > 3_990, "no step is repeated"
-    for half in (lambda number: number >> 16, lambda number: number & 0xFFFF):
+    assert len({(other - one) % 2**64 for one, other in steps}) == len(steps), "no step is repeated"
+    for shift in (0, 16, 32, 48):
         # Of 4,000 draws of 65,536 about 3,880 differ.
-        assert 3_830 < len({half(number) for number in masked}) < 3_930
+        assert 3_830 < len({number >> shift & 0xFFFF for number in masked}) < 3_930
 
 
 def test_masks_of_two_installations_differ_and_stay_what_they_are() -> None:
@@ -66,7 +67,7 @@ def test_masks_of_two_installations_differ_and_stay_what_they_are() -> None:
 def test_masks_that_are_kept_are_bounded_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_masks, "PARTITION_MASKS_KEPT_MAX", 10)
     masks, drawn = PartitionMasks(KEY), random.Random(7)
-    numbers = [drawn.randrange(2**32) for _ in range(100)]
+    numbers = [drawn.randrange(PARTITION_ID_MAX + 1) for _ in range(100)]
     masked = [masks.masked(number) for number in numbers]
     assert [masks.partition(one) for one in masked] == numbers
     assert [masks.masked(number) for number in numbers] == masked

@@ -172,7 +172,7 @@ async def test_delete_with_old_handle_deletes(front: Installation) -> None:
     assert reply.status == 200 and front.storage.count() == 0
 
 
-@pytest.mark.parametrize("handle", ["x", "A" * 48, "A" * 4000, "ü" * 48])
+@pytest.mark.parametrize("handle", ["x", "A" * 56, "A" * 4000, "ü" * 56])
 async def test_receipt_handle_that_is_none_is_invalid(front: Installation, handle: str) -> None:
     for action, more in (("DeleteMessage", {}), ("ChangeMessageVisibility", {"VisibilityTimeout": 1})):
         reply = await front.sqs(action, params(ReceiptHandle=handle, **more))
@@ -410,7 +410,7 @@ async def test_message_that_does_not_open_is_left_out_and_counted(front: Install
 async def test_queue_of_another_account_answers_like_none(front: Installation, action: str) -> None:
     """S12: word for word the same as for a queue of that account that does not exist."""
     more = {
-        "MessageBody": "x", "ReceiptHandle": "A" * 48, "VisibilityTimeout": 1, "Entries": _entries(1),
+        "MessageBody": "x", "ReceiptHandle": "A" * 56, "VisibilityTimeout": 1, "Entries": _entries(1),
         "Attributes": {"DelaySeconds": "1"},
     }  # fmt: skip
     other = await front.sqs(action, {"QueueUrl": f"http://{HOST}/{OTHER_ACCOUNT}/secret", **more})

@@ -26,6 +26,7 @@ import pytest
 from deploy.commands.status import status_of
 from deploy.installation import Installation
 from deploy.state import choose_port
+from storage_nodes.ids import CLUSTER_NUMBER_MAX
 from tests.support.webhook_receiver import WebhookReceiver
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,6 +35,8 @@ UP_TIMEOUT_S = 180
 RECOVERY_TIMEOUT_S = 60
 # Ticks that tests wait for come often.
 QUICK = {"PENSTOCK_BILLING_INTERVAL_S": "5"}
+# The last one, so that what carries ids is seen to carry all of their bits.
+CLUSTER_NUMBER = CLUSTER_NUMBER_MAX
 # The tests' own servers must not be taken for the installation's.
 NOT_INHERITED = ("DATABASE_URL", "CELERY_BROKER_URL", "DJANGO_SETTINGS_MODULE")
 
@@ -142,7 +145,7 @@ class RunningInstallation:
         return [row for row in self.status()["processes"] if role in (None, row["role"])]
 
     def kill(self, role: str, number: int = 1) -> int:
-        """kill -9; its process number."""
+        """kill -9; its process number. Storage nodes are numbered by their ids."""
         pid = next(row["pid"] for row in self.processes(role) if row["id"] == number)
         os.kill(pid, signal.SIGKILL)
         return int(pid)
@@ -154,6 +157,9 @@ class RunningInstallation:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() and is_running(pid) for pid in pids))
+
+    def node_ids(self) -> list[int]:
+        return Installation(self.data).load_state().node_ids()
 
     def leader_of(self, partition_tag_part: str) -> int:
         """The node that leads a partition whose tag holds this text."""
@@ -216,5 +222,6 @@ def webhook_receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webho
 
 @pytest.fixture(scope="session")
 def installation(webhook_receiver: WebhookReceiver) -> Iterator[RunningInstallation]:
-    with running(settings=QUICK | webhook_receiver.settings) as made:
+    options = ("--cluster-number", str(CLUSTER_NUMBER))
+    with running(settings=QUICK | webhook_receiver.settings, options=options) as made:
         yield made

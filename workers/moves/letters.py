@@ -33,7 +33,7 @@ from storage_nodes.protocol.messages import AcquiredMessage
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, encode_body
 from storage_nodes.protocol.usage import Origin, size_field, usage_key
 
-_PLACE = struct.Struct(">IQ")
+_PLACE = struct.Struct(">QQ")
 # No key of a sender begins so and has this length; nor does one of a storage node, which says where a letter died.
 _KEY_START = b"\0move"
 

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from storage_nodes.client import StorageClient
+from storage_nodes.ids import node_name
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import ClusterInfo
@@ -51,7 +52,7 @@ def what_is_missing(before: Leaders, after: Leaders, silent: set[int]) -> str:
         return f"{without} partitions have no leader."
     unheard = sorted({leader for leader, _ in led.values() if leader in silent})
     if unheard:
-        return f"Storage nodes {', '.join(map(str, unheard))} have not closed their windows."
+        return f"Storage nodes {', '.join(map(node_name, unheard))} have not closed their windows."
     moved = sum(1 for partition, leader in led.items() if before[partition] != leader)
     return f"{moved} partitions changed their leader." if moved else ""
 
@@ -63,7 +64,7 @@ async def _close_node(client: StorageClient, node: int, ends_s: float, say: Say)
     try:
         async with asyncio.timeout_at(ends_s):
             while left := await client.close_usage(node, begin):
-                say(f"node {node}: {left:,} partitions have windows to close")
+                say(f"node {node_name(node)}: {left:,} partitions have windows to close")
                 begin = False
                 await asyncio.sleep(limits.USAGE_CLOSE_POLL_S)
     except (StorageError, TimeoutError, OSError):

@@ -33,6 +33,13 @@ from typing import Any
 
 import msgspec
 
+from storage_nodes.ids import (
+    PARTITION_SEQUENCE_MAX,
+    cluster_of_node,
+    make_partition_id,
+    node_name,
+    place_of_partition,
+)
 from storage_nodes.machines.cluster.commands import (
     NOBODY,
     BeginMove,
@@ -63,7 +70,7 @@ from storage_nodes.machines.cluster.commands import (
 from storage_nodes.machines.cluster.placement import place
 from storage_nodes.machines.fold_constants import LEVEL_1
 from storage_nodes.machines.unknown_entries import UnknownEntryError
-from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, NodeId, NodeState
+from storage_nodes.model import NodeAddress, NodeId, NodeState
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.levels import LEVEL_FIRST, Speaks
 from storage_nodes.protocol.messages import QueueConfig
@@ -79,7 +86,7 @@ SHARED_MAX = 1_024
 
 class _Checkpoint(msgspec.Struct, array_like=True, frozen=True):
     version: int
-    next_partition: int
+    next_sequence: int
     nodes: list[RegisterNode]
     partitions: list[PartitionPlan]
     states: list[tuple[int, int]] = []
@@ -125,7 +132,9 @@ class ClusterMachine:
         # Partitions that want more replicas than they have and are not moving, by the number they have.
         self.short: dict[int, dict[int, None]] = {}
         self._by_tag: dict[int, dict[str, int]] = {}  # by kind
-        self._next_partition = CLUSTER_PARTITION + 1
+        # Of its nodes: every id that it gives carries it. 0 before the first of them is registered.
+        self.number = 0
+        self._next_sequence = 1
         self._next_move = 1
         # Per node: partitions for which it is the preferred leader.
         self._leader_counts: dict[NodeId, int] = {}
@@ -166,7 +175,8 @@ class ClusterMachine:
 
     def was_made(self, partition: int) -> bool:
         """Was this partition made at some time, deleted since or not?"""
-        return CLUSTER_PARTITION < partition < self._next_partition
+        cluster, sequence = place_of_partition(partition)
+        return cluster == self.number and 0 < sequence < self._next_sequence
 
     @property
     def last_move(self) -> int:
@@ -185,7 +195,7 @@ class ClusterMachine:
         levels = [(node_id, *speaks) for node_id, speaks in self.levels.items()]
         return encode_command(
             _Checkpoint(
-                CHECKPOINT_VERSION, self._next_partition, nodes, plans, states, self._next_move, self.level, levels
+                CHECKPOINT_VERSION, self._next_sequence, nodes, plans, states, self._next_move, self.level, levels
             )
         )
 
@@ -201,10 +211,11 @@ class ClusterMachine:
         self.__init__()  # type: ignore[misc]
         for node in checkpoint.nodes:
             self.nodes[node.node_id] = NodeAddress(node.node_id, node.host, node.port, node.zone)
+            self.number = cluster_of_node(node.node_id)
         self.states = {node_id: NodeState(state) for node_id, state in checkpoint.states}
         for plan in checkpoint.partitions:
             self._add(_shared(plan))
-        self._next_partition = checkpoint.next_partition
+        self._next_sequence = checkpoint.next_sequence
         self._next_move = checkpoint.next_move
         self.level = checkpoint.level
         self.levels = {node_id: Speaks(*speaks) for node_id, *speaks in checkpoint.levels}
@@ -214,25 +225,31 @@ class ClusterMachine:
     def _register(self, command: RegisterNode) -> Result:
         address = NodeAddress(command.node_id, command.host, command.port, command.zone)
         if self.state_of(command.node_id) is NodeState.GONE:
-            return _refuse(f"node {command.node_id} was decommissioned; its id is not used again, choose another"), []
+            return _refuse(
+                f"node {node_name(command.node_id)} was decommissioned; its id is not used again, choose another"
+            ), []
         if self.nodes.get(command.node_id) == address:
             return _DONE, []
+        cluster = cluster_of_node(command.node_id)
+        if cluster != self.number and self.nodes:
+            return _refuse(f"node {node_name(command.node_id)} is of cluster {cluster}, not {self.number}"), []
+        self.number = cluster
         self.nodes[command.node_id] = address
         return _DONE, [NodeChanged(command.node_id)]
 
     def _set_state(self, command: SetNodeState) -> Result:
         node_id, now = command.node_id, self.state_of(command.node_id)
         if node_id not in self.nodes:
-            return _refuse(f"there is no node {node_id}"), []
+            return _refuse(f"there is no node {node_name(node_id)}"), []
         wanted = NodeState(command.state) if command.state in NodeState.__members__.values() else None
         if wanted is now:
             return _DONE, []
         if wanted is None or now is NodeState.GONE:
-            return _refuse(f"node {node_id} is {now.name.lower()} and cannot become {command.state}"), []
+            return _refuse(f"node {node_name(node_id)} is {now.name.lower()} and cannot become {command.state}"), []
         if wanted is NodeState.GONE:
             if now is not NodeState.LEAVING or self.held.get(node_id):
                 count = len(self.held.get(node_id, ()))
-                return _refuse(f"node {node_id} is {now.name.lower()} and holds {count} replicas"), []
+                return _refuse(f"node {node_name(node_id)} is {now.name.lower()} and holds {count} replicas"), []
         elif wanted is not NodeState.ACTIVE:
             objection = self._why_needed(node_id)
             if objection:
@@ -248,7 +265,7 @@ class ClusterMachine:
     def _set_levels(self, command: SetNodeLevels) -> Result:
         node_id, speaks = command.node_id, Speaks(command.lowest, command.highest, command.allowed)
         if node_id not in self.nodes or self.state_of(node_id) is NodeState.GONE:
-            return _refuse(f"there is no node {node_id}"), []
+            return _refuse(f"there is no node {node_name(node_id)}"), []
         if self.levels_of(node_id) == speaks:
             return _DONE, []
         self.levels[node_id] = speaks
@@ -261,7 +278,7 @@ class ClusterMachine:
             return _DONE, []
         holding = next((node_id for node_id in self.members() if self.levels_of(node_id).allowed < level), NOBODY)
         if holding:
-            return _refuse(f"node {holding} holds the cluster below feature level {level}"), []
+            return _refuse(f"node {node_name(holding)} holds the cluster below feature level {level}"), []
         self.level = level
         return _DONE, [LevelsChanged()]
 
@@ -270,7 +287,7 @@ class ClusterMachine:
         nodes that are being emptied already hold, which may need just this one."""
         others = sum(address.node_id != node_id for address in self.active())
         if not others:
-            return f"node {node_id} is the last active one; add a node first"
+            return f"node {node_name(node_id)} is the last active one; add a node first"
         for partition in chain.from_iterable(self.held.get(emptied, ()) for emptied in (node_id, *self.states)):
             plan = self.partitions[partition]
             # A replica that comes counts, even if its move is to be undone: it may be too late for that.
@@ -278,7 +295,7 @@ class ClusterMachine:
             if count > others:
                 comes = plan.move is not None and len(plan.replicas) < count
                 return (
-                    f"without node {node_id}, {others} active nodes are left, and partition {partition} "
+                    f"without node {node_name(node_id)}, {others} active nodes are left, and partition {partition} "
                     f"{'is growing to' if comes else 'has'} {count} replicas; add a node first"
                 )
         return ""
@@ -293,15 +310,14 @@ class ClusterMachine:
         if len(nodes) < max(command.nodes_min, 1):
             text = f"{len(nodes)} active nodes are registered, {command.nodes_min} are needed"
             return Outcome(ErrorCode.NOT_ENOUGH_NODES, None, text), []
-        if len(self.partitions) >= PARTITIONS_PER_NODE_MAX:
+        if len(self.partitions) >= PARTITIONS_PER_NODE_MAX or self._next_sequence > PARTITION_SEQUENCE_MAX:
             return Outcome(ErrorCode.OVER_LIMIT, None, "the cluster holds as many partitions as it may"), []
         replicas = place(nodes, command.replication_factor, self.held, self._leader_counts)
+        partition = make_partition_id(self.number, self._next_sequence)
         plan = _shared(
-            PartitionPlan(
-                self._next_partition, command.kind, command.tag, replicas, command.config, None, command.wanted
-            )
+            PartitionPlan(partition, command.kind, command.tag, replicas, command.config, None, command.wanted)
         )
-        self._next_partition += 1
+        self._next_sequence += 1
         self._add(plan)
         return Outcome(ErrorCode.OK, plan), [PartitionCreated(plan)]
 
@@ -324,7 +340,8 @@ class ClusterMachine:
         if move is not None:
             if (move.source, move.target, move.undo) == (source, target, False):
                 return Outcome(ErrorCode.OK, plan), []
-            return _refuse(f"partition {plan.partition} is moving already, from {move.source} to {move.target}"), []
+            ends = f"from {node_name(move.source)} to {node_name(move.target)}"
+            return _refuse(f"partition {plan.partition} is moving already, {ends}"), []
         if source == NOBODY and len(plan.replicas) >= plan.replicas_wanted():
             return _refuse(f"partition {plan.partition} has its {len(plan.replicas)} replicas already"), []
         if source == NOBODY and len(plan.replicas) >= len(self.active()):
@@ -332,11 +349,11 @@ class ClusterMachine:
             text = f"partition {plan.partition} has {len(plan.replicas)} replicas, as many as there are active nodes"
             return _refuse(f"{text}; add a node first"), []
         if source != NOBODY and source not in plan.replicas:
-            return _refuse(f"node {source} holds no replica of partition {plan.partition}"), []
+            return _refuse(f"node {node_name(source)} holds no replica of partition {plan.partition}"), []
         if target in plan.replicas:
-            return _refuse(f"node {target} holds a replica of partition {plan.partition} already"), []
+            return _refuse(f"node {node_name(target)} holds a replica of partition {plan.partition} already"), []
         if target not in self.nodes or target in self.states:
-            return _refuse(f"node {target} is not an active node of this cluster"), []
+            return _refuse(f"node {node_name(target)} is not an active node of this cluster"), []
         busy = next((node for node in (source, target) if node and self.moves_of(node) >= MOVES_PER_NODE_MAX), NOBODY)
         if busy:
             text = f"node {busy} has {MOVES_PER_NODE_MAX} moves under way, as many as it may"

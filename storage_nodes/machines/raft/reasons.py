@@ -6,6 +6,7 @@ went down, and what the time was.
 
 from __future__ import annotations
 
+from storage_nodes.ids import node_name
 from storage_nodes.machines.raft.effects import Loss, Role
 from storage_nodes.machines.raft.replica_state import ReplicaState
 
@@ -23,11 +24,11 @@ _LOST = {
 
 def listed(nodes: tuple[int, ...] | list[int]) -> str:
     """`node 2`, `nodes 2, 3`."""
-    return f"node{'s' if len(nodes) > 1 else ''} {', '.join(map(str, nodes))}"
+    return f"node{'s' if len(nodes) > 1 else ''} {', '.join(map(node_name, nodes))}"
 
 
 def reason_lost(loss: Loss, leader: int) -> str:
-    return _LOST[loss].format(node=f"node {leader}" if leader else "the leader")
+    return _LOST[loss].format(node=f"node {node_name(leader)}" if leader else "the leader")
 
 
 def reason_elected(machine: ReplicaState) -> str:
@@ -35,7 +36,7 @@ def reason_elected(machine: ReplicaState) -> str:
     if not machine.leader:
         return ""
     if machine.role is not Role.LEADER:
-        return f"node {machine.leader} leads epoch {machine.epoch}"
+        return f"node {node_name(machine.leader)} leads epoch {machine.epoch}"
     return f"elected by {listed(machine.elected_by)} in epoch {machine.epoch}"
 
 

@@ -14,6 +14,7 @@ from typing import Protocol
 import structlog
 from prometheus_client import Gauge
 
+from storage_nodes.ids import node_name
 from storage_nodes.machines.cluster.commands import Command, SetFeatureLevel, SetNodeLevels
 from storage_nodes.machines.cluster.machine import ClusterMachine
 from storage_nodes.model import NodeId
@@ -59,7 +60,7 @@ class FeatureLevels:
     def look_at(self, cluster_level: int) -> None:
         """By the cluster log, or by a peer that does not let this node in."""
         if cluster_level > self._speaks.highest and not self.refusing:
-            self.refusing = objection = fits_cluster(self._speaks, cluster_level, f"node {self._node_id}")
+            self.refusing = objection = fits_cluster(self._speaks, cluster_level, f"node {node_name(self._node_id)}")
             _log.critical("this node serves nobody: its release does not fit the cluster", reason=objection)
             self._refuse(objection)
 

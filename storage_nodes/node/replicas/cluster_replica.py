@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from storage_nodes.ids import is_node_id, node_name
 from storage_nodes.limits import CREATING_AT_ONCE_MAX, CREATING_MS_MAX, REPLICATION_FACTOR
 from storage_nodes.log.node_log import PartitionLog
 from storage_nodes.log.record_batch import CONTROL_CLUSTER, BatchHeader, control_key, control_kind, iterate_bodies
@@ -56,7 +57,6 @@ TAG_BYTES_MAX = 256
 # While new partitions wait for their leaders, commands that wait for them are looked at again after this time.
 LOOK_AGAIN_S = 0.005
 HOST_BYTES_MAX = 256
-NODE_ID_MAX = 65_535
 _CREATABLE_KINDS = (PartitionKind.QUEUE, PartitionKind.STREAM)
 # What nodes may ask of the manager by themselves.
 _MANAGEABLE = (TakeMove, ReadyMove, EndMove)
@@ -130,12 +130,12 @@ class ClusterReplica(Replica):
         request = _register_request.decode(payload)
         self.require_leader()
         if not (
-            1 <= request.node_id <= NODE_ID_MAX
+            is_node_id(request.node_id)
             and 1 <= request.port <= 65_535
             and 1 <= len(request.host.encode()) <= HOST_BYTES_MAX
             and 1 <= len(request.zone.encode()) <= HOST_BYTES_MAX
         ):
-            raise StorageError(ErrorCode.INVALID_REQUEST, f"a node needs an id of 1 to {NODE_ID_MAX}, host, port, zone")
+            raise StorageError(ErrorCode.INVALID_REQUEST, "a node needs a node id, host, port and zone")
         self._stage(token, RegisterNode(request.node_id, request.host, request.port, request.zone))
 
     def set_state(self, token: Token, payload: bytes) -> None:
@@ -147,9 +147,9 @@ class ClusterReplica(Replica):
         is_up = node_id == self.host.node_id or self.host.is_up(node_id)
         if node_id in self.machine.nodes and request.state == NodeState.LEAVING and request.dead == is_up:
             text = (
-                f"node {node_id} is up, so it is not dead: stop it first, or decommission it without --dead"
+                f"node {node_name(node_id)} is up, so it is not dead: stop it first, or decommission it without --dead"
                 if is_up
-                else f"node {node_id} is down: start it, or, if it died for good, say so with --dead"
+                else f"node {node_name(node_id)} is down: start it, or, if it died for good, say so with --dead"
             )
             raise StorageError(ErrorCode.INVALID_REQUEST, text)
         self._stage(token, SetNodeState(node_id, request.state))

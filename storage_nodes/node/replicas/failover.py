@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 from prometheus_client import Counter, Histogram
 
+from storage_nodes.ids import node_name
 from storage_nodes.machines.raft.effects import Loss
 from storage_nodes.machines.raft.reasons import listed, reason_elected, reason_lost
 from storage_nodes.node.clocks.clock import NodeClock
@@ -190,13 +191,13 @@ class Failover:
         history = self._links.history_of(lost)
         if loss is Loss.NODE_DOWN and history is not None:
             why = history.down_reason(raft.lost_ms)
-            return f"node {lost} {why}" if why else reason_lost(loss, lost)
+            return f"node {node_name(lost)} {why}" if why else reason_lost(loss, lost)
         if loss is Loss.HANDED_OVER:
             is_stopping = self._links.retiring if history is None else history.is_stopping(raft.lost_ms)
             why = " (it is stopping)" if is_stopping else " (home again)" if 0 < raft.leader == preferred else ""
             return reason_lost(loss, lost) + why
         if loss is Loss.STARTED:
-            return f"none was known when node {self._node_id} began to hold this replica"
+            return f"none was known when node {node_name(self._node_id)} began to hold this replica"
         return reason_lost(loss, lost)
 
     # --- the log ----------------------------------------------------------------------------------------------
@@ -235,7 +236,9 @@ class Failover:
                 tell("leader changed", partition=replica.partition, tag=replica.tag, leader=raft.leader, reason=reason)
         elif episode.lost:
             seconds = (episode.ended_ms - episode.started_ms) / 1000
-            leaders = ", ".join(f"node {node} leads {count:,}" for node, count in sorted(episode.led_by.items()))
+            leaders = ", ".join(
+                f"node {node_name(node)} leads {count:,}" for node, count in sorted(episode.led_by.items())
+            )
             ended = f"{episode.lost:,} partitions have a leader again after {seconds:.1f} s"
             reason = f"{episode.words}: {ended}: {leaders}"
             tell("leaders changed", partitions=episode.lost, seconds=seconds, reason=reason)

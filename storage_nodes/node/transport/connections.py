@@ -23,6 +23,7 @@ import msgspec
 import structlog
 from prometheus_client import Counter
 
+from storage_nodes.ids import node_name
 from storage_nodes.limits import (
     CONNECTION_ANSWERS_BYTES_MAX,
     REFUSED_CLOSE_MS,
@@ -397,7 +398,7 @@ class NodeConnection(asyncio.Protocol):
             if peer.cluster_id != self._requests.cluster_id:
                 raise FrameError("a node of another cluster")
             if self._name is not None and is_node(peer.node_id)(self._name):
-                text = f"it greets as node {peer.node_id}"
+                text = f"it greets as node {node_name(peer.node_id)}"
                 self._turn_stranger_away(NODE, text, request_id, opcode)
                 return
             objection = self._requests.peer_greeted(peer)
@@ -413,7 +414,7 @@ class NodeConnection(asyncio.Protocol):
             raise FrameError(f"opcode {opcode} before the greeting")
 
     def _turn_peer_away(self, peer: PeerHello, objection: str) -> None:
-        _log.info("not letting a node in", peer=peer.node_id, reason=objection, source=self._source())
+        _log.info("not letting a node in", peer=node_name(peer.node_id), reason=objection, source=self._source())
         self._turn_away(peer_refusal(self._requests.refusal(objection)))
 
     def _turn_stranger_away(self, reason: str, text: str, request_id: int, opcode: int) -> None:
@@ -442,7 +443,7 @@ class NodeConnection(asyncio.Protocol):
         elif opcode == Opcode.HEARTBEAT:
             beat = _heartbeat.decode(payload)
             if beat.node_id != peer.node_id:
-                raise FrameError(f"node {peer.node_id} beats for node {beat.node_id}")
+                raise FrameError(f"node {node_name(peer.node_id)} beats for node {node_name(beat.node_id)}")
             objection = self._requests.peer_heard(beat)
             if objection:
                 self._turn_peer_away(peer, objection)

@@ -24,6 +24,7 @@ from collections.abc import Callable
 
 import structlog
 
+from storage_nodes.ids import node_name
 from storage_nodes.limits import (
     FRAME_BYTES_MAX,
     HEARTBEAT_INTERVAL_MS,
@@ -283,12 +284,15 @@ class PeerLinks:
     def greeted(self, hello: PeerHello) -> str:
         """A peer opened a connection to us. "" = it is let in, otherwise why not."""
         if hello.to not in (0, self.node_id):
-            return f"this is node {self.node_id}, not node {hello.to}"
+            return f"this is node {node_name(self.node_id)}, not node {node_name(hello.to)}"
         if hello.node_id in self._expelled:
-            return f"node {hello.node_id} was decommissioned; stop it. To bring the machine back, add it as a new node"
+            name = node_name(hello.node_id)
+            return f"node {name} was decommissioned; stop it. To bring the machine back, add it as a new node"
         link = self._links.get(hello.node_id)
         if link is None:
-            return f"node {hello.node_id} is not registered with this cluster; a new node is started to join it"
+            return (
+                f"node {node_name(hello.node_id)} is not registered with this cluster; a new node is started to join it"
+            )
         if hello.incarnation != link.incarnation:
             if not link.is_newer(hello):
                 return _superseded(hello.node_id)
@@ -301,10 +305,10 @@ class PeerLinks:
         return self._level_objection(link)
 
     def _level_objection(self, link: PeerLink) -> str:
-        what, speaks = f"node {link.node_id}", link.speaks or Speaks()
+        what, speaks = f"node {node_name(link.node_id)}", link.speaks or Speaks()
         objection = self.speaks.objection(speaks, what) or fits_cluster(speaks, self.cluster_level, what)
         if objection and objection != link.level_objection:
-            _log.warning("not letting a node in: feature levels", peer=link.node_id, reason=objection)
+            _log.warning("not letting a node in: feature levels", peer=node_name(link.node_id), reason=objection)
         link.level_objection = objection
         return objection
 
@@ -339,9 +343,9 @@ class PeerLinks:
             link.up = alive
             why = link.history.changed(alive, self._clock.mono_ms())
             if alive:
-                _log.info("peer is up", peer=link.node_id)
+                _log.info("peer is up", peer=node_name(link.node_id))
             else:
-                _log.warning("peer is down", peer=link.node_id, reason=why)
+                _log.warning("peer is down", peer=node_name(link.node_id), reason=why)
             self._on_change(link.node_id, alive)
 
     async def _beat_forever(self) -> None:
@@ -393,4 +397,6 @@ class PeerLinks:
 
 
 def _superseded(node_id: int) -> str:
-    return f"another process of node {node_id} is taken for the newest; if both of them run, stop the older one"
+    return (
+        f"another process of node {node_name(node_id)} is taken for the newest; if both of them run, stop the older one"
+    )

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from storage_nodes.ids import node_name
 from storage_nodes.model import CLUSTER_PARTITION
 from storage_nodes.node.disk.maintenance import DiskMaintenance
 from storage_nodes.node.replicas.local_replicas import LocalReplicas
@@ -106,7 +107,7 @@ class RequestTable:
         replica.require_leader()
         full = self._node.nodes_without_room(replica.voters)
         if full:
-            nodes = ", ".join(map(str, full))
+            nodes = ", ".join(map(node_name, full))
             text = f"the disk of node {nodes} is nearly full: no messages are taken until there is room"
             raise StorageError(ErrorCode.READ_ONLY, text)
 

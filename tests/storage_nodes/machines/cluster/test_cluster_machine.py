@@ -6,6 +6,8 @@ from collections import Counter
 
 import pytest
 
+from storage_nodes.ids import CLUSTER_NUMBER_MAX, make_node_id, make_partition_id
+from storage_nodes.machines.cluster import machine as cluster_machine
 from storage_nodes.machines.cluster.commands import (
     Command,
     CreatePartition,
@@ -96,6 +98,35 @@ def test_partition_ids_are_never_used_again() -> None:
     second, effects = machine.apply(encode_command(create("q")))
     assert plan_of(second).partition > first.partition
     assert effects == [PartitionCreated(plan_of(second))]
+
+
+def test_ids_carry_the_number_of_the_cluster_across_checkpoints() -> None:
+    machine = ClusterMachine()
+    for number in (1, 2, 3):
+        apply(machine, RegisterNode(make_node_id(CLUSTER_NUMBER_MAX, number), "127.0.0.1", number, "z"))
+    first = plan_of(apply(machine, create("q"))).partition
+    assert first == make_partition_id(CLUSTER_NUMBER_MAX, 1)
+    restored = ClusterMachine()
+    restored.restore(machine.checkpoint())
+    second = plan_of(apply(restored, create("r"))).partition
+    assert second == first + 1
+    asked = (first, second, second + 1, 0, 1, make_partition_id(CLUSTER_NUMBER_MAX, 1) - 1)
+    assert [restored.was_made(partition) for partition in asked] == [True, True, False, False, False, False]
+    assert not ClusterMachine().was_made(1)
+
+
+def test_node_of_another_cluster_is_refused() -> None:
+    machine = machine_with(["a", "b", "c"])
+    refused = apply(machine, RegisterNode(make_node_id(2, 4), "127.0.0.1", 4, "a"))
+    assert refused.code is ErrorCode.INVALID_REQUEST and refused.text == "node 2.4 is of cluster 2, not 1"
+    assert len(machine.nodes) == 3 and plan_of(apply(machine, create("q"))).partition == 1
+
+
+def test_sequence_that_ran_out_makes_no_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_machine, "PARTITION_SEQUENCE_MAX", 1)
+    machine = machine_with(["a", "b", "c"])
+    plan_of(apply(machine, create("q")))
+    assert apply(machine, create("r")).code is ErrorCode.OVER_LIMIT and len(machine.partitions) == 1
 
 
 def test_node_with_a_new_address_replaces_the_old() -> None:
