@@ -99,6 +99,8 @@ SETTINGS_OF_ROLE: dict[str, tuple[str, ...]] = {
 }
 # They are the operator's, if there are any, and hold a password.
 MAIL_SETTINGS = ("PENSTOCK_MAIL_URL", "PENSTOCK_MAIL_URL_FILE", "PENSTOCK_MAIL_DIR", "PENSTOCK_MAIL_FROM")
+# Where the caller works on a project of Django or Celery of their own. Our processes set their own.
+OF_OTHER_PROJECTS = ("DJANGO_SETTINGS_MODULE", "CELERY_CONFIG_MODULE")
 SENDS_MAIL = ("control-plane", "worker", "manage")
 
 
@@ -260,7 +262,7 @@ class Installation:
             return {"PATH": os.defpath, "LC_ALL": "C", **common}
         settings = self.settings(state)
         settings |= (inner := self._inner_settings(state, role))
-        hidden = {*settings, *SETTINGS}
+        hidden = {*settings, *SETTINGS, *OF_OTHER_PROJECTS}
         hidden |= {f"{name}_FILE" for name in hidden} | {*CERTIFICATE_SETTINGS, *KEY_SETTINGS}
         if role not in SENDS_MAIL:
             hidden.update(MAIL_SETTINGS)

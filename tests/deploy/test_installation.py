@@ -18,6 +18,7 @@ from deploy.management import schema_fingerprint
 from deploy.outside_servers import is_outside
 from deploy.private_files import write_private_once
 from deploy.state import LOOPBACK, choose_port, is_free
+from storage_nodes.ids import make_node_id, node_name
 from storage_nodes.model import parse_node_list
 
 
@@ -123,6 +124,26 @@ def test_state_written_before_nodes_could_be_added_is_read(installation: Install
     assert installation.load_state().node_ids() == [1, 2, 3]
 
 
+def test_cluster_number_is_chosen_once_and_stands_in_all_ids(installation: Installation) -> None:
+    port = free_port()
+    state = installation.settle_state(None, port, 2, cluster_number=7)
+    assert [node_name(node_id) for node_id in state.node_ids()] == ["7.1", "7.2"]
+    assert [(node.node_id, node.zone) for node in installation.nodes(state)] == [
+        (make_node_id(7, 1), "zone-7.1"), (make_node_id(7, 2), "zone-7.2")
+    ]  # fmt: skip
+    assert installation.add_node(state) == make_node_id(7, 3) and "node-7.3-metrics" in state.ports
+    assert installation.settle_state(None, port, None, cluster_number=7).cluster_number == 7
+    with pytest.raises(CommandError, match=r"is cluster 7, .*; leave --cluster-number out"):
+        installation.settle_state(None, port, None, cluster_number=1)
+
+
+@pytest.mark.parametrize("number", [0, -1, 8_193])
+def test_cluster_number_that_no_id_can_hold_is_refused(installation: Installation, number: int) -> None:
+    with pytest.raises(CommandError, match="--cluster-number must lie between 1 and 8192"):
+        installation.settle_state(None, free_port(), 3, cluster_number=number)
+    assert not installation.exists()
+
+
 @pytest.mark.parametrize("count", [0, -1, 10])
 def test_state_impossible_number_of_nodes_is_refused(installation: Installation, count: int) -> None:
     with pytest.raises(CommandError, match="--nodes must lie between"):
@@ -207,6 +228,16 @@ def test_environment_of_a_role_holds_no_secret_of_another(
     assert ("PENSTOCK_MAIL_URL" in environment) == (role in {"control-plane", "worker", "manage"})
     assert ("OTHER_SERVICE_TOKEN" in environment) == (role not in ("postgres", "valkey"))
     assert ("PENSTOCK_SECRETS_DIR" in environment) == (role in {*of_rows, "frontend"})
+
+
+def test_environment_of_another_project_of_the_caller_stays_outside(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = installation.settle_state(None, free_port(), 3)
+    for name in ("DJANGO_SETTINGS_MODULE", "CELERY_CONFIG_MODULE"):
+        monkeypatch.setenv(name, "shop.settings")
+    told = [value for role in SETTINGS_OF_ROLE for value in installation.environment(state, role).values()]
+    assert "shop.settings" not in told
 
 
 def test_environment_programs_of_the_virtual_environment_come_first(installation: Installation) -> None:
