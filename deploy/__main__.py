@@ -77,7 +77,7 @@ def add_lifecycle(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     up.add_argument("--host", metavar="H", help="public address (default 127.0.0.1; 0.0.0.0 serves the network)")
     up.add_argument("--nodes", type=int, metavar="N", help=f"storage nodes (default {limits.DEFAULT_NODES})")
     up.add_argument(
-        "--cluster-number", type=int, metavar="N", help=f"of one that is new, in all its ids (default {CLUSTER_FIRST})"
+        "--cluster-number", type=int, metavar="N", help=f"which its ids carry for ever (default {CLUSTER_FIRST})"
     )
     up.add_argument(
         "--front-ends", type=int, metavar="N", help="processes that share the public port (default: one for two cores)"

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from storage_nodes.ids import CLUSTER_ID_CHARS_MAX
 from storage_nodes.model import NodeAddress, parse_node_list
 
 
@@ -15,7 +16,7 @@ class FrontendConfig(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="PENSTOCK_", extra="ignore", frozen=True)
 
-    cluster_id: Annotated[str, Field(min_length=1, max_length=128)]
+    cluster_id: Annotated[str, Field(min_length=1, max_length=CLUSTER_ID_CHARS_MAX)]
     region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,32}$")] = "us-east-1"
     # All that requests may be signed for, separated by commas; empty: `region` alone.
     regions: Annotated[str, Field(pattern=r"^([a-z0-9-]{1,32}(,[a-z0-9-]{1,32}){0,31})?$")] = ""

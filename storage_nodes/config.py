@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from storage_nodes.ids import node_name, parse_node_name
+from storage_nodes.ids import CLUSTER_ID_CHARS_MAX, node_name, parse_node_name
 from storage_nodes.limits import (
     DISK_RESERVE_BYTES,
     DISK_RESERVE_BYTES_MIN,
@@ -31,7 +31,7 @@ class ConfigError(ValueError):
 class NodeConfig(msgspec.Struct, frozen=True):
     """Fields are the settings without their prefix, see docs/processes.md."""
 
-    cluster_id: _Text
+    cluster_id: Annotated[str, msgspec.Meta(min_length=1, max_length=CLUSTER_ID_CHARS_MAX)]
     # The setting is the node's name: NUMBER, or CLUSTER.NUMBER in another cluster than the first (`ids.py`).
     node_id: int
     node_dir: _Text

@@ -13,6 +13,8 @@ Surface: other planes may import this module.
 
 from __future__ import annotations
 
+# Of the text that tells a cluster from all others (PENSTOCK_CLUSTER_ID); ids carry its number.
+CLUSTER_ID_CHARS_MAX = 128
 CLUSTER_FIRST = 1
 CLUSTER_NUMBER_MAX = 1 << 13
 NODE_NUMBER_MAX = (1 << 16) - 1

@@ -73,7 +73,8 @@ def parse_node_list(text: str) -> list[NodeAddress]:
         host, colon, port = address.rpartition(":")
         if not (equals and colon and port.isdigit() and host):
             raise ValueError(f"node list entry {part!r} is not of the form ID=HOST:PORT@ZONE")
-        nodes.append(NodeAddress(parse_node_name(name), host, int(port), zone or f"zone-{name}"))
+        node_id = parse_node_name(name)
+        nodes.append(NodeAddress(node_id, host, int(port), zone or f"zone-{node_name(node_id)}"))
     if len({node.node_id for node in nodes}) != len(nodes):
         raise ValueError("node list names a node id twice")
     if len({cluster_of_node(node.node_id) for node in nodes}) > 1:

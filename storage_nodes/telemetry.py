@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
+from typing import Any
 
 import structlog
 from prometheus_client import start_http_server
 
 from storage_nodes.config import split_listen
+from storage_nodes.ids import node_name
 
+# What lines call a node by its id.
+_NODE_KEYS = frozenset(("node", "peer", "leader", "sender", "target"))
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -19,6 +24,7 @@ def configure_logging(process: str, level: str) -> None:
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
+            _with_node_names,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
@@ -28,6 +34,14 @@ def configure_logging(process: str, level: str) -> None:
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(process=process)
+
+
+def _with_node_names(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Nodes as people name them, as in metrics and in names of logs."""
+    for key in _NODE_KEYS & event.keys():
+        if isinstance(event[key], int):
+            event[key] = node_name(event[key])
+    return event
 
 
 def serve_metrics(listen: str) -> None:

@@ -30,7 +30,8 @@ NUMBERING_LOCK_KEY = 0x696E766F
 # --- the live meter -----------------------------------------------------------------------------------------
 # Rows of hours that are not settled. With more than these nothing is added, and the meter says that it lacks some.
 PROVISIONAL_ROWS_MAX = 2_000_000
-USAGE_SOURCE_CHARACTERS_MAX = 120
+# CLUSTER_ID/PARTITION: 128 characters and 16 digits at most.
+USAGE_SOURCE_CHARACTERS_MAX = 160
 # Every look closes the windows that are open; one that took long leaves the nodes so many times as long,
 METER_INTERVAL_S = 30
 METER_REST_FACTOR = 10

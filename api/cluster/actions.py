@@ -48,7 +48,7 @@ def activate_node(actor: Principal, node_id: int) -> None:
 
 def move_replica(actor: Principal, partition: int, source: int, target: int) -> None:
     """Raises ClusterProblem."""
-    _note(actor, "replica.move", f"partition:{partition}", source=source, target=target)
+    _note(actor, "replica.move", f"partition:{partition}", source=node_name(source), target=node_name(target))
     _ask(lambda client: client.move_replica(partition, source, target))
 
 

@@ -24,7 +24,7 @@ from api.settings.environment import environment
 from console.error_notices import ErrorNotice
 from console.pages import operator_page, require_recent_sign_in, show, told
 from console.visits import Visit
-from storage_nodes.ids import PARTITION_ID_MAX, node_name, parse_node_name
+from storage_nodes.ids import PARTITION_ID_MAX, is_node_id, node_name, parse_node_name
 from storage_nodes.model import NodeState
 
 HERE = "/console/operators/"
@@ -67,6 +67,8 @@ def cluster_now(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 @operator_page("POST")
 def change_node(request: HttpRequest, visit: Visit, node_id: int, verb: str) -> HttpResponse:
+    if not is_node_id(node_id):
+        return HttpResponse(status=404)
     require_recent_sign_in(visit)
     if verb == "drain":
         actions.drain_node(visit.actor, node_id)
@@ -83,8 +85,8 @@ def move_replica(request: HttpRequest, visit: Visit) -> HttpResponse:
     partition = _number(request.POST, "partition")
     source, target = (_node(request.POST, name) for name in ("source", "target"))
     if not partition or not source or not target:
-        text = "Give the partition, the node that the replica leaves, and the node that takes it, as numbers."
-        return show(request, ErrorNotice(400, text, "The numbers stand in the tables of the page."))
+        text = "Give the partition, the node that the replica leaves, and the node that takes it."
+        return show(request, ErrorNotice(400, text, "Their numbers stand in the tables of the page."))
     actions.move_replica(visit.actor, partition, source, target)
     return told(HERE, f"Partition {partition} moves from node {node_name(source)} to node {node_name(target)}.")
 

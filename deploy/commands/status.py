@@ -69,7 +69,9 @@ def show_partition(status: dict[str, Any], partition: int, as_json: bool) -> int
         output.data(output.red(quarantined))
     line = cluster_view.leader_line(row)
     output.data(line if row["leader"] else output.red(line))
-    output.data(f"epoch {row['epoch']}, replicas on nodes {', '.join(map(str, row['replicas']))} (home: the first)")
+    output.data(
+        f"epoch {row['epoch']}, replicas on nodes {', '.join(map(node_name, row['replicas']))} (home: the first)"
+    )
     return 0
 
 

@@ -29,7 +29,8 @@ from frontend.crypto.partition_masks import PartitionMasks
 
 # The two characters that base64url has others for.
 _TO_URL = bytes.maketrans(b"+/", b"-_")
-_FROM_URL = bytes.maketrans(b"-_", b"+/")
+# Those of plain base64 are none here: a handle has one text.
+_FROM_URL = bytes.maketrans(b"-_+/", b"+/??")
 _UNTIMED = 1
 _UNTIMED_HEAD = struct.Struct(">BQQII")
 _UNTIMED_MAC_BYTES = 17

@@ -291,6 +291,10 @@ async def connect(
         connection.close()
         text = f"{node.host}:{node.port} belongs to cluster {theirs.cluster_id}"
         raise StorageError(ErrorCode.INVALID_REQUEST, text)
+    if theirs.node_id != node.node_id:
+        connection.close()
+        text = f"{node.host}:{node.port} is node {node_name(theirs.node_id)}, not node {node_name(node.node_id)}"
+        raise StorageError(ErrorCode.INVALID_REQUEST, text)
     return connection
 
 

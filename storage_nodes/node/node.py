@@ -182,7 +182,7 @@ class StorageNode:
         PARTITIONS_LED.set_function(lambda: sum(replica.serving for replica in self.replicas.values()))
         _log.info(
             "storage node is up",
-            node=node_name(self.node_id),
+            node=self.node_id,
             listen=self.config.node_listen,
             replicas=len(self.replicas),
         )

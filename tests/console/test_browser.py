@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from storage_nodes.ids import node_name
 from tests.console.pictures import (
     PHONE,
     account_of,
@@ -379,16 +380,17 @@ def test_operator_sees_the_nodes(browser: Any, installation: RunningInstallation
     assert page.locator("tbody tr", has_text="Up").count() >= installation.node_count
     installation.sqs().create_queue(QueueName="on-all-nodes")  # its partition has a replica on each of three nodes
     page.on("dialog", lambda dialog: dialog.accept())
-    page.get_by_role("button", name="Drain node 1").click()
-    window.see("Without node 1, 2 active nodes are left")
+    first, second = map(node_name, installation.node_ids()[:2])
+    page.get_by_role("button", name=f"Drain node {first}").click()
+    window.see(f"Without node {first}, 2 active nodes are left")
     window.choose("Cluster")
     partition = page.locator("tr", has_text="on-all-nodes:0").locator("td").first.inner_text()
-    for label, number in (("Partition", partition), ("From node", "1"), ("To node", "2")):
+    for label, number in (("Partition", partition), ("From node", first), ("To node", second)):
         page.get_by_label(label, exact=True).fill(number)
     page.get_by_role("button", name="Move the replica").click()
-    window.see(f"Node 2 holds a replica of partition {partition} already.")
+    window.see(f"Node {second} holds a replica of partition {partition} already.")
     window.choose("Cluster")
-    page.get_by_role("button", name="Drain node 1").wait_for()  # it is active still
+    page.get_by_role("button", name=f"Drain node {first}").wait_for()  # it is active still
     window.choose("Accounts")
     page.get_by_placeholder("Id, name, title or address of a member").fill("tests")
     page.get_by_role("link", name="tests", exact=True).wait_for()

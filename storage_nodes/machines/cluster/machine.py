@@ -36,6 +36,7 @@ import msgspec
 from storage_nodes.ids import (
     PARTITION_SEQUENCE_MAX,
     cluster_of_node,
+    is_node_id,
     make_partition_id,
     node_name,
     place_of_partition,
@@ -230,6 +231,8 @@ class ClusterMachine:
             ), []
         if self.nodes.get(command.node_id) == address:
             return _DONE, []
+        if not is_node_id(command.node_id):
+            return _refuse(f"{command.node_id} is no node id"), []
         cluster = cluster_of_node(command.node_id)
         if cluster != self.number and self.nodes:
             return _refuse(f"node {node_name(command.node_id)} is of cluster {cluster}, not {self.number}"), []
@@ -356,7 +359,7 @@ class ClusterMachine:
             return _refuse(f"node {node_name(target)} is not an active node of this cluster"), []
         busy = next((node for node in (source, target) if node and self.moves_of(node) >= MOVES_PER_NODE_MAX), NOBODY)
         if busy:
-            text = f"node {busy} has {MOVES_PER_NODE_MAX} moves under way, as many as it may"
+            text = f"node {node_name(busy)} has {MOVES_PER_NODE_MAX} moves under way, as many as it may"
             return Outcome(ErrorCode.OVERLOADED, None, text), []
         begun = msgspec.structs.replace(plan, move=Move(self._next_move, source, target))
         self._next_move += 1

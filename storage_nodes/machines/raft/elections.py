@@ -5,6 +5,7 @@ Base of the machine, which has the inputs; nothing here is called by the driver.
 
 from __future__ import annotations
 
+from storage_nodes.ids import node_name
 from storage_nodes.limits import ELECTION_JITTER_MS, TURNS_PASSED_MAX
 from storage_nodes.machines.raft.effects import (
     Effect,
@@ -193,7 +194,7 @@ class Elections(ReplicaState):
         if epoch > self.epoch:
             effects = self._adopt(epoch, now_ms, leader, Loss.OUTVOTED)
         elif self.role is Role.LEADER or self.leader:
-            raise SafetyViolation(f"nodes {self.leader} and {leader} both lead epoch {epoch}")
+            raise SafetyViolation(f"nodes {node_name(self.leader)} and {node_name(leader)} both lead epoch {epoch}")
         self.role = Role.FOLLOWER
         self._elected(leader, now_ms, ())
         self._watch(now_ms)

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from storage_nodes.ids import node_name
 from storage_nodes.limits import COMMIT_NOTICE_MS, PROMOTION_LAG_RECORDS_MAX, QUORUM_LOST_MS
 from storage_nodes.machines.raft.effects import (
     BecameLeader,
@@ -140,7 +141,8 @@ class Leadership:
         if reply.commit > peer.commit_sent and not reply.suspect:
             peer.commit_sent = reply.commit
         if offset > log_end:
-            raise SafetyViolation(f"node {sender} matches up to {offset}, the log of its leader ends at {log_end}")
+            text = f"node {node_name(sender)} matches up to {offset}, the log of its leader ends at {log_end}"
+            raise SafetyViolation(text)
         if peer.state is SNAPSHOT and offset >= self._log.whole_from:
             peer.become_probe(offset)
             peer.commit_sent = 0  # a snapshot says nothing of the commit position: an append must

@@ -111,9 +111,12 @@ class AssignedReplicas:
         """Does the state prove that a committed command took this replica away (R23)? Its drop may not have become
         durable, or a snapshot passed over it. That the state does not name it proves nothing: it may be older than the
         replica. But the numbers of partitions and moves are given out in order and once: a state that has given out
-        this one's number, and that of the move it came by, and has it not here, has folded its end."""
+        this one's number, and that of the move it came by, and has it not here, has folded its end. A state that never
+        heard of this node proves nothing of it either: node or directory go by another's name."""
         machine = self._replicas.cluster.machine
         if partition == CLUSTER_PARTITION or not machine.was_made(partition):
+            return False
+        if self._replicas.node_id not in machine.nodes:
             return False
         plan = machine.partitions.get(partition)
         if plan is None:

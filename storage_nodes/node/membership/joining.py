@@ -30,7 +30,7 @@ async def ask_to_join(
     own = config.own_address
     others = [node for node in config.nodes if node.node_id != own.node_id]
     if not others:
-        _log.error("nobody to join: the node list names no other node", node=node_name(own.node_id))
+        _log.error("nobody to join: the node list names no other node", node=own.node_id)
         return
     client = StorageClient(config.cluster_id, others, f"node-{node_name(own.node_id)}", credentials=credentials)
     await client.start()
@@ -41,15 +41,15 @@ async def ask_to_join(
                 await client.register_node(own)
                 registered += 1
                 if registered == 1:
-                    _log.info("registered with the cluster", node=node_name(own.node_id))
+                    _log.info("registered with the cluster", node=own.node_id)
                 elif registered == ASKED_IN_VAIN:
                     _log.error(
                         "registered, but not fed: a node that was a member before and lost its directory must be "
                         "started without PENSTOCK_NODE_JOIN",
-                        node=node_name(own.node_id),
+                        node=own.node_id,
                     )
             except StorageError as error:
-                _log.warning("not registered with the cluster yet", node=node_name(own.node_id), reason=str(error))
+                _log.warning("not registered with the cluster yet", node=own.node_id, reason=str(error))
             await asyncio.sleep(ASK_AGAIN_S)
     finally:
         await client.close()

@@ -184,7 +184,9 @@ class Failover:
         histories = (self._links.history_of(voter) for voter in down)
         since_ms = [history.since_ms for history in histories if history is not None]
         words = f"needs {raft.quorum} of {len(raft.voters)} voters; {listed(down)} down"
-        return f"{words} for {(self._clock.mono_ms() - max(since_ms)) // 1000:,} s" if all(since_ms) else words
+        if not since_ms or not all(since_ms):
+            return words
+        return f"{words} for {(self._clock.mono_ms() - max(since_ms)) // 1000:,} s"
 
     def _lost_words(self, raft: RaftMachine, preferred: int) -> str:
         loss, lost = raft.loss, raft.lost_leader

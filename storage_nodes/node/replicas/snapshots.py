@@ -25,7 +25,6 @@ from typing import Protocol, TypeVar
 import structlog
 from prometheus_client import Counter
 
-from storage_nodes.ids import node_name
 from storage_nodes.limits import (
     SNAPSHOT_CHECKPOINT_BYTES_MAX,
     SNAPSHOT_CHUNK_BYTES_MAX,
@@ -133,9 +132,7 @@ class SnapshotSender:
         self._last_epoch = log.epoch_at(facts.applied)
         self._configuration = log.configuration_at(facts.applied) or self._configuration
         self._read_at = log.log_start
-        _log.info(
-            "sending a snapshot", partition=replica.partition, peer=node_name(self.peer), end_offset=self._end_offset
-        )
+        _log.info("sending a snapshot", partition=replica.partition, peer=self.peer, end_offset=self._end_offset)
         epochs, starts = log.boundaries(log.log_start, self._end_offset)
         begin = partial(self._begin, list(epochs), list(starts))
         if isinstance(facts.checkpoint, bytes):
@@ -239,7 +236,7 @@ class SnapshotSender:
         if self._closed:
             return
         if self._resends > SNAPSHOT_RESENDS_MAX:
-            _log.warning("giving up a snapshot: no answer", partition=self.replica.partition, peer=node_name(self.peer))
+            _log.warning("giving up a snapshot: no answer", partition=self.replica.partition, peer=self.peer)
             self._snapshots.ended(self)
             return
         if self._timer is not None:

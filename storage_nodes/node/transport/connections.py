@@ -414,7 +414,7 @@ class NodeConnection(asyncio.Protocol):
             raise FrameError(f"opcode {opcode} before the greeting")
 
     def _turn_peer_away(self, peer: PeerHello, objection: str) -> None:
-        _log.info("not letting a node in", peer=node_name(peer.node_id), reason=objection, source=self._source())
+        _log.info("not letting a node in", peer=peer.node_id, reason=objection, source=self._source())
         self._turn_away(peer_refusal(self._requests.refusal(objection)))
 
     def _turn_stranger_away(self, reason: str, text: str, request_id: int, opcode: int) -> None:

@@ -324,12 +324,10 @@ class PeerLink(asyncio.Protocol):
     def look(self, now_ms: int) -> None:
         """Is it cut for want of progress? And whoever waits is not forgotten, whatever made the room."""
         out = self._out
-        WAITING.labels(self.node_id).set(0 if out is None else out.bytes)
+        WAITING.labels(node_name(self.node_id)).set(0 if out is None else out.bytes)
         if out is not None and self._transport is not None and out.is_stuck(now_ms):
             CUTS["peer_stuck"].inc()
-            _log.warning(
-                "cutting a link: its peer reads nothing", peer=node_name(self.node_id), waiting_bytes=out.bytes
-            )
+            _log.warning("cutting a link: its peer reads nothing", peer=self.node_id, waiting_bytes=out.bytes)
             self._transport.abort()
         self.resume_soon()
 
@@ -393,7 +391,7 @@ class PeerLink(asyncio.Protocol):
     def _say_once(self, what: str, reason: str) -> None:
         if reason != self._objection:
             self._objection = reason
-            _log.warning(what, peer=node_name(self.node_id), reason=reason)
+            _log.warning(what, peer=self.node_id, reason=reason)
 
 
 def take_frame(messages: list[RaftMessage]) -> tuple[list[RaftMessage], list[RaftMessage]]:

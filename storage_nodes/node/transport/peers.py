@@ -308,7 +308,7 @@ class PeerLinks:
         what, speaks = f"node {node_name(link.node_id)}", link.speaks or Speaks()
         objection = self.speaks.objection(speaks, what) or fits_cluster(speaks, self.cluster_level, what)
         if objection and objection != link.level_objection:
-            _log.warning("not letting a node in: feature levels", peer=node_name(link.node_id), reason=objection)
+            _log.warning("not letting a node in: feature levels", peer=link.node_id, reason=objection)
         link.level_objection = objection
         return objection
 
@@ -343,9 +343,9 @@ class PeerLinks:
             link.up = alive
             why = link.history.changed(alive, self._clock.mono_ms())
             if alive:
-                _log.info("peer is up", peer=node_name(link.node_id))
+                _log.info("peer is up", peer=link.node_id)
             else:
-                _log.warning("peer is down", peer=node_name(link.node_id), reason=why)
+                _log.warning("peer is down", peer=link.node_id, reason=why)
             self._on_change(link.node_id, alive)
 
     async def _beat_forever(self) -> None:

@@ -139,6 +139,14 @@ def test_group_without_a_majority_says_what_it_needs_and_since_when_that_is_away
     assert rig.failover.reason(group.raft, 2) == words
 
 
+def test_group_of_nodes_that_nobody_here_knows_says_what_it_needs(rig: Rig) -> None:
+    group = following(2)
+    rig.down(2, group)
+    rig.down(3, group)
+    rig.histories.clear()
+    assert rig.failover.reason(group.raft, 2).endswith("needs 2 of 3 voters; nodes 2, 3 down")
+
+
 def handed_over(leader: int, now_ms: int) -> RaftMachine:
     raft = following(2).raft
     raft.loss, raft.lost_leader, raft.lost_ms, raft.leader = Loss.HANDED_OVER, 2, now_ms, leader

@@ -125,6 +125,16 @@ def test_replica_is_made_as_a_voter_and_dropped_when_its_move_away_has_ended(nod
     assert 1 not in node.log.partitions and node.replicas == {}
 
 
+def test_node_that_the_cluster_log_never_heard_of_drops_nothing(node: FakeNode) -> None:
+    """A directory that is opened under another name: what it holds was never taken away from anybody."""
+    node.fold(CREATED)
+    stranger = FakeNode(node.disk.as_killed(), 9)
+    for command in CREATED:
+        stranger.cluster.machine.apply(encode_command(command))
+    stranger.assigned.replaced()
+    assert 1 in stranger.log.partitions
+
+
 def test_replica_that_comes_by_a_move_is_a_learner(node: FakeNode) -> None:
     away: list[Command] = [BeginMove(1, 1, 4), EndMove(1, 1, True)]
     node.fold([*CREATED, *away, BeginMove(1, 2, 1)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from storage_nodes.ids import make_node_id
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.messages import CreatePartitionRequest, Opcode, RegisterNodeRequest, encode_message
 from storage_nodes.protocol.usage import USAGE_TAG
@@ -66,6 +67,9 @@ def test_node_registers_itself_alone() -> None:
     name = InnerName("c", InnerRole.NODE, "4")
     assert may(name, Opcode.REGISTER_NODE, encode_message(RegisterNodeRequest(4, "h", 1, "z")))
     assert not may(name, Opcode.REGISTER_NODE, encode_message(RegisterNodeRequest(1, "h", 1, "z")))
+    other = encode_message(RegisterNodeRequest(make_node_id(2, 4), "h", 1, "z"))
+    assert may(InnerName("c", InnerRole.NODE, "2.4"), Opcode.REGISTER_NODE, other)
+    assert not may(name, Opcode.REGISTER_NODE, other)
 
 
 def test_services_are_for_front_ends_and_operators() -> None:
