@@ -13,7 +13,8 @@ import uvloop
 
 from storage_nodes.config import ConfigError, NodeConfig
 from storage_nodes.ids import node_name
-from storage_nodes.log.errors import CorruptionError
+from storage_nodes.log.disk import OsDisk
+from storage_nodes.log.errors import CorruptionError, DirectoryInUseError
 from storage_nodes.node.directory_owner import NotOurDirectory, claim_directory
 from storage_nodes.node.loop_stalls import LoopStalls
 from storage_nodes.node.node import StorageNode
@@ -93,8 +94,8 @@ def main() -> int:
         _log.critical("stopping: no certificate that can be used", error=str(error))
         return EXIT_CONFIG
     try:
-        claim_directory(config.node_dir, config.cluster_id, config.node_id)
-    except (NotOurDirectory, OSError) as error:
+        claim_directory(OsDisk(), config.node_dir, config.cluster_id, config.node_id)
+    except (NotOurDirectory, DirectoryInUseError, OSError) as error:
         _log.critical("stopping: this directory cannot be used", error=str(error))
         return EXIT_CONFIG
     serve_metrics(config.metrics_listen)

@@ -12,6 +12,8 @@ import pytest
 
 from storage_nodes.__main__ import EXIT_CONFIG
 from storage_nodes.ids import make_node_id
+from storage_nodes.log.disk import OsDisk
+from storage_nodes.log.errors import DirectoryInUseError
 from storage_nodes.node.directory_owner import OWNER_NAME, NotOurDirectory, claim_directory
 
 ROOT = Path(__file__).parents[3]
@@ -20,30 +22,30 @@ ROOT = Path(__file__).parents[3]
 def test_new_directory_is_taken_and_found_again(tmp_path: Path) -> None:
     directory = tmp_path / "nodes" / "3"
     for _ in range(2):
-        claim_directory(str(directory), "c", 3)
-    assert (directory / OWNER_NAME).read_text() == "c/3\n" and os.listdir(directory) == [OWNER_NAME]
+        claim_directory(OsDisk(), str(directory), "c", 3)
+    assert (directory / OWNER_NAME).read_text() == "c/3\n" and sorted(os.listdir(directory)) == ["LOCK", OWNER_NAME]
 
 
 @pytest.mark.parametrize("cluster_id, node_id", [("c", 2), ("d", 3), ("c", make_node_id(2, 3)), ("c/3", 3)])
 def test_directory_of_another_node_is_refused_and_left_alone(tmp_path: Path, cluster_id: str, node_id: int) -> None:
     """Volumes that were swapped, another cluster, a cluster that was numbered anew."""
-    claim_directory(str(tmp_path), "c", 3)
+    claim_directory(OsDisk(), str(tmp_path), "c", 3)
     with pytest.raises(NotOurDirectory, match=r"holds the data of node c/3, and this is node"):
-        claim_directory(str(tmp_path), cluster_id, node_id)
+        claim_directory(OsDisk(), str(tmp_path), cluster_id, node_id)
     assert (tmp_path / OWNER_NAME).read_text() == "c/3\n"
 
 
 def test_data_of_nobody_are_refused_until_somebody_says_whose_they_are(tmp_path: Path) -> None:
     (tmp_path / "manifest-0000000000000001").write_bytes(b"")
     with pytest.raises(NotOurDirectory, match=r"write the line c/3 into"):
-        claim_directory(str(tmp_path), "c", 3)
+        claim_directory(OsDisk(), str(tmp_path), "c", 3)
     assert OWNER_NAME not in os.listdir(tmp_path)
     (tmp_path / OWNER_NAME).write_text("c/3")
-    claim_directory(str(tmp_path), "c", 3)
+    claim_directory(OsDisk(), str(tmp_path), "c", 3)
 
 
 def test_process_with_the_directory_of_another_node_stops_before_it_opens_it(tmp_path: Path) -> None:
-    claim_directory(str(tmp_path), "c", 1)
+    claim_directory(OsDisk(), str(tmp_path), "c", 1)
     environment = {
         "PENSTOCK_CLUSTER_ID": "c", "PENSTOCK_NODE_ID": "2.1", "PENSTOCK_NODE_DIR": str(tmp_path),
         "PENSTOCK_NODE_LISTEN": "127.0.0.1:1", "PENSTOCK_STORAGE_NODES": "2.1=127.0.0.1:1", "PENSTOCK_INNER_TLS": "off",
@@ -51,7 +53,7 @@ def test_process_with_the_directory_of_another_node_stops_before_it_opens_it(tmp
     command = [sys.executable, "-m", "storage_nodes"]
     ended = subprocess.run(command, env=os.environ | environment, cwd=ROOT, capture_output=True, timeout=60)
     assert ended.returncode == EXIT_CONFIG and b"holds the data of node c/1, and this is node c/2.1" in ended.stderr
-    assert os.listdir(tmp_path) == [OWNER_NAME]
+    assert sorted(os.listdir(tmp_path)) == ["LOCK", OWNER_NAME]
 
 
 @pytest.mark.parametrize("turn", range(20))
@@ -61,8 +63,8 @@ def test_of_two_that_come_at_once_one_has_it(tmp_path: Path, turn: int) -> None:
     def claim(node_id: int) -> None:
         start.wait()
         try:
-            claim_directory(str(tmp_path / "node"), "c", node_id)
-        except NotOurDirectory:
+            claim_directory(OsDisk(), str(tmp_path / "node"), "c", node_id)
+        except (NotOurDirectory, DirectoryInUseError):
             refused.append(node_id)
 
     threads = [threading.Thread(target=claim, args=(node_id,)) for node_id in (1, 2)]
