@@ -10,7 +10,7 @@ from pathlib import Path
 
 from deploy import limits, output
 from deploy.errors import EXIT_FAILED, CommandError
-from storage_nodes.ids import CLUSTER_FIRST, parse_node_name
+from storage_nodes.ids import CLUSTER_FIRST, CLUSTER_NUMBER_MAX, parse_node_name
 
 # Commands whose arguments belong to another program are handed on before argparse sees them.
 PASSING_ON = {"test": "run_tests", "bench": "run_benchmarks"}
@@ -77,7 +77,10 @@ def add_lifecycle(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     up.add_argument("--host", metavar="H", help="public address (default 127.0.0.1; 0.0.0.0 serves the network)")
     up.add_argument("--nodes", type=int, metavar="N", help=f"storage nodes (default {limits.DEFAULT_NODES})")
     up.add_argument(
-        "--cluster-number", type=int, metavar="N", help=f"which its ids carry for ever (default {CLUSTER_FIRST})"
+        "--cluster-number",
+        type=int,
+        metavar="N",
+        help=f"which its ids carry for ever, {CLUSTER_FIRST} to {CLUSTER_NUMBER_MAX} (default {CLUSTER_FIRST})",
     )
     up.add_argument(
         "--front-ends", type=int, metavar="N", help="processes that share the public port (default: one for two cores)"

@@ -60,6 +60,8 @@ WATCH_INTERVAL_S = 0.25
 # Away from a terminal a line a change would be too many.
 WATCH_LINE_INTERVAL_S = 1.0
 WATCH_STALL_S = 20.0
+# A batch that `send` waits for so long is told.
+SEND_SILENCE_S = 5.0
 
 # --- addresses ----------------------------------------------------------------------------------------------
 DEFAULT_PORT = 9324

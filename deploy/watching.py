@@ -56,7 +56,7 @@ class Watch:
             self._show(now)
         elif now - self._changed_at > limits.WATCH_STALL_S and now - self._said_at > limits.WATCH_STALL_S:
             self._line(now, f"{text}; nothing has changed for {now - self._changed_at:.0f} s: is every node up? "
-                            "./penstock node list")  # fmt: skip
+                            "./penstock status")  # fmt: skip
 
     def counted(self, left: int, detail: str) -> None:
         """`left` pieces are still to be done; `detail` says what is being done at present."""

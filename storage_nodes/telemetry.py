@@ -14,7 +14,7 @@ from storage_nodes.config import split_listen
 from storage_nodes.ids import node_name
 
 # What lines call a node by its id.
-_NODE_KEYS = frozenset(("node", "peer", "leader", "sender", "target"))
+_NODE_KEYS = frozenset(("node", "peer", "leader", "sender", "target", "voters", "learners"))
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -39,8 +39,11 @@ def configure_logging(process: str, level: str) -> None:
 def _with_node_names(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Nodes as people name them, as in metrics and in names of logs."""
     for key in _NODE_KEYS & event.keys():
-        if isinstance(event[key], int):
-            event[key] = node_name(event[key])
+        value = event[key]
+        if isinstance(value, int):
+            event[key] = node_name(value)
+        elif isinstance(value, list | tuple):
+            event[key] = [node_name(one) for one in value]
     return event
 
 

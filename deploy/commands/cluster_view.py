@@ -91,6 +91,7 @@ def merge_nodes(views: dict[int, Any], partitions: list[dict[str, Any]]) -> list
     return [
         {
             "node_id": node.node_id,
+            "name": node_name(node.node_id),
             "zone": node.zone,
             "alive": node.alive,
             "since": node.since_ms / 1000 or None,

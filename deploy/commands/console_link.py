@@ -12,8 +12,8 @@ from deploy.installation import Installation
 
 
 def run(options: argparse.Namespace) -> int:
-    if not options.operator and options.account is None:
-        raise CommandError("give --account NAME, or --operator", EXIT_USAGE)
+    if options.operator == (options.account is not None):
+        raise CommandError("give either --account NAME or --operator", EXIT_USAGE)
     installation = Installation(options.data_dir)
     state = installation.load_state()
     who = ["--operator"] if options.operator else [f"--account={options.account}"]

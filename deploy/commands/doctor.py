@@ -14,7 +14,7 @@ from typing import Any
 from deploy import certificates, control, management, output, tls
 from deploy.binaries import find_postgres
 from deploy.commands import usage_view
-from deploy.commands.status import not_up_lines
+from deploy.commands.status import not_up_lines, number_of, status_of
 from deploy.errors import EXIT_FAILED, EXIT_NOT_RUNNING, CommandError
 from deploy.identity import describe_identity
 from deploy.installation import Installation
@@ -47,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
         check("spark", lambda: spark(installation)),
         check("invoices", lambda: invoices(installation)),
         check("processes", lambda: processes(installation)),
+        check("storage", lambda: storage(installation)),
     ]
     if options.json:
         output.data_json([{"check": name, "ok": ok, "finding": text} for name, ok, text in checks])
@@ -86,9 +87,29 @@ def processes(installation: Installation) -> str:
             return "not running"
         raise
     lines = not_up_lines(rows)
+    # By hand, and so not to be started again by itself.
+    stopped = [number_of(row) for row in rows if row["health"] == "stopped"]
+    lines += [f"storage-node {name} is stopped. Start it: ./penstock node start {name}" for name in stopped]
     if lines:
         raise CommandError("\n".join(lines).strip())
     return f"{len(rows)} are up"
+
+
+def storage(installation: Installation) -> str:
+    """A CommandError says what the storage nodes cannot do."""
+    if not runs(installation):
+        return "not running"
+    status = status_of(installation, installation.load_state())
+    partitions = status["partitions"]
+    if "cluster_error" in status:
+        raise CommandError(f"no storage node answers: {status['cluster_error']}")
+    leaderless = sum(not row["leader"] for row in partitions)
+    if leaderless:
+        text = f"without a leader, so that nothing is sent to or received from them: {leaderless:,} of"
+        raise CommandError(f"{text} {len(partitions):,} partitions. See ./penstock status")
+    if status["quarantined"]:
+        raise CommandError(f"with a stopped replica: {len(status['quarantined']):,} partitions. See ./penstock status")
+    return f"each of {len(partitions):,} partitions has a leader"
 
 
 def spark(installation: Installation) -> str:

@@ -52,6 +52,13 @@ def turn(installation: Installation, options: argparse.Namespace) -> int:
     # Stopping waits for the node's clean end, starting for its recovery.
     answer = control.ask(installation.run, request, limits.STOP_DEADLINE_S + limits.CONTROL_TIMEOUT_S)
     output.say(f"storage node {node_name(answer['id'])} is {answer['health']}")
+    if options.verb == "stop":
+        rows = control.ask(installation.run, {"command": "status"})["processes"]
+        nodes = [row["health"] for row in rows if row["role"] == "storage-node"]
+        up = nodes.count("healthy")
+        if up <= len(nodes) // 2:
+            text = f"{up} of {len(nodes)} storage nodes are up, which is no majority: nothing is sent or received until"
+            output.say(f"penstock: {text} another one is started with ./penstock node start")
     return 0
 
 
@@ -101,6 +108,8 @@ def find(info: ClusterInfo, node_id: int) -> NodeInfo | None:
 
 async def show(cluster: Cluster, options: argparse.Namespace) -> int:
     info = await cluster.client.describe()
+    if not info.nodes:
+        raise CommandError("the storage nodes that answer know no cluster: is a majority up? See ./penstock status")
     leads = Counter(partition.leader for partition in info.partitions)
     # As `status` counts: with the cluster's own partition, which stays where it is when a node is drained.
     replicas = Counter(node_id for partition in info.partitions for node_id in partition.replicas)
@@ -122,7 +131,7 @@ async def show(cluster: Cluster, options: argparse.Namespace) -> int:
         )
         return 0
     rows = [described(node, replicas, leads) for node in info.nodes]
-    output.table(COLUMNS, [[node_name(row.pop("node")), *map(str, row.values())] for row in rows])
+    output.table(COLUMNS, [[str(value) for name, value in row.items() if name != "node"] for row in rows])
     for row in moves:
         assert row.move is not None
         source = f"from node {node_name(row.move.source)} " if row.move.source else ""
@@ -133,6 +142,7 @@ async def show(cluster: Cluster, options: argparse.Namespace) -> int:
 def described(node: NodeInfo, replicas: Counter[int], leads: Counter[int]) -> dict[str, Any]:
     return {
         "node": node.node_id,
+        "name": node_name(node.node_id),
         "address": f"{node.host}:{node.port}",
         "zone": node.zone,
         "health": "up" if node.alive else "down",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import io
 import sys
 import time
@@ -33,9 +34,15 @@ def run(options: argparse.Namespace) -> int:
                 noting.add(messages)
                 bar.advance(task, messages)
 
+            @functools.cache
+            def stalled() -> None:
+                seconds = f"{limits.SEND_SILENCE_S:.0f} s"
+                output.say(f"penstock: messages wait for {seconds} and are tried again; see ./penstock status")
+
             async def send() -> int:
                 async with open_queue(installation, options.queue) as queue:
-                    return await send_all(queue, batches(read_lines(cast(io.BufferedReader, sys.stdin.buffer))), sent)
+                    feed = batches(read_lines(cast(io.BufferedReader, sys.stdin.buffer)))
+                    return await send_all(queue, feed, sent, stalled)
 
             count = asyncio.run(send())
         took_s = time.monotonic() - began
@@ -43,8 +50,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-async def send_all(queue: Queue, feed: Iterator[list[EncodedLine]], sent: Callable[[int], None]) -> int:
-    """Sends all that `feed` has; how many messages were acknowledged. Raises CommandError where one was not."""
+async def send_all(
+    queue: Queue, feed: Iterator[list[EncodedLine]], sent: Callable[[int], None], stalled: Callable[[], None]
+) -> int:
+    """Sends all that `feed` has; how many messages were acknowledged. `stalled` is called where a batch takes long.
+    Raises CommandError where one was not acknowledged."""
     reading = asyncio.Lock()
 
     async def sender() -> int:
@@ -54,7 +64,11 @@ async def send_all(queue: Queue, feed: Iterator[list[EncodedLine]], sent: Callab
                 lines = await asyncio.to_thread(next, feed, None)
             if lines is None:
                 return count
-            await send_batch(queue, lines, sent)
+            late = asyncio.get_running_loop().call_later(limits.SEND_SILENCE_S, stalled)
+            try:
+                await send_batch(queue, lines, sent)
+            finally:
+                late.cancel()
             count += len(lines)
 
     senders = [asyncio.create_task(sender()) for _ in range(limits.BATCHES_IN_FLIGHT)]

@@ -157,3 +157,11 @@ def test_logs_follow_shows_whole_lines_across_rotation(tmp_path: Path, capsys: p
     path.write_bytes(b"new\n")
     show_new(path, "frontend", position)
     assert capsys.readouterr().out == "frontend | new\n"
+
+
+@pytest.mark.parametrize("who", [[], ["--account", "shop", "--operator"]])
+def test_console_link_is_for_an_account_or_for_the_operator(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], who: list[str]
+) -> None:
+    assert main(["console-link", *who, "--data-dir", str(tmp_path)]) == EXIT_USAGE
+    assert "give either --account NAME or --operator" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`doctor` on usage and invoices: the worker's last round counts; an invoice that is due and not issued is not ok."""
+"""`doctor` on usage, invoices, processes and storage: what is not as it should be is a problem, whatever hides it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from deploy.commands.usage_view import UsageRoundNote
 from deploy.errors import CommandError
 from deploy.installation import Installation
 from deploy.java import SparkFound
+from storage_nodes.ids import make_node_id
 
 MISSING = SparkFound(False, "", ["Java is missing: install it"])
 RUNS = {"period": "2026-11", "overdue": False, "reasons": ["it runs until 2026-12-01 00:00 UTC"]}
@@ -94,3 +95,36 @@ def test_invoices_are_not_said_to_be_well_where_nobody_can_tell(
     _, ok, text = doctor.check("invoices", lambda: doctor.invoices(running))
     assert not ok and text == "whether any are due is not known: the database does not answer"
     assert doctor.invoices(Installation(tmp_path / "stopped")) == "issued while the installation runs"
+
+
+def test_node_that_was_stopped_by_hand_is_a_problem(running: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check from cron would never ring where half of the nodes were left stopped."""
+    up = {"role": "storage-node", "id": make_node_id(7, 1), "health": "healthy", "not_up": None}
+    rows = [up, {**up, "id": make_node_id(7, 2), "health": "stopped"}]
+    monkeypatch.setattr(doctor.control, "ask", lambda *_: {"processes": rows})
+    said = "storage-node 7.2 is stopped. Start it: ./penstock node start 7.2"
+    assert doctor.check("processes", lambda: doctor.processes(running)) == ("processes", False, said)
+    rows.pop()
+    assert doctor.processes(running) == "1 are up"
+
+
+@pytest.mark.parametrize(
+    ("found", "ok", "said"),
+    [
+        ({}, True, "each of 2 partitions has a leader"),
+        ({"partitions": [{"leader": 1}, {"leader": 0}]}, False, "without a leader, so that nothing is sent to"),
+        ({"quarantined": [{}]}, False, "with a stopped replica: 1 partitions. See ./penstock status"),
+        ({"cluster_error": "no answer"}, False, "no storage node answers: no answer"),
+    ],
+)
+def test_what_the_storage_nodes_cannot_do_is_a_problem(
+    running: Installation, monkeypatch: pytest.MonkeyPatch, found: dict[str, Any], ok: bool, said: str
+) -> None:
+    status = {"partitions": [{"leader": 1}, {"leader": 2}], "quarantined": [], **found}
+    monkeypatch.setattr(doctor, "status_of", lambda *_: status)
+    _, is_ok, text = doctor.check("storage", lambda: doctor.storage(running))
+    assert is_ok is ok and text.startswith(said)
+
+
+def test_storage_of_what_does_not_run_is_not_looked_at(tmp_path: Path) -> None:
+    assert doctor.storage(Installation(tmp_path / "stopped")) == "not running"

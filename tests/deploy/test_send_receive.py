@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -39,8 +40,11 @@ class PlayedQueue:
         self.failed = failed
         self.batches: list[PlayedBatch] = []
         self.asked: dict[str, Any] = {}
+        self.answers: asyncio.Event | None = None
 
     async def publish(self, messages: Sequence[Message | str]) -> Published:
+        if self.answers is not None:
+            await self.answers.wait()
         self.published += messages
         return Published(len(messages), list(self.failed))
 
@@ -54,13 +58,13 @@ async def test_every_line_is_sent_once_and_counted() -> None:
     queue: Any = PlayedQueue()
     told: list[int] = []
     lines = [b"%d" % n for n in range(2 * limits.BATCH_MESSAGES + 1)]
-    assert await send_all(queue, batches(lines), told.append) == len(lines) == sum(told)
+    assert await send_all(queue, batches(lines), told.append, lambda: None) == len(lines) == sum(told)
     assert sorted(queue.published) == sorted(line.decode() for line in lines)
 
 
 async def test_line_that_is_no_text_says_how_it_is_encoded() -> None:
     queue: Any = PlayedQueue()
-    await send_all(queue, batches([b"\xff"]), lambda count: None)
+    await send_all(queue, batches([b"\xff"]), lambda count: None, lambda: None)
     (message,) = queue.published
     assert message.attributes == {ATTRIBUTE: "base64"}
 
@@ -69,8 +73,21 @@ async def test_line_that_is_not_stored_ends_the_command_with_the_reason() -> Non
     queue: Any = PlayedQueue([Failure(0, "invalid-parameter-value", "too long")])
     told: list[int] = []
     with pytest.raises(CommandError, match="not stored: 1 message: invalid-parameter-value: too long"):
-        await send_all(queue, batches([b"x", b"y"]), told.append)
+        await send_all(queue, batches([b"x", b"y"]), told.append, lambda: None)
     assert told == [1], "the other one is stored, and is counted"
+
+
+async def test_batch_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SEND_SILENCE_S", 0.01)
+    told: list[str] = []
+    queue: Any = PlayedQueue()
+    await send_all(queue, batches([b"quick"]), lambda count: None, lambda: told.append("stalled"))
+    await asyncio.sleep(0.02)
+    assert told == [], "what was acknowledged in time is no stall"
+    queue.answers = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.03, queue.answers.set)
+    await send_all(queue, batches([b"slow"]), lambda count: None, lambda: told.append("stalled"))
+    assert told == ["stalled"]
 
 
 async def test_lines_are_written_before_their_messages_are_deleted() -> None:

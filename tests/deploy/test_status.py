@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from deploy.commands import cluster_view, node, quarantine_view, status, usage_view
+from deploy.errors import CommandError
 from deploy.installation import Installation
 from deploy.java import SparkFound
 from deploy.state import State
@@ -233,6 +234,18 @@ async def test_node_list_counts_replicas_and_leads_as_status_does(capsys: pytest
     assert [(one["replicas"], one["leads"]) for one in listed] == [
         (one["replicas"], len(one["leads"])) for one in shown
     ] == [(1, 1), (2, 1)]  # fmt: skip
+
+
+async def test_node_list_without_a_cluster_is_an_error_and_no_empty_table() -> None:
+    """As after a majority was stopped: nodes that were started again know nobody yet."""
+
+    class Client:
+        async def describe(self) -> ClusterInfo:
+            return ClusterInfo("c", 0, [], [])
+
+    cluster: Any = node.Cluster(Installation(), State("c", "h", 1, 2), cast("Any", Client()))
+    with pytest.raises(CommandError, match=r"is a majority up\? See ./penstock status"):
+        await node.show(cluster, argparse.Namespace(json=True))
 
 
 def test_last_words_come_with_when_they_were_written() -> None:

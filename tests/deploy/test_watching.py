@@ -57,7 +57,7 @@ async def test_work_that_stands_still_is_pointed_out(capsys: pytest.CaptureFixtu
 
     await watch.until(is_over)
     lines = [line for line in capsys.readouterr().err.splitlines() if "nothing has changed" in line]
-    assert len(lines) == 2 and "./penstock node list" in lines[0]
+    assert len(lines) == 2 and "./penstock status" in lines[0]
 
 
 async def test_cluster_that_does_not_answer_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
