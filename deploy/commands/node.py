@@ -188,7 +188,7 @@ async def drain(cluster: Cluster, options: argparse.Namespace) -> int:
     await cluster.client.set_node_state(node.node_id, NodeState.DRAINING)
     await watch_emptying(cluster, node)
     output.say(
-        f"storage node {node_name(node.node_id)} holds nothing and gets nothing new. "
+        f"storage node {node_name(node.node_id)} holds no messages and gets none; the cluster log stays on it. "
         f"Take it back with ./penstock node drain {node_name(node.node_id)} --undo, or away with "
         "./penstock node decommission"
     )
