@@ -112,6 +112,14 @@ class Leases:
             last = offset
         self.set_timer(due_ms, first, last)
 
+    def delayed_deleted(self, receipts: Sequence[int]) -> None:
+        """These are about to be deleted: flat (offset, delivery)... What is not due yet by the time here was due for an
+        earlier leader, whose lease of it was lost."""
+        live = self._live
+        deleted = {offset for offset, delivery in zip(receipts[::2], receipts[1::2], strict=True) if delivery > 0}
+        undelivered = [offset for offset in deleted if offset in live and not live[offset][1]]
+        self.delayed -= sum(offset not in self._ready and offset not in self._held for offset in undelivered)
+
     def advance(self, now_ms: int) -> list[int]:
         """Make ready what is due, up to a bound; what that is."""
         timers, live, ready, retry = self._timers, self._live, self._ready, self._retry

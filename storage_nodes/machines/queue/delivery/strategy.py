@@ -95,8 +95,11 @@ class DeliveryContext:
 
     def fold_deleted(self, command: Command) -> list[int]:
         """Deletes of a standard queue; which of them were ahead of the cursor."""
+        receipts = command[FIRST_FIELD]
+        if self.leases.delayed:
+            self.leases.delayed_deleted(receipts)
         ahead = self.state.fold_deleted(command)
-        self.forget(command[FIRST_FIELD][::2])
+        self.forget(receipts[::2])
         return ahead
 
     def forget(self, offsets: Sequence[int]) -> None:

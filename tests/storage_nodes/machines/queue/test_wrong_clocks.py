@@ -247,3 +247,23 @@ def test_majority_that_was_ahead_and_is_mended_makes_messages_stay_longer_and_lo
     assert led.expired == 0
     led.pass_ms(DAY_MS + 2 * HOUR_MS)
     assert led.expired == 5
+
+
+def test_delayed_message_that_is_deleted_before_it_is_due_here_is_not_counted_any_more() -> None:
+    """Its lease was lost with a leader whose clock was ahead."""
+    partition = Partition()
+    (delayed,) = partition.send(delay_ms=10_000)
+    partition.pass_ms(10_000)
+    assert offsets_of(partition.acquire("lost")) == [delayed]
+    partition.now_ms -= 300
+    partition.fail_over()
+    partition.send()
+    partition.acquire("kept")
+    partition.commit()
+    assert partition.counts() == (0, 1, 1)
+    partition.delete("d", [(delayed, 1)])
+    partition.commit()
+    assert partition.counts() == (0, 1, 0)
+    partition.pass_ms(20_000)
+    assert partition.counts() == (0, 1, 0)
+    partition.check()
