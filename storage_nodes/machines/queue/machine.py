@@ -171,10 +171,9 @@ class QueueMachine:
         # No two leaderships have the same: each begins with an entry of its own below this position.
         self._term = self.state.log_end
         self._led_ms = self.state.last_ms  # what earlier leaders leased, they leased before
+        self.state.check()
         effects: list[Effect] = [Retired()] if self.state.is_retired else []
-        if self.state.held_count:
-            effects += self.leader_state().start(now_ms)
-        return effects
+        return effects + (self.leader_state().start(now_ms) if self.state.held_count else [])
 
     def clocks_say(self, ahead_ms: int) -> None:
         """So far is `now_ms` ahead of what most clocks of the cluster say; AHEAD_UNKNOWN where that is not known."""

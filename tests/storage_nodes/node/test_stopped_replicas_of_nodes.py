@@ -224,6 +224,39 @@ def test_checkpoint_that_cannot_be_made_stops_its_replica_alone(
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("checkpoint", "2 sent, 1 here, 0 gone"), ("leading", "1 messages stand in ranges, 2 are counted")],
+)
+def test_bug_that_a_machine_finds_in_its_counts_stops_its_replica_alone(tmp_path: Path, kind: str, reason: str) -> None:
+    async def scenario() -> None:
+        node, partition = await node_with_queue(tmp_path)
+        send(node, Sender(), partition, b"fine")
+        await until(lambda: node.replicas[partition].applied == 2)
+        replica = cast(QueueReplica, node.replicas[partition])
+        leader = replica.machine.leader_state()
+
+        def is_stopped() -> bool:
+            if kind == "checkpoint":
+                node.log.roll()
+                node.committer.wake()
+            return partition in node.stopped
+
+        if kind == "checkpoint":
+            replica.machine.state.sent += 1
+        else:
+            leader.delivery.window.count += 1
+            leader._retention_check_ms = 1
+            replica.tick()
+        await until(is_stopped)
+        assert [(told.kind, told.reason) for told in node.stopped.told(9)] == [(kind, f"AssertionError: {reason}")]
+        await until(lambda: not node._flushing.under_way)
+        assert node.cluster.serving and not node.cluster.closed
+        await node.close()
+
+    asyncio.run(scenario())
+
+
 def test_dead_letter_that_cannot_be_copied_stops_its_replica_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

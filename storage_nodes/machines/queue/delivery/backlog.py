@@ -268,6 +268,13 @@ class Backlog:
         """Groups with messages in flight; none is locked."""
         return len(self._in_flight), 0
 
+    def check(self) -> None:
+        tag_queues = self._tag_queues.values()
+        waiting = sum([each.count for each in tag_queues])
+        assert waiting == self.count, f"{waiting} messages stand on tag queues, {self.count} are counted"
+        noisy = sum([each.count for each in tag_queues if each.is_noisy])
+        assert noisy == self.noisy_count, f"{noisy} messages are of noisy groups, {self.noisy_count} are counted"
+
     def removed(self, offsets: Sequence[int], groups: Mapping[int, bytes]) -> None:
         """Messages were removed from wherever they stood."""
         self.cut(offsets)

@@ -50,6 +50,10 @@ class ByGroupDelivery:
         self._attempts_under_way: set[bytes] = set()
         self._is_hungry = False  # somebody asked for more than the window has to hand out
 
+    def check(self) -> None:
+        self._context.check(self.window)
+        self.window.check_groups(self._staging.groups_leased)
+
     # --- requests ---------------------------------------------------------------------------------------------
 
     def acquire(

@@ -48,6 +48,9 @@ class FairDelivery:
         self.window.became_ready(leases.ready_offsets())
         self.window.throttle(self._in_flight.noisy(context.in_flight_count))
 
+    def check(self) -> None:
+        self._context.check(self.window)
+
     # --- requests ---------------------------------------------------------------------------------------------
 
     def acquire(

@@ -30,6 +30,8 @@ from storage_nodes.machines.queue.state.headers import FoldedHeaders
 # Handed-out offsets at the front of an array before it is cut.
 _HEAD_MAX = 256
 _TIMES_GARBAGE_MAX = 1_024
+# Sums over all groups are compared up to so many: a millisecond or two.
+_GROUPS_CHECKED_MAX = 10_000
 # Where a group stands: at the place of a message in the log; of those that came back, in the order in which they did.
 _Standing = tuple[int, int]
 _NOT_OFFERED: _Standing = (-1, 0)
@@ -310,6 +312,23 @@ class GroupWindow:
             state.group_of[offset] for offset, entry in state.live.items() if entry[1] and not leases.is_ready(offset)
         }
         return len(self.groups), len(locked)
+
+    def check(self) -> None:
+        live, group_of = self._state.live, self._state.group_of
+        assert live.keys() == group_of.keys(), "other messages have groups than are in flight or delayed"
+
+    def check_groups(self, leased: int) -> None:
+        """Asserts that each message in `live`, and no other, holds back what follows it in its group, and that no group
+        is locked for a lease that is not under way; `leased` groups are named by those that are. Not of many groups."""
+        groups, live = self.groups.values(), self._state.live
+        if len(groups) > _GROUPS_CHECKED_MAX:
+            return
+        back = sum([len(group.back) for group in groups])
+        assert back == len(live), f"{back} messages hold back what follows them, of {len(live)}"
+        waiting = sum([len(group.fresh) - group.head for group in groups])
+        assert waiting == self.count, f"{waiting} messages wait in their groups, {self.count} are counted"
+        locked = sum([group.leases_under_way for group in groups])
+        assert locked <= leased, f"{locked} groups wait for the commit of a lease, {leased} are leased"
 
     # --- inside -----------------------------------------------------------------------------------------------
 

@@ -30,6 +30,9 @@ class InOrderDelivery:
         self._staging, self._waiters = context.staging, context.waiters
         self.window = Window(context.state)
 
+    def check(self) -> None:
+        self._context.check(self.window)
+
     # --- requests ---------------------------------------------------------------------------------------------
 
     def acquire(

@@ -74,6 +74,17 @@ class Leases:
         """Messages that wait for their next try; what exceeds the bound counts as in flight."""
         return min(len(self._paused), RETRIES_PAUSED_MAX)
 
+    def check(self) -> None:
+        """Asserts that each message in `live` is counted as what it is: in flight are those that are left."""
+        live, ready, dead, paused = self._live, self._ready, self.dead, self._paused
+        assert live.keys() >= ready | dead | paused, "a message that is gone is available, dead or paused"
+        assert len(ready) + len(dead) + len(paused) == len(ready | dead | paused), "a message is in two states"
+        undelivered = sum(map(not_, map(itemgetter(1), live.values())))
+        undelivered -= sum(not live[offset][1] for offset in ready)
+        # Of those on which a command is under way it is not known here whether they were available.
+        held = sum(offset in live and not live[offset][1] and offset not in ready for offset in self._held)
+        assert undelivered - held <= self.delayed <= undelivered, f"{self.delayed} of {undelivered} count as delayed"
+
     def next_deadline_ms(self) -> int:
         """0 = none. Timers that mean nothing any more are dropped on the way."""
         timers, live = self._timers, self._live

@@ -234,6 +234,12 @@ class PendingCommands:
         return LEASED_ITEMS_MAX - self.leased_count
 
     @property
+    def groups_leased(self) -> int:
+        """Groups of which leases are under way, those that were purged since, too."""
+        under_way = [*self._leased, *(lease for taken in self._taken for lease in taken.leases)]
+        return sum(len(lease.groups) for lease in under_way)
+
+    @property
     def expired_room(self) -> int:
         return EXPIRED_PER_COMMAND_MAX - self.expired_count
 

@@ -28,6 +28,7 @@ class WaitingMessages(Protocol):
     """The stretch of the log in which a leader knows every waiting message."""
 
     end: int  # every waiting message below it is known or was taken
+    count: int  # waiting messages in view
 
     @property
     def head(self) -> int:
@@ -57,6 +58,9 @@ class WaitingMessages(Protocol):
 
     def group_counts(self) -> tuple[int, int]:
         """Groups in view, and the locked ones among them."""
+
+    def check(self) -> None:
+        """Asserts what holds between two inputs. O(messages in `live` and in view)."""
 
 
 class DeliveryContext:
@@ -93,6 +97,13 @@ class DeliveryContext:
         """What was sent then, or before, has outlived its retention."""
         return time_ms - self.ahead_ms - self.state.config.retention_ms
 
+    def check(self, window: WaitingMessages) -> None:
+        """As `DeliveryStrategy.check`."""
+        self.leases.check()
+        window.check()
+        waiting = self.state.fresh_count
+        assert window.count <= waiting, f"{window.count} messages are in view, {waiting} wait"
+
     def fold_deleted(self, command: Command) -> list[int]:
         """Deletes of a standard queue; which of them were ahead of the cursor."""
         receipts = command[FIRST_FIELD]
@@ -115,6 +126,10 @@ class DeliveryStrategy(Protocol):
 
     @property
     def window(self) -> WaitingMessages: ...
+
+    def check(self) -> None:
+        """Asserts what holds between two inputs: what was derived from the fold still says the same. Where it does not,
+        this replica stops leading, and its successor derives it anew. O(messages in `live` and in view)."""
 
     # --- requests
 

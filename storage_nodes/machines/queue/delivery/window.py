@@ -99,6 +99,10 @@ class Window:
         """Groups in view, and the locked ones among them."""
         return 0, 0
 
+    def check(self) -> None:
+        waiting = sum([last - first + 1 for first, last, _ in self.ranges])
+        assert waiting == self.count, f"{waiting} messages stand in ranges, {self.count} are counted"
+
     def cut(self, gone: Sequence[int]) -> None:
         """Messages that were deleted ahead of the cursor (rare: their lease was lost in a failover)."""
         ranges, self.ranges, self.count = self.ranges, deque(), 0

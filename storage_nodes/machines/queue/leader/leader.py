@@ -253,9 +253,9 @@ class Leader:
             self._expire_live(time_ms)
             self.delivery.expire_fresh(time_ms)
             self._retention_check_ms = 0
+            self.delivery.check()
         effects = self._settle([], time_ms)
-        effects += [Deliver(token, []) for token in self._waiters.remove_overdue(now_ms)]
-        return effects
+        return effects + [Deliver(token, []) for token in self._waiters.remove_overdue(now_ms)]
 
     def next_tick_ms(self) -> int:
         """Leases that run out are only waited for when somebody waits for messages, or when messages may be dead then;

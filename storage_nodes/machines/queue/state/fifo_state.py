@@ -55,6 +55,11 @@ class FifoState(QueueState):
         self.attempts: OrderedDict[bytes, Attempt] = OrderedDict()
         self.parked = ParkedGroups()
 
+    def check(self) -> None:
+        super().check()
+        known, held = len(self.group_of), len(self.live)
+        assert known == held, f"the group of {known} messages is known, {held} are in flight or delayed"
+
     # --- entries ----------------------------------------------------------------------------------------------
 
     def fold_control(self, base_offset: int, last_offset: int) -> None:

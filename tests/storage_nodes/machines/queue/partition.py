@@ -306,6 +306,8 @@ class Partition:
         """What holds at any time: replicas are equal, nothing was lost or made up."""
         checkpoint = self.leader.checkpoint()
         assert checkpoint == self.follower.checkpoint()
+        if self.leader.leader is not None:
+            self.leader.leader.delivery.check()
         state = self.leader.state
         gone = state.deleted + state.expired + state.purged + state.dead_lettered
         assert state.sent == state.fresh_count + len(state.live) + len(state.scheduled) + len(state.delayed) + gone
