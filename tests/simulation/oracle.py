@@ -401,6 +401,7 @@ class Oracle(LogOracle):
             if is_touched or check_all:
                 if isinstance(replica, QueueReplica):
                     self.check_conservation(node_id, replica)
+                    self.check_own_bugs(node_id, replica)
                 state = self.check_same_fold(node_id, replica)
                 seen = self._seen[node_id].get(partition)
                 if seen is not None and seen.replica is replica:
@@ -431,6 +432,16 @@ class Oracle(LogOracle):
         committed = self.committed.get(replica.partition)
         if replica.applied > (committed.end if committed is not None else 0):
             self.fail("I7 folded beyond the commit", f"node {node_id}: {replica.applied}")
+
+    def check_own_bugs(self, node_id: int, replica: QueueReplica) -> None:
+        """OWN BUGS: what the machine asserts of itself from time to time holds at each look."""
+        leader = replica.machine.leader
+        try:
+            replica.machine.state.check()
+            if leader is not None:
+                leader.delivery.check()
+        except AssertionError as error:
+            self.fail("OWN BUGS", f"node {node_id}, partition {replica.partition}: {error}")
 
     def check_metering(self, node_id: int, replica: QueueReplica) -> None:
         """Windows bill at most what was sent, received and deleted, one an hour; an empty queue holds nothing."""
