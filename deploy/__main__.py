@@ -316,9 +316,12 @@ def add_billing(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     terms.add_argument("--code", default="standard", metavar="CODE", help="the plan (default: standard)")
     plan = add_command(verbs, "plan", "billing", "add a price plan, or the next version of one")
     plan.add_argument("--code", required=True, metavar="CODE", help="small letters, digits and hyphens")
-    plan.add_argument("--name", required=True, metavar="TEXT", help="what customers see, of a new plan")
-    plan.add_argument("--terms", required=True, metavar="FILE", help="JSON, as `billing terms` prints it")
-    plan.add_argument("--from", dest="since", metavar="HOUR", help="of a next version, and still to come, in UTC")
+    plan.add_argument("--name", metavar="TEXT", help="what customers see, of a new plan")
+    plan.add_argument("--terms", metavar="FILE", help="JSON, as `billing terms` prints it")
+    since = "of a next version, and still to come, in UTC; one that begins with the same hour is replaced"
+    plan.add_argument("--from", dest="since", metavar="HOUR", help=since)
+    back = "take the plan's last version back, which is still to come"
+    plan.add_argument("--withdraw", action="store_true", help=back)
     assign = add_command(verbs, "assign", "billing", "give an account a plan, and its taxes")
     assign.add_argument("--account", required=True, metavar="NAME", help="name or id of the account")
     assign.add_argument("--code", required=True, metavar="CODE", help="the plan")

@@ -15,6 +15,7 @@ from api.billing.actions.plans import ensure_standard_plan
 from api.billing.meter import CostMeter, MonthSpending, cost_meter, spending_in
 from api.billing.models import SpendingBudget
 from api.billing.plan_reads import plans_of
+from api.billing.price_words import plan_words
 from api.billing.pricing.money import nanos_per_minor
 from api.billing.pricing.periods import DAY, period_before, period_of
 from api.billing.pricing.priced_month import LineKind
@@ -22,7 +23,6 @@ from api.billing.usage_reports import UsageAsked, UsageCut, usage_parts
 from api.people.roles import Act
 from console.bars import BarChart, BarValue, bar_chart
 from console.pages import account_page
-from console.price_words import plan_words
 from console.templatetags.money import nanos
 from console.visits import AccountVisit
 

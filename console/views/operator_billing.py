@@ -15,10 +15,17 @@ from api import clock
 from api.billing import operator_selectors, selectors
 from api.billing.actions.invoices import correct_invoice
 from api.billing.actions.payments import record_payment
-from api.billing.actions.plans import add_plan_version, assign_plan, ensure_standard_plan, grant_credit
+from api.billing.actions.plans import (
+    add_plan_version,
+    assign_plan,
+    ensure_standard_plan,
+    grant_credit,
+    withdraw_plan_version,
+)
 from api.billing.errors import BillingError, invalid, not_found
 from api.billing.plan_reads import plans_of, why_unused
 from api.billing.preview import MonthPreview, preview_month, terms_given
+from api.billing.price_words import plan_words
 from api.billing.pricing.money import format_minor, format_percent, parse_minor, parse_percent
 from api.billing.pricing.periods import BillingPeriod, Interval
 from api.billing.pricing.terms import STANDARD_TERMS, terms_document
@@ -28,7 +35,6 @@ from api.written_times import parse_time
 from console.error_notices import notice_of
 from console.months import before_asked, month_asked, months_since
 from console.pages import operator_page, require_recent_sign_in, told
-from console.price_words import plan_words
 from console.templatetags.money import minor
 from console.views.invoices import with_notes
 from console.visits import Visit
@@ -150,6 +156,8 @@ def _plan_page(request: HttpRequest, visit: Visit, found: operator_selectors.Pla
     }
     if request.method == "POST":
         try:
+            if request.POST.get("what") == "withdraw" and found is not None:
+                return _withdraw_version(visit, found)
             if request.POST.get("what") != "preview":
                 return _add_version(visit, found, given)
             previews = _previews(given)
@@ -179,8 +187,18 @@ def _add_version(visit: Visit, found: operator_selectors.PlanRow | None, given: 
         raise BillingError("already-there", f"A plan {code} exists already.")
     since = None if found is None else _hour(given["since"])
     made = add_plan_version(visit.actor, code, name, _document(given["terms"]), since)
-    added = f"{made} applies from {made.effective_from:%Y-%m-%d %H:%M} UTC on."
+    is_replaced = found is not None and made.number <= found.versions[-1].number
+    added = (
+        f"{made} {'is replaced: it ' if is_replaced else ''}applies from {made.effective_from:%Y-%m-%d %H:%M} UTC on."
+    )
     return told(f"{_BASE}/plans/{code}", added if found else f"The plan {code} is created.")
+
+
+def _withdraw_version(visit: Visit, found: operator_selectors.PlanRow) -> HttpResponse:
+    """Raises BillingError."""
+    require_recent_sign_in(visit)
+    withdrawn = withdraw_plan_version(visit.actor, found.plan.pk)
+    return told(f"{_BASE}/plans/{found.plan.pk}", f"{withdrawn} is withdrawn.")
 
 
 def _previews(given: dict[str, str]) -> list[MonthPreview]:

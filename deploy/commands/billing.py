@@ -90,12 +90,22 @@ def arguments_of(options: argparse.Namespace) -> list[str]:
     arguments = [f"--{NAMES.get(name, name)}={value}" for name, value in given if value is not None]
     arguments += [f"--tax={tax}" for tax in getattr(options, "tax", ())]
     if options.verb == "plan":
-        # The command runs in another directory.
-        terms = Path(options.terms).absolute()
-        if not terms.is_file():
-            raise CommandError(f"there is no file {options.terms}; ./penstock billing terms prints terms to start from")
-        arguments.append(f"--terms={terms}")
+        arguments.append(terms_or_withdrawal(options))
     return arguments
+
+
+def terms_or_withdrawal(options: argparse.Namespace) -> str:
+    if options.withdraw:
+        if any((options.terms, options.name, options.since)):
+            raise CommandError("--withdraw takes the last version back: it goes with --code alone")
+        return "--withdraw"
+    if options.terms is None:
+        raise CommandError("name the file with the terms (--terms FILE), or take the last version back (--withdraw)")
+    # The command runs in another directory.
+    terms = Path(options.terms).absolute()
+    if not terms.is_file():
+        raise CommandError(f"there is no file {options.terms}; ./penstock billing terms prints terms to start from")
+    return f"--terms={terms}"
 
 
 def show_plans(options: argparse.Namespace, found: list[dict[str, Any]]) -> None:

@@ -276,6 +276,11 @@ def test_terms_are_looked_at_on_a_month_before_they_are_added(operator: Browser,
     assert operator.post(path, add | {"since": "2000-01-01T00:00"}).status_code == 400
     assert operator.post(path, add).status_code == 302
     assert "Future" in text_of(operator, path) and PricePlanVersion.objects.count() == before + 1
+    assert operator.post(path, add | {"terms": terms(price_nanos=7)}).status_code == 302
+    assert PricePlanVersion.objects.count() == before + 1 and "is replaced" in text_of(operator, path)
+    assert operator.post(path, {"what": "withdraw"}).status_code == 302
+    assert "Future" not in text_of(operator, path) and PricePlanVersion.objects.count() == before
+    assert operator.post(path, {"what": "withdraw"}).status_code == 400
 
 
 def test_plan_of_a_code_that_is_taken_is_not_changed_by_the_form_of_a_new_one(operator: Browser, billed: str) -> None:

@@ -91,6 +91,17 @@ def test_file_of_terms_that_is_not_there_is_told(asked: list[list[str]], capsys:
     assert "no file absent.json; ./penstock billing terms" in capsys.readouterr().err and asked == []
 
 
+def test_version_that_is_to_come_is_withdrawn_by_its_code_alone(
+    asked: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["billing", "plan", "--code", "house", "--withdraw"]) == 0
+    assert asked == [["billing_admin", "plan", "--code=house", "--withdraw"]]
+    assert main(["billing", "plan", "--code", "house", "--withdraw", "--from", "2026-12-01T00:00"]) == EXIT_FAILED
+    assert main(["billing", "plan", "--code", "house"]) == EXIT_FAILED
+    told = capsys.readouterr().err
+    assert "with --code alone" in told and "(--terms FILE)" in told and len(asked) == 1
+
+
 def test_amount_is_a_whole_number(asked: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
     line = ["billing", "credit", "--account", "shop", "--name", "Welcome", "--currency", "USD", "--amount-minor"]
     assert main([*line, "5000"]) == 0

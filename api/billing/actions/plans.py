@@ -61,8 +61,8 @@ def _make_standard_plan() -> None:
 def add_plan_version(
     actor: Principal, code: str, name: str, document: Any, effective_from: datetime | None
 ) -> PricePlanVersion:
-    """The first version of a plan holds from ever on; a later one from a whole hour that is still to come. Raises
-    BillingError."""
+    """The first version of a plan holds from ever on; a later one from a whole hour that is still to come. One that
+    begins with the same hour is replaced, and keeps its number. Raises BillingError."""
     if _CODE.fullmatch(code) is None or not 1 <= len(name) <= limits.PLAN_NAME_CHARACTERS_MAX or not name.isprintable():
         raise invalid("a plan has a code of small letters, digits and hyphens, and a printable name")
     try:
@@ -70,25 +70,54 @@ def add_plan_version(
         check_complete(terms)
     except TermsError as error:
         raise invalid(str(error)) from None
-    now = clock.now()
-    PricePlan.objects.bulk_create([PricePlan(code=code, name=name, created_at=now)], ignore_conflicts=True)
+    named = PricePlan(code=code, name=name, created_at=clock.now())
+    PricePlan.objects.bulk_create([named], ignore_conflicts=True)
     plan = PricePlan.objects.select_for_update().get(pk=code)
+    # Behind the lock, for which the caller may have waited: what has begun by now is not changed.
+    now = clock.now()
     last = plan.versions.order_by("-effective_from").first()
     if last is None:
         effective_from = BEGINNING
     else:
         _check_time(effective_from)
         effective_from = _coming_hour(effective_from, now)
-        if effective_from <= last.effective_from:
-            raise invalid(f"version {last.number} begins then or later")
         if terms.currency != last.terms["currency"]:
             raise invalid(f"the plan is in {last.terms['currency']}; create another plan for another currency")
+    replaced = plan.versions.filter(effective_from=effective_from).first()
+    if replaced is not None:
+        replaced.terms, replaced.created_at = terms_document(terms), now
+        replaced.save(update_fields=["terms", "created_at"])
+        _record_version(actor, "plan.replace_version", replaced)
+        return replaced
+    if last is not None and effective_from < last.effective_from:
+        raise invalid(
+            f"{last} begins later, on {_shown(last.effective_from)}: give that hour to replace it, or withdraw it "
+            f"first (./penstock billing plan --code {code} --withdraw)"
+        )
     number = 1 if last is None else last.number + 1
     made = plan.versions.create(
         number=number, effective_from=effective_from, terms=terms_document(terms), created_at=now
     )
-    record(actor, _NO_ACCOUNT, "plan.add_version", f"plan:{made}", effective_from=str(effective_from))
+    _record_version(actor, "plan.add_version", made)
     return made
+
+
+@transaction.atomic
+def withdraw_plan_version(actor: Principal, code: str) -> PricePlanVersion:
+    """The last version, as it was, which must be still to come: nothing was priced by it. Raises BillingError."""
+    plan = PricePlan.objects.select_for_update().filter(pk=code).first()
+    last = None if plan is None else plan.versions.order_by("-effective_from").first()
+    if last is None:
+        raise invalid(f"there is no plan {code!r}")
+    if last.effective_from <= clock.now():
+        raise invalid(f"{last} has begun: only a version that is still to come is withdrawn")
+    last.delete()
+    _record_version(actor, "plan.withdraw_version", last)
+    return last
+
+
+def _record_version(actor: Principal, action: str, version: PricePlanVersion) -> None:
+    record(actor, _NO_ACCOUNT, action, f"plan:{version}", effective_from=str(version.effective_from))
 
 
 @transaction.atomic
@@ -149,6 +178,10 @@ def _coming_hour(at: datetime | None, now: datetime) -> datetime:
     if at is None or floor_hour(at) <= now:
         raise invalid("name the hour from which it holds; it must be still to come")
     return floor_hour(at)
+
+
+def _shown(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _cuts_month(account: Account, at: datetime) -> bool:

@@ -3,7 +3,9 @@ calls it. Prints what was done.
 
 plans [--account NAME]                                      price plans, or those of an account with its taxes: JSON
 terms --code C                                              the terms of a plan's last version: JSON, as `plan` takes it
-plan --code C --name N --terms FILE [--from HOUR]           a plan's first or next version; FILE as docs/billing.md
+plan --code C --terms FILE --name N                         a plan's first version; FILE as docs/billing.md
+plan --code C --terms FILE --from HOUR                      its next one, or in place of the one that begins then
+plan --code C --withdraw                                    takes its last version back, which is still to come
 assign --account NAME --code C [--from HOUR] [--tax NAME=PERCENT ...]
 credit --account NAME --name N --currency USD --amount-minor N [--ends HOUR]
 correct --account NAME --period 2026-11 --reason TEXT        a note, where the settled usage says something else
@@ -24,10 +26,17 @@ from api.audit.actions import OPERATOR
 from api.billing import limits, operator_selectors, selectors
 from api.billing.actions.invoices import correct_invoice
 from api.billing.actions.payments import record_payment
-from api.billing.actions.plans import add_plan_version, assign_plan, ensure_standard_plan, grant_credit
+from api.billing.actions.plans import (
+    add_plan_version,
+    assign_plan,
+    ensure_standard_plan,
+    grant_credit,
+    withdraw_plan_version,
+)
 from api.billing.errors import BillingError
 from api.billing.models import AccountPlan, Invoice, InvoiceState
 from api.billing.plan_reads import plans_of, why_unused
+from api.billing.price_words import terms_lines
 from api.billing.pricing.money import format_minor, format_percent, parse_percent
 from api.billing.pricing.periods import parse_period
 from api.written_times import WRITTEN_TIME, parse_time
@@ -41,8 +50,10 @@ class Command(BaseCommand):
         verbs.add_parser("plans").add_argument("--account", default="", help="name or id")
         verbs.add_parser("terms").add_argument("--code", required=True)
         plan = verbs.add_parser("plan")
-        for name in ("--code", "--name", "--terms"):
-            plan.add_argument(name, required=True)
+        plan.add_argument("--code", required=True)
+        for name in ("--name", "--terms"):
+            plan.add_argument(name, default="")
+        plan.add_argument("--withdraw", action="store_true")
         assign = verbs.add_parser("assign")
         assign.add_argument("--account", required=True, help="name or id")
         assign.add_argument("--code", required=True)
@@ -102,6 +113,11 @@ def _terms(options: dict[str, Any]) -> str:
 
 
 def _plan(options: dict[str, Any]) -> str:
+    if options["withdraw"]:
+        withdrawn = withdraw_plan_version(OPERATOR, options["code"])
+        return f"{withdrawn} is withdrawn: it would have held from {_shown(withdrawn.effective_from)}"
+    if not options["terms"]:
+        raise CommandError("name the file with the terms (--terms), or take the last version back (--withdraw)")
     try:
         document = json.loads(Path(options["terms"]).read_text())
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -117,8 +133,20 @@ def _plan(options: dict[str, Any]) -> str:
         raise CommandError(
             f"there is a plan {options['code']!r} already: name the hour from which its next version holds (--from)"
         )
-    made = add_plan_version(OPERATOR, options["code"], options["name"], document, since)
-    return f"{made} holds from {'the beginning' if last is None else _shown(made.effective_from)}"
+    made = add_plan_version(OPERATOR, options["code"], _name_of(options, last), document, since)
+    is_replaced = last is not None and made.number <= last.versions[-1].number
+    begins = "the beginning" if last is None else _shown(made.effective_from)
+    return "\n  ".join([f"{made} {'is replaced: it ' if is_replaced else ''}holds from {begins}", *terms_lines(made)])
+
+
+def _name_of(options: dict[str, Any], last: operator_selectors.PlanRow | None) -> str:
+    if last is None and not options["name"]:
+        raise CommandError(f"{options['code']!r} is a new plan: say what customers call it (--name)")
+    if last is not None and options["name"] not in ("", last.plan.name):
+        raise CommandError(
+            f"the plan {options['code']!r} is called {last.plan.name!r} already: leave out --name, or make another plan"
+        )
+    return str(options["name"]) if last is None else last.plan.name
 
 
 def _assign(options: dict[str, Any]) -> str:

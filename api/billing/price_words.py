@@ -41,6 +41,17 @@ def plan_words(version: PricePlanVersion) -> PlanWords:
     )
 
 
+def terms_lines(version: PricePlanVersion) -> list[str]:
+    """As they were understood, a line for each fee and price."""
+    words = plan_words(version)
+    fees = [("base fee a month", words.base_fee), ("minimum a month", words.minimum)]
+    lines = [f"{name}: {amount} {words.currency}" for name, amount in fees if amount]
+    for price in words.prices:
+        free = f"{price.free} a month are free, then " if price.free else ""
+        lines.append(f"{price.meter}: {free}{'; then '.join(price.tiers)}")
+    return [*lines, f"included: {', '.join(words.included)}"] if words.included else lines
+
+
 def _price_words(meter: UsageMeter, price: MeterPrice, currency: str) -> PriceWords:
     unit = SHOWN[meter][2]
     free = f"{shown_quantity(meter, price.free)} {unit}" if price.free else ""
