@@ -324,11 +324,13 @@ def add_billing(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     plan.add_argument("--withdraw", action="store_true", help=back)
     assign = add_command(verbs, "assign", "billing", "give an account a plan, and its taxes")
     assign.add_argument("--account", required=True, metavar="NAME", help="name or id of the account")
-    assign.add_argument("--code", required=True, metavar="CODE", help="the plan")
+    assign.add_argument("--code", metavar="CODE", help="the plan")
     since = "an hour in UTC like 2026-12-01T00:00 (default, before the first invoice: since the account was opened)"
     assign.add_argument("--from", dest="since", metavar="HOUR", help=since)
     tax = "like VAT=19, which is 19 percent (may be repeated; without it the account has none from then on)"
     assign.add_argument("--tax", action="append", default=[], metavar="NAME=PERCENT", help=tax)
+    back = "take the account's last plan back, which is still to come"
+    assign.add_argument("--withdraw", action="store_true", help=back)
     credit = add_command(verbs, "credit", "billing", "grant a credit, which the next invoices use up")
     credit.add_argument("--account", required=True, metavar="NAME", help="name or id of the account")
     credit.add_argument("--name", required=True, metavar="TEXT", help="stands on the invoice")

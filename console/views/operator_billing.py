@@ -20,6 +20,7 @@ from api.billing.actions.plans import (
     assign_plan,
     ensure_standard_plan,
     grant_credit,
+    withdraw_assignment,
     withdraw_plan_version,
 )
 from api.billing.errors import BillingError, invalid, not_found
@@ -227,6 +228,11 @@ def _assign(request: HttpRequest, visit: Visit, account_id: str) -> str:
     return f"The account has the plan {made.plan_id} from {made.effective_from:%Y-%m-%d %H:%M} UTC on, {rates}."
 
 
+def _withdraw(request: HttpRequest, visit: Visit, account_id: str) -> str:
+    withdrawn = withdraw_assignment(visit.actor, account_id)
+    return f"The account will not have the plan {withdrawn.plan_id}: what it had before goes on."
+
+
 def _rate_ppm(text: str) -> int:
     try:
         return parse_percent(text)
@@ -273,6 +279,7 @@ def _pay(request: HttpRequest, visit: Visit, account_id: str) -> str:
 
 _CHANGES: dict[str, Callable[[HttpRequest, Visit, str], str]] = {
     "assign": _assign,
+    "withdraw": _withdraw,
     "credit": _credit,
     "correct": _correct,
     "pay": _pay,

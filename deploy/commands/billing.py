@@ -91,7 +91,18 @@ def arguments_of(options: argparse.Namespace) -> list[str]:
     arguments += [f"--tax={tax}" for tax in getattr(options, "tax", ())]
     if options.verb == "plan":
         arguments.append(terms_or_withdrawal(options))
+    elif options.verb == "assign":
+        arguments += withdrawal(options)
     return arguments
+
+
+def withdrawal(options: argparse.Namespace) -> list[str]:
+    """Of a plan that an account has not yet."""
+    if options.withdraw and any((options.code, options.since, options.tax)):
+        raise CommandError("--withdraw takes the last plan back: it goes with --account alone")
+    if not options.withdraw and options.code is None:
+        raise CommandError("name the plan (--code CODE), or take the last one back (--withdraw)")
+    return ["--withdraw"] if options.withdraw else []
 
 
 def terms_or_withdrawal(options: argparse.Namespace) -> str:

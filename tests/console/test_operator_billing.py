@@ -231,6 +231,10 @@ def test_plan_is_given_and_credit_granted(operator: Browser, billed: str) -> Non
     assert b"VAT 19 %, City 0.0005 %" in follow(operator, path, assign)
     row = AccountPlan.objects.get(account_id=billed, plan_id="standard")
     assert row.taxes == [{"name": "VAT", "rate_ppm": 190_000}, {"name": "City", "rate_ppm": 5}]
+    assert 'value="withdraw"' in text_of(operator, path)
+    withdrawn = follow(operator, path, {"what": "withdraw"})
+    assert b"will not have the plan standard" in withdrawn and b'value="withdraw"' not in withdrawn
+    assert operator.post(path, {"what": "withdraw"}).status_code == 400
     taxes = [{"taxes": one} for one in ("VAT", "VAT=x", "VAT=190000", "VAT=19.00001")]
     for wrong in (*taxes, {"since": "soon"}, {"since": "2000-01-01"}, {"code": "none"}, {"code": "a\0b"}):
         assert operator.post(path, assign | wrong).status_code == 400, wrong

@@ -102,6 +102,18 @@ def test_version_that_is_to_come_is_withdrawn_by_its_code_alone(
     assert "with --code alone" in told and "(--terms FILE)" in told and len(asked) == 1
 
 
+def test_plan_that_an_account_is_to_have_is_withdrawn(
+    asked: list[list[str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ANSWERS, "assign", "done")
+    assert main(["billing", "assign", "--account", "shop", "--withdraw"]) == 0
+    assert asked == [["billing_admin", "assign", "--account=shop", "--withdraw"]]
+    assert main(["billing", "assign", "--account", "shop", "--withdraw", "--code", "house"]) == EXIT_FAILED
+    assert main(["billing", "assign", "--account", "shop"]) == EXIT_FAILED
+    told = capsys.readouterr().err
+    assert "with --account alone" in told and "(--code CODE)" in told and len(asked) == 1
+
+
 def test_amount_is_a_whole_number(asked: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
     line = ["billing", "credit", "--account", "shop", "--name", "Welcome", "--currency", "USD", "--amount-minor"]
     assert main([*line, "5000"]) == 0

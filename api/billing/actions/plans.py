@@ -148,6 +148,19 @@ def assign_plan(
 
 
 @transaction.atomic
+def withdraw_assignment(actor: Principal, account_id: str) -> AccountPlan:
+    """The account's last one, as it was, which must be still to come: what it had before goes on. Raises
+    BillingError."""
+    account = locked_account(account_id, not_found)
+    last = AccountPlan.objects.filter(account=account).order_by("-effective_from").first()
+    if last is None or last.effective_from <= clock.now():
+        raise invalid("the account is given no plan that is still to come")
+    last.delete()
+    record(actor, account_id, "plan.withdraw", f"plan:{last.plan_id}", effective_from=str(last.effective_from))
+    return last
+
+
+@transaction.atomic
 def grant_credit(
     actor: Principal, account_id: str, name: str, currency: str, amount_minor: int, ends_at: datetime | None
 ) -> BillingCredit:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
+from datetime import datetime
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from api.audit.actions import OPERATOR
+from api.audit.models import AuditEntry
 from api.billing.actions.invoices import BILLING, draft_invoice, issue_invoice
 from api.billing.actions.plans import BEGINNING, add_plan_version, assign_plan, ensure_standard_plan
 from api.billing.errors import BillingError
-from api.billing.models import PricePlanVersion
+from api.billing.models import AccountPlan, PricePlanVersion
+from api.billing.pricing.periods import period_of
 from tests.api.billing.test_invoices import document, plan, units
-from tests.api.billing.usage import MONTH_HOURS, PERIOD, month_hour, row, settle_month, settle_rows
+from tests.api.billing.usage import MONTH, MONTH_HOURS, PERIOD, month_hour, row, settle_month, settle_rows
 
 pytestmark = pytest.mark.django_db
 
@@ -38,6 +43,26 @@ def test_own_plan_from_the_beginning_on_leaves_nothing_to_the_standard_plan(acco
     settle_rows(units(account, 10_100))
     draft = draft_invoice(account, PERIOD)
     assert draft is not None and draft.charges_minor == 1000
+
+
+def test_assignment_that_is_to_come_is_told_with_its_taxes_and_withdrawn(account: str) -> None:
+    plan(account, "house")
+    ensure_standard_plan()
+    coming = period_of(datetime.now(MONTH.tzinfo)).end
+    assign_plan(OPERATOR, account, "standard", coming, ())
+
+    def assign(*arguments: str) -> str:
+        out = io.StringIO()
+        call_command("billing_admin", "assign", "--account", account, *arguments, stdout=out)
+        return out.getvalue()
+
+    told = assign("--code", "house", "--tax", "VAT=19")
+    assert "VAT 19 %; standard follows from" in told and told.strip().endswith("UTC on, without a tax")
+    assert "house goes on, VAT 19 %" in assign("--withdraw")
+    assert AuditEntry.objects.filter(action="plan.withdraw", account_id=account).count() == 1
+    with pytest.raises(CommandError, match="no plan that is still to come"):
+        assign("--withdraw")
+    assert AccountPlan.objects.filter(account_id=account, plan_id="house").exists()
 
 
 @pytest.mark.parametrize("terms", [{"minimum_minor": 1000}, {"base_fee_minor": 999}])

@@ -7,6 +7,7 @@ plan --code C --terms FILE --name N                         a plan's first versi
 plan --code C --terms FILE --from HOUR                      its next one, or in place of the one that begins then
 plan --code C --withdraw                                    takes its last version back, which is still to come
 assign --account NAME --code C [--from HOUR] [--tax NAME=PERCENT ...]
+assign --account NAME --withdraw                            takes its last plan back, which is still to come
 credit --account NAME --name N --currency USD --amount-minor N [--ends HOUR]
 correct --account NAME --period 2026-11 --reason TEXT        a note, where the settled usage says something else
 pay --account NAME --period 2026-11 --received 2026-12-03 --reference TEXT [--amount-minor N]    a payment that came
@@ -15,6 +16,7 @@ pay --account NAME --period 2026-11 --received 2026-12-03 --reference TEXT [--am
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ from api.billing.actions.plans import (
     assign_plan,
     ensure_standard_plan,
     grant_credit,
+    withdraw_assignment,
     withdraw_plan_version,
 )
 from api.billing.errors import BillingError
@@ -56,7 +59,8 @@ class Command(BaseCommand):
         plan.add_argument("--withdraw", action="store_true")
         assign = verbs.add_parser("assign")
         assign.add_argument("--account", required=True, help="name or id")
-        assign.add_argument("--code", required=True)
+        assign.add_argument("--code", default="")
+        assign.add_argument("--withdraw", action="store_true")
         assign.add_argument("--tax", action="append", default=[], metavar="NAME=PERCENT")
         credit = verbs.add_parser("credit")
         for name in ("--account", "--name", "--currency"):
@@ -151,20 +155,33 @@ def _name_of(options: dict[str, Any], last: operator_selectors.PlanRow | None) -
 
 def _assign(options: dict[str, Any]) -> str:
     ensure_standard_plan()
-    taxes = []
-    for tax in options["tax"]:
-        name, _, rate = tax.rpartition("=")
-        if not name:
-            raise CommandError(f"a tax is written as its name and percents, like VAT=19, and not {tax!r}")
-        taxes.append({"name": name, "rate_ppm": parse_percent(rate)})
     account = account_named(options["account"])
+    if options["withdraw"]:
+        withdrawn = withdraw_assignment(OPERATOR, account.pk)
+        left = plans_of(account.pk)[-1]
+        taken = f"{account.name} will not have {withdrawn.plan_id} from {_shown(withdrawn.effective_from)}"
+        return f"{taken}: {left['plan']} goes on, {_rates(left['taxes'])}"
+    taxes_given = [_tax(tax) for tax in options["tax"]]
     _known_plan(options["code"])
-    made = assign_plan(OPERATOR, account.pk, options["code"], _time(options["since"]), taxes)
-    rates = ", ".join(f"{tax['name']} {format_percent(tax['rate_ppm'])} %" for tax in taxes)
+    made = assign_plan(OPERATOR, account.pk, options["code"], _time(options["since"]), taxes_given)
+    said = f"{account.name} has {made.plan_id} from {_shown(made.effective_from)}, {_rates(made.taxes)}"
     later = AccountPlan.objects.filter(account=account, effective_from__gt=made.effective_from)
     following = later.order_by("effective_from").first()
-    then = f"; {following.plan_id} follows from {_shown(following.effective_from)}" if following else ""
-    return f"{account.name} has {made.plan_id} from {_shown(made.effective_from)}, {rates or 'without a tax'}{then}"
+    if following is None:
+        return said
+    then = f"{following.plan_id} follows from {_shown(following.effective_from)}, {_rates(following.taxes)}"
+    return f"{said}; {then}"
+
+
+def _tax(text: str) -> dict[str, Any]:
+    name, _, rate = text.rpartition("=")
+    if not name:
+        raise CommandError(f"a tax is written as its name and percents, like VAT=19, and not {text!r}")
+    return {"name": name, "rate_ppm": parse_percent(rate)}
+
+
+def _rates(taxes: Sequence[dict[str, Any]]) -> str:
+    return ", ".join(f"{tax['name']} {format_percent(tax['rate_ppm'])} %" for tax in taxes) or "without a tax"
 
 
 def _credit(options: dict[str, Any]) -> str:
