@@ -283,8 +283,8 @@ def test_budget_is_made_stops_sending_is_raised_and_deleted(shop: Browser) -> No
         ({"name": "a/b"}, "no slash"),
         ({"name": "\0"}, "printable"),
         ({"effect": "all"}, "ffect is one of"),
-        ({"queue": "none", "effect": "alert"}, "nothing here"),
-        ({"queue": "none\0", "effect": "alert"}, "nothing here"),
+        ({"queue": "none", "effect": "alert"}, "There is no queue"),
+        ({"queue": "none\0", "effect": "alert"}, "There is no queue"),
     ],
 )
 def test_budget_that_makes_no_sense_comes_back_with_what_was_typed(

@@ -29,6 +29,7 @@ from api.billing.models import (
 from api.billing.pricing.budget_levels import STOP_PERCENT, levels_reached
 from api.billing.pricing.money import nanos_per_minor
 from api.billing.pricing.periods import BillingPeriod, period_of
+from api.limits import ABSENT_NAME_CHARACTERS_MAX
 from api.people.email import normal_email
 from api.people.errors import PeopleError
 from api.queues.models import GONE, Queue
@@ -170,5 +171,5 @@ def _check(account_id: str, name: str, spec: BudgetSpec) -> UUID | None:
     of_this_name = Queue.objects.filter(account_id=account_id, name=spec.queue_name)
     queue = of_this_name.exclude(state__in=GONE).first() or of_this_name.order_by("-deleted_at").first()
     if queue is None:
-        raise not_found()
+        raise BillingError("not-found", f"There is no queue {spec.queue_name[:ABSENT_NAME_CHARACTERS_MAX]!r}.")
     return queue.uuid

@@ -331,7 +331,8 @@ def test_budget_that_is_asked_for_wrongly_is_a_problem(caller: Caller, change: d
 
 def test_budget_of_a_queue_that_is_not_there_is_not_found(caller: Caller) -> None:
     payload = {**BUDGET, "effect": "alert", "queue": "absent"}
-    assert refused(caller.request("PUT", "/v1/billing/budgets/cap", payload)) == (404, "not-found")
+    answer = caller.request("PUT", "/v1/billing/budgets/cap", payload)
+    assert refused(answer) == (404, "not-found") and "There is no queue 'absent'" in answer.json()["detail"]
 
 
 # --- plans and credits ---
