@@ -22,7 +22,8 @@ _SHOWN = (
     ("sent", "messages_sent"),
     ("delivered", "messages_delivered"),
     ("deleted", "messages_deleted"),
-    ("units", "sent_units"),
+    ("sent units", "sent_units"),
+    ("delivered units", "delivered_units"),
     ("requests", "requests"),
 )
 

@@ -15,7 +15,7 @@ from deploy.java import SparkFound
 
 
 def test_usage_is_a_table_and_what_is_missing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    quantities = defaultdict(int, messages_sent=1234)
+    quantities = defaultdict(int, messages_sent=1234, delivered_units=7)
     queue = {"queue": "orders", "queue_uuid": "u", "quantities": quantities}
     now = {"complete": False, "missing_from": "2026-11-01T05:00:00Z", "reason": "windows are open"}
     found: dict[str, Any] = {
@@ -26,7 +26,8 @@ def test_usage_is_a_table_and_what_is_missing_is_said(capsys: pytest.CaptureFixt
     report.show_usage(found)
     report.show_settled(found)
     printed = capsys.readouterr()
-    assert printed.out.splitlines()[1].split() == ["orders", "1,234", "0", "0", "0", "0"]
+    assert "sent units  delivered units" in printed.out.splitlines()[0]
+    assert printed.out.splitlines()[1].split() == ["orders", "1,234", "0", "0", "0", "7", "0"]
     for said in ("settled up to 2026-11-01T05", "2 records, negative_counter", "missing from 2026-11-01T05"):
         assert said in printed.err
     assert "./penstock report quarantine --period 2026-11 --account 000000000001" in printed.err
@@ -217,7 +218,7 @@ def test_parts_of_usage_are_a_table_with_what_they_cost(
     assert asked[-1][-2:] == ["--by=tag", "--tag=team"]
     printed = capsys.readouterr()
     assert [line.split("  ")[0] for line in printed.out.splitlines()] == ["part", "a", "without the tag"]
-    assert printed.out.splitlines()[1].split() == ["a", "1,234", "0", "0", "0", "0", "0.5"]
+    assert printed.out.splitlines()[1].split() == ["a", "1,234", "0", "0", "0", "0", "0", "0.5"]
     assert "not settled yet is in it" in printed.err
     parts = [{"part": "AKPS1", "name": "admin", "requests": 1234, "empty_receives": 1}]
     assert main([*line, "key"]) == 0
