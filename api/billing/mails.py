@@ -15,6 +15,7 @@ _SUBJECTS = {
     BudgetEventKind.THROTTLE: "Budget {name} is used up: sending is throttled",
     BudgetEventKind.STOP: "Budget {name} is used up: sending is stopped",
     BudgetEventKind.RESUME: "Budget {name}: sending goes on",
+    BudgetEventKind.LIFT: "Budget {name}: the operator lifted the stop",
 }
 
 
@@ -28,6 +29,8 @@ def send_budget_mail(event: BudgetEvent) -> None:
         lines.insert(1, f"Of the queue {queue_uuid if queue is None else queue.name} alone.")
     if kind is BudgetEventKind.RESUME:
         lines.append("A new month began, or the budget was changed: messages are accepted again as before.")
+    elif kind is BudgetEventKind.LIFT:
+        lines.append("Messages are accepted again until the month ends or the budget is changed.")
     else:
         spent, limit = (format_minor(amount, event.currency) for amount in (event.spent_minor, event.limit_minor))
         lines.append(f"Spent so far: {event.currency} {spent} of {event.currency} {limit}, before credits and tax.")

@@ -17,6 +17,7 @@ from api.billing.models import (
     BillingCredit,
     BudgetEffect,
     BudgetEvent,
+    BudgetEventKind,
     CreditNote,
     DailyUsage,
     FillLedger,
@@ -31,7 +32,7 @@ from api.billing.models import (
     SpendingEffect,
 )
 from api.billing.pricing.meters import UsageMeter
-from api.billing.pricing.periods import DAY, BillingPeriod, Interval, floor_hour, whole_days
+from api.billing.pricing.periods import DAY, BillingPeriod, Interval, floor_hour, period_of, whole_days
 from api.billing.pricing.priced_month import ALL_QUEUES, OTHER_QUEUES, CreditLeft, QueueQuantities
 from api.people.models import AccountLife, AccountState
 from api.queues.models import Queue
@@ -313,6 +314,27 @@ def effects_in_force(account_id: str) -> list[SpendingEffect]:
     is_stopped = BudgetEffect.STOP in of_account and holder is not None and bool(holder.sending_stopped)
     silent = BudgetEffect.THROTTLE if is_stopped else BudgetEffect.STOP
     return [one for one in found if one.queue_uuid is not None or one.effect != silent]
+
+
+class LiftedStop(NamedTuple):
+    """A budget's stop of the account that an operator lifted. `at` None: by one of before, which noted none."""
+
+    budget: SpendingBudget
+    at: datetime | None
+    until: datetime
+
+
+def lifted_stop(account_id: str) -> LiftedStop | None:
+    rows = SpendingEffect.objects.filter(account_id=account_id, queue_uuid=None, effect=BudgetEffect.STOP)
+    found = rows.select_related("budget").first()
+    holder = holder_of(account_id)
+    if found is None or (holder is not None and holder.sending_stopped):
+        return None
+    period = period_of(found.period_start)
+    events = BudgetEvent.objects.filter(
+        budget=found.budget, generation=found.budget.generation, period_start=period.start, kind=BudgetEventKind.LIFT
+    )
+    return LiftedStop(found.budget, events.values_list("at", flat=True).first(), period.end)
 
 
 def budget_named(account_id: str, name: str) -> SpendingBudget | None:

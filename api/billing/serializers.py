@@ -321,15 +321,28 @@ class SpendingEffectSerializer(serializers.Serializer):
     since = serializers.DateTimeField()
 
 
+class LiftedStopSerializer(serializers.Serializer):
+    budget = serializers.CharField(source="budget.name")
+    lifted_by = serializers.SerializerMethodField(help_text="Always operator.")
+    at = serializers.DateTimeField(allow_null=True)
+    until = serializers.DateTimeField(help_text="The end of the month; a change of the budget ends it before.")
+
+    def get_lifted_by(self, lifted: Any) -> str:
+        return "operator"
+
+
 class BudgetsSerializer(serializers.Serializer):
     sending_stopped = serializers.BooleanField(help_text="A budget is used up: the account sends no more.")
     in_force = SpendingEffectSerializer(many=True, help_text="What budgets that are used up do now.")
+    lifted = LiftedStopSerializer(
+        allow_null=True, help_text="The stop of a budget that is used up, which an operator lifted."
+    )
     budgets = BudgetSerializer(many=True)
 
 
 class BudgetEventSerializer(serializers.Serializer):
     budget = serializers.CharField(source="budget_name")
-    kind = serializers.CharField()
+    kind = serializers.CharField(help_text="alert, throttle, stop, resume; lift: an operator lifted the stop")
     percent = serializers.IntegerField()
     spent_minor = serializers.IntegerField()
     limit_minor = serializers.IntegerField()

@@ -193,6 +193,7 @@ class BudgetsView(BillingView):
         found = {
             "sending_stopped": any(one.queue_uuid is None and one.effect == BudgetEffect.STOP for one in in_force),
             "in_force": in_force,
+            "lifted": selectors.lifted_stop(account_id),
             "budgets": selectors.budgets_of(account_id),
         }
         return Response(BudgetsSerializer(found).data)

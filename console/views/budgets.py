@@ -43,6 +43,7 @@ def budgets(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     shown = {
         "budgets": budget_states(visit.account_id, month_spending(account, period_of(clock.now()), of_queues)),
         "held": held_by_budgets(visit.account_id),
+        "lifted": selectors.lifted_stop(visit.account_id),
         "events": selectors.budget_events_of(visit.account_id, period),
         "period": period,
         "months": months_since(account.created_at),

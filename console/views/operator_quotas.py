@@ -6,6 +6,7 @@ from __future__ import annotations
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from api.billing.actions.budget_effects import lift_stop
 from api.people.operator_selectors import account_row
 from api.quotas import actions, selectors
 from api.quotas.errors import QuotaProblem
@@ -88,7 +89,7 @@ def _change(request: HttpRequest, visit: Visit, account_id: str) -> str:
         actions.stop_sending(visit.actor, account_id, request.POST.get("reason", "").strip())
         return "Sending is stopped. Receiving and deleting continue."
     if what == "resume":
-        actions.resume_sending(visit.actor, account_id)
+        lift_stop(visit.actor, account_id)
         return "The account may send again."
     return _set(request, visit, account_id)
 

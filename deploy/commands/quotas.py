@@ -21,6 +21,8 @@ def run(options: argparse.Namespace) -> int:
         output.table(REQUEST_COLUMNS, [request_row(one) for one in said["requests"]], "no request waits for an answer")
     elif options.verb in ("approve", "refuse"):
         output.data(f"{said['name']} {said['value']} for {said['account_id']}: {said['state']}")
+    elif options.verb == "resume":
+        show_resumed(options.account, said)
     else:
         output.table(QUOTA_COLUMNS, [quota_row(one) for one in said["quotas"]])
         if said["sending_stopped"]:
@@ -28,6 +30,15 @@ def run(options: argparse.Namespace) -> int:
         if said["sends_per_s"]:
             output.data(output.red(f"a budget is used up; messages a second that may be sent: {said['sends_per_s']}"))
     return 0
+
+
+def show_resumed(account: str, said: dict[str, Any]) -> None:
+    output.data(f"sending is resumed: {account} may send")
+    lifted = said["lifted"]
+    if lifted:
+        output.say(f"the budget {lifted['budget']} is used up: it stops no more until {lifted['until']}, or its change")
+    if said["sends_per_s"]:
+        output.say(f"a budget throttles it still; messages a second that may be sent: {said['sends_per_s']}")
 
 
 def arguments_of(options: argparse.Namespace) -> list[str]:

@@ -251,6 +251,8 @@ FORM = {"name": "All", "limit": "0.50", "alerts": "50, 100", "effect": "stop", "
 
 
 def test_budget_is_made_stops_sending_is_raised_and_deleted(shop: Browser) -> None:
+    from api.audit.actions import OPERATOR
+    from api.billing.actions.budget_effects import lift_stop
     from api.billing.models import SpendingBudget, SpendingEffect
 
     assert shop.post(shop.at(EDIT), FORM, shop.at(EDIT)).status_code == 302
@@ -261,6 +263,10 @@ def test_budget_is_made_stops_sending_is_raised_and_deleted(shop: Browser) -> No
     text = text_of(shop, "billing/budgets")
     assert "Sending is stopped" in text and "200 %" in text and "100 % reached" in text and "Sending stopped" in text
     assert "Sending is stopped" in text_of(shop, "billing")
+    lift_stop(OPERATOR, shop.account_id)
+    text = text_of(shop, "billing/budgets")
+    assert "The operator lifted the stop of the budget All" in text and "Stop lifted by the operator" in text
+    assert "the end of the month" in text and "Sending is stopped" not in text
     page = f"{EDIT}?name=All"
     assert shop.post(shop.at(page), FORM | {"limit": "90"}, shop.at(page)).status_code == 302
     assert budget_names(shop) == {"All": 9_000} and not SpendingEffect.objects.exists()

@@ -47,3 +47,17 @@ def test_quotas_are_a_table_and_a_stop_is_told(
     out = capsys.readouterr().out
     assert out.split("\n")[1].split() == ["queues", "7", "100000", "-", "count"] and "sending is stopped: late" in out
     assert "messages a second that may be sent: 3" in out
+
+
+def test_resumption_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
+    said: dict[str, Any] = {"holder": "1", "quotas": [], "sending_stopped": None, "sends_per_s": 1}
+    lifted = {"budget": "cap", "until": "2026-12-01 00:00 UTC"}
+    monkeypatch.setattr(management, "operate", lambda *_: said | {"lifted": lifted})
+    monkeypatch.setattr("deploy.installation.Installation.load_state", lambda _: None)
+    assert quotas.run(parser().parse_args(["quotas", "resume", "--account=shop", "--data-dir", str(tmp_path)])) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "sending is resumed: shop may send\n"
+    assert "budget cap is used up: it stops no more until 2026-12-01 00:00 UTC" in printed.err
+    assert "may be sent: 1" in printed.err

@@ -13,18 +13,23 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
+from django.db import transaction
+
 from api import clock
 from api.accounts.models import Account
+from api.accounts.selectors import locked_account
 from api.audit.actions import record
 from api.billing import limits
 from api.billing.limits import THROTTLED_SENDS_PER_S
 from api.billing.meter import NOTHING_SPENT, MonthSpending
 from api.billing.models import BudgetEffect, BudgetEvent, BudgetEventKind, SpendingBudget, SpendingEffect
 from api.billing.pricing.money import nanos_per_minor
-from api.billing.pricing.periods import BillingPeriod
+from api.billing.pricing.periods import BillingPeriod, period_of
 from api.quotas.actions import hold_queue, hold_sends, resume_sending, stop_sending
+from api.quotas.errors import no_such_account
+from api.quotas.models import QuotaHolder
 from api.quotas.selectors import holder_of
-from frontend.authn.principal import service
+from frontend.authn.principal import Principal, service
 
 BUDGETS = service("budgets")
 TOO_MANY, REFUSED = "too many mails", "refused by the mail server"
@@ -57,6 +62,24 @@ def set_effects(
         for queue_uuid, was in ended.items()
         if queue_uuid not in held
     )
+
+
+@transaction.atomic
+def lift_stop(operator: Principal, account_id: str) -> QuotaHolder:
+    """The account sends again. Where a budget had stopped it, its customer reads so among the budget's events. Raises
+    QuotaProblem."""
+    locked_account(account_id, no_such_account)
+    holder = holder_of(account_id)
+    was_stopped = holder is not None and bool(holder.sending_stopped)
+    resumed = resume_sending(operator, account_id)
+    rows = SpendingEffect.objects.filter(account_id=account_id, queue_uuid=None, effect=BudgetEffect.STOP)
+    lifted = rows.select_related("budget").first()
+    if was_stopped and lifted is not None:
+        stops = BudgetEvent.objects.filter(budget=lifted.budget, kind=BudgetEventKind.STOP).order_by("-id")
+        currency = stops.values_list("currency", flat=True).first() or NOTHING_SPENT.currency
+        nothing = NOTHING_SPENT._replace(currency=currency)
+        note_event(lifted.budget, period_of(lifted.period_start), BudgetEventKind.LIFT, 0, nothing)
+    return resumed
 
 
 class EffectScope(NamedTuple):

@@ -50,6 +50,8 @@ class BudgetEventKind(models.TextChoices):
     THROTTLE = "throttle"
     STOP = "stop"
     RESUME = "resume"
+    # An operator lifted the stop, for the rest of the month.
+    LIFT = "lift"
 
 
 class BudgetEvent(models.Model):

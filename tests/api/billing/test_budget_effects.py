@@ -14,6 +14,7 @@ from django.core.management import call_command
 
 from api.audit.actions import OPERATOR
 from api.audit.models import AuditEntry
+from api.billing.actions.budget_effects import lift_stop
 from api.billing.actions.budgets import BudgetSpec, delete_budget, judge_budgets, put_budget
 from api.billing.limits import THROTTLED_SENDS_PER_S
 from api.billing.models import BudgetEvent, SpendingEffect
@@ -207,6 +208,26 @@ def test_throttle_that_is_due_holds_when_an_operator_lifts_the_stop_beside_it(sh
     assert shop.request("GET", "/v1/billing/budgets").json()["sending_stopped"] is False
     delete_budget(OPERATOR, shop.account_id, "slow")
     assert of_account(shop) == ("", 0) and in_force(shop) == []
+
+
+def test_stop_that_an_operator_lifts_is_told_to_the_customer(shop: Caller) -> None:
+    put(shop, "stop", mail_to=["a@example.com"])
+    use(shop)
+    assert shop.request("GET", "/v1/billing/budgets").json()["lifted"] is None
+    out = io.StringIO()
+    call_command("quotas", "resume", "--account", "tests", stdout=out)
+    assert json.loads(out.getvalue())["lifted"] == {"budget": "cap", "until": f"{NOW.end:%Y-%m-%d} 00:00 UTC"}
+    lifted = shop.request("GET", "/v1/billing/budgets").json()["lifted"]
+    assert (lifted["budget"], lifted["lifted_by"]) == ("cap", "operator")
+    assert lifted["until"] == f"{NOW.end:%Y-%m-%dT%H:%M:%SZ}"
+    (event, _) = shop.request("GET", "/v1/billing/budget-events").json()["events"]
+    assert (event["kind"], event["currency"], event["at"]) == ("lift", "USD", lifted["at"])
+    lift_stop(OPERATOR, shop.account_id)
+    assert BudgetEvent.objects.filter(kind="lift").count() == 1, "nothing was stopped"
+    rounds.watch_budgets()
+    assert "Budget cap: the operator lifted the stop" in [one.subject for one in mail.outbox]
+    put(shop, "stop", limit_minor=999)
+    assert shop.request("GET", "/v1/billing/budgets").json()["lifted"] is None and of_account(shop)[0] == USED_UP
 
 
 def test_throttle_that_is_used_up_after_a_stop_was_lifted_holds(shop: Caller) -> None:

@@ -314,7 +314,7 @@ def test_budget_is_made_replaced_listed_and_deleted(caller: Caller, account: str
     assert caller.request("DELETE", "/v1/billing/budgets/cap").status_code == 204
     assert refused(caller.request("DELETE", "/v1/billing/budgets/cap")) == (404, "not-found")
     assert caller.request("GET", "/v1/billing/budgets").json() == {
-        "sending_stopped": False, "in_force": [], "budgets": [],
+        "sending_stopped": False, "in_force": [], "lifted": None, "budgets": [],
     }  # fmt: skip
 
 

@@ -10,6 +10,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from api import limits
 from api.accounts.selectors import account_named
 from api.audit.actions import OPERATOR
+from api.billing.actions.budget_effects import lift_stop
+from api.billing.selectors import LiftedStop, lifted_stop
 from api.quotas import actions, selectors, single
 from api.quotas.errors import QuotaProblem
 from api.quotas.models import QueueSending, QuotaHolder, QuotaRequest
@@ -62,7 +64,8 @@ class Command(BaseCommand):
         elif verb == "stop":
             actions.stop_sending(OPERATOR, holder, options["reason"])
         elif verb == "resume":
-            actions.resume_sending(OPERATOR, holder)
+            lift_stop(OPERATOR, holder)
+            return _quotas_json(holder) | {"lifted": _lifted_json(lifted_stop(holder))}
         return _quotas_json(holder)
 
 
@@ -109,6 +112,11 @@ def _quotas_json(holder: str) -> dict[str, Any]:
         for one in selectors.quotas_in_use(holder)
     ]
     return {"holder": holder, "quotas": shown, **_sending_json(row)}
+
+
+def _lifted_json(lifted: LiftedStop | None) -> dict[str, str] | None:
+    """The stop of a budget that does not hold now."""
+    return None if lifted is None else {"budget": lifted.budget.name, "until": f"{lifted.until:%Y-%m-%d %H:%M} UTC"}
 
 
 def _sending_json(row: QuotaHolder | QueueSending | None) -> dict[str, Any]:
