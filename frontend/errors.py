@@ -120,13 +120,13 @@ class MethodNotAllowed(RequestError):
 
 
 class Throttled(RequestError):
-    """Over a quota; REST tells which, what it is per second, and when to come back."""
+    """Over a quota; REST tells which, what it is per second, and when to come back. `reason`: why it is so low."""
 
     __slots__ = ("limit_per_s", "quota")
 
-    def __init__(self, quota: str, limit_per_s: float, wait_s: float) -> None:
+    def __init__(self, quota: str, limit_per_s: float, wait_s: float, reason: str = "") -> None:
         text = f"The rate of requests is over the limit: {quota} is {limit_per_s:.12g}."
-        super().__init__("RequestThrottled", text, throttled_for_s(wait_s))
+        super().__init__("RequestThrottled", f"{text} {reason}".strip(), throttled_for_s(wait_s))
         self.quota = quota
         self.limit_per_s = limit_per_s
 

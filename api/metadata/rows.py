@@ -25,7 +25,8 @@ SELECT q.account_id, q.name, uuid_send(q.uuid), q.partitions::text, q.state, q.a
        a.account_key_wrapped, d.versions, d.wrapped, floor(extract(epoch FROM q.created_at) * 1000)::bigint,
        floor(extract(epoch FROM q.modified_at) * 1000)::bigint, q.version,
        q.layout::text, b.versions, b.wrapped, b.owners, b.names, q.tags::text,
-       q.encryption_key, q.encryption_keys::text, s.given::text, h.sending_stopped, h.sends_per_s
+       q.encryption_key, q.encryption_keys::text, s.given::text, h.sending_stopped, h.sends_per_s,
+       h.held_reason
   FROM queue q
   JOIN account a ON a.id = q.account_id
   LEFT JOIN quota_queue s ON s.queue_id = q.id
@@ -67,7 +68,7 @@ def queue_record(row: Sequence[Any]) -> QueueRecord:
     partitions, attributes = _partitions(row[3]), _attributes(row[5])
     fields: list[Any] = [*row[:3], partitions, row[4], attributes, *row[6:8], keys, *row[10:13], grants]
     fields += (records_of(_layout(row[13])), _tags(row[18]), row[19], _texts(row[20]), quotas_in(row[21]))
-    fields += (row[22] or "", row[23] or 0)
+    fields += (row[22] or "", row[23] or 0, row[24] or "")
     return QueueRecord(*fields)
 
 

@@ -60,10 +60,10 @@ SELECT * FROM (
        SELECT a.id, a.name, a.active, a.version, a.auto_create_queues, q.given::text, q.sending_stopped,
               EXISTS (SELECT 1 FROM quota_queue s JOIN queue ON queue.id = s.queue_id
                        WHERE s.account_id = a.id AND queue.state <> 'deleted'),
-              q.sends_per_s
+              q.sends_per_s, q.held_reason
          FROM account a LEFT JOIN quota_holder q ON q.holder = a.id
        UNION ALL
-       SELECT q.holder, '', true, q.version, false, q.given::text, '', false, 0 FROM quota_holder q
+       SELECT q.holder, '', true, q.version, false, q.given::text, '', false, 0, '' FROM quota_holder q
         WHERE q.holder = 'installation') records
 """
 # The source is another after a restore, and after a standby took over: what was read before says nothing about it.
@@ -119,7 +119,7 @@ def _key_row(row: Sequence[Any]) -> EncodedRecord:
 
 
 def _account_row(row: Sequence[Any]) -> EncodedRecord:
-    fields: list[Any] = [*row[:5], quotas_in(row[5]), row[6] or "", row[7], row[8] or 0]
+    fields: list[Any] = [*row[:5], quotas_in(row[5]), row[6] or "", row[7], row[8] or 0, row[9] or ""]
     return EncodedRecord(row[0], row[3], encode_message(AccountReply(AccountRecord(*fields))))
 
 

@@ -61,30 +61,32 @@ def resume_sending(actor: Principal, account_id: str) -> QuotaHolder:
 
 
 @transaction.atomic
-def hold_sends(actor: Principal, account_id: str, sends_per_s: int) -> QuotaHolder:
-    """From now on the account, and who sends to its queues, may send so many messages a second; 0: as the quotas say.
-    Raises QuotaProblem."""
+def hold_sends(actor: Principal, account_id: str, sends_per_s: int, held_reason: str = "") -> QuotaHolder:
+    """From now on the account, and who sends to its queues, may send so many messages a second, for this reason; 0: as
+    the quotas say. Raises QuotaProblem."""
     row = _locked(account_id)
-    if row.sends_per_s != sends_per_s:
-        row.sends_per_s = sends_per_s
+    if (row.sends_per_s, row.held_reason) != (sends_per_s, held_reason):
+        row.sends_per_s, row.held_reason = sends_per_s, held_reason
         _save(actor, row, "sending.throttle" if sends_per_s else "sending.unthrottle", sends_per_s=sends_per_s)
     return row
 
 
 @transaction.atomic
-def hold_queue(actor: Principal, account_id: str, queue_uuid: UUID, reason: str = "", sends_per_s: int = 0) -> None:
-    """From now on nothing may be sent to the queue (`reason`), or so many messages a second, whoever sends; neither: as
-    the quotas say. Nothing happens where there is no such queue. Raises QuotaProblem."""
+def hold_queue(
+    actor: Principal, account_id: str, queue_uuid: UUID, reason: str = "", sends_per_s: int = 0, held_reason: str = ""
+) -> None:
+    """From now on nothing may be sent to the queue (`reason`), or so many messages a second (`held_reason`), whoever
+    sends; neither: as the quotas say. Nothing happens where there is no such queue. Raises QuotaProblem."""
     locked_account(account_id, no_such_account)
     queue = Queue.objects.select_for_update().filter(account_id=account_id, uuid=queue_uuid).first()
     if queue is None:
         return
     rows = QueueSending.objects.filter(queue=queue, account_id=account_id)
-    before = rows.values_list("sending_stopped", "sends_per_s").first() or ("", 0)
-    if before == (reason, sends_per_s):
+    before = rows.values_list("sending_stopped", "sends_per_s", "held_reason").first() or ("", 0, "")
+    if before == (reason, sends_per_s, held_reason):
         return
     if reason or sends_per_s:
-        values = {"sending_stopped": reason, "sends_per_s": sends_per_s}
+        values = {"sending_stopped": reason, "sends_per_s": sends_per_s, "held_reason": held_reason}
         QueueSending.objects.update_or_create(queue=queue, account_id=account_id, defaults=values)
     else:
         rows.delete()

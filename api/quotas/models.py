@@ -15,14 +15,15 @@ class QuotaHolder(models.Model):
     """An account, or the installation (`quotas.INSTALLATION`), that has quotas of its own.
 
     `given` maps names to values. `sending_stopped` says why the account may not send; "" where it may. `sends_per_s`:
-    so many messages a second may it send; 0: as its quotas say. `version` counts for the installation alone: an
-    account's record has the account's version.
+    so many messages a second may it send; 0: as its quotas say; `held_reason` says why. `version` counts for the
+    installation alone: an account's record has the account's version.
     """
 
     holder = models.CharField(primary_key=True, max_length=HOLDER_CHARACTERS_MAX)
     given = models.JSONField(default=dict)
     sending_stopped = models.CharField(default="", max_length=limits.STOP_REASON_CHARACTERS_MAX)
     sends_per_s = models.IntegerField(default=0)
+    held_reason = models.CharField(default="", max_length=limits.STOP_REASON_CHARACTERS_MAX)
     changed_at = models.DateTimeField()
     version = models.BigIntegerField(default=0)
 
@@ -50,12 +51,13 @@ class QueueQuotas(models.Model):
 
 class QueueSending(models.Model):
     """A queue to which nothing may be sent (`sending_stopped` says why), or so many messages a second (0: as the quotas
-    say), whoever sends. Others have no row."""
+    say; `held_reason` says why), whoever sends. Others have no row."""
 
     queue = models.OneToOneField(Queue, on_delete=models.CASCADE, primary_key=True, related_name="sending")
     account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="queue_sending")
     sending_stopped = models.CharField(default="", max_length=limits.STOP_REASON_CHARACTERS_MAX)
     sends_per_s = models.IntegerField(default=0)
+    held_reason = models.CharField(default="", max_length=limits.STOP_REASON_CHARACTERS_MAX)
 
     class Meta:
         db_table = "quota_queue_sending"

@@ -167,12 +167,17 @@ class AccountLimits(NamedTuple):
     stopped: str = ""
     # Some queue of the account has rates of its own.
     queues_differ: bool = False
-    # So many messages a second may be sent; 0: sends have no rate of their own.
+    # So many messages a second may be sent, for this reason; 0: sends have no rate of their own.
     sends_per_s: int = 0
+    held_reason: str = ""
 
 
 def account_limits(
-    given: Mapping[str, int], stopped: str = "", queues_differ: bool = False, sends_per_s: int = 0
+    given: Mapping[str, int],
+    stopped: str = "",
+    queues_differ: bool = False,
+    sends_per_s: int = 0,
+    held_reason: str = "",
 ) -> AccountLimits:
     """`given` holds the values that differ from the defaults. What is not known here is left out: a later release of
     the control plane may know more."""
@@ -183,7 +188,14 @@ def account_limits(
     counts = {name: int(values[name] or 0) for name in AccountLimits._fields if name in values}
     key, queue = lower_only(key, account), lower_only(queue, account)
     return AccountLimits(
-        account, key, queue, stopped=stopped, queues_differ=queues_differ, sends_per_s=sends_per_s, **counts
+        account,
+        key,
+        queue,
+        stopped=stopped,
+        queues_differ=queues_differ,
+        sends_per_s=sends_per_s,
+        held_reason=held_reason,
+        **counts,
     )
 
 

@@ -205,7 +205,9 @@ def _require_room(services: FrontendServices, caller: Principal, queue: Resolved
     refusal = services.quotas.pay_sends([one for one in levels if one.sends_per_s], services.steady_s(), messages)
     if refusal is not None:
         services.meters.count("requests_throttled")
-        raise Throttled(refusal.quota, refusal.limit_per_s, refusal.wait_s) if is_own else throttled(refusal.wait_s)
+        if not is_own:
+            raise throttled(refusal.wait_s)
+        raise Throttled(refusal.quota, refusal.limit_per_s, refusal.wait_s, record.held_reason)
 
 
 async def _find_of_another(
@@ -309,7 +311,7 @@ def pay(
     )
     if refusal is not None:
         _count_refused(services, caller, address, THROTTLED)
-        raise _refused(services, refusal)
+        raise _refused(services, caller, refusal)
 
 
 def pay_later(services: FrontendServices, caller: Principal, address: Address, messages: int, size_bytes: int) -> None:
@@ -352,10 +354,10 @@ def require_sending(services: FrontendServices, caller: Principal) -> None:
         held = HeldSends(SENDS_OF_ACCOUNT, account_id, limits.sends_per_s)
         refusal = services.quotas.pay_sends((held,), services.steady_s())
     if refusal is not None:
-        raise _refused(services, refusal)
+        raise _refused(services, caller, refusal)
 
 
-def _refused(services: FrontendServices, refusal: QuotaRefusal) -> RequestError:
+def _refused(services: FrontendServices, caller: Principal, refusal: QuotaRefusal) -> RequestError:
     services.meters.count("requests_throttled")
     if refusal.stopped:
         return RequestError(
@@ -364,7 +366,9 @@ def _refused(services: FrontendServices, refusal: QuotaRefusal) -> RequestError:
     if refusal.quota == PAYLOAD_QUOTA:
         text = f"The body of the request has more than {refusal.limit_per_s:.12g} bytes."
         return RequestError("RequestTooLarge", text)
-    return Throttled(refusal.quota, refusal.limit_per_s, refusal.wait_s)
+    is_held = refusal.quota.startswith(SENDS_OF_ACCOUNT)
+    reason = services.quotas.limits(caller.account_id, caller.name).held_reason if is_held else ""
+    return Throttled(refusal.quota, refusal.limit_per_s, refusal.wait_s, reason)
 
 
 def _require_allowed(

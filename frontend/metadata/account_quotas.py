@@ -76,4 +76,6 @@ class AccountQuotas:
 
 
 def _limits_in(record: AccountRecord) -> AccountLimits:
-    return account_limits(record.quotas, record.sending_stopped, record.queues_differ, record.sends_per_s)
+    return account_limits(
+        record.quotas, record.sending_stopped, record.queues_differ, record.sends_per_s, record.held_reason
+    )

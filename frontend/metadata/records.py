@@ -86,8 +86,9 @@ class AccountRecord(MetadataRecord, frozen=True):
     sending_stopped: str = ""
     # Some queue of the account has quotas of its own: only then its requests look for them.
     queues_differ: bool = False
-    # So many messages a second may be sent, over all front ends; 0: as many as the quotas allow.
+    # So many messages a second may be sent, over all front ends; 0: as many as the quotas allow. The reason is told.
     sends_per_s: int = 0
+    held_reason: str = ""
 
 
 class EncryptionKeyState(enum.StrEnum):
@@ -165,6 +166,7 @@ class QueueRecord(MetadataRecord, frozen=True):
     # Why nothing may be sent here, and how much, whoever sends: as in the record of an account.
     sending_stopped: str = ""
     sends_per_s: int = 0
+    held_reason: str = ""
 
 
 def queue_change_key(account_id: str, name: str) -> str:

@@ -109,9 +109,10 @@ async def test_message_is_not_sent_again_or_moved_to_a_stopped_queue(front: Inst
 
 
 async def test_sends_to_a_throttled_queue_are_held_to_its_rate(front: Installation) -> None:
-    hold(front, sends_per_s=1)
+    hold(front, sends_per_s=1, held_reason=REASON)
     assert [(await front.rest(MESSAGES, {"body": "x"})).status for _ in range(3)] == [200, 200, 429]
     refused = await front.rest(MESSAGES, {"body": "x"})
+    assert refused.json["detail"].endswith(f"queue_sending_messages_per_s is 1. {REASON}")
     assert (refused.json["quota"], refused.json["limit_per_s"]) == ("queue_sending_messages_per_s", 1)
     assert refused.headers["retry-after"] == "1"
     refused = await front.sqs("SendMessage", SEND)
@@ -135,12 +136,13 @@ async def test_batch_pays_for_each_of_its_messages(front: Installation) -> None:
 
 async def test_all_who_send_to_a_throttled_queue_share_its_rate(front: Installation) -> None:
     set_policy(front, OTHER_ACCOUNT, "secret", statement("Allow", "sqs:*", SECRET_ARN))
-    hold(front, "secret", OTHER_ACCOUNT, sends_per_s=1)
+    hold(front, "secret", OTHER_ACCOUNT, sends_per_s=1, held_reason=REASON)
     asked = {"QueueUrl": SECRET_URL, "MessageBody": "x"}
     assert (await front.sqs("SendMessage", asked)).status == 200
     assert (await front.sqs("SendMessage", asked, key=front.other_key)).status == 200
     refused = await front.sqs("SendMessage", asked)
     assert refused.error == "RequestThrottled" and "quota" not in refused.json["message"]
+    assert "budget" not in refused.json["message"]
     assert refused.headers["retry-after"] == "1" and "is 1." not in refused.json["message"]
     assert (await front.sqs("SendMessage", asked, key=front.other_key)).error == "RequestThrottled"
 
@@ -181,13 +183,14 @@ async def test_what_is_refused_at_a_queue_costs_the_account_no_messages() -> Non
 
 
 async def test_sends_of_a_throttled_account_are_held_to_its_rate(front: Installation) -> None:
-    hold_account(front, sends_per_s=1)
+    hold_account(front, sends_per_s=1, held_reason=REASON)
     sent = [(await front.rest(f"/v1/queues/{name}/messages", {"body": "x"})).status for name in ("orders", "mails")]
     assert sent == [200, 200]
     refused = await front.rest(MESSAGES, {"body": "x"})
     assert (refused.status, refused.json["quota"], refused.headers["retry-after"]) == (
         429, "sending_messages_per_s", "1",
     )  # fmt: skip
+    assert refused.json["detail"].endswith(f"sending_messages_per_s is 1. {REASON}")
     assert (await front.sqs("SendMessageBatch", THREE)).error == "RequestThrottled"
     assert [(await front.rest(MESSAGES + "/receive", {})).status for _ in range(9)] == [200] * 9
     other = f"http://localhost:9324/{OTHER_ACCOUNT}/secret"

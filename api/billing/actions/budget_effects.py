@@ -158,7 +158,7 @@ def _set_effect(
         values = {"effect": budget.effect, "budget": budget, "period_start": period.start, "since": clock.now()}
         SpendingEffect.objects.create(account=account, queue_uuid=scope.queue_uuid, **values)
     if scope.queue_uuid is not None:
-        hold_queue(BUDGETS, account.pk, scope.queue_uuid, _stop_reason(budget), _sends_per_s(budget))
+        hold_queue(BUDGETS, account.pk, scope.queue_uuid, _stop_reason(budget), *_held_to(budget))
         return was if budget is None else None
     named = budget or was
     assert named is not None
@@ -167,7 +167,7 @@ def _set_effect(
     if scope.effect == BudgetEffect.STOP:
         _stop_account(account, _stop_reason(budget), reason_before)
     else:
-        hold_sends(BUDGETS, account.pk, _sends_per_s(budget))
+        hold_sends(BUDGETS, account.pk, *_held_to(budget))
     return was if budget is None else None
 
 
@@ -193,8 +193,11 @@ def _stop_reason(budget: SpendingBudget | None) -> str:
     return "" if budget is None or budget.effect != BudgetEffect.STOP else _reason(budget)
 
 
-def _sends_per_s(budget: SpendingBudget | None) -> int:
-    return 0 if budget is None or budget.effect != BudgetEffect.THROTTLE else THROTTLED_SENDS_PER_S
+def _held_to(budget: SpendingBudget | None) -> tuple[int, str]:
+    """So many sends a second, and why."""
+    if budget is None or budget.effect != BudgetEffect.THROTTLE:
+        return 0, ""
+    return THROTTLED_SENDS_PER_S, _reason(budget)
 
 
 def _reason(budget: SpendingBudget) -> str:

@@ -165,14 +165,25 @@ def test_stop_is_stronger_than_a_throttle_which_follows_it(shop: Caller) -> None
     assert of_queue(shop)[1] == 0 and "slow" in of_queue(shop)[0]
 
 
-def test_throttle_passes_to_another_budget_without_a_change(shop: Caller) -> None:
+def test_throttle_passes_to_another_budget_which_senders_are_told(shop: Caller) -> None:
     put(shop, "throttle", "orders")
     put(shop, "throttle", "orders", name="second")
     use(shop)
+    of_orders = f"{shop.account_id}/orders"
+    assert record_of(RecordKind.QUEUE, of_orders).held_reason == USED_UP
     before = FeedChange.objects.filter(kind="queue").count()
     delete_budget(OPERATOR, shop.account_id, "cap")
     assert of_queue(shop) == ("", SLOW) and in_force(shop) == [("second", True, "throttle")]
-    assert FeedChange.objects.filter(kind="queue").count() == before
+    assert record_of(RecordKind.QUEUE, of_orders).held_reason == USED_UP.replace("cap", "second")
+    assert FeedChange.objects.filter(kind="queue").count() == before + 1
+
+
+def test_record_of_a_throttled_account_names_the_budget(shop: Caller) -> None:
+    put(shop, "throttle")
+    use(shop)
+    assert record_of(RecordKind.ACCOUNT, shop.account_id).held_reason == USED_UP
+    delete_budget(OPERATOR, shop.account_id, "cap")
+    assert record_of(RecordKind.ACCOUNT, shop.account_id).held_reason == ""
 
 
 def test_budgets_of_account_and_queue_hold_side_by_side(shop: Caller) -> None:
