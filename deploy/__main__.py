@@ -306,6 +306,14 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     months.add_argument("--json", action="store_true")
 
 
+def amount_minor(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        says = f"an amount is a whole number, in the smallest unit of the currency: 5000 for 50.00, and not {text!r}"
+        raise argparse.ArgumentTypeError(says) from None
+
+
 def add_billing(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     billing = commands.add_parser("billing", help="price plans, taxes, credits, corrections, payments")
     verbs = billing.add_subparsers(dest="verb", required=True)
@@ -336,7 +344,7 @@ def add_billing(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     credit.add_argument("--name", required=True, metavar="TEXT", help="stands on the invoice")
     credit.add_argument("--currency", required=True, metavar="CODE", help="that of the account's plan, like USD")
     minor = "in the smallest unit of the currency: 5000 is 50.00 USD"
-    credit.add_argument("--amount-minor", type=int, required=True, metavar="N", help=minor)
+    credit.add_argument("--amount-minor", type=amount_minor, required=True, metavar="N", help=minor)
     credit.add_argument("--ends", metavar="HOUR", help="in UTC (default: once it is used up)")
     correct = add_command(verbs, "correct", "billing", "issue a note where usage says another amount than an invoice")
     pay = add_command(verbs, "pay", "billing", "record a payment of an issued invoice")
@@ -359,7 +367,7 @@ def add_billing(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     recount = "the rows are all there is for these hours: others that they have are removed"
     settle.add_argument("--recount", action="store_true", help=recount)
     back = f"{minor} (default: all that is due; what went back is negative)"
-    pay.add_argument("--amount-minor", type=int, metavar="N", help=back)
+    pay.add_argument("--amount-minor", type=amount_minor, metavar="N", help=back)
 
 
 def add_transfer(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

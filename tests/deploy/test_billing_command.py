@@ -121,6 +121,7 @@ def test_amount_is_a_whole_number(asked: list[list[str]], capsys: pytest.Capture
     with pytest.raises(SystemExit) as ended:
         main([*line, "50.00"])
     assert ended.value.code == EXIT_USAGE and len(asked) == 1
+    assert "in the smallest unit of the currency: 5000 for 50.00" in capsys.readouterr().err
 
 
 def test_usage_of_a_file_is_settled_and_what_is_not_billed_is_told(

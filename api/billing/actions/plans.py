@@ -16,7 +16,7 @@ from api.audit.actions import OPERATOR, record
 from api.billing import limits
 from api.billing.errors import invalid, not_found
 from api.billing.models import AccountPlan, BillingCredit, Invoice, InvoiceState, PricePlan, PricePlanVersion
-from api.billing.pricing.money import CURRENCIES
+from api.billing.pricing.money import CURRENCIES, format_percent
 from api.billing.pricing.periods import floor_hour, period_of
 from api.billing.pricing.terms import (
     AMOUNT_MINOR_MAX,
@@ -132,7 +132,10 @@ def assign_plan(
     now = clock.now()
     is_billed = Invoice.objects.filter(account=account, state=InvoiceState.ISSUED).exists()
     _check_time(effective_from)
-    since = _coming_hour(effective_from, now) if is_billed else floor_hour(effective_from or account.created_at)
+    if is_billed:
+        since = _coming_hour(effective_from, now)
+    else:
+        since = _whole_hour(effective_from or floor_hour(account.created_at))
     currency = _of(code)
     if _cuts_month(account, since) and _currency_at(account_id, since) != currency:
         raise invalid("a plan in another currency begins with a month")
@@ -190,7 +193,13 @@ def _check_time(at: datetime | None) -> None:
 def _coming_hour(at: datetime | None, now: datetime) -> datetime:
     if at is None or floor_hour(at) <= now:
         raise invalid("name the hour from which it holds; it must be still to come")
-    return floor_hour(at)
+    return _whole_hour(at)
+
+
+def _whole_hour(at: datetime) -> datetime:
+    if floor_hour(at) != at:
+        raise invalid(f"name a whole hour, like {floor_hour(at):%Y-%m-%dT%H:%M}: prices hold for hours")
+    return at
 
 
 def _shown(at: datetime) -> str:
@@ -220,7 +229,13 @@ def _taxes(taxes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         if set(tax) != {"name", "rate_ppm"} or type(tax["rate_ppm"]) is not int or not isinstance(tax["name"], str):
             raise invalid("a tax is an object of name and rate_ppm")
         if not 0 <= tax["rate_ppm"] <= limits.TAX_PPM_MAX:
-            raise invalid(f"rate_ppm lies between 0 and {limits.TAX_PPM_MAX}")
+            raise invalid(
+                f"a tax lies between 0 and {format_percent(limits.TAX_PPM_MAX)} percent (rate_ppm: millionths)"
+            )
         if not 1 <= len(tax["name"]) <= limits.TAX_NAME_CHARACTERS_MAX or not tax["name"].isprintable():
             raise invalid("a tax has a printable name")
+    names = [tax["name"] for tax in taxes]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise invalid(f"the tax {twice!r} is given twice")
     return list(taxes)

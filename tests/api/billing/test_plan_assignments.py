@@ -65,6 +65,20 @@ def test_assignment_that_is_to_come_is_told_with_its_taxes_and_withdrawn(account
     assert AccountPlan.objects.filter(account_id=account, plan_id="house").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--tax", "VAT=119"), "between 0 and 50 percent"),
+        (("--tax", "VAT=19", "--tax", "VAT=7"), "'VAT' is given twice"),
+        (("--from", "2999-12-01T00:30"), "a whole hour, like 2999-12-01T00:00"),
+    ],
+)
+def test_tax_and_hour_that_make_no_sense_are_told(account: str, arguments: tuple[str, ...], told: str) -> None:
+    with pytest.raises(CommandError, match=told):
+        call_command("billing_admin", "assign", "--account", account, "--code", "standard", *arguments)
+    assert not AccountPlan.objects.exists()
+
+
 @pytest.mark.parametrize("terms", [{"minimum_minor": 1000}, {"base_fee_minor": 999}])
 def test_version_with_the_same_terms_within_a_month_changes_no_invoice(account: str, terms: dict[str, Any]) -> None:
     plan(account, **terms)
