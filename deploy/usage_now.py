@@ -63,6 +63,15 @@ def recount(installation: Installation, state: State, arguments: list[str]) -> d
     return _ask(installation, state, asked, limits.RECOUNT_DEADLINE_S, "the month could not be counted again")
 
 
+def refusal_in(last_words: list[str]) -> str:
+    """Why nothing was done, where the process says so; empty where it failed in another way."""
+    try:
+        said = json.loads(last_words[-1]) if last_words else None
+    except ValueError:
+        return ""
+    return str(said.get("refused", "")) if isinstance(said, dict) else ""
+
+
 def _ask(
     installation: Installation, state: State, arguments: list[str], deadline_s: float, failed: str
 ) -> dict[str, Any]:
@@ -87,6 +96,9 @@ def _ask(
             progress.end()
     if process.returncode == os.EX_UNAVAILABLE:
         raise management.failure_of(installation, "usage", process.returncode, "\n".join(progress.last_words))
+    refused = refusal_in(progress.last_words)
+    if process.returncode != 0 and refused:
+        raise CommandError(f"{failed}: {refused}")
     if process.returncode != 0:
         words = "\n".join(progress.last_words)
         raise CommandError(f"{failed} ({process.returncode})\n{words}".strip())

@@ -14,7 +14,7 @@ from deploy.errors import CommandError
 from deploy.installation import Installation
 from deploy.limits import LAST_WORDS_LINES
 from deploy.state import State
-from deploy.usage_now import StepDisplay, bring_up_to_now
+from deploy.usage_now import StepDisplay, bring_up_to_now, refusal_in
 
 
 class Terminal(io.StringIO):
@@ -52,6 +52,14 @@ def test_error_that_a_terminal_wipes_is_kept_for_a_failure() -> None:
     assert display.last_words[-1] == "OperationalError: gone"
 
 
+def test_refusal_is_told_once_and_is_no_step() -> None:
+    shown = io.StringIO()
+    display = told(shown, "Spark: settle", '{"refused": "2026-11 is not over"}')
+    assert "not over" not in shown.getvalue() and refusal_in(display.last_words) == "2026-11 is not over"
+    for other in ([], ["Traceback"], ['{"event": "x"}'], ["7"]):
+        assert refusal_in(other) == ""
+
+
 def test_database_that_is_away_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installation = Installation(tmp_path / "data")
     installation.prepare()
@@ -73,7 +81,7 @@ def test_what_is_not_settled_is_shown_apart(capsys: pytest.CaptureFixture[str]) 
     report.show_usage(found)
     report.show_settled(found)
     printed = capsys.readouterr()
-    lines = [line.split()[:-4] for line in printed.out.splitlines()[1:]]
+    lines = [line.split()[:-5] for line in printed.out.splitlines()[1:]]
     assert lines[:2] == [["orders", "7"], ["all", "7"]]
     assert lines[2:] == [["orders", "(provisional)", "5"], ["all,", "with", "provisional", "12"]]
     assert "not settled now: Java 17" in printed.err and "missing from" not in printed.err

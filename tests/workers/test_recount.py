@@ -119,7 +119,8 @@ def test_process_answers_with_json_or_says_in_a_line_why_not(
     lake = environment().model_copy(update={"usage_lake": str(tmp_path / "lake")})
     monkeypatch.setattr("api.settings.environment.environment", lambda: lake)
     monkeypatch.setattr(running, "missing_for_rounds", lambda: "Java 17 or newer is missing")
-    assert main(["--period", PERIOD.name]) == 1 and "Java 17" in capsys.readouterr().err
+    assert main(["--period", PERIOD.name]) == 1
+    assert json.loads(capsys.readouterr().err) == {"refused": "Java 17 or newer is missing"}
     monkeypatch.setattr(running, "missing_for_rounds", lambda: "")
     for wrong in (["--period", "2026-13"], ["--period", PERIOD.name, "--account", "absent"]):
         assert main(wrong) == 1 and "Traceback" not in capsys.readouterr().err

@@ -8,6 +8,7 @@ Ends with 1 and a line on stderr where nothing could be counted. No round of usa
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
 from collections.abc import Callable
@@ -39,7 +40,8 @@ def main(arguments: list[str]) -> int:
     try:
         return answer_asked(lambda: recount(options.period, options.account, options.wait_s))
     except (RecountRefused, CommandError) as error:
-        say(str(error))
+        # A line as those of the log, which is no step.
+        say(json.dumps({"refused": str(error)}, ensure_ascii=False))
         return 1
 
 
