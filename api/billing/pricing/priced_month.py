@@ -164,7 +164,8 @@ def _charge_plan(
     weights = [span.terms.base_fee_minor * span.span_hours for span in spans]
     for span, fee in zip(spans, split_exactly(round_half_up(sum(weights), month_hours), weights), strict=True):
         if fee:
-            month.lines.append(PricedLine(LineKind.FEE, span.plan, "Base fee", fee))
+            part = "" if span.span_hours == month_hours else f", {span.span_hours} of {month_hours} hours"
+            month.lines.append(PricedLine(LineKind.FEE, span.plan, f"Base fee{part}", fee))
     least = round_half_up(sum(span.terms.minimum_minor * span.span_hours for span in spans), month_hours)
     lacking = least - sum(line.amount_minor for line in month.lines[begins:])
     if lacking > 0:

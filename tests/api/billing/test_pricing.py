@@ -144,6 +144,13 @@ def versions(terms: list[PlanTerms], hours: list[int], usages: list[list[QueueQu
     ]
 
 
+@pytest.mark.parametrize(("hours", "text"), [(HOURS, "Base fee"), (60, f"Base fee, 60 of {HOURS} hours")])
+def test_base_fee_of_a_part_of_a_month_says_of_which(hours: int, text: str) -> None:
+    terms = TERMS._replace(base_fee_minor=1000)
+    lines = price_month(versions([terms], [hours], [[]]), [], []).lines
+    assert [line.text for line in lines if line.kind is LineKind.FEE] == [text]
+
+
 @given(plan_terms(), st.lists(st.tuples(st.integers(1, 240), usages), min_size=2, max_size=3), credit_lists, tax_lists)
 @settings(max_examples=150, deadline=None)
 def test_version_with_the_same_terms_changes_nothing(
