@@ -88,6 +88,8 @@ def write_document(report: dict[str, Any], place: str) -> int:
         raise CommandError(f"{place} cannot be written: {error.strerror}") from None
     number = (report.get("note") or report["invoice"])["number"]
     output.say(f"{place}: {number or 'a draft'}, {output.counted(len(content), 'byte')}")
+    if "now" in report and not number:
+        output.say("a document has settled usage alone: what is not settled is in the report without --pdf and --csv")
     show_settled(report)
     return 0
 

@@ -146,6 +146,9 @@ def test_invoice_is_written_into_a_file(
     assert (tmp_path / "a.pdf").read_bytes() == b"%PDF" and asked[0][-1] == "--file=pdf"
     printed = capsys.readouterr()
     assert printed.out == "" and "a.pdf: a draft, 4 bytes" in printed.err and "settled up to" in printed.err
+    assert "settled usage alone" not in printed.err
+    found["now"] = {"complete": True}
+    assert main([*line, str(tmp_path / "a.pdf")]) == 0 and "settled usage alone" in capsys.readouterr().err
     assert main([*line, str(tmp_path / "absent" / "a.pdf")]) == EXIT_FAILED
     assert "a.pdf cannot be written: No such file" in capsys.readouterr().err
     found["invoice"] = None
