@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from api.accounts.models import Account
 from api.billing.actions.plans import ensure_standard_plan
+from api.billing.models import PricePlanVersion
 from api.billing.pricing.terms import STANDARD_CODE
 from api.billing.selectors import account_plans, versions_of
 
@@ -27,6 +29,17 @@ def plans_of(account_id: str) -> list[dict[str, Any]]:
         }
         for code, since, taxes in found
     ]
+
+
+def held_versions(plans: Sequence[dict[str, Any]]) -> list[list[PricePlanVersion]]:
+    """Of each of `plans_of` the versions whose terms the account has while it has the plan."""
+    held: list[list[PricePlanVersion]] = []
+    for place, one in enumerate(plans):
+        until = plans[place + 1]["effective_from"] if place + 1 < len(plans) else None
+        begun = [version for version in one["versions"] if version.effective_from <= one["effective_from"]]
+        later = [version for version in one["versions"] if version.effective_from > one["effective_from"]]
+        held.append([*begun[-1:], *(version for version in later if until is None or version.effective_from < until)])
+    return held
 
 
 def why_unused(account_id: str, currency: str) -> str:

@@ -14,7 +14,7 @@ from api.billing import limits, selectors
 from api.billing.actions.plans import ensure_standard_plan
 from api.billing.meter import CostMeter, MonthSpending, cost_meter, spending_in
 from api.billing.models import SpendingBudget
-from api.billing.plan_reads import plans_of
+from api.billing.plan_reads import held_versions, plans_of
 from api.billing.price_words import plan_words
 from api.billing.pricing.money import nanos_per_minor
 from api.billing.pricing.periods import DAY, period_before, period_of
@@ -62,7 +62,8 @@ def billing_now(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
 @account_page(Act.READ_PLANS, "GET")
 def prices(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     credits = selectors.credits_of(visit.account_id) if visit.may(Act.READ_CREDITS) else []
-    plans = [(plan, [plan_words(version) for version in plan["versions"]]) for plan in plans_of(visit.account_id)]
+    found = plans_of(visit.account_id)
+    plans = [(plan, [plan_words(one) for one in held]) for plan, held in zip(found, held_versions(found), strict=True)]
     return render(request, "console/billing/prices.html", {"plans": plans, "credits": credits, "tab": "prices"})
 
 

@@ -15,6 +15,7 @@ from api.billing.actions.invoices import BILLING, draft_invoice, issue_invoice
 from api.billing.actions.plans import BEGINNING, add_plan_version, assign_plan, ensure_standard_plan
 from api.billing.errors import BillingError
 from api.billing.models import AccountPlan, PricePlanVersion
+from api.billing.plan_reads import held_versions, plans_of
 from api.billing.pricing.periods import period_of
 from tests.api.billing.test_invoices import document, plan, units
 from tests.api.billing.usage import MONTH, MONTH_HOURS, PERIOD, month_hour, row, settle_month, settle_rows
@@ -63,6 +64,18 @@ def test_assignment_that_is_to_come_is_told_with_its_taxes_and_withdrawn(account
     with pytest.raises(CommandError, match="no plan that is still to come"):
         assign("--withdraw")
     assert AccountPlan.objects.filter(account_id=account, plan_id="house").exists()
+
+
+def test_versions_that_an_account_has_are_those_of_the_time_in_which_it_has_the_plan(account: str) -> None:
+    plan(account, "house", since=month_hour(10))
+    plan(account, "other", since=month_hour(20))
+    assign_plan(OPERATOR, account, "house", month_hour(40), ())
+    for number, hour in ((2, 5), (3, 15), (4, 30), (5, 50)):
+        PricePlanVersion.objects.create(
+            plan_id="house", number=number, effective_from=month_hour(hour), terms=document(), created_at=MONTH
+        )
+    held = [[str(version) for version in versions] for versions in held_versions(plans_of(account))]
+    assert held == [["standard@1"], ["house@2", "house@3"], ["other@1"], ["house@4", "house@5"]]
 
 
 @pytest.mark.parametrize(
