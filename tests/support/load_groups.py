@@ -40,6 +40,7 @@ GROUPS = (
             "tests/storage_nodes/node/test_clocks_of_nodes.py",
             "tests/storage_nodes/node/test_cluster_of_nodes.py",
             "tests/storage_nodes/node/test_consumer_groups_of_nodes.py",
+            "tests/storage_nodes/node/test_contract_",
             "tests/storage_nodes/node/test_damage_repair.py",
             "tests/storage_nodes/node/test_disk_care.py",
             "tests/storage_nodes/node/test_failover.py",

@@ -24,7 +24,7 @@ from storage_nodes.protocol.messages import ClusterInfo, DescribeClusterRequest,
 
 _describe_request = msgspec.msgpack.Decoder(DescribeClusterRequest)
 
-_QUEUE: dict[int, Callable[[QueueReplica, Token, bytes], None]] = {
+QUEUE_CALLS: dict[int, Callable[[QueueReplica, Token, bytes], None]] = {
     Opcode.SEND: QueueReplica.send,
     Opcode.ACQUIRE: QueueReplica.acquire,
     Opcode.DELETE: QueueReplica.delete,
@@ -74,7 +74,7 @@ class RequestTable:
     def __init__(self, node: ServingNode) -> None:
         self._node = node
         self._replicas = replicas = node.replicas
-        self._queue = dict(_QUEUE)
+        self._queue = dict(QUEUE_CALLS)
         self._stream = dict(_STREAM)
         self._cluster: dict[int, Callable[[Token, bytes], None]] = {
             Opcode.CREATE_PARTITION: lambda token, payload: replicas.cluster.create(token, payload),
