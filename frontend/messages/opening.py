@@ -70,8 +70,7 @@ def open_record(queue: ResolvedQueue, body: bytes) -> OpenedRecord:
     decoded = decode_body(body)
     if not decoded.headers:
         return OpenedRecord(_open_own(queue, decoded.value, size_field(decoded.key)), None, None, None)
-    # Of a header that is there twice the first counts: where a letter died first.
-    headers = dict(reversed(decoded.headers))
+    headers = dict(decoded.headers)
     raw_group = headers.get(HEADER_GROUP)
     try:
         group = None if raw_group is None else raw_group.decode("ascii")

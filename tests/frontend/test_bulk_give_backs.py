@@ -12,9 +12,10 @@ from frontend.limits import BULK_MESSAGES_MAX
 from frontend.push import deliveries
 from frontend.push.bulk_session import BulkSession
 from storage_nodes.limits import RECEIPTS_PER_CALL_MAX
+from storage_nodes.protocol.messages import MessageState
 from tests.support.bulk_socket import sockets as sockets
-from tests.support.fake_storage import settle
 from tests.support.frontend_plane import Installation
+from tests.support.settling import settle
 
 
 async def hold(front: Installation, sockets: Any, count: int) -> Any:
@@ -30,8 +31,7 @@ async def hold(front: Installation, sockets: Any, count: int) -> Any:
 
 
 def visible(front: Installation) -> int:
-    now_ms = front.storage._now_ms()
-    return sum(one is not None and one.visible_ms <= now_ms for one in front.storage.logs[1])
+    return sum(one.state == MessageState.WAITING for one in front.storage.messages(1))
 
 
 @pytest.mark.parametrize("leaves", [False, True])

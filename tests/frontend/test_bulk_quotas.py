@@ -17,8 +17,8 @@ from frontend.push.closing import CLOSE_OVER_LIMIT
 from frontend.routing.bulkhead import Bulkhead
 from tests.support.bulk_socket import SEND_ONLY
 from tests.support.bulk_socket import sockets as sockets
-from tests.support.fake_storage import settle
 from tests.support.frontend_plane import ACCOUNT, Installation
+from tests.support.settling import settle
 
 
 async def test_account_that_fills_its_share_waits_and_others_do_not(front: Installation, sockets: Any) -> None:

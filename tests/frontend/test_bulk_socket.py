@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -18,14 +19,14 @@ from frontend.limits import (
     SOCKET_LEASES_MAX,
     SOCKET_PUBLISHES_MAX,
 )
-from frontend.push import deliveries
+from frontend.push import bulk_session, deliveries
 from frontend.push.bulk_frames import ranges_of
 from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_FORBIDDEN, CLOSE_RESTART, STOPPING
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.support.bulk_socket import JSON, MSGPACK, gate_storage
 from tests.support.bulk_socket import sockets as sockets
-from tests.support.fake_storage import settle
 from tests.support.frontend_plane import ACCOUNT, Installation
+from tests.support.settling import settle
 
 
 @pytest.mark.parametrize("subprotocols", [(), (JSON,), (MSGPACK,), ("other", JSON, MSGPACK)])
@@ -246,12 +247,13 @@ async def test_lease_that_ran_out_is_not_given_back(
     front: Installation, sockets: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a standard queue that would end the lease of the consumer which has the message since."""
-    monkeypatch.setattr(deliveries, "SOCKET_VISIBILITY_S", 0.02)
     socket = sockets()
     socket.publish(1, "a", "b")
     socket.say({"type": "credit", "n": 2})
     await socket.first("messages")
-    await asyncio.sleep(0.03)
+    ended_s = monotonic() + deliveries.SOCKET_VISIBILITY_S
+    for module in (deliveries, bulk_session):
+        monkeypatch.setattr(module, "monotonic", lambda: ended_s)
     socket.say({"type": "nack", "ranges": [[1, 1]]})
     await socket.leave()
     assert not any(call == "change_visibility" for call, _ in front.storage.calls)

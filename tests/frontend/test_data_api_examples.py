@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support.data_routes import described_routes, description
-from tests.support.fake_storage import settle
 from tests.support.frontend_plane import Installation
 from tests.support.push_socket import Socket
+from tests.support.settling import settle
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "rest_and_websocket.md"
@@ -62,7 +62,6 @@ async def exchange(front: Installation, lines: list[str]) -> None:
 
 async def test_examples_of_the_reference_run_in_their_order(front: Installation) -> None:
     front.add_queue("line", (2,))
-    front.storage.logs.setdefault(2, [])
     receipt, answer, ran = "", None, 0
     for language, text in blocks():
         first, *rest = text.splitlines()

@@ -267,7 +267,7 @@ async def test_ciphertext_does_not_open_without_the_encryption_key_or_without_th
     version = front.metadata.encryption_keys[KEY_ID].versions[0]
     encryption_key = ring.unwrap_encryption_key(*owner, uuid.UUID(KEY_ID).bytes, 7, version.wrapped)
     account_key = ring.unwrap_account_key(*owner)
-    body = decode_body(front.storage.logs[1][0].body)
+    body = decode_body(front.storage.messages(1)[0].body)
     for left in (
         data_key,
         encryption_key,
@@ -332,8 +332,8 @@ async def test_message_is_counted_once_where_another_of_the_same_receive_does_no
     encrypted(front)
     await send(front, "opens")
     await send(front, "damaged")
-    body = front.storage.logs[1][1].body
-    front.storage.logs[1][1].body = body[:-8] + bytes(8)
+    stored = front.storage.messages(1)[1]
+    front.storage.replace_body(1, stored.offset, stored.body[:-8] + bytes(8))
     assert [one["Body"] for one in (await receive(front)).json["Messages"]] == ["opens"]
     assert front.plane.queues.uses.take(10) == {KEY_ID: KeyUseCounts(2, 1)}
 

@@ -12,7 +12,7 @@ from frontend.crypto.message_ids import MessageIds
 from frontend.metadata.records import DataKeyGrantRecord, DataKeyRecord
 from frontend.queues.fifo import FifoRules, dedup_key
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import DeadSource, QueueConfig, encode_message
+from storage_nodes.protocol.messages import DeadSource, encode_message
 from storage_nodes.protocol.records import (
     HEADER_DEAD_SOURCE,
     HEADER_DEDUP,
@@ -35,10 +35,8 @@ def line(front: Installation) -> Installation:
     return front
 
 
-def headers_of(front: Installation, offset: int = 0) -> dict[bytes, bytes]:
-    stored = front.storage.logs[2][offset]
-    assert stored is not None
-    return dict(decode_body(stored.body).headers)
+def headers_of(front: Installation, place: int = 0) -> dict[bytes, bytes]:
+    return dict(decode_body(front.storage.messages(2)[place].body).headers)
 
 
 async def receive(front: Installation, url: str = FIFO_URL, **more: Any) -> list[dict[str, Any]]:
@@ -162,8 +160,8 @@ DEAD_URL = f"http://{HOST}/{ACCOUNT}/dead"
 @pytest.fixture
 async def buried(front: Installation) -> Installation:
     """`orders` with a message that was received twice, and then moved to `dead`."""
-    front.storage.configs[1] = QueueConfig(max_receives=2, dead_letter_partition=3)
-    front.storage.logs[3] = []
+    front.storage.provide(3)
+    front.storage.set_config(1, max_receives=2, dead_letter_partition=3)
     await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "hello", "MessageGroupId": "g"})
     for _ in range(2):
         assert len(await receive(front, QUEUE_URL, VisibilityTimeout=1)) == 1
@@ -195,23 +193,22 @@ async def test_dead_letter_without_its_key_stays_and_the_others_are_served(burie
     buried.add_queue("dead", (3,))
     await buried.sqs("SendMessage", {"QueueUrl": DEAD_URL, "MessageBody": "direct"})
     assert [letter["Body"] for letter in await receive(buried, DEAD_URL)] == ["direct"]
-    assert sum(stored is not None for stored in buried.storage.logs[3]) == 2
+    assert len(buried.storage.messages(3)) == 2
 
 
 @pytest.mark.parametrize("source", [b"", b"\xff", encode_message(DeadSource(1, 2, 3, 4, 5))[:-1]])
 async def test_dead_letter_with_a_broken_source_is_left_alone(front: Installation, source: bytes) -> None:
     await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "hello"})
-    stored = front.storage.logs[1][0]
-    assert stored is not None
-    record = decode_body(stored.body)
-    stored.body = encode_body(record.value, None, [(HEADER_DEAD_SOURCE, source)])
+    (stored,) = front.storage.messages(1)
+    body = encode_body(decode_body(stored.body).value, None, [(HEADER_DEAD_SOURCE, source)])
+    front.storage.replace_body(1, stored.offset, body)
     await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "well"})
     assert [message["Body"] for message in await receive(front, QUEUE_URL)] == ["well"]
 
 
 async def test_fifo_dead_letter_keeps_its_message_id(line: Installation) -> None:
-    line.storage.configs[2] = QueueConfig(fifo=True, max_receives=1, dead_letter_partition=4)
-    line.storage.logs[4], line.storage.configs[4] = [], QueueConfig(fifo=True)
+    line.storage.provide(4, fifo=True)
+    line.storage.set_config(2, max_receives=1, dead_letter_partition=4)
     sent = (await line.sqs("SendMessage", MESSAGE)).json
     await receive(line, VisibilityTimeout=1)
     line.clock.now_s += 2

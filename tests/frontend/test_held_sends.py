@@ -27,7 +27,6 @@ def front() -> Installation:
     made = Installation()
     for name, partition in (("mails", 7), ("dead", 8)):
         made.add_queue(name, (partition,))
-        made.storage.logs.setdefault(partition, [])
     return made
 
 

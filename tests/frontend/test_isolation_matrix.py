@@ -4,7 +4,6 @@ there is tested here. tests/api/test_isolation_matrix.py has those that the cont
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 from typing import Any
 
@@ -115,15 +114,11 @@ def parameters_of(action: SqsAction) -> dict[str, Any]:
 
 def state_of(front: Installation) -> tuple[Any, ...]:
     """What a refused request must not touch."""
-    logs = {
-        partition: [None if one is None else vars(one) for one in log] for partition, log in front.storage.logs.items()
-    }
-    return copy.deepcopy(logs), dict(front.metadata.queues), list(front.audit)
+    return front.storage.contents(), dict(front.metadata.queues), list(front.audit)
 
 
 async def prepared(front: Installation) -> tuple[Any, ...]:
     front.add_queue("others", (7,))
-    front.storage.logs[7] = []
     assert (await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "private"})).status == 200
     front.control_calls.clear()
     return state_of(front)

@@ -17,9 +17,9 @@ from frontend.messages import admission
 from frontend.metadata.records import AccountRecord, PolicyRecord
 from frontend.queues.names import Address
 from tests.frontend.test_queue_policies import ORDERS_ARN, SECRET_ARN, SECRET_URL, set_policy, statement
-from tests.support.fake_storage import settle
 from tests.support.frontend_plane import ACCOUNT, HOST, OTHER_ACCOUNT, QUEUE_URL, Installation
 from tests.support.push_socket import Socket
+from tests.support.settling import settle
 
 SEND = {"QueueUrl": QUEUE_URL, "MessageBody": "x"}
 
@@ -263,7 +263,6 @@ async def test_browser_is_opened_by_its_own_action_and_closed_by_that_of_sqs(fro
 async def test_message_sent_again_needs_the_right_on_its_destination(front: Installation) -> None:
     """Or the message browser would be a way to send where one may not."""
     front.add_queue("other", (7,))
-    front.storage.logs[7] = []
     await front.sqs("SendMessage", SEND)
     shown = await front.rest("/v1/queues/orders/messages/peek", {})
     asked = {"message": shown.json["messages"][0]["message"], "destination": "other"}
@@ -362,7 +361,6 @@ async def test_rights_that_are_kept_are_bounded(front: Installation, monkeypatch
     monkeypatch.setattr(admission, "KEY_DECISIONS_KEPT_MAX", 2)
     for number in range(4):
         front.add_queue(f"q{number}", (7,))
-    front.storage.logs[7] = []
     for _ in range(4):
         key = restricted(front, allow("*", "*"))
         for number in range(4):

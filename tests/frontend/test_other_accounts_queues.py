@@ -63,7 +63,7 @@ async def test_queue_that_is_not_opened_is_as_one_that_does_not_exist(front: Ins
         await front.rest(f"/v1/accounts/{OTHER_ACCOUNT}/queues/{queue}{rest}", BODIES[action])
         for queue in ("secret", "nothing")
     ]
-    assert [reply.status for reply in told] == [403, 403] and not front.storage.logs.get(50)
+    assert [reply.status for reply in told] == [403, 403] and not front.storage.messages(50)
     assert told[0].json["detail"].replace("secret", "nothing") == told[1].json["detail"]
 
 

@@ -13,11 +13,10 @@ from frontend.metadata.records import PartitionRecord
 from frontend.queues.resolver import ResolvedQueue
 from frontend.routing.partitioner import PriorityLevel, Routes, routes_of
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import QueueConfig
 from storage_nodes.protocol.records import encode_body
 from storage_nodes.protocol.spreading import partition_of_group
-from tests.support.fake_storage import FakeStorage, settle
 from tests.support.frontend_plane import ACCOUNT, HOST, QUEUE_URL, Installation
+from tests.support.settling import settle
 
 FIFO_URL = f"http://{HOST}/{ACCOUNT}/line.fifo"
 FIFO = {"FifoThroughputLimit": "perMessageGroupId", "DeduplicationScope": "messageGroup"}
@@ -27,8 +26,6 @@ LEVELS = [PartitionRecord(1), PartitionRecord(2), PartitionRecord(3, 1), Partiti
 
 def spread(front: Installation, layout: list[PartitionRecord], **attributes: str) -> Installation:
     partitions = tuple(one.partition for one in layout)
-    for partition in partitions:
-        front.storage.logs.setdefault(partition, [])
     front.add_queue("orders", partitions, layout=layout, attributes=attributes)
     return front
 
@@ -42,7 +39,7 @@ def fifo(front: Installation, layout: list[PartitionRecord], **attributes: str) 
         keys = {"data_keys": before.data_keys, "account_key_wrapped": before.account_key_wrapped}
         front.metadata.queues[(ACCOUNT, "line.fifo")] = msgspec.structs.replace(after, **keys)
     for one in layout:
-        front.storage.configs[one.partition] = QueueConfig(fifo=True, closed=one.closed)
+        front.storage.set_config(one.partition, closed=one.closed)
     return front
 
 
@@ -153,20 +150,16 @@ async def test_parked_receive_takes_from_several_what_fits_and_gives_the_rest_ba
         await delete(front, QUEUE_URL, left)
 
 
-async def test_partition_that_does_not_answer_stops_nobody(
-    front: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_partition_that_does_not_answer_stops_nobody(front: Installation) -> None:
     spread(front, [PartitionRecord(partition) for partition in (1, 2, 3)])
-    plain = FakeStorage._log
 
-    def gone(storage: FakeStorage, call: str, partition: int) -> Any:
+    def gone(call: str, partition: int) -> None:
         if partition == 2:
             raise StorageError(ErrorCode.NO_QUORUM)
-        return plain(storage, call, partition)
 
     for _ in range(3):
         await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "x"})
-    monkeypatch.setattr(FakeStorage, "_log", gone)
+    front.storage.before = gone
     assert [len(await receive(front, QUEUE_URL)) for _ in range(2)] == [1, 1]
     assert (await front.sqs("ReceiveMessage", {"QueueUrl": QUEUE_URL})).status == 503, "nobody knows what is there"
     poll = asyncio.create_task(receive(front, QUEUE_URL, WaitTimeSeconds=20))
@@ -232,7 +225,7 @@ async def test_batch_goes_to_several_levels_and_a_bad_entry_fails_alone(front: I
 async def test_level_that_is_not_there_yet_is_the_highest_there_is(front: Installation) -> None:
     spread(front, [PartitionRecord(1), PartitionRecord(3, 1)], **{"Penstock.PriorityLevels": "10"})
     assert (await send_level(front, "x", "9")).status == 200
-    assert len(front.storage.logs[3]) == 1
+    assert len(front.storage.messages(3)) == 1
 
 
 async def test_rest_names_the_level_by_a_field(front: Installation) -> None:
@@ -258,7 +251,7 @@ async def test_groups_are_spread_and_stay_where_they_are(front: Installation) ->
     fifo(front, FOUR)
     for number in range(40):
         await send(front, f"g{number % 20}", str(number))
-    assert all(len(front.storage.logs[partition]) >= 2 for partition in (2, 3, 4, 5))
+    assert all(len(front.storage.messages(partition)) >= 2 for partition in (2, 3, 4, 5))
     found: dict[str, list[int]] = {}
     while messages := await receive(front):
         for message in messages:
@@ -350,7 +343,7 @@ async def test_front_end_that_has_not_heard_of_the_change_asks_and_sends_again(f
     front.metadata.refresh_queue = refreshed  # type: ignore[method-assign]
     new = await send(front, "g", "2")
     assert int(new["SequenceNumber"]) > int(old["SequenceNumber"])
-    assert front.storage.logs[2][-1] is None and sum(len(front.storage.logs[one]) for one in (3, 4, 5)) == 1
+    assert [len(front.storage.messages(one)) for one in (2, 3, 4, 5)].count(1) == 2 and front.storage.count() == 2
 
 
 async def test_change_that_is_not_noted_yet_is_answered_try_again(
@@ -358,7 +351,7 @@ async def test_change_that_is_not_noted_yet_is_answered_try_again(
 ) -> None:
     monkeypatch.setattr("frontend.messages.send.ROUTE_PAUSE_MS", 1)
     front.add_queue("line.fifo", (2,))
-    front.storage.configs[2] = QueueConfig(fifo=True, closed=True)
+    front.storage.set_config(2, closed=True)
     params = {"MessageBody": "x", "MessageGroupId": "g", "MessageDeduplicationId": "1"}
     reply = await front.sqs("SendMessage", {"QueueUrl": FIFO_URL, **params})
     assert reply.status == 503 and front.storage.count() == 0
@@ -404,7 +397,7 @@ async def test_scheduled_message_that_is_repeated_after_a_change_is_its_original
     fifo(front, [former, *(PartitionRecord(one, generation=1, per_group=True) for one in (2, 3))])
     again = (await front.rest("/v1/queues/line.fifo/messages", ask)).json
     assert again == sent and "sequence_number" not in again
-    assert not front.storage.logs[2] and not front.storage.logs[3]
+    assert not front.storage.messages(2) and not front.storage.messages(3)
 
 
 async def test_scheduled_messages_of_a_standard_queue_are_named_by_their_partitions(front: Installation) -> None:

@@ -12,9 +12,11 @@ from frontend.messages.opening import death_json
 from frontend.queues.retry_policy import normal_retry_policy
 from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import DeadSource, ParkedGroup, QueueConfig, VisibilityMode
+from storage_nodes.protocol.messages import DeadSource, VisibilityMode
+from storage_nodes.protocol.records import HEADER_GROUP, encode_body
 from tests.frontend.test_fifo import grant_keys
 from tests.support.frontend_plane import QUEUE_URL, Installation
+from tests.support.settling import at_once
 
 RETRY = "Penstock.RetryPolicy"
 ATTRIBUTES_REFUSED = [
@@ -120,19 +122,32 @@ PARKED_PATH = "/v1/queues/orders.fifo/parked-groups"
 
 @pytest.fixture
 def parking(front: Installation) -> Installation:
+    """Three groups are parked; in each a message follows the dead letter."""
     front.add_queue("orders.fifo", (3,), attributes={"FifoQueue": "true", "Penstock.ParkGroups": "true"})
-    front.storage.parked = [ParkedGroup(b"g%d" % number, 1_000 + number, number, 5) for number in range(3)]
+    front.add_queue("dead.fifo", (4,))
+    front.storage.set_config(3, max_receives=1, dead_letter_partition=4, park_groups=True)
+    bodies = [encode_body(b"x", None, [(HEADER_GROUP, b"g%d" % number)]) for number in range(3)]
+    at_once(front.storage.send(3, bodies, False))
+    assert len(at_once(front.storage.acquire(3, 10, 1)).messages) == 3
+    front.clock.now_s += 1
+    at_once(front.storage.send(3, bodies, False))
+    front.storage.calls.clear()
     return front
+
+
+def parked(front: Installation) -> int:
+    return at_once(front.storage.parked_groups(3, b"", 10)).total
 
 
 async def test_parked_groups_are_listed_page_by_page(parking: Installation) -> None:
     first = await parking.rest(f"{PARKED_PATH}?limit=2", method="GET")
     assert (first.status, first.json["total"], first.json["next_after"]) == (200, 3, "g1")
+    (group, *_) = (await parking.storage.parked_groups(3, b"", 1)).groups
     assert first.json["groups"][0] == {
         "group": "g0",
-        "since_ms": 1_000,
-        "dead_letter_id": parking.plane.message_ids.of(3, 0),
-        "messages": 5,
+        "since_ms": int(parking.clock.now_s * 1000),
+        "dead_letter_id": parking.plane.message_ids.of(3, group.offset),
+        "messages": 1,
     }
     rest = await parking.rest(f"{PARKED_PATH}?after=g1", method="GET")
     assert [one["group"] for one in rest.json["groups"]] == ["g2"] and rest.json["next_after"] is None
@@ -149,7 +164,7 @@ async def test_parked_groups_are_released_by_name_or_all(parking: Installation) 
 async def test_release_that_cannot_be_audited_is_not_done(parking: Installation) -> None:
     parking.control_answer = lambda request: httpx2.Response(503)
     assert (await parking.rest(f"{PARKED_PATH}/release", {"all": True})).status == 503
-    assert len(parking.storage.parked) == 3
+    assert parked(parking) == 3
 
 
 async def test_release_that_fails_is_audited_too(parking: Installation) -> None:
@@ -183,15 +198,14 @@ async def test_request_about_parked_groups_that_is_not_right_is_refused(
     parking: Installation, method: str, path: str, asked: object, status: int
 ) -> None:
     assert (await parking.rest(path, asked, method=method)).status == status
-    assert len(parking.storage.parked) == 3 and not parking.audit
+    assert parked(parking) == 3 and not parking.audit
 
 
 # --- why a dead letter died ---
 
 
 async def test_dead_letter_says_why_it_died(front: Installation) -> None:
-    front.storage.logs[9] = []
-    front.storage.configs[1] = QueueConfig(max_receives=1, dead_letter_partition=9)
+    front.storage.set_config(1, max_receives=1, dead_letter_partition=9)
     grant_keys(front, "orders", "dead", (9,))
     await front.rest("/v1/queues/orders/messages", {"body": "x"})
     await front.rest("/v1/queues/orders/messages/receive", {"visibility_seconds": 7})

@@ -15,9 +15,9 @@ from frontend.limits.quotas import AccountLimits, Rates, account_limits
 from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_OVER_LIMIT, CLOSE_RESTART, STOPPING, close_reason
 from frontend.push.socket_consumer import origin_is_same_host
 from storage_nodes.protocol.errors import ErrorCode
-from tests.support.fake_storage import settle
 from tests.support.frontend_plane import ACCOUNT, HOST, QUEUE_URL, Installation
 from tests.support.push_socket import Socket
+from tests.support.settling import settle
 
 
 @pytest.fixture
@@ -435,12 +435,12 @@ async def test_extend_never_makes_a_lease_shorter(front: Installation, sockets: 
     await front.rest("/v1/queues/orders/messages", {"body": "x"})
     socket.say({"type": "credit", "n": 1})
     await settle(lambda: bool(socket.of("message")))
-    (stored,) = front.storage.logs[1]
     for seconds, held_s in ((1, SOCKET_VISIBILITY_S), (SOCKET_VISIBILITY_S + 9, SOCKET_VISIBILITY_S + 9)):
         front.storage.modes.clear()
         socket.say({"type": "extend", "ids": [socket.of("message")[0]["receipt"]], "seconds": seconds})
         await settle(lambda: bool(front.storage.modes))
-        assert stored.visible_ms - front.storage._now_ms() == held_s * 1_000
+        (stored,) = front.storage.messages(1)
+        assert stored.deadline_ms == int((front.clock.now_s + held_s) * 1_000)
 
 
 async def test_sockets_without_a_key_count_for_their_address_and_then_for_the_account(

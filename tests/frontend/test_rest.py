@@ -17,8 +17,8 @@ from frontend.http import Request
 from frontend.limits import CONTROL_OPEN_CALLS_MAX
 from frontend.limits.gcra import LeakyBuckets
 from storage_nodes.protocol.errors import ErrorCode
-from tests.support.fake_storage import settle
 from tests.support.frontend_plane import ACCOUNT, HOST, QUEUE_URL, Installation, Reply, sign
+from tests.support.settling import settle
 
 MESSAGES = "/v1/queues/orders/messages"
 LINE = "/v1/queues/line.fifo/messages"
@@ -483,5 +483,5 @@ async def test_parameter_that_no_call_reads_is_refused_and_nothing_done(
     reply = await front.rest(f"{MESSAGES}{path}?{query}", body.get(path, {}))
     assert (reply.status, problem(reply)) == (400, "invalid-parameter-value"), reply.body
     assert front.storage.count() == 1
-    (stored,) = [one for log in front.storage.logs.values() for one in log if one is not None]
+    (stored,) = front.storage.messages(1)
     assert not stored.delivery

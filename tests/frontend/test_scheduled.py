@@ -28,10 +28,8 @@ async def _send(front: Installation, **attributes: dict[str, str]) -> Reply:
     return await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "later", "MessageAttributes": named})
 
 
-def _headers(front: Installation, partition: int = 1, offset: int = 0) -> dict[bytes, bytes]:
-    stored = front.storage.logs[partition][offset]
-    assert stored is not None
-    return dict(decode_body(stored.body).headers)
+def _headers(front: Installation, partition: int = 1, place: int = 0) -> dict[bytes, bytes]:
+    return dict(decode_body(front.storage.messages(partition)[place].body).headers)
 
 
 def _code(reply: Reply) -> str:
@@ -105,7 +103,7 @@ async def test_own_delay_takes_the_place_of_the_queues_and_excludes_that_of_sqs(
     asked = {"QueueUrl": QUEUE_URL, "MessageBody": "x", "MessageAttributes": both, "DelaySeconds": 5}
     assert _code(await front.sqs("SendMessage", asked)) == "InvalidParameterValueException"
     await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "x"})
-    assert set(_headers(front, offset=1)) == {HEADER_DELAY_MS}
+    assert set(_headers(front, place=1)) == {HEADER_DELAY_MS}
 
 
 async def test_batch_schedules_each_message_for_itself(front: Installation) -> None:
@@ -117,7 +115,7 @@ async def test_batch_schedules_each_message_for_itself(front: Installation) -> N
     reply = await front.sqs("SendMessageBatch", {"QueueUrl": QUEUE_URL, "Entries": entries})
     assert [one["Id"] for one in reply.json["Successful"]] == ["now", "later"]
     assert [one["Id"] for one in reply.json["Failed"]] == ["never"]
-    assert [HEADER_DUE in _headers(front, offset=at) for at in range(2)] == [False, True]
+    assert [HEADER_DUE in _headers(front, place=at) for at in range(2)] == [False, True]
 
 
 async def test_message_of_a_fifo_queue_is_scheduled_without_a_sequence_number(front: Installation) -> None:

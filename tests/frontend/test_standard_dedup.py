@@ -24,8 +24,7 @@ async def test_id_on_a_standard_queue_without_a_window_is_refused(front: Install
 
 async def test_id_travels_to_storage_and_its_receiver(orders: Installation) -> None:
     sent = (await orders.sqs("SendMessage", {**MESSAGE, "MessageGroupId": "g"})).json
-    stored = orders.storage.logs[1][0]
-    assert stored is not None
+    (stored,) = orders.storage.messages(1)
     assert dict(decode_body(stored.body).headers) == {HEADER_GROUP: b"g", HEADER_DEDUP: b"d"}
     asked = {"QueueUrl": QUEUE_URL, "MessageSystemAttributeNames": ["All"]}
     (received,) = (await orders.sqs("ReceiveMessage", asked)).json["Messages"]

@@ -10,8 +10,8 @@ import pytest
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueStats
 from storage_nodes.protocol.records import HEADER_TAG, decode_body
-from tests.support.fake_storage import settle
 from tests.support.frontend_plane import QUEUE_URL, Installation
+from tests.support.settling import settle
 
 FIFO_URL = QUEUE_URL.replace("orders", "orders.fifo")
 
@@ -35,8 +35,8 @@ async def receive(front: Installation, *names: str) -> list[dict[str, Any]]:
 
 async def test_tag_is_stored_in_the_clear_and_comes_back_as_an_attribute(front: Installation) -> None:
     await send(front, "a", "red")
-    log = next(log for log in front.storage.logs.values() if log)
-    assert dict(decode_body(log[0].body).headers) == {HEADER_TAG: b"red"}
+    (stored,) = front.storage.messages(1)
+    assert dict(decode_body(stored.body).headers) == {HEADER_TAG: b"red"}
     (message,) = await receive(front, "All")
     assert message["MessageAttributes"] == attribute("red")
 

@@ -417,7 +417,6 @@ async def test_what_was_found_before_a_partition_failed_is_shown(
     front: Installation, control: ControlScript, tails: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     front.add_queue("wide", (3, 4))
-    front.storage.logs |= {3: [], 4: []}
     control.tickets = {TICKET: "wide"}
     socket = await tails(queue="wide")
     browse = front.storage.browse
@@ -431,7 +430,7 @@ async def test_what_was_found_before_a_partition_failed_is_shown(
     for number in range(20):
         reply = await front.rest("/v1/queues/wide/messages", {"body": f"m{number}"})
         assert reply.status == 200
-    stored = {partition: len(front.storage.logs[partition]) for partition in (3, 4)}
+    stored = {partition: len(front.storage.messages(partition)) for partition in (3, 4)}
     assert all(stored.values())
     await until(lambda: socket.found == stored[3])
     await until(lambda: bool(socket.of("held")))

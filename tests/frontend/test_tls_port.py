@@ -195,16 +195,17 @@ async def test_refused_client_that_still_sends_reads_the_refusal_over_tls(front:
 
 
 async def test_what_a_client_does_not_read_counts_as_held_over_tls(front: Installation, served: Served) -> None:
-    for _ in range(10):
+    for _ in range(2):
         await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "z" * 900_000})
     reader, writer = await served.open()
-    body = b'{"max_messages": 10}'
-    writer.write(
+    body = b'{"max_messages": 2, "visibility_seconds": 0}'
+    request = (
         b"POST /v1/queues/orders/messages/receive HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
         b"authorization: Bearer %b\r\ncontent-length: %d\r\n\r\n%b" % (front.key.bearer_token.encode(), len(body), body)
     )
+    writer.write(request * 10)  # the system takes some answers
     async with asyncio.timeout(5):
-        while paused_clients.held_bytes < 1_000_000:
+        while paused_clients.held_bytes < 100_000:
             await asyncio.sleep(0.005)
     writer.transport.abort()
     async with asyncio.timeout(5):

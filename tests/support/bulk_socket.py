@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.fake_storage import settle
 from tests.support.frontend_plane import HOST, Installation
+from tests.support.settling import settle
 
 JSON, MSGPACK = "penstock.bulk.json", "penstock.bulk.msgpack"
 # The policy of a key.

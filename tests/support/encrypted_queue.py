@@ -54,7 +54,7 @@ def change_key(front: Installation, key_id: str = KEY_ID, **changes: Any) -> Non
 
 def stored(front: Installation, partition: int = 1) -> list[bytes]:
     """Envelopes."""
-    return [decode_body(message.body).value for message in front.storage.logs[partition]]
+    return [decode_body(message.body).value for message in front.storage.messages(partition)]
 
 
 async def send(front: Installation, body: str = "x", **options: Any) -> Any:
@@ -85,6 +85,7 @@ async def dead_letter(front: Installation) -> None:
     from storage_nodes.protocol.dead_letters import copy_of_dead
     from storage_nodes.protocol.messages import DeadSource, DeathReason
 
-    message = front.storage.logs[1].pop(0)
+    (message, *_) = front.storage.messages(1)
+    await front.storage.remove(1, [message.offset])
     source = DeadSource(1, 0, message.sent_ms, message.sent_ms, 1, DeathReason.MAX_RECEIVES, message.sent_ms)
     await front.storage.send(50, [copy_of_dead(source, message.body)], False)

@@ -1,4 +1,5 @@
-"""A whole front end for tests: real application, keys and signatures; fake storage, metadata and control plane."""
+"""A whole front end for tests: real application, keys and signatures; storage in memory, fake metadata and control
+plane."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ from frontend.limits.quota_tree import QuotaTree
 from frontend.metadata.records import KeyRecord
 from frontend.readiness import ALIVE_PATH
 from frontend.services import FrontendServices
-from storage_nodes.protocol.messages import QueueConfig
-from tests.support.fake_storage import FakeMetadata, FakeStorage, queue_record
+from tests.support.fake_metadata import FakeMetadata, queue_record
+from tests.support.observed_storage import ObservedStorage
 
 ACCOUNT = "123456789012"
 OTHER_ACCOUNT = "999999999999"
@@ -75,7 +76,7 @@ class Installation:
         self.keyring = Keyring(bytes(range(32)))
         self.pepper = b"p" * 32
         self.internal_key = b"i" * 32
-        self.storage = FakeStorage(self.clock, (*partitions, 50))
+        self.storage = ObservedStorage(self.clock, (*partitions, 50))
         self.metadata = FakeMetadata()
         self.audit: list[dict[str, Any]] = []
         self.control_calls: list[httpx2.Request] = []
@@ -121,10 +122,8 @@ class Installation:
     def add_queue(self, name: str, partitions: tuple[int, ...] = (1,), account_id: str = ACCOUNT, **more: Any) -> None:
         record = queue_record(self.keyring, account_id, name, partitions, **more)
         self.metadata.queues[(account_id, name)] = record
-        if record.fifo:
-            for partition in partitions:
-                self.storage.logs.setdefault(partition, [])
-                self.storage.configs[partition] = QueueConfig(fifo=True)
+        for partition in partitions:
+            self.storage.provide(partition, record.fifo)
 
     # --- requests ---
 

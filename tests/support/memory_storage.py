@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -66,8 +66,19 @@ class MemoryStorage:
         """An empty one, whatever was there."""
         self.node.create(partition, config)
 
+    def provide(self, partition: int, fifo: bool = False) -> None:
+        """A partition of this kind; one that has no messages may take the place of one of the other kind."""
+        replica = self.node.replicas.get(partition)
+        if replica is None or replica.machine.is_fifo != fifo:
+            assert replica is None or not self.messages(partition), "its messages would be gone"
+            self.create(partition, QueueConfig(fifo=fifo))
+
     def drop(self, partition: int) -> None:
         self.node.drop(partition)
+
+    def set_config(self, partition: int, **fields: Any) -> None:
+        config = msgspec.structs.replace(self.config(partition), **fields)
+        self._ask(Opcode.CONFIGURE, partition, ConfigureRequest(partition, config), ConfigureReply)
 
     async def configure(self, partition: int, config: QueueConfig) -> int:
         request = ConfigureRequest(partition, config)
@@ -155,9 +166,20 @@ class MemoryStorage:
             offset, end = page.next_offset, page.log_end
         return found
 
+    def replace_body(self, partition: int, offset: int, body: bytes) -> None:
+        """What somebody might do who has the disk of a node."""
+        self.node.replicas[partition].replace_body(offset, body)
+
+    def config(self, partition: int) -> QueueConfig:
+        return self.node.replicas[partition].machine.config
+
+    def contents(self) -> dict[int, list[BrowsedMessage]]:
+        """Of all partitions."""
+        return {partition: self.messages(partition) for partition in self.node.replicas}
+
     def count(self) -> int:
         """Messages in all partitions."""
-        return sum(len(self.messages(partition)) for partition in self.node.replicas)
+        return sum(map(len, self.contents().values()))
 
     # --- inside -----------------------------------------------------------------------------------------------
 

@@ -50,7 +50,6 @@ def with_dead_letter_queue(front: Installation, suffix: str = "") -> None:
     front.add_queue("orders" + suffix, (1,), attributes={"RedrivePolicy": json.dumps(policy)})
     source = front.metadata.queues[(ACCOUNT, "orders" + suffix)]
     grant = DataKeyGrantRecord(1, source.data_keys[0].wrapped, source.queue_uuid, source.name)
-    front.storage.logs.setdefault(2, [])
     front.add_queue("dead" + suffix, (2,), key_grants=[grant])
     record = front.metadata.queues[(ACCOUNT, "dead" + suffix)]
     # Keys of an account are wrapped by one key, those of the helper's records each by another.

@@ -1,6 +1,6 @@
-"""A control plane with queues on a fake storage, for the tests of dead letters and move tasks.
+"""A control plane with queues on a storage in memory, for the tests of dead letters and move tasks.
 
-Lifecycle hints are taken at once; what the lifecycle configures is what the fake storage enforces. A front end over
+Lifecycle hints are taken at once; what the lifecycle configures is what the storage enforces. A front end over
 the same storage and the control plane's own records sends and receives.
 """
 
@@ -31,8 +31,9 @@ from frontend.sqs.requests import MessageFields
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.messages import PartitionInfo, QueueConfig
 from tests.support.control_plane import Caller, new_caller
-from tests.support.fake_storage import FakeMetadata, FakeStorage
+from tests.support.fake_metadata import FakeMetadata
 from tests.support.frontend_plane import Clock
+from tests.support.observed_storage import ObservedStorage
 from tests.support.scripted_storage import PartitionsByTag
 from workers.lifecycle.reconciling import reconcile_queue
 from workers.moves.slices import move_slice
@@ -41,21 +42,20 @@ from workers.moves.slices import move_slice
 _NOBODY = httpx2.MockTransport(lambda request: httpx2.Response(503))
 
 
-class StorageCluster(PartitionsByTag, FakeStorage):
-    """The fake storage with the calls of the lifecycle."""
+class StorageCluster(PartitionsByTag, ObservedStorage):
+    """Storage in memory with the calls of the lifecycle."""
 
     def __init__(self, clock: Clock) -> None:
         PartitionsByTag.__init__(self)
-        FakeStorage.__init__(self, clock, ())
-        # Called before each step of a worker with its name; may raise.
-        self.before: Callable[[str, int], None] = lambda call, partition: None
+        ObservedStorage.__init__(self, clock)
 
     async def create_partition(
         self, kind: int, tag: str, config: QueueConfig | None = None, replication_factor: int = 3
     ) -> PartitionInfo:
         assert kind == PartitionKind.QUEUE
         info = self.made(kind, tag, config)
-        self.logs.setdefault(info.partition, [])
+        if info.partition not in self.node.replicas:
+            self.create(info.partition, config)
         return info
 
     async def retire_partition(self, partition: int, tag: str) -> bool:
@@ -63,16 +63,7 @@ class StorageCluster(PartitionsByTag, FakeStorage):
 
     async def delete_partition(self, partition: int, tag: str) -> None:
         if self.partitions.pop(tag, None) is not None:
-            del self.logs[partition]
-
-    async def configure(self, partition: int, config: QueueConfig) -> int:
-        held = sum(stored is not None for stored in self._log("configure", partition))
-        self.configs[partition] = config
-        return held
-
-    def _log(self, call: str, partition: int) -> Any:
-        self.before(call, partition)
-        return super()._log(call, partition)
+            self.drop(partition)
 
 
 class Scene(NamedTuple):
@@ -95,7 +86,7 @@ class Scene(NamedTuple):
 
     def config(self, name: str) -> QueueConfig:
         queue = Queue.objects.get(name=name, state="active", account_id=self.caller.account_id)
-        return self.storage.configs[queue.partitions[0]]
+        return self.storage.config(queue.partitions[0])
 
     def send(self, name: str, body: str, **fields: Any) -> Sent:
         return self._in_front(

@@ -78,8 +78,7 @@ def test_message_that_is_moved_keeps_its_tag(scene: Scene) -> None:
     assert scene.receive("orders") == []
     assert run(scene, start(scene)).status == "COMPLETED"
     (partition,) = Queue.objects.get(name="orders").partitions
-    stored = scene.storage.logs[partition][-1]
-    assert stored is not None
+    (stored,) = scene.storage.messages(partition)
     assert dict(decode_body(stored.body).headers)[HEADER_TAG] == b"red"
 
 
@@ -220,8 +219,10 @@ def test_message_sent_to_the_dead_letter_queue_itself_fails_the_task(scene: Scen
     dead_letters(scene, count=1)
     scene.send("dead", "direct")
     task = run(scene, start(scene))
-    assert (task.status, task.failure_reason, task.moved) == ("FAILED", "CouldNotDetermineMessageSource", 1)
-    assert [message.content.body for message in scene.receive("dead")] == ["direct"]
+    assert (task.status, task.failure_reason) == ("FAILED", "CouldNotDetermineMessageSource")
+    left = [message.content.body for message in scene.receive("dead")]
+    assert "direct" in left and task.moved == 2 - len(left), "a standard queue gives either of them first"
+    assert [message.content.body for message in scene.receive("orders")] == ["m0"] * task.moved
 
 
 def test_storage_that_does_not_answer_is_tried_again_and_given_up_in_the_end(

@@ -19,6 +19,7 @@ from api.quotas.actions import stop_sending
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.support.control_plane import new_caller
 from tests.support.move_scene import Killed, Scene, caller, dead_letters, listed, run, scene
+from tests.support.settling import at_once
 from workers.moves.slices import move_slice
 
 __all__ = ["caller", "scene"]
@@ -93,21 +94,20 @@ def test_filter_says_what_moves_and_the_rest_is_as_it_was(
     scene: Scene, asked: dict[str, Any], moved: list[str]
 ) -> None:
     dead_letters(scene, count=4)
-    before = [stored and vars(stored).copy() for stored in scene.storage.logs[1]]
+    before = scene.storage.messages(1)
     task = run(scene, start(scene, filter=asked))
     assert (task.status, task.moved, task.scanned) == ("COMPLETED", len(moved), 4)
-    after = [stored and vars(stored) for stored in scene.storage.logs[1]]
-    kept = [place for place, stored in enumerate(after) if stored is not None]
-    assert len(kept) == 4 - len(moved) and all(after[place] == before[place] for place in kept)
+    after = scene.storage.messages(1)
+    assert len(after) == 4 - len(moved) and all(stored in before for stored in after)
     assert bodies(scene, "orders") == moved
 
 
 def test_dry_run_counts_and_changes_nothing(scene: Scene) -> None:
     dead_letters(scene, count=4)
-    before = [stored and vars(stored).copy() for stored in scene.storage.logs[1]]
+    before = scene.storage.messages(1)
     task = run(scene, start(scene, filter={"body_contains": "m"}, dry_run=True, messages_per_second=1))
     assert (task.status, task.matched, task.moved, task.scanned) == ("COMPLETED", 4, 0, 4)
-    assert [stored and vars(stored) for stored in scene.storage.logs[1]] == before
+    assert scene.storage.messages(1) == before
     assert {call for call, partition in scene.storage.calls if partition == 1} & {"remove", "delete"} == set()
 
 
@@ -268,19 +268,19 @@ def test_storage_that_fails_is_tried_again_from_where_the_task_stands(scene: Sce
 
 def test_message_that_cannot_be_read_stays_and_the_others_go(scene: Scene) -> None:
     dead_letters(scene)
-    stored = scene.storage.logs[1][1]
-    assert stored is not None
-    stored.body = stored.body.replace(stored.body[60:64], b"????")
+    stored = scene.storage.messages(1)[1]
+    scene.storage.replace_body(1, stored.offset, stored.body.replace(stored.body[60:64], b"????"))
     task = run(scene, start(scene))
     assert (task.status, task.moved, task.skipped) == ("COMPLETED", 2, 1)
-    assert scene.storage.logs[1][1] is not None
+    assert [one.offset for one in scene.storage.messages(1)] == [stored.offset]
 
 
 def test_all_partitions_of_the_source_are_gone_through_and_watched(scene: Scene) -> None:
     dead_letters(scene, count=4)
-    logs = scene.storage.logs
-    logs[7] = logs[1][2:]
-    logs[1][2:] = [None, None]
+    others = scene.storage.messages(1)[2:]
+    scene.storage.provide(7)
+    at_once(scene.storage.send(7, [one.body for one in others], False))
+    at_once(scene.storage.remove(1, [one.offset for one in others]))
     Queue.objects.filter(name="dead").update(partitions=[1, 7])
     task = start(scene, messages_per_second=1)
     move_slice(task.pk, scene.storage, monotonic=lambda: 0.0)
@@ -353,7 +353,8 @@ def test_letters_go_back_to_a_queue_that_has_another_dead_letter_queue_by_now(sc
     assert bodies(scene, "orders") == ["m0"] and bodies(scene, "later") == []
 
 
-def test_letters_that_died_in_a_dead_letter_queue_too_go_back_to_their_first_queue(scene: Scene) -> None:
+def test_letters_that_died_in_a_dead_letter_queue_too_go_back_to_where_they_died_last(scene: Scene) -> None:
+    """Storage nodes keep the source of the last death only. The rights to all queues on the way are asked for."""
     scene.create("last")
     scene.create("dead", RedrivePolicy=scene.redrive("last"))
     scene.create("orders", RedrivePolicy=scene.redrive("dead"))
@@ -363,4 +364,4 @@ def test_letters_that_died_in_a_dead_letter_queue_too_go_back_to_their_first_que
     assert letter_owners_of(scene.caller.account_id, "last") == ("dead", "orders")
     task = run(scene, start(scene, "last"))
     assert (task.status, task.moved) == ("COMPLETED", 1)
-    assert bodies(scene, "orders") == ["m0"] and bodies(scene, "dead") == []
+    assert bodies(scene, "orders") == [] and bodies(scene, "dead") == ["m0"]

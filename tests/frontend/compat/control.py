@@ -186,7 +186,7 @@ class ControlPlaneInMemory:
 
     def _store(self, account_id: str, name: str, attributes: dict[str, str]) -> None:
         record = self._front.metadata.queues.get((account_id, name))
-        fresh = (max(self._front.storage.logs) + 1,) if rules.is_fifo(name) else (1,)
+        fresh = (max(self._front.storage.contents()) + 1,) if rules.is_fifo(name) else (1,)
         partitions = fresh if record is None else tuple(record.partitions)
         self._front.add_queue(name, partitions, account_id=account_id, attributes=attributes)
 

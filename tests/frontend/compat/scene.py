@@ -16,6 +16,7 @@ from frontend.metadata.records import EncryptionKeyRecord
 from storage_nodes.protocol.errors import ErrorCode
 from tests.frontend.compat.control import ControlPlaneInMemory
 from tests.support.frontend_plane import ACCOUNT, HOST, OTHER_ACCOUNT, REGION, Installation
+from tests.support.settling import at_once
 
 SIMPLE = "AWS.SimpleQueueService."
 NOT_FOUND = SIMPLE + "NonExistentQueue"
@@ -140,16 +141,15 @@ def expire(scene: Scene) -> None:
 def receive_again(scene: Scene) -> None:
     """The visibility of what is in flight runs out, and it is received again."""
     expire(scene)
-    for log in scene.front.storage.logs.values():
-        for stored in filter(None, log):
-            stored.delivery += 1
-            stored.visible_ms = int(scene.front.clock.now_s * 1000) + 30_000
+    for partition in scene.front.storage.contents():
+        at_once(scene.front.storage.acquire(partition, 100, 30_000))
 
 
 def remove_all(scene: Scene) -> None:
     """Every message was deleted."""
-    for log in scene.front.storage.logs.values():
-        log[:] = [None] * len(log)
+    for partition, messages in scene.front.storage.contents().items():
+        if messages:
+            at_once(scene.front.storage.remove(partition, [one.offset for one in messages]))
 
 
 def entries(*entries: Params) -> Callable[[Scene], Params]:

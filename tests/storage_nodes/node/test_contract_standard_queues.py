@@ -307,6 +307,22 @@ async def test_message_that_was_received_too_often_moves_and_says_where_it_was(s
     assert (stats.waiting, stats.in_flight, stats.dead_lettered) == (0, 0, 1)
 
 
+async def test_message_that_dies_twice_tells_of_its_last_death(storage: ContractStorage) -> None:
+    last = await storage.create()
+    middle = await storage.create(QueueConfig(max_receives=1, dead_letter_partition=last))
+    first = await storage.create(QueueConfig(max_receives=1, dead_letter_partition=middle))
+    await send(storage, first, message(b"bad"))
+    for partition in (first, middle):
+        (leased,) = await receive(storage, partition, visibility_ms=SHORT_MS)
+        for _ in range(3):
+            await storage.pass_ms(SHORT_MS)
+            assert await receive(storage, partition) == []
+    (letter,) = await receive(storage, last)
+    headers = decode_body(letter.body).headers
+    sources = [msgspec.msgpack.decode(raw, type=DeadSource) for name, raw in headers if name == HEADER_DEAD_SOURCE]
+    assert [(one.partition, one.place) for one in sources] == [(middle, leased.offset)]
+
+
 async def test_message_stays_receivable_where_its_dead_letter_queue_is_gone(storage: ContractStorage) -> None:
     source = await storage.create(QueueConfig(max_receives=1, dead_letter_partition=999_999))
     await send(storage, source, message())
