@@ -206,6 +206,7 @@ class MemoryNode:
         self._later: deque[Callable[[], None]] = deque()
         self._staging: list[MemoryReplica] = []
         self._is_running = False
+        # Parts of a node that have one or two methods here.
         self.loop = self.clock = self.timers = self.committer = self.log = self.other_partitions = self
         self.share_bytes = WAL_GROUP_BYTES_MAX
         self.bodies = BodyCache()
@@ -218,12 +219,18 @@ class MemoryNode:
     # --- requests ---------------------------------------------------------------------------------------------
 
     def create(self, partition: int, config: QueueConfig | None = None) -> None:
+        """An empty one, whatever was there."""
+        if partition in self.replicas:
+            self.drop(partition)
         self.logs[partition] = MemoryLog(partition)
         self.replicas[partition] = MemoryReplica(self, partition, config)
 
     def drop(self, partition: int) -> None:
+        """Who waits there is refused."""
+        replica = self.replicas.pop(partition)
+        replica.serving, replica.closed = False, True
+        replica.on_follow()
         del self.logs[partition]
-        self.replicas.pop(partition).on_follow()
 
     def ask(self, opcode: Opcode, partition: int, request: object) -> tuple[Token, Call]:
         """Raises StorageError."""

@@ -201,6 +201,18 @@ async def test_dead_letters_go_to_the_partitions_of_their_groups(storage: Contra
         assert values(await receive(storage, target)) == expected != []
 
 
+async def test_dead_letter_stays_where_it_is_while_its_target_takes_nothing(storage: ContractStorage) -> None:
+    target = await storage.create(FIFO)
+    await storage.configure(target, msgspec.structs.replace(FIFO, closed=True))
+    source = await storage.create(QueueConfig(fifo=True, max_receives=1, dead_letter_partition=target))
+    await send(storage, source, message(b"bad", b"g"), message(b"next", b"g"))
+    await receive(storage, source, 1, visibility_ms=1)
+    await storage.pass_ms(SHORT_MS)
+    assert await receive(storage, source) == [], "its group waits for it"
+    assert await counts(storage, source) != (0, 0, 0) and await counts(storage, target) == (0, 0, 0)
+    assert (await storage.calls.stats(source)).dead_lettered == 0
+
+
 async def parked(storage: ContractStorage, *groups: bytes) -> int:
     """A partition in which a message of each group became a dead letter, and another one followed it."""
     target = await storage.create(FIFO)
