@@ -200,7 +200,8 @@ async def test_dead_letter_without_its_key_stays_and_the_others_are_served(burie
 async def test_dead_letter_with_a_broken_source_is_left_alone(front: Installation, source: bytes) -> None:
     await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "hello"})
     (stored,) = front.storage.messages(1)
-    body = encode_body(decode_body(stored.body).value, None, [(HEADER_DEAD_SOURCE, source)])
+    record = decode_body(stored.body)
+    body = encode_body(record.value, record.key, [(HEADER_DEAD_SOURCE, source)])
     front.storage.replace_body(1, stored.offset, body)
     await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "well"})
     assert [message["Body"] for message in await receive(front, QUEUE_URL)] == ["well"]
