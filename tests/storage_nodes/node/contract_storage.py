@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 import pytest
@@ -20,7 +20,7 @@ from frontend.routing.storage import MessageStorage
 from storage_nodes.client import StorageClient
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, QueueConfig
+from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, QueueConfig, QueueStats
 from storage_nodes.protocol.records import (
     HEADER_DEDUP,
     HEADER_DELAY_MS,
@@ -39,7 +39,7 @@ LONG_MS = 30_000
 # A time that a test lets pass; on a node it must be long enough for the calls before it.
 SHORT_MS = 400
 # By so much later a node has done what was due.
-LATE_MS = 100
+LATE_MS = 50
 OK = ErrorCode.OK
 
 
@@ -152,6 +152,22 @@ async def receive(
     storage: ContractStorage, partition: int, count: int = 10, visibility_ms: int = LONG_MS
 ) -> list[AcquiredMessage]:
     return (await storage.calls.acquire(partition, count, visibility_ms)).messages
+
+
+async def receive_later(
+    storage: ContractStorage, partition: int, visibility_ms: int = LONG_MS
+) -> list[AcquiredMessage]:
+    """What is there already, or comes soon: a node that is busy does a little later what is due."""
+    return (await storage.calls.acquire(partition, 10, visibility_ms, 15_000)).messages
+
+
+async def until(storage: ContractStorage, partition: int, condition: Callable[[QueueStats], bool]) -> QueueStats:
+    for _ in range(100):
+        stats = await storage.calls.stats(partition)
+        if condition(stats):
+            return stats
+        await storage.pass_ms(0)
+    raise AssertionError(f"it did not come true: {stats}")
 
 
 async def counts(storage: ContractStorage, partition: int) -> tuple[int, int, int]:

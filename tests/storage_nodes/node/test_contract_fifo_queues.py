@@ -23,8 +23,10 @@ from tests.storage_nodes.node.contract_storage import (
     message,
     receipts,
     receive,
+    receive_later,
     send,
     storage,
+    until,
     values,
 )
 
@@ -72,7 +74,7 @@ async def test_delayed_message_holds_up_its_group_alone(storage: ContractStorage
     await send(storage, partition, message(b"a1", b"a", delay_ms=SHORT_MS), message(b"a2", b"a"), message(b"b1", b"b"))
     assert values(await receive(storage, partition)) == [b"b1"]
     await storage.pass_ms(SHORT_MS)
-    assert values(await receive(storage, partition)) == [b"a1", b"a2"]
+    assert values(await receive_later(storage, partition)) == [b"a1", b"a2"]
 
 
 async def test_long_poll_is_woken_when_a_group_is_unlocked(storage: ContractStorage) -> None:
@@ -157,12 +159,12 @@ async def test_attempt_is_forgotten_when_something_became_of_its_messages(storag
 
 
 async def test_repeated_id_is_dropped_whatever_its_group(storage: ContractStorage) -> None:
-    partition = await storage.create(msgspec.structs.replace(FIFO, dedup_window_ms=1_000))
+    partition = await storage.create(msgspec.structs.replace(FIFO, dedup_window_ms=SHORT_MS))
     (first,) = await send(storage, partition, message(b"1", b"g", b"one"))
     reply = await storage.calls.send(partition, [message(b"2", b"h", b"one"), message(b"3", b"h", b"two")], False)
     assert reply.duplicates == [(0, first)]
     assert values(await receive(storage, partition)) == [b"1", b"3"]
-    await storage.pass_ms(1_000)
+    await storage.pass_ms(SHORT_MS)
     reply = await storage.calls.send(partition, [message(b"4", b"i", b"one")], False)
     assert reply.duplicates == [] and values(await receive(storage, partition)) == [b"4"]
 
@@ -193,9 +195,7 @@ async def test_dead_letters_go_to_the_partitions_of_their_groups(storage: Contra
     groups = [b"g%d" % number for number in range(6)]
     await send(storage, source, *[message(group, group) for group in groups])
     assert len(await receive(storage, source, visibility_ms=1)) == 6
-    for _ in range(8):
-        await storage.pass_ms(1)
-        await receive(storage, source)
+    await until(storage, source, lambda stats: stats.dead_lettered == 6)
     for target in targets:
         expected = [group for group in groups if partition_of_group(group, targets) == target]
         assert values(await receive(storage, target)) == expected != []
@@ -220,11 +220,8 @@ async def parked(storage: ContractStorage, *groups: bytes) -> int:
     source = await storage.create(config)
     await send(storage, source, *[message(group + b"1", group) for group in groups])
     assert len(await receive(storage, source, visibility_ms=1)) == len(groups)
-    for _ in groups:
-        await storage.pass_ms(1)
-        assert await receive(storage, source) == []
+    await until(storage, source, lambda stats: stats.parked_groups == len(groups))
     await send(storage, source, *[message(group + b"2", group) for group in groups])
-    assert (await storage.calls.stats(source)).parked_groups == len(groups)
     return source
 
 
