@@ -219,6 +219,22 @@ async def test_cancelled_poll_takes_nothing(storage: ContractStorage) -> None:
     assert len(await receive(storage, partition)) == 1
 
 
+async def test_message_of_a_poll_that_was_cancelled_as_it_came_is_there_at_once_and_uncounted(
+    storage: ContractStorage,
+) -> None:
+    partition = await storage.create()
+    poll = asyncio.create_task(storage.calls.acquire(partition, 10, LONG_MS, 15_000))
+    await asyncio.sleep(0.05)
+    await send(storage, partition, message())
+    poll.cancel()
+    (outcome,) = await asyncio.gather(poll, return_exceptions=True)
+    if isinstance(outcome, asyncio.CancelledError):
+        (given,) = await receive_later(storage, partition)
+        assert receives_of(given.delivery) == 1
+    else:
+        assert len(outcome.messages) == 1, "it was quicker"
+
+
 # --- delays and schedules -------------------------------------------------------------------------------------
 
 
