@@ -87,7 +87,8 @@ def test_usage_becomes_a_draft_a_pdf_and_an_alert(installation: RunningInstallat
     mails = installation.data / "mail"
     wait_until(lambda: mails.is_dir() and "ann@example.com" in _texts(mails), DRAFT_S_MAX, 0.2)
     assert rest.delete("/v1/billing/budgets/cap").status_code == 204
-    assert rest.get("/v1/billing/budgets").json() == {"sending_stopped": False, "in_force": [], "budgets": []}
+    left = {"sending_stopped": False, "lifted": None, "in_force": [], "budgets": []}
+    assert rest.get("/v1/billing/budgets").json() == left
 
 
 def test_live_meter_follows_and_counts_requests(installation: RunningInstallation) -> None:
