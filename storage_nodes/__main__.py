@@ -12,7 +12,6 @@ import structlog
 import uvloop
 
 from storage_nodes.config import ConfigError, NodeConfig
-from storage_nodes.ids import node_name
 from storage_nodes.log.disk import OsDisk
 from storage_nodes.log.errors import CorruptionError, DirectoryInUseError
 from storage_nodes.node.directory_owner import NotOurDirectory, claim_directory
@@ -87,7 +86,7 @@ def main() -> int:
         return EXIT_CONFIG
     # A flush computes beside the event loop and the thread that syncs: neither should wait 5 ms for its turn.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    configure_logging(f"node-{node_name(config.node_id)}", config.log_level)
+    configure_logging(config.process_name, config.log_level)
     try:
         credentials = _credentials(config)
     except CredentialsRefused as error:

@@ -67,6 +67,11 @@ class NodeConfig(msgspec.Struct, frozen=True):
         return config
 
     @property
+    def process_name(self) -> str:
+        """In its log, and to the nodes that it calls."""
+        return f"node-{node_name(self.node_id)}"
+
+    @property
     def nodes(self) -> list[NodeAddress]:
         return parse_node_list(self.storage_nodes)
 

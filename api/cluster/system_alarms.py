@@ -39,12 +39,8 @@ def system_alarms(view: ClusterView | None, rounds: Sequence[WorkRound]) -> list
 
 
 def _of_cluster(view: ClusterView) -> list[SystemAlarm]:
-    found = [
-        SystemAlarm(
-            True, f"Node {node_name(node_id)} does not answer", f"See ./penstock logs node-{node_name(node_id)}."
-        )
-        for node_id in view.silent
-    ]
+    silent = map(node_name, view.silent)
+    found = [SystemAlarm(True, f"Node {name} does not answer", f"See ./penstock logs node-{name}.") for name in silent]
     for node in view.nodes:
         found += _of_node(node)
     if view.leaderless:
@@ -58,30 +54,24 @@ def _of_cluster(view: ClusterView) -> list[SystemAlarm]:
 
 
 def _of_node(node: NodeRow) -> list[SystemAlarm]:
-    found = []
+    found, name = [], node_name(node.node_id)
     if node.clock_off:
-        text = f"The clock of node {node_name(node.node_id)} is off by {node.clock_offset_ms} ms"
+        text = f"The clock of node {name} is off by {node.clock_offset_ms} ms"
         step = "Set it right (NTP): until then the node leads nothing that others can lead."
         found.append(SystemAlarm(False, text, step))
     if node.read_only:
-        found.append(
-            SystemAlarm(True, f"The disk of node {node_name(node.node_id)} is nearly full", "Give it more room.")
-        )
+        found.append(SystemAlarm(True, f"The disk of node {name} is nearly full", "Give it more room."))
     if node.slow:
         step = "Replace the disk; until then other nodes lead."
-        found.append(SystemAlarm(False, f"The disk of node {node_name(node.node_id)} is slow", step))
+        found.append(SystemAlarm(False, f"The disk of node {name} is slow", step))
     if node.quarantined:
         many = _counted(len(node.quarantined), "quarantined partition")
         names = ", ".join(map(str, node.quarantined[:NAMED_MAX]))
-        text = f"Node {node_name(node.node_id)} has {many}: {names}"
-        found.append(
-            SystemAlarm(True, text, f"See ./penstock scrub and ./penstock logs node-{node_name(node.node_id)}.")
-        )
+        text = f"Node {name} has {many}: {names}"
+        found.append(SystemAlarm(True, text, f"See ./penstock scrub and ./penstock logs node-{name}."))
     elif node.unrepaired:
-        text = f"Node {node_name(node.node_id)} found damage that is not repaired ({node.unrepaired})"
-        found.append(
-            SystemAlarm(True, text, f"See ./penstock scrub and ./penstock logs node-{node_name(node.node_id)}.")
-        )
+        text = f"Node {name} found damage that is not repaired ({node.unrepaired})"
+        found.append(SystemAlarm(True, text, f"See ./penstock scrub and ./penstock logs node-{name}."))
     return found
 
 

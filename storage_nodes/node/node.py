@@ -18,7 +18,6 @@ import structlog
 from prometheus_client import Gauge
 
 from storage_nodes.config import NodeConfig, split_listen
-from storage_nodes.ids import node_name
 from storage_nodes.limits import (
     BALANCE_INTERVAL_MS,
     CLUSTER_VOTERS_MAX,
@@ -160,7 +159,7 @@ class StorageNode:
             self, Scrub(self.log, self.work, self.clock, self.damage), config.node_disk_reserve_bytes
         )
         self.other_partitions = InterPartitionClient(
-            self.loop, self.cluster_id, config.nodes, f"node-{node_name(self.node_id)}", credentials
+            self.loop, self.cluster_id, config.nodes, config.process_name, credentials
         )
         self._table = RequestTable(self)
         self.request: Callable[[Token, bytes], None] = self._table.dispatch
@@ -180,12 +179,7 @@ class StorageNode:
         self.maintenance.start()
         PARTITIONS.set_function(lambda: len(self.replicas))
         PARTITIONS_LED.set_function(lambda: sum(replica.serving for replica in self.replicas.values()))
-        _log.info(
-            "storage node is up",
-            node=self.node_id,
-            listen=self.config.node_listen,
-            replicas=len(self.replicas),
-        )
+        _log.info("storage node is up", node=self.node_id, listen=self.config.node_listen, replicas=len(self.replicas))
 
     async def close(self) -> None:
         """Hand leadership over, stop serving, write what is staged, close the log."""

@@ -35,7 +35,7 @@ from tests.console.variants import (
     flow,
     variant_held,
 )
-from tests.console.window import Window
+from tests.console.window import CONTRAST, Window
 from tests.support.installation import RunningInstallation
 
 pytestmark = pytest.mark.slow
@@ -410,31 +410,6 @@ def test_link_of_the_launcher_is_good_once(browser: Any, installation: RunningIn
     assert refused.value.status == 400
     first.close()
     second.close()
-
-
-# Texts whose contrast with what lies behind them is under 4.5 to 1 (WCAG 2.1, AA), by their first words.
-CONTRAST = """() => {
-  const part = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
-  const light = (colour) => colour.slice(0, 3).map((one) => one / 255)
-    .map((one) => one <= .03928 ? one / 12.92 : ((one + .055) / 1.055) ** 2.4)
-    .reduce((sum, one, place) => sum + one * [.2126, .7152, .0722][place], 0);
-  const behind = (element) => {
-    for (let one = element; one; one = one.parentElement) {
-      const colour = part(getComputedStyle(one).backgroundColor);
-      if (colour.length === 3 || colour[3] === 1) return colour;
-    }
-    return [255, 255, 255];
-  };
-  const found = [];
-  for (const element of document.querySelectorAll("main *, header *")) {
-    const text = [...element.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data).join("").trim();
-    if (!text || !element.offsetParent || element.closest(".u-legend, [disabled], .unseen")) continue;
-    const [one, other] = [light(part(getComputedStyle(element).color)), light(behind(element))];
-    const ratio = (Math.max(one, other) + .05) / (Math.min(one, other) + .05);
-    if (ratio < 4.5) found.push(`${text.slice(0, 30)}: ${ratio.toFixed(2)}`);
-  }
-  return found;
-}"""
 
 
 @flow(DESKTOP_LIGHT)

@@ -11,9 +11,8 @@ from tests.console.billed import bill
 from tests.console.browsing import queue_row
 from tests.console.pictures import DESKTOP, PHONE, browsing
 from tests.console.serving import ServedPages
-from tests.console.test_browser import CONTRAST
 from tests.console.variants import DESKTOP_LIGHT, PHONE_LIGHT, flow
-from tests.console.window import Window
+from tests.console.window import CONTRAST, Window
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 QUEUES = ("orders", "customer-events.fifo", "search-index", "webhooks", "exports")

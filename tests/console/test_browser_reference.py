@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from tests.console.pictures import browsing, url_of
-from tests.console.test_browser import CONTRAST
 from tests.console.variants import DESKTOP_LIGHT, PHONE_DARK, flow
-from tests.console.window import Window
+from tests.console.window import CONTRAST, Window
 from tests.support.installation import RunningInstallation
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,6 @@ import structlog
 
 from storage_nodes.client.storage_client import StorageClient
 from storage_nodes.config import NodeConfig
-from storage_nodes.ids import node_name
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.trust.credentials import Credentials
 
@@ -32,7 +31,7 @@ async def ask_to_join(
     if not others:
         _log.error("nobody to join: the node list names no other node", node=own.node_id)
         return
-    client = StorageClient(config.cluster_id, others, f"node-{node_name(own.node_id)}", credentials=credentials)
+    client = StorageClient(config.cluster_id, others, config.process_name, credentials=credentials)
     await client.start()
     try:
         registered = 0

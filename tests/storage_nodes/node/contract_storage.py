@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Protocol
 
 import pytest
@@ -193,5 +193,8 @@ def headers_of(body: bytes) -> dict[bytes, bytes]:
     return dict(decode_body(body).headers)
 
 
-def code_of(refused: pytest.ExceptionInfo[StorageError]) -> ErrorCode:
+async def refusal(call: Awaitable[object]) -> ErrorCode:
+    """Why a call that must be refused is."""
+    with pytest.raises(StorageError) as refused:
+        await call
     return refused.value.code

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from storage_nodes.limits import DEDUP_ID_BYTES_MAX, GROUP_BYTES_MAX, UNPARK_GROUPS_MAX
-from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import NOT_TAKEN, QueueConfig, VisibilityMode
 from storage_nodes.protocol.spreading import partition_of_group
 from tests.storage_nodes.node.contract_storage import (
@@ -18,12 +18,12 @@ from tests.storage_nodes.node.contract_storage import (
     SHORT_MS,
     ContractStorage,
     changes,
-    code_of,
     counts,
     message,
     receipts,
     receive,
     receive_later,
+    refusal,
     send,
     storage,
     until,
@@ -251,9 +251,7 @@ async def test_calls_on_parked_groups_out_of_bounds_are_refused(storage: Contrac
         calls.unpark(plain, []),
     ]
     for call in wrong:
-        with pytest.raises(StorageError) as refused:
-            await call
-        assert code_of(refused) is ErrorCode.INVALID_REQUEST
+        assert await refusal(call) is ErrorCode.INVALID_REQUEST
     assert (await calls.parked_groups(plain, b"", 10)).total == 0
 
 
@@ -279,7 +277,5 @@ async def test_messages_that_fit_no_fifo_queue_are_refused(storage: ContractStor
         calls.acquire(partition, 1, LONG_MS, tags=[b"red"]),
     ]
     for call in wrong:
-        with pytest.raises(StorageError) as refused:
-            await call
-        assert code_of(refused) is ErrorCode.INVALID_REQUEST
+        assert await refusal(call) is ErrorCode.INVALID_REQUEST
     assert await counts(storage, partition) == (0, 0, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storage_nodes.limits import BROWSE_MESSAGES_MAX, REMOVES_PER_CALL_MAX, SCHEDULE_CHANGES_PER_CALL_MAX
-from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import BrowsedMessage, MessageState, QueueConfig
 from storage_nodes.protocol.records import decode_body
 from tests.storage_nodes.node.contract_storage import (
@@ -14,12 +14,12 @@ from tests.storage_nodes.node.contract_storage import (
     SHORT_MS,
     ContractStorage,
     changes,
-    code_of,
     counts,
     message,
     receipts,
     receive,
     receive_later,
+    refusal,
     send,
     storage,
     values,
@@ -87,9 +87,7 @@ async def test_browse_beyond_the_end_shows_nothing(storage: ContractStorage) -> 
 async def test_browse_out_of_bounds_is_refused(storage: ContractStorage) -> None:
     partition = await storage.create()
     for wrong in ((0, 0), (0, BROWSE_MESSAGES_MAX + 1), (-1, 1)):
-        with pytest.raises(StorageError) as refused:
-            await storage.calls.browse(partition, *wrong)
-        assert code_of(refused) is ErrorCode.INVALID_REQUEST
+        assert await refusal(storage.calls.browse(partition, *wrong)) is ErrorCode.INVALID_REQUEST
 
 
 # --- remove and purge -----------------------------------------------------------------------------------------
@@ -125,9 +123,7 @@ async def test_message_that_is_removed_because_it_was_moved_is_counted_as_a_dead
 async def test_remove_out_of_bounds_is_refused(storage: ContractStorage) -> None:
     partition = await storage.create()
     for wrong in ([], [-1], [5, 5], list(range(REMOVES_PER_CALL_MAX + 1))):
-        with pytest.raises(StorageError) as refused:
-            await storage.calls.remove(partition, wrong)
-        assert code_of(refused) is ErrorCode.INVALID_REQUEST
+        assert await refusal(storage.calls.remove(partition, wrong)) is ErrorCode.INVALID_REQUEST
 
 
 @KINDS
@@ -140,9 +136,7 @@ async def test_purge_removes_everything_once_a_minute(storage: ContractStorage, 
     assert await storage.calls.purge(partition) == 6
     assert await counts(storage, partition) == (0, 0, 0) and await browsed(storage, partition) == []
     await send(storage, partition, message(b"after", b"g"))
-    with pytest.raises(StorageError) as refused:
-        await storage.calls.purge(partition)
-    assert code_of(refused) is ErrorCode.PURGE_IN_PROGRESS
+    assert await refusal(storage.calls.purge(partition)) is ErrorCode.PURGE_IN_PROGRESS
     assert values(await receive(storage, partition)) == [b"after"]
 
 
@@ -195,9 +189,7 @@ async def test_calls_on_schedules_out_of_bounds_are_refused(storage: ContractSto
         calls.reschedule(partition, [(1, 2**62)]),
     ]
     for call in wrong:
-        with pytest.raises(StorageError) as refused:
-            await call
-        assert code_of(refused) is ErrorCode.INVALID_REQUEST
+        assert await refusal(call) is ErrorCode.INVALID_REQUEST
 
 
 # --- counts ---------------------------------------------------------------------------------------------------
