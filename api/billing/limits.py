@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from storage_nodes.ids import CLUSTER_ID_CHARS_MAX, PARTITION_ID_MAX
+
 # --- rollups ------------------------------------------------------------------------------------------------
 # A window's hour may lie so far ahead of the database's clock; beyond, a clock was wrong.
 USAGE_AHEAD_S_MAX = 600
@@ -30,8 +32,9 @@ NUMBERING_LOCK_KEY = 0x696E766F
 # --- the live meter -----------------------------------------------------------------------------------------
 # Rows of hours that are not settled. With more than these nothing is added, and the meter says that it lacks some.
 PROVISIONAL_ROWS_MAX = 2_000_000
-# CLUSTER_ID/PARTITION: 128 characters and 16 digits at most.
+# CLUSTER_ID/PARTITION: cut, rows of two partitions would be one.
 USAGE_SOURCE_CHARACTERS_MAX = 160
+assert CLUSTER_ID_CHARS_MAX + 1 + len(str(PARTITION_ID_MAX)) <= USAGE_SOURCE_CHARACTERS_MAX
 # Every look closes the windows that are open; one that took long leaves the nodes so many times as long,
 METER_INTERVAL_S = 30
 METER_REST_FACTOR = 10

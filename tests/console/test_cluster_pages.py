@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from storage_nodes.ids import CLUSTER_NUMBER_MAX, make_node_id, make_partition_id
 from tests.console.browsing import Browser, queue_row
 from tests.console.test_operators import operator
 
@@ -293,6 +294,26 @@ def test_node_is_drained_and_taken_back_and_the_trail_says_so(operator: Browser,
         ("replica.cancel_move", "partition:7"),
     ]
     assert all(row.actor.startswith("person:") for row in rows)
+
+
+def test_nodes_and_partitions_of_a_later_cluster_are_named_and_understood(
+    operator: Browser, script: ClusterScript
+) -> None:
+    partition, first, second = make_partition_id(CLUSTER_NUMBER_MAX, 7), make_node_id(2, 1), make_node_id(2, 4)
+    for source in ("2.1", str(first)):
+        move = {"partition": str(partition), "source": source, "target": "2.4"}
+        assert operator.post("/console/operators/moves", move).status_code == 302
+    assert script.asked == [("move", partition, first, second)] * 2
+    assert operator.post(f"/console/operators/nodes/{first}/drain").status_code == 302
+    assert script.asked[2:] == [("state", first, 1)]
+    page = operator.get(f"/console/operators/?target={second}").content.decode()
+    assert 'value="2.4"' in page
+
+
+@pytest.mark.parametrize("node_id", [0, 1 << 16, 10**22])
+def test_what_is_no_node_id_is_not_found(operator: Browser, script: ClusterScript, node_id: int) -> None:
+    assert operator.post(f"/console/operators/nodes/{node_id}/drain").status_code == 404
+    assert script.asked == []
 
 
 def test_refusal_of_the_cluster_is_told_in_its_words(operator: Browser, script: ClusterScript) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploy.__main__ import main, parser
-from deploy.commands import doctor
+from deploy.commands import doctor, node
 from deploy.commands.logs import run as show_logs
 from deploy.commands.logs import show_end, show_new
 from deploy.demo import boto3_lines, curl_line, interpreter
@@ -18,6 +18,7 @@ from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
 from deploy.installation import ROOT, Installation
 from deploy.limits import POLICY_FILE_BYTES_MAX
 from deploy.state import choose_port
+from storage_nodes.ids import make_node_id
 
 KEY = {
     "account_id": "000000000001",
@@ -165,3 +166,41 @@ def test_console_link_is_for_an_account_or_for_the_operator(
 ) -> None:
     assert main(["console-link", *who, "--data-dir", str(tmp_path)]) == EXIT_USAGE
     assert "give either --account NAME or --operator" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("verb", "healths", "warns"),
+    [
+        ("stop", ["healthy", "stopped", "stopped"], True),
+        ("stop", ["healthy", "healthy", "stopped"], False),
+        ("start", ["healthy", "stopped", "stopped"], False),
+    ],
+)
+def test_stop_of_a_node_says_when_the_majority_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    verb: str, healths: list[str], warns: bool,
+) -> None:  # fmt: skip
+    rows = [{"role": "storage-node", "health": health} for health in healths]
+    answers = {f"node {verb}": {"id": make_node_id(2, 3), "health": "stopped"}, "status": {"processes": rows}}
+    monkeypatch.setattr(node.control, "ask", lambda run, request, timeout_s=0: answers[request["command"]])
+    assert main(["node", verb, "2.3", "--data-dir", str(tmp_path)]) == 0
+    said = capsys.readouterr().err
+    assert "storage node 2.3 is stopped" in said
+    assert ("1 of 3 storage nodes are up, which is no majority" in said) is warns
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("x", "'x' names no node: a node is NUMBER or CLUSTER.NUMBER"),
+        ("1.0", "nodes of a cluster are numbered 1 to 65535, not 0"),
+        ("65536", "nodes of a cluster are numbered 1 to 65535, not 65536"),
+        ("8193.1", "clusters are numbered 1 to 8192, not 8193"),
+    ],
+)
+def test_what_names_no_node_is_refused_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["node", "stop", name, "--data-dir", str(tmp_path)])
+    assert said in capsys.readouterr().err

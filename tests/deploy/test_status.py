@@ -18,6 +18,7 @@ from deploy.errors import CommandError
 from deploy.installation import Installation
 from deploy.java import SparkFound
 from deploy.state import State
+from storage_nodes.ids import make_node_id
 from storage_nodes.node.replicas.stopped_replicas import StopKind
 from storage_nodes.protocol.messages import ClusterInfo, NodeInfo, PartitionInfo, StoppedReplica
 
@@ -137,8 +138,10 @@ def test_quarantined_partition_is_told_once_and_not_as_leaderless_too(capsys: py
     status.print_status(shown, dict)
     said = capsys.readouterr().out
     assert said.count("partition 7 ") == 1 and "QUARANTINED" in said and "partition 9 (queue:9): NO LEADER" in said
+    partitions[0]["replicas"] = [make_node_id(2, 1), make_node_id(2, 3)]
     status.show_partition(shown, 7, as_json=False)
-    assert "QUARANTINED" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "QUARANTINED" in said and "replicas on nodes 2.1, 2.3 (home: the first)" in said
 
 
 LISTS = ("processes", "partitions", "nodes", "quarantined")

@@ -198,6 +198,19 @@ def test_receipt_with_any_bit_changed_is_invalid(received_s: int) -> None:
             maker.read(owner, bad)
 
 
+def test_receipt_has_one_text() -> None:
+    """Plain base64 writes two of its characters otherwise."""
+    maker = ReceiptMaker(b"r" * 32)
+    owner = receipt_owner(ACCOUNT, UUID)
+    handles = [maker.make(owner, 7, offset, 3, 9) for offset in range(20)]
+    for shown, plain in (("-", "+"), ("_", "/")):
+        written = [handle for handle in handles if shown in handle]
+        assert written
+        for handle in written:
+            with pytest.raises(ReceiptError):
+                maker.read(owner, handle.replace(shown, plain))
+
+
 # --- nonces ---
 
 

@@ -215,6 +215,18 @@ def test_tokens_are_of_one_queue_one_search_and_one_kind() -> None:
         MessageTokens(b"l" * 32).read(b"o", token)
 
 
+def test_token_has_one_text() -> None:
+    """Plain base64 writes two of its characters otherwise."""
+    tokens = MessageTokens(b"k" * 32)
+    made = [tokens.make(b"o", MessageToken(3, offset)) for offset in range(20)]
+    for shown, plain in (("-", "+"), ("_", "/")):
+        written = [token for token in made if shown in token]
+        assert written
+        for token in written:
+            with pytest.raises(InvalidToken):
+                tokens.read(b"o", token.replace(shown, plain))
+
+
 # --- delete ---
 
 

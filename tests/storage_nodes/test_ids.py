@@ -76,7 +76,7 @@ def test_node_list_is_of_one_cluster_and_reads_back() -> None:
     nodes = parse_node_list("2.1=a:1@z, 2.3=b:2")
     assert nodes == [NodeAddress(65_537, "a", 1, "z"), NodeAddress(65_539, "b", 2, "zone-2.3")]
     assert parse_node_list(format_node_list(nodes)) == nodes
-    assert parse_node_list("1=a:1@z") == parse_node_list("1.1=a:1@z")
+    assert parse_node_list("1=a:1") == parse_node_list("1.1=a:1") == [NodeAddress(1, "a", 1, "zone-1")]
     with pytest.raises(ValueError, match="two clusters"):
         parse_node_list("1=a:1,2.2=b:2")
     with pytest.raises(ValueError, match="twice"):

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from storage_nodes.client import StorageClient, connection, leaders
+from storage_nodes.ids import make_node_id
 from storage_nodes.model import Acks, NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import Frame
@@ -165,6 +166,16 @@ def test_node_of_another_cluster_is_not_spoken_to() -> None:
         assert nodes[0].frames == []
 
     run([accept], scenario, cluster_id="another")
+
+
+def test_node_that_is_another_one_than_the_list_says_is_not_spoken_to() -> None:
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        nodes[0].node_id = make_node_id(2, 1)
+        with pytest.raises(StorageError, match=r"is node 2\.1, not node 1"):
+            await client.send(7, [b"x"])
+        assert nodes[0].frames == []
+
+    run([accept], scenario)
 
 
 def test_node_that_is_not_there_is_passed_over() -> None:

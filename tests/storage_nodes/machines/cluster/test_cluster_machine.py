@@ -122,6 +122,13 @@ def test_node_of_another_cluster_is_refused() -> None:
     assert len(machine.nodes) == 3 and plan_of(apply(machine, create("q"))).partition == 1
 
 
+@pytest.mark.parametrize("node_id", [0, -1, 1 << 16, 2**53])
+def test_what_is_no_node_id_is_not_registered(node_id: int) -> None:
+    machine = ClusterMachine()
+    assert apply(machine, RegisterNode(node_id, "127.0.0.1", 4, "a")).code is ErrorCode.INVALID_REQUEST
+    assert machine.nodes == {} and machine.number == 0
+
+
 def test_sequence_that_ran_out_makes_no_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_machine, "PARTITION_SEQUENCE_MAX", 1)
     machine = machine_with(["a", "b", "c"])
