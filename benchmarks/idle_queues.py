@@ -1,13 +1,15 @@
 """Thousands of queues that nobody uses, on three real nodes: what they cost, and what a crash with them costs.
 
-    ./penstock bench idle-queues [QUEUES]
+    ./penstock bench idle-queues [QUEUES] [--metered]
 
-Client, nodes and disk share the machine. Aims: CPU near zero, under 3 KB of memory for each replica; a leader kill and
-a node restart within 10 s, better 5. Memory is the anonymous resident part (RssAnon) above that of the empty node.
+`--metered`: of queues whose use is counted for an account. Client, nodes and disk share the machine. Aims: CPU near
+zero, under 3 KB of memory for each replica; a leader kill and a node restart within 10 s, better 5. Memory is the
+anonymous resident part (RssAnon) above that of the empty node.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import random
@@ -25,7 +27,7 @@ from storage_nodes.client import StorageClient
 from storage_nodes.limits import DESCRIBE_PARTITIONS_MAX
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.errors import StorageError
-from storage_nodes.protocol.messages import PartitionInfo
+from storage_nodes.protocol.messages import PartitionInfo, QueueConfig
 from storage_nodes.protocol.records import encode_body
 
 QUEUES = 20_000
@@ -44,7 +46,7 @@ RECOVERY_S_MAX = 10.0
 BODY = encode_body(b"x" * 4_096)
 
 
-async def run(report: Report, queues: int) -> None:
+async def run(report: Report, queues: int, metered: bool) -> None:
     cluster = StorageCluster()
     began = time.monotonic()
     cluster.start_all()
@@ -53,7 +55,7 @@ async def run(report: Report, queues: int) -> None:
         await cluster.create_partition(client, PartitionKind.QUEUE, "bench:first")
         report.add("three empty nodes up, first queue made", time.monotonic() - began, "s")
         report.add("load of the machine before", os.getloadavg()[0], "")
-        bench = IdleQueues(cluster, client, report, queues)
+        bench = IdleQueues(cluster, client, report, queues, metered)
         await bench.create()
         await bench.idle("idle")
         await bench.kill_and_return()
@@ -68,11 +70,14 @@ async def run(report: Report, queues: int) -> None:
 
 
 class IdleQueues:
-    def __init__(self, cluster: StorageCluster, client: StorageClient, report: Report, queues: int) -> None:
+    def __init__(
+        self, cluster: StorageCluster, client: StorageClient, report: Report, queues: int, metered: bool
+    ) -> None:
         self.cluster = cluster
         self.client = client
         self.report = report
         self.queues = queues
+        self.config = QueueConfig(account_id="1" * 12 if metered else "")
         self.partitions: list[int] = []
         self.empty_bytes: dict[int, int] = {}
         # What `all_led` has not seen led yet.
@@ -86,7 +91,7 @@ class IdleQueues:
         async def worker() -> None:
             for number in tags:
                 tag = f"queue:{number:032x}:0"
-                info = await self.client.create_partition(PartitionKind.QUEUE, tag)
+                info = await self.client.create_partition(PartitionKind.QUEUE, tag, self.config)
                 self.partitions.append(info.partition)
 
         await asyncio.gather(*(worker() for _ in range(CREATES_IN_FLIGHT)))
@@ -230,9 +235,12 @@ def _anonymous_bytes(pid: int) -> int:
 
 
 def main() -> int:
-    queues = int(sys.argv[1]) if len(sys.argv) > 1 else QUEUES
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("queues", type=int, nargs="?", default=QUEUES)
+    parser.add_argument("--metered", action="store_true")
+    options = parser.parse_args()
     report = Report("idle_queues")
-    uvloop.run(run(report, queues))
+    uvloop.run(run(report, options.queues, options.metered))
     report.print()
     return 0 if all(map(_is_within_aims, report.figures)) else 1
 

@@ -185,6 +185,10 @@ class PlanRow(NamedTuple):
     versions: list[PricePlanVersion]
     accounts: int
 
+    def had(self, version: PricePlanVersion) -> bool:
+        """With other terms: it was replaced, and is no further one."""
+        return version.number <= self.versions[-1].number
+
 
 def price_plans() -> list[PlanRow]:
     """`accounts`: those that were given it once."""

@@ -188,11 +188,11 @@ def _add_version(visit: Visit, found: operator_selectors.PlanRow | None, given: 
         raise BillingError("already-there", f"A plan {code} exists already.")
     since = None if found is None else _hour(given["since"])
     made = add_plan_version(visit.actor, code, name, _document(given["terms"]), since)
-    is_replaced = found is not None and made.number <= found.versions[-1].number
-    added = (
-        f"{made} {'is replaced: it ' if is_replaced else ''}applies from {made.effective_from:%Y-%m-%d %H:%M} UTC on."
-    )
-    return told(f"{_BASE}/plans/{code}", added if found else f"The plan {code} is created.")
+    if found is None:
+        return told(f"{_BASE}/plans/{code}", f"The plan {code} is created.")
+    replaced = "is replaced: it " if found.had(made) else ""
+    since_text = f"{made.effective_from:%Y-%m-%d %H:%M} UTC"
+    return told(f"{_BASE}/plans/{code}", f"{made} {replaced}applies from {since_text} on.")
 
 
 def _withdraw_version(visit: Visit, found: operator_selectors.PlanRow) -> HttpResponse:

@@ -36,7 +36,8 @@ def show_resumed(account: str, said: dict[str, Any]) -> None:
     output.data(f"sending is resumed: {account} may send")
     lifted = said["lifted"]
     if lifted:
-        output.say(f"the budget {lifted['budget']} is used up: it stops no more until {lifted['until']}, or its change")
+        until = f"{lifted['until']}, or its change"
+        output.say(f"the budget {lifted['budget']} is used up: it does not stop sending before {until}")
     if said["sends_per_s"]:
         output.say(f"a budget throttles it still; messages a second that may be sent: {said['sends_per_s']}")
 

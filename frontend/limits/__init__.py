@@ -214,7 +214,7 @@ LEASES_BACK_AT_STOP_S = 1.0
 # Messages that were sealed under a data key are told from so many on; of so many keys at a time.
 DATA_KEY_USES_TOLD_MIN = 2**20
 DATA_KEYS_COUNTED_MAX = 100_000
-# Those of receipts and of tokens: 9 MB each when full; one that is found again costs 15 us.
+# Those of receipts and of tokens: 9 MB each when full; one that is found again costs 10 us.
 PARTITION_MASKS_KEPT_MAX = 50_000
 # Kinds of refused calls that are counted until they are told, with the uses of keys.
 REFUSED_CALLS_HELD_MAX = 20_000

@@ -1,7 +1,7 @@
 """Whose a node's directory is: the file `owner` in it, one line CLUSTER_ID/NODE_NAME.
 
 Votes and logs in a directory are promises of one node. Under another name they would be given twice, or dropped as
-those of a node that the cluster gave nothing to: volumes that were swapped, a cluster that was numbered anew. So a
+those of a node that the cluster gave nothing to: volumes that were swapped, a cluster that got another number. So a
 directory is used by the node that made it and by no other.
 """
 

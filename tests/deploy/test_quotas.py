@@ -59,5 +59,5 @@ def test_resumption_is_told_in_a_line(
     assert quotas.run(parser().parse_args(["quotas", "resume", "--account=shop", "--data-dir", str(tmp_path)])) == 0
     printed = capsys.readouterr()
     assert printed.out == "sending is resumed: shop may send\n"
-    assert "budget cap is used up: it stops no more until 2026-12-01 00:00 UTC" in printed.err
+    assert "budget cap is used up: it does not stop sending before 2026-12-01 00:00 UTC" in printed.err
     assert "may be sent: 1" in printed.err

@@ -28,7 +28,7 @@ def test_new_directory_is_taken_and_found_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cluster_id, node_id", [("c", 2), ("d", 3), ("c", make_node_id(2, 3)), ("c/3", 3)])
 def test_directory_of_another_node_is_refused_and_left_alone(tmp_path: Path, cluster_id: str, node_id: int) -> None:
-    """Volumes that were swapped, another cluster, a cluster that was numbered anew."""
+    """Volumes that were swapped, another cluster, a cluster that got another number."""
     claim_directory(OsDisk(), str(tmp_path), "c", 3)
     with pytest.raises(NotOurDirectory, match=r"holds the data of node c/3, and this is node"):
         claim_directory(OsDisk(), str(tmp_path), cluster_id, node_id)

@@ -138,7 +138,7 @@ def _plan(options: dict[str, Any]) -> str:
             f"there is a plan {options['code']!r} already: name the hour from which its next version holds (--from)"
         )
     made = add_plan_version(OPERATOR, options["code"], _name_of(options, last), document, since)
-    is_replaced = last is not None and made.number <= last.versions[-1].number
+    is_replaced = last is not None and last.had(made)
     begins = "the beginning" if last is None else _shown(made.effective_from)
     return "\n  ".join([f"{made} {'is replaced: it ' if is_replaced else ''}holds from {begins}", *terms_lines(made)])
 

@@ -129,7 +129,7 @@ class DeliveryStrategy(Protocol):
 
     def check(self) -> None:
         """Asserts what holds between two inputs: what was derived from the fold still says the same. Where it does not,
-        this replica stops leading, and its successor derives it anew. O(messages in `live` and in view)."""
+        this replica stops leading, and its successor derives it again. O(messages in `live` and in view)."""
 
     # --- requests
 

@@ -185,7 +185,7 @@ class HeldMessages:
 
     def check(self) -> None:
         """Asserts what holds at the end of every entry. O(1). Where it does not, the replica stops before a checkpoint
-        is made of it, and leads no more (docs/storage/stopped_replicas.md)."""
+        is made of it, and does not lead (docs/storage/stopped_replicas.md)."""
         gone = self.deleted + self.expired + self.purged + self.dead_lettered
         counts = (self.fresh_count, self.received, self.deleted, self.expired, self.purged, self.dead_lettered)
         assert self.sent == self.held_count + gone, f"{self.sent} sent, {self.held_count} here, {gone} gone"
