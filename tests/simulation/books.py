@@ -9,23 +9,20 @@ import msgspec
 
 from storage_nodes.log.record_batch import iterate_bodies, read_header
 from storage_nodes.machines.queue.commands import (
-    ACQUIRED,
-    DEAD_LETTERED,
-    DELETED,
-    EXPIRED,
-    FIRST_FIELD,
-    HANDED_OVER,
-    KIND,
-    LEASED,
-    PURGED,
-    RESCHEDULED,
-    TIME_MS,
-    UNPARKED,
-    VISIBILITY_CHANGED,
+    AcquiredCommand,
     Command,
+    DeadLetteredCommand,
+    DeletedCommand,
+    ExpiredCommand,
+    HandedOverCommand,
+    LeasedCommand,
+    LeveledCommand,
+    PurgedCommand,
+    RescheduledCommand,
+    UnparkedCommand,
+    VisibilityCommand,
     decode_command,
 )
-from storage_nodes.machines.queue.commands import LEVELED as QUEUE_LEVELED
 from storage_nodes.machines.queue.state.dedup import NOT_SEEN
 from storage_nodes.machines.stream.machine import CONTROL_STREAM_KEY, LEVELED
 from storage_nodes.protocol.levels import LEVEL_FIRST
@@ -117,7 +114,7 @@ class QueueBook:
         for _, body in iterate_bodies(batch):
             command = decode_command(body)
             if command is not None:
-                self._last_ms = max(self._last_ms, command[TIME_MS])
+                self._last_ms = max(self._last_ms, command.time_ms)
                 self._fold(command, Gone(header.end_offset, epoch))  # one each: of two the first one removed it
 
     def _note_schedule(self, offset: int, body: bytes, headers: dict[bytes, bytes], time_ms: int, gone: Gone) -> None:
@@ -147,9 +144,10 @@ class QueueBook:
     def _is_repeated(self, headers: dict[bytes, bytes]) -> bool:
         return False
 
-    def _note_told(self, command: Command) -> None:
-        """What a DELETED says of leases: so many became no deliveries."""
-        for leases, messages, *_ in command[FIRST_FIELD + 2 :]:
+    def _note_told(self, command: DeletedCommand) -> None:
+        """What it says of leases: so many became no deliveries."""
+        if command.told is not None:
+            leases, messages, *_ = command.told
             self.kept_back += leases - messages
 
     def _check_sizes(self, offsets: list[int], sizes: bytes | Sequence[int | None] = ()) -> None:
@@ -179,47 +177,46 @@ class QueueBook:
             self.gone[offset] = gone
 
     def _fold(self, command: Command, gone: Gone) -> None:
-        kind = command[KIND]
-        if kind == DEAD_LETTERED:
-            for offset in command[FIRST_FIELD]:
+        if isinstance(command, DeadLetteredCommand):
+            for offset in command.offsets:
                 if self.gone.setdefault(offset, gone) is gone:
                     self.dead.append(self.origin.get(offset, offset))
-        elif kind == ACQUIRED:
-            for _time_ms, deadline_ms, fresh, again in command[FIRST_FIELD + 1]:
-                left_ms = deadline_ms - command[TIME_MS]
+        elif isinstance(command, AcquiredCommand):
+            for leased in command.acquisitions:
+                deadline_ms, fresh = leased.deadline_ms, leased.fresh
+                left_ms = deadline_ms - command.time_ms
                 for at in range(0, len(fresh), 3):
                     for offset in range(fresh[at], fresh[at + 1] + 1):
                         self.delivery[offset], self._deadline_ms[offset] = 1, deadline_ms
                         self.times.leased(offset, left_ms)
-                for offset in again:
+                for offset in leased.again:
                     self.delivery[offset] = self.delivery.get(offset, 0) + 1
                     self._deadline_ms[offset] = deadline_ms
                     self.times.leased(offset, left_ms)
-        elif kind == VISIBILITY_CHANGED:
-            flat = command[FIRST_FIELD]
+        elif isinstance(command, VisibilityCommand):
+            flat = command.changes
             for at in range(0, len(flat), 3):
-                self._change(flat[at], flat[at + 1], flat[at + 2], command[TIME_MS])
-        elif kind == DELETED:
-            flat = command[FIRST_FIELD]
+                self._change(flat[at], flat[at + 1], flat[at + 2], command.time_ms)
+        elif isinstance(command, DeletedCommand):
+            flat = command.receipts
             for at in range(0, len(flat), 2):
                 offset, delivery = flat[at], flat[at + 1]
                 if offset in self.bodies and delivery > 0:  # whichever delivery the receipt is of
                     self.gone.setdefault(offset, gone)
-            self._check_sizes(flat[::2], *command[FIRST_FIELD + 1 : FIRST_FIELD + 2])
+            self._check_sizes(flat[::2], command.sizes)
             self._note_told(command)
-        elif kind == HANDED_OVER:
-            leases, messages = command[FIRST_FIELD : FIRST_FIELD + 2]
-            self.kept_back += leases - messages
-        elif kind == QUEUE_LEVELED:
-            self.level = command[FIRST_FIELD]
-        elif kind == EXPIRED:
-            flat = command[FIRST_FIELD + 1]
+        elif isinstance(command, HandedOverCommand):
+            self.kept_back += command.leases - command.messages
+        elif isinstance(command, LeveledCommand):
+            self.level = command.level
+        elif isinstance(command, ExpiredCommand):
+            flat = command.ranges
             ranges = (range(flat[at], flat[at + 1] + 1) for at in range(0, len(flat), 2))
-            for offset in (*command[FIRST_FIELD + 2], *(o for r in ranges for o in r)):
+            for offset in (*command.offsets, *(o for r in ranges for o in r)):
                 if self.gone.setdefault(offset, gone) is gone:
                     self.times.expires(offset)
-        elif kind == RESCHEDULED:
-            flat = command[FIRST_FIELD]
+        elif isinstance(command, RescheduledCommand):
+            flat = command.changes
             for at in range(0, len(flat), 2):
                 offset, due_ms = flat[at], flat[at + 1]
                 if offset in self.scheduled and due_ms:
@@ -227,8 +224,8 @@ class QueueBook:
                     self.times.scheduled(offset, due_ms, True)
                 elif self.scheduled.pop(offset, None) is not None:
                     self.gone[offset] = gone
-        elif kind == PURGED and command[3] - self._last_purge_ms >= 60_000:
-            self._last_purge_ms = command[3]
+        elif isinstance(command, PurgedCommand) and command.time_ms - self._last_purge_ms >= 60_000:
+            self._last_purge_ms = command.time_ms
             self.scheduled.clear()
             self._forget_ids()
             for offset in self.bodies:
@@ -329,26 +326,28 @@ class FifoBook(QueueBook):
         return [other for other in self.groups[self.group_of[offset]] if other < offset and other not in self.gone]
 
     def _fold(self, command: Command, gone: Gone) -> None:
-        kind, now_ms, flat = command[KIND], command[TIME_MS], command[FIRST_FIELD] if len(command) > FIRST_FIELD else []
-        if kind == LEASED:
-            for _time_ms, deadline_ms, _attempt, is_renewal, parts in flat:
+        now_ms = command.time_ms
+        if isinstance(command, LeasedCommand):
+            for lease in command.leases:
+                parts, deadline_ms, is_renewal = lease.parts, lease.deadline_ms, lease.is_renewal
                 for at in range(0, len(parts), 3):
                     if parts[at] in self.parked and not is_renewal:
                         self.leased_though_parked.append((parts[at], gone.end))
                     self._lease(parts[at + 1], parts[at + 2][::2], deadline_ms, is_renewal, deadline_ms - now_ms)
-        elif kind == DELETED:
+        elif isinstance(command, DeletedCommand):
+            flat = command.receipts
             for at in range(0, len(flat), 2):
                 if self._holds(flat[at], flat[at + 1], now_ms):
                     self.gone.setdefault(flat[at], gone)
-            self._check_sizes(flat[::2], *command[FIRST_FIELD + 1 : FIRST_FIELD + 2])
+            self._check_sizes(flat[::2], command.sizes)
             self._note_told(command)
-        elif kind == UNPARKED:
-            self.parked = self.parked.difference(flat) if flat else set()
+        elif isinstance(command, UnparkedCommand):
+            self.parked = self.parked.difference(command.groups) if command.groups else set()
         else:
             purged_ms = self._last_purge_ms
             super()._fold(command, gone)
-            if self.parks and kind == DEAD_LETTERED:
-                self.parked.update(self.group_of[offset] for offset in flat if self.gone[offset] is gone)
+            if self.parks and isinstance(command, DeadLetteredCommand):
+                self.parked.update(self.group_of[offset] for offset in command.offsets if self.gone[offset] is gone)
             if self._last_purge_ms != purged_ms:
                 self.parked.clear()
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from storage_nodes.machines.queue.commands import FIRST_FIELD
+from storage_nodes.machines.queue.commands import DeletedCommand
 from storage_nodes.machines.queue.delivery.groups import GroupWindow, MessageGroup
 from storage_nodes.machines.queue.delivery.handed_over import HandedOver
 from storage_nodes.machines.queue.leader.letters import Letters
@@ -19,15 +19,15 @@ def drops_deletes_by_older_receipts() -> Iterator[None]:
     """B44: a delete by the receipt of an older delivery is answered, and has no effect."""
     real = QueueState.fold_deleted
 
-    def fold_deleted(self: QueueState, command: Any) -> list[int]:
-        flat = command[FIRST_FIELD]
+    def fold_deleted(self: QueueState, command: DeletedCommand) -> list[int]:
+        flat = command.receipts
         kept = [
             number
             for offset, delivery in zip(flat[::2], flat[1::2], strict=True)
             if self.live.get(offset, (0, 0))[1] <= delivery
             for number in (offset, delivery)
         ]
-        return real(self, [*command[:FIRST_FIELD], kept])
+        return real(self, DeletedCommand(command.term, command.sequence, command.time_ms, kept))
 
     with mock.patch.object(QueueState, "fold_deleted", fold_deleted):
         yield

@@ -32,11 +32,9 @@ from storage_nodes.limits import (
 )
 from storage_nodes.machines.driver_contract import Piece, Refuse, Token
 from storage_nodes.machines.queue.commands import (
-    KIND,
-    RETIRED,
-    TIME_MS,
     UNSEEN,
-    USAGE_COMMANDS,
+    RetiredCommand,
+    UsageCommand,
     decode_command,
     uncounted,
 )
@@ -56,7 +54,7 @@ from storage_nodes.machines.queue.leader.usage_export import UsageExport
 from storage_nodes.machines.queue.state.checkpoint import decode_checkpoint
 from storage_nodes.machines.queue.state.configs import config_problem
 from storage_nodes.machines.queue.state.fifo_state import FifoState
-from storage_nodes.machines.queue.state.folding import fold_command, fold_producer
+from storage_nodes.machines.queue.state.folding import StateFold, fold_producer
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
 from storage_nodes.machines.queue.state.meter_entries import (
     Usages,
@@ -453,22 +451,24 @@ class QueueMachine:
         state, leader = self.state, self.leader
         effects: list[Effect] = []
         totals = totals_of(state) if state.metering is not None else None
+        fold = StateFold(state)
         for offset, body in records():
             command = decode_command(body)
             if command is None:  # the epoch-start entry
                 if totals is not None:
                     meter_new_leader(state)
                 continue
-            if command[KIND] in USAGE_COMMANDS and totals is not None:
+            usage = command if isinstance(command, UsageCommand) else None
+            if usage is not None and totals is not None:
                 totals = meter_commands(state, totals)  # its window says what stands before it
             if leader is not None:
                 leader.fold(command, offset, effects)
             else:
-                fold_command(state, command, offset)
-            state.last_ms = max(state.last_ms, command[TIME_MS])
-            if command[KIND] in USAGE_COMMANDS and self.export is not None:
-                self.export.folded(command[KIND])
-                effects += [Retired(), *self.leader_state().retire()] if command[KIND] == RETIRED else ()
+                command.fold(fold, offset)
+            state.last_ms = max(state.last_ms, command.time_ms)
+            if usage is not None and self.export is not None:
+                self.export.folded(usage)
+                effects += [Retired(), *self.leader_state().retire()] if isinstance(usage, RetiredCommand) else ()
         state.last_ms = max(state.last_ms, header.timestamp_ms)
         state.fold_control(header.base_offset, header.last_offset)
         state.end_entry(header.last_offset + 1)

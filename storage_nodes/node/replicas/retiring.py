@@ -1,9 +1,10 @@
 """A queue partition on its way out: it takes no requests any more, and its last usage goes to the usage stream
 (docs/decisions/0043-last-windows-are-exported-before-a-partition-goes.md).
 
-    RETIRE -> RETIRED, committed -> `RetiredQueueReplica` -> last window exported, USAGE_EXPORTED -> may be deleted
+    RETIRE -> RetiredCommand committed -> `RetiredQueueReplica` -> last window exported
+           -> UsageExportedCommand committed -> may be deleted
 
-RETIRED is in the log, so the next leader refuses too, and goes on where this one stopped.
+RetiredCommand is in the log, so the next leader refuses too, and goes on where this one stopped.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _request = msgspec.msgpack.Decoder(RetireRequest)
 
 class RetiredQueueReplica(QueueReplica):
     """Refuses all requests that need a leader: what they did would be in no bill. A replica becomes one when it folds
-    RETIRED, so that those of other partitions are not asked for each message whether they are retired."""
+    RetiredCommand, so that those of other partitions are not asked for each message whether they are retired."""
 
     __slots__ = ()
 

@@ -10,12 +10,9 @@ import msgspec
 import pytest
 
 from storage_nodes.machines.cluster.machine import ClusterMachine
-from storage_nodes.machines.queue.commands import decode_command
-from storage_nodes.machines.queue.state.folding import fold_command
-from storage_nodes.machines.queue.state.queue_state import QueueState
+from storage_nodes.machines.queue.commands import CONTROL_QUEUE_KEY, decode_command
 from storage_nodes.machines.stream.machine import CONTROL_STREAM_KEY, StreamMachine
 from storage_nodes.machines.unknown_entries import UnknownEntryError
-from storage_nodes.protocol.messages import QueueConfig
 from storage_nodes.protocol.records import encode_body
 
 pack = msgspec.msgpack.encode
@@ -44,7 +41,7 @@ def test_control_record_of_a_later_version_is_refused_by_queue_and_stream() -> N
 
 def test_command_of_a_later_version_is_refused_by_every_machine() -> None:
     with pytest.raises(UnknownEntryError, match="command kind 99 of a queue"):
-        fold_command(QueueState(QueueConfig()), [99, 1, 1, 5], 0)
+        decode_command(encode_body(pack([99, 1, 1, 5]), CONTROL_QUEUE_KEY))
     with pytest.raises(UnknownEntryError, match="command kind 99 of a stream"):
         apply_to_stream(encode_body(pack([99, 5, b"group"]), CONTROL_STREAM_KEY))
     with pytest.raises(UnknownEntryError, match="a command of the cluster"):

@@ -23,7 +23,7 @@ from storage_nodes.machines.cluster.commands import (
     encode_command,
 )
 from storage_nodes.machines.cluster.machine import ClusterMachine
-from storage_nodes.machines.queue.commands import LEVELED
+from storage_nodes.machines.queue.commands import LeveledCommand
 from storage_nodes.machines.queue.commands import encode_command as encode_queue_command
 from storage_nodes.model import CLUSTER_PARTITION, NodeState
 from storage_nodes.node.membership.feature_levels import FeatureLevels
@@ -265,7 +265,7 @@ def test_entry_above_the_level_that_is_spoken_stops_its_replica_alone_and_names_
         await until(lambda: node.replicas[first].serving and node.replicas[second].serving)
         replica: Any = node.replicas[first]
         replica.machine.follow()  # the entry is another leader's
-        propose(node, replica, encode_queue_command([LEVELED, 1, 1, replica.now_ms(), 2]))
+        propose(node, replica, encode_queue_command(LeveledCommand(1, 1, replica.now_ms(), 2)))
         await until(lambda: first in node.stopped)
         (told,) = node.stopped.told(9)
         assert told.kind == "unknown-entry" and "is at feature level 2, this release speaks 1 at most" in told.reason

@@ -21,21 +21,19 @@ from storage_nodes.limits import (
 )
 from storage_nodes.machines.driver_contract import Token
 from storage_nodes.machines.queue.commands import (
-    DEAD_LETTERED,
-    EXPIRED,
-    FIRST_FIELD,
-    KIND,
-    LEASED,
-    REMOVED,
-    UNPARKED,
-    Command,
+    AcquiredCommand,
+    DeletedCommand,
+    FifoLease,
+    LeasedCommand,
+    UnparkedCommand,
 )
 from storage_nodes.machines.queue.delivery.groups import GroupWindow, MessageGroup
 from storage_nodes.machines.queue.delivery.pending_commands import InFlightCommand, StagedLease
 from storage_nodes.machines.queue.delivery.strategy import DeliveryContext
-from storage_nodes.machines.queue.effects import CommandAnswer, Deliver, Effect, Tags, answers_of
+from storage_nodes.machines.queue.effects import Deliver, Effect, Tags, answers_of
 from storage_nodes.machines.queue.state.fifo_state import FifoState
 from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
+from storage_nodes.protocol.errors import ErrorCode
 
 
 class ByGroupDelivery:
@@ -126,7 +124,7 @@ class ByGroupDelivery:
             return False
         if attempt:
             self._attempts_under_way.add(attempt)
-        lease = [time_ms, time_ms + visibility_ms, attempt, False, parts]
+        lease = FifoLease(time_ms, time_ms + visibility_ms, attempt, False, parts)
         staging.leased(lease, StagedLease(token, attempt, groups), fresh_count, again_count)
         return True
 
@@ -170,46 +168,49 @@ class ByGroupDelivery:
         # Another one than before: it is all that tells this lease from the one that it takes the place of.
         deadline_ms = time_ms + visibility_ms
         deadline_ms += deadline_ms == known.deadline_ms
-        lease = [time_ms, deadline_ms, attempt, True, parts]
+        lease = FifoLease(time_ms, deadline_ms, attempt, True, parts)
         self._staging.leased(lease, StagedLease(token, attempt, []), 0, len(offsets))
         return True
 
     # --- the fold ---------------------------------------------------------------------------------------------
 
-    def fold_own(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
-        if command[KIND] == LEASED:
-            self._fold_leased(command, taken, effects)
-            return
-        assert command[KIND] == UNPARKED, f"command kind {command[KIND]}"
-        parked = list(self._state.parked)
+    def fold_unparked(self, command: UnparkedCommand) -> list[ErrorCode]:
+        parked = self.parked_groups()
         codes = self._state.fold_unparked(command)
-        self.window.unparked(parked)
-        effects += [CommandAnswer(asker.token, codes) for asker in taken.askers]
+        self.unparked(parked)
+        return codes
 
-    def acquired(self, command: Command) -> None:
+    def acquired(self, command: AcquiredCommand) -> None:
         raise AssertionError("a FIFO queue is leased by group")
 
-    def before_fold(self, command: Command) -> Sequence[bytes | None]:
-        """The groups of the messages that it names; of others, which may unpark groups, those that are parked."""
+    def groups_of(self, offsets: Sequence[int]) -> Sequence[bytes | None]:
         group_of = self._state.group_of
-        offsets = _offsets_that_go(command)
-        return list(self._state.parked) if offsets is None else [group_of.get(offset) for offset in offsets]
+        return [group_of.get(offset) for offset in offsets]
 
-    def after_fold(self, command: Command, groups: Sequence[bytes | None]) -> None:
-        """Groups of which messages left `live`, or that are parked no more, go on."""
-        offsets, live = _offsets_that_go(command), self._state.live
-        if offsets is None:
-            self.window.unparked([key for key in groups if key is not None])
-            return
+    def left(self, offsets: Sequence[int], groups: Sequence[bytes | None]) -> None:
+        """Their groups go on."""
+        live = self._state.live
         known = zip(offsets, groups, strict=True)
         self.window.left_live([(key, offset) for offset, key in known if key is not None and offset not in live])
 
-    def _fold_leased(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
+    def expired(self, ranges: Sequence[int]) -> None:
+        """Nothing: they were taken out of the window when they were staged."""
+
+    def purged(self) -> None:
+        """Nothing: the window was cleared."""
+
+    def parked_groups(self) -> Sequence[bytes]:
+        return list(self._state.parked)
+
+    def unparked(self, groups: Sequence[bytes]) -> None:
+        self.window.unparked(groups)
+
+    def fold_leased(self, command: LeasedCommand, taken: InFlightCommand, effects: list[Effect]) -> None:
         leases, window = self._leases, self.window
         picked = self._state.fold_leased(command)
         live = self._state.live
-        for lease, staged, picks in zip(command[FIRST_FIELD], taken.leases, picked, strict=True):
-            deadline_ms, parts = lease[1], lease[4]
+        for lease, staged, picks in zip(command.leases, taken.leases, picked, strict=True):
+            deadline_ms, parts = lease.deadline_ms, lease.parts
             fresh: list[int] = []
             for at in range(0, len(parts), 3):
                 for offset in parts[at + 1]:
@@ -225,12 +226,12 @@ class ByGroupDelivery:
                 if window.groups.get(group.key) is group:
                     window.offer(group)
             self._attempts_under_way.discard(staged.attempt)
-            effects.append(Deliver(staged.token, picks, deadline_ms, is_repeat=lease[3]))
+            effects.append(Deliver(staged.token, picks, deadline_ms, is_repeat=lease.is_renewal))
 
-    def fold_deleted(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
+    def fold_deleted(self, command: DeletedCommand, taken: InFlightCommand, effects: list[Effect]) -> None:
         gone: list[tuple[bytes, int]] = []
         codes = self._state.fold_receipts(command, gone)
-        offsets = command[FIRST_FIELD][::2]
+        offsets = command.receipts[::2]
         self._leases.forget(offsets)
         left = [offset for _, offset in gone]  # of others the lease had run out: they stay
         self._staging.handed_over.forget(left, self._state.live, self._staging.fresh_picked)
@@ -270,11 +271,3 @@ class ByGroupDelivery:
             expired.add(offset, offset + 1)
         for first, end in expired.ranges():
             staging.expired_range(first, end - 1)
-
-
-def _offsets_that_go(command: Command) -> Sequence[int] | None:
-    """Messages that a command takes out of `live`; None where it names none."""
-    kind = command[KIND]
-    if kind == EXPIRED:
-        return command[FIRST_FIELD + 2]
-    return command[FIRST_FIELD] if kind in (DEAD_LETTERED, REMOVED) else None

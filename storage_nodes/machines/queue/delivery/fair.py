@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from storage_nodes.limits import READ_AHEAD_MESSAGES_MAX, TAKEN_AHEAD_RANGES_MAX
 from storage_nodes.machines.driver_contract import Refuse, Token
-from storage_nodes.machines.queue.commands import DEAD_LETTERED, EXPIRED, FIRST_FIELD, KIND, PURGED, REMOVED, Command
+from storage_nodes.machines.queue.commands import AcquiredCommand, DeletedCommand, LeasedCommand, UnparkedCommand
 from storage_nodes.machines.queue.delivery.backlog import Backlog
 from storage_nodes.machines.queue.delivery.fairness import GroupsInFlight
 from storage_nodes.machines.queue.delivery.pending_commands import InFlightCommand
@@ -200,37 +200,46 @@ class FairDelivery:
 
     # --- the fold ---------------------------------------------------------------------------------------------
 
-    def fold_deleted(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
+    def fold_deleted(self, command: DeletedCommand, taken: InFlightCommand, effects: list[Effect]) -> None:
         if ahead := self._context.fold_deleted(command):
             self.window.cut(ahead)
-        self._left(command[FIRST_FIELD][::2])
+        self._left(command.receipts[::2])
 
-    def fold_own(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
-        raise AssertionError(f"command kind {command[KIND]}")
+    def fold_leased(self, command: LeasedCommand, taken: InFlightCommand, effects: list[Effect]) -> None:
+        raise AssertionError("a lease by group in a standard queue")
 
-    def acquired(self, command: Command) -> None:
+    def fold_unparked(self, command: UnparkedCommand) -> list[ErrorCode]:
+        raise AssertionError("groups of a standard queue")
+
+    def acquired(self, command: AcquiredCommand) -> None:
         taken = self.window.taken
-        for _, _, fresh, again in command[FIRST_FIELD + 1]:
+        for leased in command.acquisitions:
+            fresh = leased.fresh
             for at in range(0, len(fresh), 3):
                 offsets = range(fresh[at], fresh[at + 1] + 1)
                 taken.difference_update(offsets)
                 self._left(offsets)
-            self._left(again)
+            self._left(leased.again)
 
-    def before_fold(self, command: Command) -> Sequence[bytes | None]:
+    def groups_of(self, offsets: Sequence[int]) -> Sequence[bytes | None]:
         return ()
 
-    def after_fold(self, command: Command, groups: Sequence[bytes | None]) -> None:
-        kind = command[KIND]
-        if kind == EXPIRED:
-            ends = iter(command[FIRST_FIELD + 1])
-            for first, last in zip(ends, ends, strict=True):
-                self.window.taken.difference_update(range(first, last + 1))
-            self._left(command[FIRST_FIELD + 2])
-        elif kind in (DEAD_LETTERED, REMOVED):
-            self._left(command[FIRST_FIELD])
-        elif kind == PURGED and not self._state.live:
-            self._in_flight.clear()
+    def left(self, offsets: Sequence[int], groups: Sequence[bytes | None]) -> None:
+        self._left(offsets)
+
+    def expired(self, ranges: Sequence[int]) -> None:
+        ends = iter(ranges)
+        for first, last in zip(ends, ends, strict=True):
+            self.window.taken.difference_update(range(first, last + 1))
+
+    def purged(self) -> None:
+        self._in_flight.clear()
+
+    def parked_groups(self) -> Sequence[bytes]:
+        return ()
+
+    def unparked(self, groups: Sequence[bytes]) -> None:
+        """Nothing: no group is parked."""
 
     def _left(self, offsets: Iterable[int]) -> None:
         """These may have left `live`, or never came there."""

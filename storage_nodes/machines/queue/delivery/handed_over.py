@@ -1,7 +1,7 @@
 """What a leader tells the meter of its deliveries, in its memory: which leases became deliveries, and how large their
 messages are (docs/storage/metering.md).
 
-    Deliver -> the driver reads the bodies and answers -> `handed_over` -> HANDED_OVER in the log
+    Deliver -> the driver reads the bodies and answers -> `handed_over` -> HandedOverCommand in the log
 
 What is to be told goes with the next commands; where none come, with a batch of its own after HANDED_OVER_MS. What was
 told and then seen by no consumer is taken back by the command that makes it available again (UNSEEN).
@@ -20,16 +20,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 
 from storage_nodes.limits import HANDED_OVER_MS
+from storage_nodes.machines.queue.commands import Told
 from storage_nodes.machines.queue.state.checkpoint import Live
 from storage_nodes.protocol.usage import billed_bytes_of_heads, heads_of, units_of_all
 
 # Sizes beyond those of messages in flight, and the newest that are kept though they are none yet.
 _GARBAGE_MAX = 1_024
 _NEWEST_KEPT = 512
-
-
-Told = tuple[int, int, int, int]
-"""Fields of HANDED_OVER: leases, messages, billed bytes, units."""
 
 
 class HandedOver:

@@ -10,7 +10,7 @@ from itertools import repeat
 
 from storage_nodes.limits import READ_AHEAD_MESSAGES_MAX
 from storage_nodes.machines.driver_contract import Refuse, Token
-from storage_nodes.machines.queue.commands import KIND, Command
+from storage_nodes.machines.queue.commands import AcquiredCommand, DeletedCommand, LeasedCommand, UnparkedCommand
 from storage_nodes.machines.queue.delivery.pending_commands import InFlightCommand
 from storage_nodes.machines.queue.delivery.strategy import DeliveryContext
 from storage_nodes.machines.queue.delivery.window import Window
@@ -148,18 +148,33 @@ class InOrderDelivery:
 
     # --- the fold ---------------------------------------------------------------------------------------------
 
-    def fold_deleted(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
+    def fold_deleted(self, command: DeletedCommand, taken: InFlightCommand, effects: list[Effect]) -> None:
         if ahead := self._context.fold_deleted(command):
             self.window.cut(ahead)
 
-    def fold_own(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
-        raise AssertionError(f"command kind {command[KIND]}")
+    def fold_leased(self, command: LeasedCommand, taken: InFlightCommand, effects: list[Effect]) -> None:
+        raise AssertionError("a lease by group in a standard queue")
 
-    def acquired(self, command: Command) -> None:
+    def fold_unparked(self, command: UnparkedCommand) -> list[ErrorCode]:
+        raise AssertionError("groups of a standard queue")
+
+    def acquired(self, command: AcquiredCommand) -> None:
         """Nothing: the leases know."""
 
-    def before_fold(self, command: Command) -> Sequence[bytes | None]:
+    def groups_of(self, offsets: Sequence[int]) -> Sequence[bytes | None]:
         return ()
 
-    def after_fold(self, command: Command, groups: Sequence[bytes | None]) -> None:
+    def left(self, offsets: Sequence[int], groups: Sequence[bytes | None]) -> None:
         """Nothing: no message has a group."""
+
+    def expired(self, ranges: Sequence[int]) -> None:
+        """Nothing: the window was cut when they were staged."""
+
+    def purged(self) -> None:
+        """Nothing: the window was cleared."""
+
+    def parked_groups(self) -> Sequence[bytes]:
+        return ()
+
+    def unparked(self, groups: Sequence[bytes]) -> None:
+        """Nothing: no group is parked."""

@@ -10,36 +10,36 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from storage_nodes.limits import KEYS_PER_COMMAND_BYTES_MAX
 from storage_nodes.machines.driver_contract import Token
 from storage_nodes.machines.queue.commands import (
-    ACQUIRED,
     COMMAND_ITEMS_MAX,
-    DEAD_LETTERED,
-    DELETED,
-    EXPIRED,
     EXPIRED_PER_COMMAND_MAX,
-    FIRST_FIELD,
-    HANDED_OVER,
     KEY_ITEM_BYTES_MAX,
-    KIND,
-    LEASED,
     LEASED_ITEMS_MAX,
-    LEVELED,
-    SEQUENCE,
+    NOT_ISSUED,
     SINGLE_COMMANDS_PER_BATCH_MAX,
-    TERM,
     UNSEEN,
-    VISIBILITY_CHANGED,
+    AcquiredCommand,
+    Acquisition,
     Command,
+    DeadLetteredCommand,
+    DeletedCommand,
+    ExpiredCommand,
+    FifoLease,
+    HandedOverCommand,
+    LeasedCommand,
+    LeveledCommand,
+    Sizes,
+    VisibilityCommand,
     encode_command,
     pack_sizes,
     unseen_of,
 )
 from storage_nodes.machines.queue.delivery.groups import MessageGroup
-from storage_nodes.machines.queue.delivery.handed_over import HandedOver, Told
+from storage_nodes.machines.queue.delivery.handed_over import HandedOver
 from storage_nodes.machines.queue.effects import CommandAnswer, FreshRange, Key
 
 
@@ -83,6 +83,7 @@ class _CommandBuilder:
 
 class PendingCommands:
     __slots__ = (
+        "_acquisitions",
         "_changes",
         "_dead",
         "_deletes",
@@ -90,7 +91,6 @@ class PendingCommands:
         "_expired_ranges",
         "_fresh_expired_staged",
         "_fresh_picked_staged",
-        "_groups",
         "_keys",
         "_keys_bytes",
         "_leased",
@@ -116,22 +116,22 @@ class PendingCommands:
         self._term = term
         self._level = level  # once what was taken is folded
         self._sequence = 0
-        self._groups: list[list[int | list[int]]] = []
-        self._keys: dict[Key, list[int]] = {}  # of the fresh messages in _groups: flat (first, last)...
+        self._acquisitions: list[Acquisition] = []
+        self._keys: dict[Key, list[int]] = {}  # of the fresh messages in _acquisitions: flat (first, last)...
         self._keys_bytes = 0
         self._deletes: list[_CommandBuilder] = []
         self._changes: list[_CommandBuilder] = []
-        self._singles: deque[tuple[list[Any], Requester]] = deque()  # [kind, fields...]
+        self._singles: deque[tuple[Command, Requester]] = deque()
         self._expired_ranges: list[int] = []
         self._expired_offsets: list[int] = []
-        self._leases: list[list[Any]] = []  # of LEASED, and in the same order who waits for them:
+        self._leases: list[FifoLease] = []  # and in the same order who waits for them:
         self._leased: list[StagedLease] = []
         self.leased_count = 0  # messages in _leases
         self._dead: list[int] = []
         self._taken: deque[InFlightCommand] = deque()
         self.handed_over = HandedOver()
         self.announced = False  # the driver knows that something is staged
-        self.picked_count = 0  # messages in _groups
+        self.picked_count = 0  # messages in _acquisitions
         self._fresh_picked_staged = 0  # of them fresh ones
         self.expired_count = 0  # messages in _expired_*
         self._fresh_expired_staged = 0  # of them fresh ones
@@ -144,8 +144,7 @@ class PendingCommands:
     # --- in -----------------------------------------------------------------------------------------------------
 
     def acquired_fresh(self, time_ms: int, deadline_ms: int, taken: FreshRange) -> None:
-        flat = self._group(time_ms, deadline_ms)[2]
-        assert isinstance(flat, list)
+        flat = self._acquisition(time_ms, deadline_ms).fresh
         first, last, sent_ms = taken
         if flat and flat[-2] == first - 1 and flat[-1] == sent_ms:
             flat[-2] = last
@@ -169,13 +168,11 @@ class PendingCommands:
         self._keys_bytes += KEY_ITEM_BYTES_MAX
 
     def acquired_again(self, time_ms: int, deadline_ms: int, offsets: list[int]) -> None:
-        flat = self._group(time_ms, deadline_ms)[3]
-        assert isinstance(flat, list)
-        flat += offsets
+        self._acquisition(time_ms, deadline_ms).again += offsets
         self.picked_count += len(offsets)
 
-    def leased(self, lease: list[Any], staged: StagedLease, fresh: int, again: int) -> None:
-        """`lease` as in the command LEASED, with so many fresh messages and others."""
+    def leased(self, lease: FifoLease, staged: StagedLease, fresh: int, again: int) -> None:
+        """A lease of so many fresh messages and others."""
         self._leases.append(lease)
         self._leased.append(staged)
         self.leased_count += fresh + again
@@ -205,7 +202,8 @@ class PendingCommands:
         merged.askers.append(Requester(token, len(changes)))
         self.outstanding += 1
 
-    def single(self, command: list[Any], token: Token) -> None:
+    def single(self, command: Command, token: Token) -> None:
+        """`command` is NOT_ISSUED yet."""
         self._singles.append((command, Requester(token, 1)))
         self.outstanding += 1
 
@@ -245,7 +243,7 @@ class PendingCommands:
 
     @property
     def is_empty(self) -> bool:
-        staged = self._groups or self._deletes or self._changes or self._singles or self.expired_count
+        staged = self._acquisitions or self._deletes or self._changes or self._singles or self.expired_count
         return not (staged or self._leases or self._dead)
 
     @property
@@ -269,59 +267,57 @@ class PendingCommands:
         bodies: list[bytes] = []
         if level > self._level and (self.handed_over.due_ms or not self.is_empty):
             self._level = level
-            bodies.append(self._issue([LEVELED, time_ms, level]))
+            bodies.append(self._issue(LeveledCommand(*NOT_ISSUED, level), time_ms))
         if self.expired_count:
-            moved = 0 if self._groups else cursor
-            command: Command = [EXPIRED, time_ms, moved, self._expired_ranges, self._expired_offsets]
-            self._add_sizes(command, self._expired_offsets)
-            fresh, live = self._fresh_expired_staged, len(self._expired_offsets)
-            bodies.append(self._issue(command, fresh_expired=fresh, live_expired=live))
+            offsets = self._expired_offsets
+            moved = 0 if self._acquisitions else cursor
+            sizes = self.handed_over.sizes_of(offsets)
+            expired = ExpiredCommand(*NOT_ISSUED, moved, self._expired_ranges, offsets, sizes)
+            fresh = self._fresh_expired_staged
+            bodies.append(self._issue(expired, time_ms, fresh_expired=fresh, live_expired=len(offsets)))
             self._expired_ranges, self._expired_offsets = [], []
             self.expired_count = self._fresh_expired_staged = 0
-        if self._groups:
-            command = [ACQUIRED, time_ms, cursor, self._groups]
-            if self._keys:
-                command.append([field for key, ranges in self._keys.items() for field in (*key, ranges)])
-                self._keys, self._keys_bytes = {}, 0
-            bodies.append(self._issue(command, fresh_picked=self._fresh_picked_staged))
-            self._groups = []
+        if self._acquisitions:
+            keys = [field for key, ranges in self._keys.items() for field in (*key, ranges)]
+            self._keys, self._keys_bytes = {}, 0
+            acquired = AcquiredCommand(*NOT_ISSUED, cursor, self._acquisitions, keys)
+            bodies.append(self._issue(acquired, time_ms, fresh_picked=self._fresh_picked_staged))
+            self._acquisitions = []
             self.picked_count = self._fresh_picked_staged = 0
         if self._leases:
+            leased = LeasedCommand(*NOT_ISSUED, self._leases)
             fresh = self._fresh_picked_staged
-            bodies.append(self._issue([LEASED, time_ms, self._leases], fresh_picked=fresh, leases=self._leased))
+            bodies.append(self._issue(leased, time_ms, fresh_picked=fresh, leases=self._leased))
             self._leases, self._leased = [], []
             self.leased_count = self._fresh_picked_staged = 0
         if self._dead:
-            command = [DEAD_LETTERED, time_ms, self._dead]
-            self._add_sizes(command, self._dead)
-            bodies.append(self._issue(command))
+            dead = DeadLetteredCommand(*NOT_ISSUED, self._dead, self.handed_over.sizes_of(self._dead))
+            bodies.append(self._issue(dead, time_ms))
             self._dead = []
         told = self.handed_over.take() if self.handed_over.due_ms else None
         if self._deletes:
             merged = self._deletes.pop(0)
-            command = [DELETED, time_ms, merged.items]
-            self._add_meter_fields(command, merged.items[::2], told)
-            bodies.append(self._issue(command, merged.answers, merged.askers))
+            deleted = DeletedCommand(*NOT_ISSUED, merged.items, self._sizes_deleted(merged.items[::2]), told)
+            bodies.append(self._issue(deleted, time_ms, merged.answers, merged.askers))
         elif told is not None:
-            bodies.append(self._issue([HANDED_OVER, time_ms, *told]))
+            bodies.append(self._issue(HandedOverCommand(*NOT_ISSUED, *told), time_ms))
         if self._changes:
             merged = self._changes.pop(0)
-            command = [VISIBILITY_CHANGED, time_ms, merged.items]
+            changed = VisibilityCommand(*NOT_ISSUED, merged.items)
             if UNSEEN in merged.items:
-                self._add_sizes(command, unseen_of(merged.items))
-            bodies.append(self._issue(command, merged.answers, merged.askers))
+                changed.sizes = self.handed_over.sizes_of(unseen_of(merged.items))
+            bodies.append(self._issue(changed, time_ms, merged.answers, merged.askers))
         for _ in range(min(len(self._singles), SINGLE_COMMANDS_PER_BATCH_MAX)):
-            (kind, *fields), asker = self._singles.popleft()
-            bodies.append(self._issue([kind, time_ms, *fields], askers=(asker,)))
+            single, asker = self._singles.popleft()
+            bodies.append(self._issue(single, time_ms, askers=(asker,)))
         return bodies
 
     def folded(self, command: Command) -> InFlightCommand:
         """Who waits for a command that was just folded."""
         taken = self._taken.popleft()
-        kind = command[KIND]
-        if kind == HANDED_OVER or (kind == DELETED and len(command) > FIRST_FIELD + 2):
+        if isinstance(command, HandedOverCommand) or (isinstance(command, DeletedCommand) and command.told is not None):
             self.handed_over.folded()
-        assert command[TERM] == self._term and command[SEQUENCE] == taken.sequence, "a command that was not ours"
+        assert command.term == self._term and command.sequence == taken.sequence, "a command that was not ours"
         self.outstanding -= len(taken.answers) + len(taken.askers) + len(taken.leases)
         self.fresh_picked -= taken.fresh_picked
         self.fresh_expired -= taken.fresh_expired
@@ -342,34 +338,27 @@ class PendingCommands:
 
     # --- inside -------------------------------------------------------------------------------------------------
 
-    def _add_sizes(self, command: Command, offsets: Sequence[int]) -> None:
-        """The last field of a command that lets these messages out of the queue, or back."""
-        sizes = self.handed_over.sizes_of(offsets)
-        if sizes:
-            command.append(sizes)
+    def _sizes_deleted(self, offsets: Sequence[int]) -> Sizes:
+        """Of messages that a delete lets out of the queue: packed where all are known."""
+        sizes: list[int | None] = self.handed_over.sizes_of(offsets)
+        known = [size for size in sizes if size is not None]
+        return pack_sizes(known) if known and len(known) == len(sizes) else sizes
 
-    def _add_meter_fields(self, command: Command, offsets: Sequence[int], told: Told | None) -> None:
-        """The last fields of a DELETED of these; `told` as in HANDED_OVER."""
-        sizes: list[Any] = self.handed_over.sizes_of(offsets)
-        if sizes or told is not None:
-            command.append(pack_sizes(sizes) if sizes and None not in sizes else sizes)
-        if told is not None:
-            command.append(told)
-
-    def _group(self, time_ms: int, deadline_ms: int) -> list[int | list[int]]:
-        """Messages acquired at one time until one deadline. Only the last group is looked at: the times of a busy queue
+    def _acquisition(self, time_ms: int, deadline_ms: int) -> Acquisition:
+        """Messages acquired at one time until one deadline. Only the last one is looked at: the times of a busy queue
         repeat back to back."""
-        if self._groups:
-            group = self._groups[-1]
-            if group[0] == time_ms and group[1] == deadline_ms:
-                return group
-        group = [time_ms, deadline_ms, [], []]
-        self._groups.append(group)
-        return group
+        if self._acquisitions:
+            last = self._acquisitions[-1]
+            if last.time_ms == time_ms and last.deadline_ms == deadline_ms:
+                return last
+        acquisition = Acquisition(time_ms, deadline_ms, [], [])
+        self._acquisitions.append(acquisition)
+        return acquisition
 
     def _issue(
         self,
         command: Command,
+        time_ms: int,
         answers: Sequence[CommandAnswer] = (),
         askers: Sequence[Requester] = (),
         fresh_picked: int = 0,
@@ -380,7 +369,8 @@ class PendingCommands:
         self._sequence += 1
         taken = InFlightCommand(self._sequence, answers, askers, fresh_picked, fresh_expired, live_expired, leases)
         self._taken.append(taken)
-        return encode_command([command[0], self._term, self._sequence, *command[1:]])
+        command.term, command.sequence, command.time_ms = self._term, self._sequence, time_ms
+        return encode_command(command)
 
 
 def _open(merged_list: list[_CommandBuilder], fields: int) -> _CommandBuilder:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from storage_nodes.machines.driver_contract import Token
-from storage_nodes.machines.queue.commands import FIRST_FIELD, Command
+from storage_nodes.machines.queue.commands import AcquiredCommand, DeletedCommand, LeasedCommand, UnparkedCommand
 from storage_nodes.machines.queue.delivery.leases import Leases
 from storage_nodes.machines.queue.delivery.pending_commands import InFlightCommand, PendingCommands
 from storage_nodes.machines.queue.delivery.probes import Probes
@@ -22,6 +22,7 @@ from storage_nodes.machines.queue.delivery.waiters import Waiters
 from storage_nodes.machines.queue.effects import Effect, FreshRange, Tags
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
 from storage_nodes.machines.queue.state.queue_state import QueueState
+from storage_nodes.protocol.errors import ErrorCode
 
 
 class WaitingMessages(Protocol):
@@ -104,9 +105,9 @@ class DeliveryContext:
         waiting = self.state.fresh_count
         assert window.count <= waiting, f"{window.count} messages are in view, {waiting} wait"
 
-    def fold_deleted(self, command: Command) -> list[int]:
+    def fold_deleted(self, command: DeletedCommand) -> list[int]:
         """Deletes of a standard queue; which of them were ahead of the cursor."""
-        receipts = command[FIRST_FIELD]
+        receipts = command.receipts
         if self.leases.delayed:
             self.leases.delayed_deleted(receipts)
         ahead = self.state.fold_deleted(command)
@@ -183,16 +184,31 @@ class DeliveryStrategy(Protocol):
 
     # --- the fold
 
-    def fold_deleted(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None: ...
+    def fold_deleted(self, command: DeletedCommand, taken: InFlightCommand, effects: list[Effect]) -> None: ...
 
-    def fold_own(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
-        """A command of a kind that other strategies do not stage."""
+    def fold_leased(self, command: LeasedCommand, taken: InFlightCommand, effects: list[Effect]) -> None:
+        """Only where leases are committed."""
 
-    def acquired(self, command: Command) -> None:
+    def fold_unparked(self, command: UnparkedCommand) -> list[ErrorCode]:
+        """Only by group; one code for each group named."""
+
+    def acquired(self, command: AcquiredCommand) -> None:
         """The command was folded."""
 
-    def before_fold(self, command: Command) -> Sequence[bytes | None]:
-        """A command of a rarer kind is about to be folded; the groups that it may concern."""
+    def groups_of(self, offsets: Sequence[int]) -> Sequence[bytes | None]:
+        """Of messages that are about to leave `live`; for `left`."""
 
-    def after_fold(self, command: Command, groups: Sequence[bytes | None]) -> None:
-        """It was folded."""
+    def left(self, offsets: Sequence[int], groups: Sequence[bytes | None]) -> None:
+        """These may have left `live`."""
+
+    def expired(self, ranges: Sequence[int]) -> None:
+        """Waiting messages in flat (first, last)... were dropped."""
+
+    def purged(self) -> None:
+        """The queue was emptied."""
+
+    def parked_groups(self) -> Sequence[bytes]:
+        """Groups that are held, before a command that may hand them out again; for `unparked`."""
+
+    def unparked(self, groups: Sequence[bytes]) -> None:
+        """These may be held no more."""

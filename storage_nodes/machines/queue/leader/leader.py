@@ -12,36 +12,24 @@ what a wrong clock must not bring about, that messages expire or scheduled ones 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from storage_nodes.limits import CLOCK_LOOK_MS, PROPOSALS_PENDING_MAX, WAITERS_PER_PARTITION_MAX
 from storage_nodes.machines.driver_contract import Propose, Refuse, Token
 from storage_nodes.machines.queue.commands import (
-    ACQUIRED,
-    CONFIGURED,
-    DEAD_LETTERED,
-    DELETED,
-    EXPIRED,
-    FIRST_FIELD,
-    FOLDED_ALIKE,
-    HANDED_OVER,
-    KIND,
-    LEASED,
-    PURGED,
-    REMOVED,
-    RESCHEDULED,
-    UNPARKED,
-    VISIBILITY_CHANGED,
+    NOT_ISSUED,
     Command,
+    ConfiguredCommand,
+    PurgedCommand,
+    RemovedCommand,
+    RescheduledCommand,
+    UnparkedCommand,
 )
 from storage_nodes.machines.queue.delivery.by_group import ByGroupDelivery
 from storage_nodes.machines.queue.delivery.fair import FairDelivery
 from storage_nodes.machines.queue.delivery.in_order import InOrderDelivery
 from storage_nodes.machines.queue.delivery.leases import Removals
-from storage_nodes.machines.queue.delivery.pending_commands import InFlightCommand
 from storage_nodes.machines.queue.delivery.strategy import DeliveryContext, DeliveryStrategy
 from storage_nodes.machines.queue.effects import (
-    CommandAnswer,
     Deliver,
     Effect,
     Fetch,
@@ -49,17 +37,15 @@ from storage_nodes.machines.queue.effects import (
     Groups,
     Keys,
     Tags,
-    answers_of,
     overloaded,
 )
+from storage_nodes.machines.queue.leader.following import LeaderFold
 from storage_nodes.machines.queue.leader.letters import Letters
 from storage_nodes.machines.queue.leader.queue_stats import queue_stats
 from storage_nodes.machines.queue.leader.releases import Releases
 from storage_nodes.machines.queue.state.configs import config_fields
 from storage_nodes.machines.queue.state.fifo_state import FifoState
-from storage_nodes.machines.queue.state.folding import fold_command
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
-from storage_nodes.machines.queue.state.meter_entries import fold_handed_over
 from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig, QueueStats
@@ -77,7 +63,7 @@ class Leader:
     """Exists only while leading and while there is something to do."""
 
     __slots__ = (
-        "_context", "_fetch_again_ms", "_fetching", "_leases", "_letters", "_probes", "_removals",
+        "_context", "_fetch_again_ms", "_fetching", "_following", "_leases", "_letters", "_probes", "_removals",
         "_retention_check_ms", "_staging", "_state", "_waiters", "delivery", "handed_over", "releases",
         "time_ms",
     )  # fmt: skip
@@ -97,13 +83,14 @@ class Leader:
         self.delivery: DeliveryStrategy = InOrderDelivery(context)
         if isinstance(state, FifoState):
             self.delivery = ByGroupDelivery(context, state)
-        elif state.keys or state.keyed_end > state.cursor:
+        self._following = LeaderFold(context, self.delivery, self._letters, self._removals)
+        if not isinstance(state, FifoState) and (state.keys or state.keyed_end > state.cursor):
             self.track_keys()
 
     def track_keys(self) -> None:
         """Groups and tags of a standard queue matter from now on."""
         if isinstance(self.delivery, InOrderDelivery):
-            self.delivery = FairDelivery(self._context, self.delivery.window)
+            self.delivery = self._following.delivery = FairDelivery(self._context, self.delivery.window)
 
     @property
     def tracks_keys(self) -> bool:
@@ -179,28 +166,28 @@ class Leader:
         return self._leases.is_held(offset)
 
     def purge(self, token: Token, now_ms: int, attempt: bytes) -> list[Effect]:
-        return self._single([PURGED, attempt], token, self._advance(now_ms))
+        return self._single(PurgedCommand(*NOT_ISSUED, attempt), token, self._advance(now_ms))
 
     def remove(self, token: Token, offsets: Sequence[int], groups: Mapping[int, bytes], moved: bool) -> list[Effect]:
         if self._is_overloaded or not set(self._letters.under_way).isdisjoint(offsets):
             return [overloaded(token)]  # or a dead letter is on its way: it will have gone
         self._removals.begin(offsets, groups, self._leases, self._state.live)
-        command = [REMOVED, list(offsets), moved, self.handed_over.sizes_of(offsets)]
+        command = RemovedCommand(*NOT_ISSUED, list(offsets), moved, self.handed_over.sizes_of(offsets))
         return self._single(command, token, self.time_ms)
 
     def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
         # A pause begins here, so that nothing is handed out once it is answered: leases of FIFO queues take a while.
         self._context.pauses_staged += config.paused and not self._is_overloaded
-        return self._single([CONFIGURED, *config_fields(config)], token, self.time_ms)
+        return self._single(ConfiguredCommand(*NOT_ISSUED, config_fields(config)), token, self.time_ms)
 
     def reschedule(self, token: Token, changes: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
         flat = [number for change in changes for number in change]
         sizes = self.handed_over.sizes_of(flat[::2])
-        return self._single([RESCHEDULED, flat, sizes], token, self._advance(now_ms))
+        return self._single(RescheduledCommand(*NOT_ISSUED, flat, sizes), token, self._advance(now_ms))
 
     def unpark(self, token: Token, groups: list[bytes], now_ms: int) -> list[Effect]:
         """Hand these groups of a FIFO queue out again; none named = all. Answered with a code each."""
-        return self._single([UNPARKED, groups], token, self._advance(now_ms))
+        return self._single(UnparkedCommand(*NOT_ISSUED, groups), token, self._advance(now_ms))
 
     def moved(self, offsets: list[int], now_ms: int) -> list[Effect]:
         """These dead letters stand in the other queue, committed."""
@@ -317,63 +304,8 @@ class Leader:
         return self._settle([], self._advance(now_ms))
 
     def fold(self, command: Command, offset: int, effects: list[Effect]) -> None:
-        """Fold a command of our own into the state, follow it here, and answer whoever waits for it."""
-        taken = self._staging.folded(command)
-        kind = command[KIND]
-        effects += taken.answers
-        if kind == ACQUIRED:
-            self._state.fold_acquired(command)
-            self._follow_acquired(command)
-        elif kind == DELETED:
-            self.delivery.fold_deleted(command, taken, effects)
-        elif kind == VISIBILITY_CHANGED:
-            codes = self._state.fold_visibility(command)
-            self._follow_visibility(command, codes, effects, taken.askers)
-        elif kind in (LEASED, UNPARKED):
-            self.delivery.fold_own(command, taken, effects)
-        else:
-            groups = self.delivery.before_fold(command)
-            self._fold_rare(command, offset, taken, effects)
-            self.delivery.after_fold(command, groups)
-
-    def _fold_rare(self, command: Command, offset: int, taken: InFlightCommand, effects: list[Effect]) -> None:
-        kind, state = command[KIND], self._state
-        if kind == HANDED_OVER:
-            fold_handed_over(state, command)
-        elif kind == EXPIRED:
-            self._leases.expire(command[FIRST_FIELD + 2])
-            state.fold_expired(command)
-            self._context.forget(command[FIRST_FIELD + 2])
-        elif kind == PURGED:
-            is_repeat = state.is_last_purge(command)
-            result = state.fold_purged(command, offset)
-            if result[0] == ErrorCode.OK and not is_repeat:
-                self._leases.clear()
-                self.handed_over.clear()
-                self.delivery.window.clear(offset)
-            effects += [CommandAnswer(asker.token, result) for asker in taken.askers]
-        elif kind == DEAD_LETTERED:
-            state.fold_dead_lettered(command)
-            self._context.forget(command[FIRST_FIELD])
-            self._letters.under_way = []
-        elif kind == RESCHEDULED:
-            codes = state.fold_rescheduled(command)
-            self._context.forget(command[FIRST_FIELD][::2])
-            effects += [CommandAnswer(asker.token, codes) for asker in taken.askers]
-        elif kind == REMOVED:
-            groups = self._removals.end(command[FIRST_FIELD], self._leases)
-            codes = state.fold_removed(command)
-            self._context.forget(command[FIRST_FIELD])
-            self.delivery.window.removed(command[FIRST_FIELD], groups)
-            effects += [CommandAnswer(asker.token, codes) for asker in taken.askers]
-        elif kind in FOLDED_ALIKE:
-            fold_command(state, command, offset)
-        else:
-            assert kind == CONFIGURED, f"command kind {kind}"
-            state.fold_configured(command)
-            self._context.pauses_staged -= state.config.paused
-            self.delivery.window.became_ready(self._leases.configure(state.receives_max, state.retry))
-            effects += [CommandAnswer(asker.token, (ErrorCode.OK, state.held_count)) for asker in taken.askers]
+        """A command of our own is committed."""
+        self._following.fold(command, offset, effects)
 
     def commands_arrived(self, before: int, effects: list[Effect], now_ms: int) -> None:
         """A control batch was folded when the log ended at `before`."""
@@ -382,37 +314,15 @@ class Leader:
         if not self.delivery.commits_leases:
             self._answer_hasty(effects)
 
-    def note(self, command: list[Any], now_ms: int) -> list[Effect]:
+    def note(self, command: Command, now_ms: int) -> list[Effect]:
         """A command that nobody waits for; not staged when there is too much already."""
         return self._single(command, None, self._advance(now_ms))
 
-    def _single(self, command: list[Any], token: Token, time_ms: int) -> list[Effect]:
+    def _single(self, command: Command, token: Token, time_ms: int) -> list[Effect]:
         if self._is_overloaded:
             return [overloaded(token)]
         self._staging.single(command, token)
         return self._settle([], time_ms)
-
-    # --- following the fold -----------------------------------------------------------------------------------
-
-    def _follow_acquired(self, command: Command) -> None:
-        leases = self._leases
-        for time_ms, deadline_ms, fresh, again in command[FIRST_FIELD + 1]:
-            for at in range(0, len(fresh), 3):
-                leases.set_timer(deadline_ms, fresh[at], fresh[at + 1])
-            for offset in again:
-                leases.release(offset)
-            if deadline_ms == time_ms:
-                self._context.coming_back -= len(again) + sum(fresh[1::3]) - sum(fresh[::3]) + len(fresh) // 3
-        self.delivery.acquired(command)
-
-    def _follow_visibility(
-        self, command: Command, codes: list[ErrorCode], effects: list[Effect], askers: Sequence[tuple[Token, int]]
-    ) -> None:
-        flat = command[FIRST_FIELD]
-        for at in range(0, len(flat), 3):
-            if flat[at + 1] > 0:
-                self._leases.release(flat[at])
-        effects += answers_of(codes, askers)
 
     # --- settling ---------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """At the leader: dead letters on their way to the dead-letter queue, one move at a time.
 
-dead -> DeadLetter(the first ones) -> the driver copies them -> moved -> DEAD_LETTERED, folded -> the next ones
+dead -> DeadLetter(the first ones) -> the driver copies them -> moved -> DeadLetteredCommand, folded -> the next ones
                                                              -> failed -> after a pause that doubles, the same
 
 The letters of a move are chosen once, and no other is chosen while one of them still is dead here: then the queue that

@@ -1,15 +1,15 @@
 """What a leader does for the meter: closes the window of a queue that went quiet, has closed windows exported, and
 notes in the log that they are. Pure; one step at a time.
 
-    is_changed, the hour is over  ->  USAGE_CLOSED  ->  closed  ->  ExportUsage  ->  committed in the usage stream
-                                                                      later      ->  USAGE_EXPORTED  ->  forgotten
+    is_changed, the hour is over  ->  UsageClosedCommand  ->  closed  ->  ExportUsage  ->  committed in the usage stream
+                                                                      later      ->  UsageExportedCommand  ->  forgotten
 
 The note is for the next leader, and nobody waits for it: it follows after a while, and those of thousands of queues
 that were closed at once follow apart. A retired partition closes its window at once, and the note follows at once; the
 last record says that it is the last one.
 
 A step that is lost, by a full queue of proposals or a stream without leader, is done again after a pause. A leader that
-dies between the append and USAGE_EXPORTED leaves the windows to the next one, which appends the same records again.
+dies between the append and that command leaves the windows to the next one, which appends the same records again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from storage_nodes.limits import (
     USAGE_NOTE_SPREAD_MS,
     USAGE_WINDOWS_PER_EXPORT_MAX,
 )
-from storage_nodes.machines.queue.commands import RETIRED, USAGE_CLOSED, USAGE_EXPORTED, Command
+from storage_nodes.machines.queue.commands import (
+    NOT_ISSUED,
+    RetiredCommand,
+    UsageClosedCommand,
+    UsageCommand,
+    UsageExportedCommand,
+)
 from storage_nodes.machines.queue.effects import ExportUsage
 from storage_nodes.machines.queue.state.metering import HOUR_MS, Metering
 
@@ -47,9 +53,9 @@ class UsageExport:
         self._again_ms = 0  # no step before
         self._is_under_way = False  # an ExportUsage was not answered yet
         self._exported = _NONE  # windows up to this one stand in the usage stream, as far as this leader knows
-        self._noted = _NONE  # the same, of the USAGE_EXPORTED that was proposed last
+        self._noted = _NONE  # the same, of the UsageExportedCommand that was proposed last
         self._note_due_ms = self._note_again_ms = 0
-        self._retire_again_ms = 0  # RETIRED is on its way: not once more before
+        self._retire_again_ms = 0  # the RetiredCommand is on its way: not once more before
         self.is_asked = False  # is the open window to be closed early?
 
     def is_told(self, meter: Metering) -> bool:
@@ -70,8 +76,8 @@ class UsageExport:
             return note_ms
         return min(due_ms, note_ms) if note_ms else due_ms
 
-    def step(self, meter: Metering, now_ms: int) -> ExportUsage | Command | None:
-        """What to do now: an effect, or a command without what all commands have. The note goes before USAGE_CLOSED,
+    def step(self, meter: Metering, now_ms: int) -> ExportUsage | UsageExportedCommand | UsageClosedCommand | None:
+        """What to do now: an effect, or a command. The note goes before the one that closes,
         for which it makes room."""
         if not 0 < self.next_ms(meter) <= now_ms:
             return None
@@ -84,20 +90,20 @@ class UsageExport:
         if 0 < self._note_ms(meter) <= now_ms:
             self._note_again_ms = now_ms + USAGE_EXPORT_PAUSE_MS
             self._noted = self._exported
-            return [USAGE_EXPORTED, *self._noted]
+            return UsageExportedCommand(*NOT_ISSUED, *self._noted)
         self._again_ms = now_ms + USAGE_EXPORT_PAUSE_MS
-        return [USAGE_CLOSED]
+        return UsageClosedCommand(*NOT_ISSUED)
 
     def ask(self, is_open: bool) -> None:
         """Close the open window now, if it says anything new or is about to, and export what is closed."""
         self.is_asked, self._again_ms = is_open, 0
 
-    def retire(self, now_ms: int) -> Command | None:
+    def retire(self, now_ms: int) -> RetiredCommand | None:
         """The command that retires the partition; None while it is on its way."""
         if now_ms < self._retire_again_ms:
             return None
         self._retire_again_ms = now_ms + USAGE_EXPORT_PAUSE_MS
-        return [RETIRED]
+        return RetiredCommand(*NOT_ISSUED)
 
     def exported(self, window: Window, now_ms: int) -> None:
         """ExportUsage was answered: its windows, up to this one, are committed in the usage stream."""
@@ -112,12 +118,12 @@ class UsageExport:
         self._is_under_way = False
         self._again_ms = now_ms + USAGE_EXPORT_PAUSE_MS
 
-    def folded(self, kind: int) -> None:
+    def folded(self, command: UsageCommand) -> None:
         """A command of the meter came back: the next step may follow."""
         self._again_ms = 0
-        if kind == USAGE_CLOSED:
+        if isinstance(command, UsageClosedCommand):
             self.is_asked = False
-        elif kind == USAGE_EXPORTED:
+        elif isinstance(command, UsageExportedCommand):
             self._note_again_ms = 0
             if self._noted == self._exported:
                 self._exported = self._noted = _NONE

@@ -24,7 +24,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from storage_nodes.machines.fold_constants import LEVEL_1
-from storage_nodes.machines.queue.commands import FIRST_FIELD, TIME_MS, Command, sizes_of
+from storage_nodes.machines.queue.commands import (
+    ConfiguredCommand,
+    DeadLetteredCommand,
+    DeletedCommand,
+    ExpiredCommand,
+    LeasedCommand,
+    PurgedCommand,
+    UnparkedCommand,
+    VisibilityCommand,
+)
 from storage_nodes.machines.queue.effects import Pick
 from storage_nodes.machines.queue.state.checkpoint import Entry
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
@@ -81,20 +90,21 @@ class FifoState(QueueState):
 
     # --- commands ---------------------------------------------------------------------------------------------
 
-    def fold_leased(self, command: Command) -> list[list[Pick]]:
+    def fold_leased(self, command: LeasedCommand) -> list[list[Pick]]:
         """Lease messages, group by group; what each lease got. What is gone by now stays gone."""
-        now_ms = command[TIME_MS]
+        now_ms = command.time_ms
         picked: list[list[Pick]] = []
-        for time_ms, deadline_ms, attempt, is_renewal, parts in command[FIRST_FIELD]:
+        for lease in command.leases:
+            time_ms, deadline_ms, is_renewal = lease.time_ms, lease.deadline_ms, lease.is_renewal
             picks: list[Pick] = []
-            fields = iter(parts)
+            fields = iter(lease.parts)
             for group, again, fresh in zip(fields, fields, fields, strict=True):
                 self._lease_again(again, time_ms, deadline_ms, is_renewal, picks)
                 self._lease_fresh_of(group, fresh, time_ms, deadline_ms, picks)
             if not is_renewal:  # the same delivery, said again
                 self.received += len(picks)
-            if attempt:
-                self._remember(attempt, now_ms, deadline_ms, picks)
+            if lease.attempt:
+                self._remember(lease.attempt, now_ms, deadline_ms, picks)
             picked.append(picks)
         return picked
 
@@ -129,17 +139,17 @@ class FifoState(QueueState):
             self.fresh_count -= 1
             picks.append(Pick(offset, 1, time_ms, sent_ms))
 
-    def fold_deleted(self, command: Command) -> list[int]:
+    def fold_deleted(self, command: DeletedCommand) -> list[int]:
         self.fold_receipts(command, [])
         return []
 
-    def fold_receipts(self, command: Command, gone: list[tuple[bytes, int]]) -> list[ErrorCode]:
+    def fold_receipts(self, command: DeletedCommand, gone: list[tuple[bytes, int]]) -> list[ErrorCode]:
         """Delete by receipt, one code each; `gone` gets (group, offset) of what left `live`. A lease that ran out gives
         no right to delete: others of the group may have been handed out since."""
-        now_ms = command[TIME_MS]
+        now_ms = command.time_ms
         live, group_of = self.live, self.group_of
         codes: list[ErrorCode] = []
-        receipts = command[FIRST_FIELD]
+        receipts = command.receipts
         before = len(gone)
         fields = iter(receipts)
         for offset, delivery in zip(fields, fields, strict=True):
@@ -154,7 +164,7 @@ class FifoState(QueueState):
                 gone.append((group_of.pop(offset), offset))
                 self.deleted += 1
                 codes.append(ErrorCode.OK)
-        if len(command) > FIRST_FIELD + 1:
+        if command.sizes or command.told:
             fold_meter_fields(self.metering, [offset for _, offset in gone[before:]], command)
         return codes
 
@@ -162,17 +172,17 @@ class FifoState(QueueState):
         """A lease that holds, by its own receipt: others of the group may have been handed out since it ran out."""
         return entry[1] == delivery and delivery > 0 and entry[0] > now_ms
 
-    def fold_visibility(self, command: Command) -> list[ErrorCode]:
+    def fold_visibility(self, command: VisibilityCommand) -> list[ErrorCode]:
         codes = super().fold_visibility(command)
-        offsets = command[FIRST_FIELD][::3]
+        offsets = command.changes[::3]
         return [
             ErrorCode.RECEIPT_STALE if code is ErrorCode.NOT_IN_FLIGHT and offset in self.live else code
             for code, offset in zip(codes, offsets, strict=True)
         ]
 
-    def fold_expired(self, command: Command) -> None:
-        _cursor, ranges, offsets = command[FIRST_FIELD : FIRST_FIELD + 3]
-        fields = iter(ranges)
+    def fold_expired(self, command: ExpiredCommand) -> None:
+        offsets = command.offsets
+        fields = iter(command.ranges)
         for first, last in zip(fields, fields, strict=True):
             count = len(self._still_fresh(first, last))
             if count:
@@ -185,20 +195,20 @@ class FifoState(QueueState):
                 del self.group_of[offset]
                 self.expired += 1
                 left.append(offset)
-        take_out(self.metering, left, offsets, sizes_of(command, 3))
+        take_out(self.metering, left, offsets, command.sizes)
 
-    def fold_dead_lettered(self, command: Command) -> list[int]:
+    def fold_dead_lettered(self, command: DeadLetteredCommand) -> list[int]:
         moved = super().fold_dead_lettered(command)
         for offset in moved:
             group = self.group_of.pop(offset)
             if self.config.park_groups:
-                self.parked.park(group, command[TIME_MS], offset)
+                self.parked.park(group, command.time_ms, offset)
         return moved
 
-    def fold_unparked(self, command: Command) -> list[ErrorCode]:
-        return self.parked.unpark(command[FIRST_FIELD])
+    def fold_unparked(self, command: UnparkedCommand) -> list[ErrorCode]:
+        return self.parked.unpark(command.groups)
 
-    def fold_configured(self, command: Command) -> None:
+    def fold_configured(self, command: ConfiguredCommand) -> None:
         super().fold_configured(command)
         if not self.config.park_groups:
             self.parked.clear()
@@ -207,7 +217,7 @@ class FifoState(QueueState):
     def parked_count(self) -> int:
         return len(self.parked)
 
-    def fold_purged(self, command: Command, offset: int) -> tuple[ErrorCode, int]:
+    def fold_purged(self, command: PurgedCommand, offset: int) -> tuple[ErrorCode, int]:
         is_repeat = self.is_last_purge(command)
         result = super().fold_purged(command, offset)
         if result[0] is ErrorCode.OK and not is_repeat:

@@ -1,71 +1,99 @@
-"""How a committed entry changes the state of a replica that does not lead: commands by their kind, and producers."""
+"""How a committed entry changes the state of a replica: commands, each by its kind, and producers."""
 
 from __future__ import annotations
 
 from storage_nodes.machines.producers import ProducerTable
 from storage_nodes.machines.queue.commands import (
-    ACQUIRED,
-    CONFIGURED,
-    DEAD_LETTERED,
-    DELETED,
-    EXPIRED,
-    FIRST_FIELD,
-    HANDED_OVER,
-    KIND,
-    LEASED,
-    LEVELED,
-    PURGED,
-    REMOVED,
-    RESCHEDULED,
-    UNPARKED,
-    USAGE_COMMANDS,
-    VISIBILITY_CHANGED,
-    Command,
+    AcquiredCommand,
+    ConfiguredCommand,
+    DeadLetteredCommand,
+    DeletedCommand,
+    ExpiredCommand,
+    HandedOverCommand,
+    LeasedCommand,
+    LeveledCommand,
+    PurgedCommand,
+    RemovedCommand,
+    RescheduledCommand,
+    RetiredCommand,
+    UnparkedCommand,
+    UsageClosedCommand,
+    UsageExportedCommand,
+    VisibilityCommand,
 )
 from storage_nodes.machines.queue.effects import BatchFacts
 from storage_nodes.machines.queue.state.fifo_state import FifoState
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
-from storage_nodes.machines.queue.state.meter_entries import fold_handed_over, fold_usage
+from storage_nodes.machines.queue.state.metering import Metering
 from storage_nodes.machines.queue.state.queue_state import QueueState
-from storage_nodes.machines.unknown_entries import UnknownEntryError
 
 
-def fold_command(state: QueueState, command: Command, offset: int) -> None:
-    """Folds a command that no leader waits for. Raises UnknownEntryError."""
-    kind = command[KIND]
-    if kind == ACQUIRED:
-        state.fold_acquired(command)
-    elif kind == DELETED:
-        state.fold_deleted(command)
-    elif kind == HANDED_OVER:
-        fold_handed_over(state, command)
-    elif kind == VISIBILITY_CHANGED:
-        state.fold_visibility(command)
-    elif kind == EXPIRED:
-        state.fold_expired(command)
-    elif kind == PURGED:
-        state.fold_purged(command, offset)
-    elif kind == LEASED:
-        assert isinstance(state, FifoState), "a lease by group in a standard queue"
-        state.fold_leased(command)
-    elif kind == DEAD_LETTERED:
-        state.fold_dead_lettered(command)
-    elif kind == RESCHEDULED:
-        state.fold_rescheduled(command)
-    elif kind == REMOVED:
-        state.fold_removed(command)
-    elif kind == UNPARKED:
-        assert isinstance(state, FifoState), "groups of a standard queue"
-        state.fold_unparked(command)
-    elif kind in USAGE_COMMANDS:
-        fold_usage(state, command)
-    elif kind == CONFIGURED:
-        state.fold_configured(command)
-    elif kind == LEVELED:
+class StateFold:
+    """Folds commands into a state, for nobody who waits for them. A leader, which has more to do, extends it
+    (leader/following.py)."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: QueueState) -> None:
+        self._state = state
+
+    def fold_acquired(self, command: AcquiredCommand) -> None:
+        self._state.fold_acquired(command)
+
+    def fold_deleted(self, command: DeletedCommand) -> None:
+        self._state.fold_deleted(command)
+
+    def fold_visibility(self, command: VisibilityCommand) -> None:
+        self._state.fold_visibility(command)
+
+    def fold_expired(self, command: ExpiredCommand) -> None:
+        self._state.fold_expired(command)
+
+    def fold_purged(self, command: PurgedCommand, offset: int) -> None:
+        self._state.fold_purged(command, offset)
+
+    def fold_configured(self, command: ConfiguredCommand) -> None:
+        self._state.fold_configured(command)
+
+    def fold_leased(self, command: LeasedCommand) -> None:
+        assert isinstance(self._state, FifoState), "a lease by group in a standard queue"
+        self._state.fold_leased(command)
+
+    def fold_dead_lettered(self, command: DeadLetteredCommand) -> None:
+        self._state.fold_dead_lettered(command)
+
+    def fold_rescheduled(self, command: RescheduledCommand) -> None:
+        self._state.fold_rescheduled(command)
+
+    def fold_removed(self, command: RemovedCommand) -> None:
+        self._state.fold_removed(command)
+
+    def fold_unparked(self, command: UnparkedCommand) -> None:
+        assert isinstance(self._state, FifoState), "groups of a standard queue"
+        self._state.fold_unparked(command)
+
+    def fold_usage_closed(self, command: UsageClosedCommand) -> None:
+        if self._state.metering is not None:
+            self._state.metering.close(max(self._state.last_ms, command.time_ms))
+
+    def fold_usage_exported(self, command: UsageExportedCommand) -> None:
+        if self._state.metering is not None:
+            self._state.metering.exported(command.hour_ms, command.until_ms)
+
+    def fold_retired(self, command: RetiredCommand) -> None:
+        state = self._state
+        if state.metering is None:
+            state.metering = Metering(max(state.last_ms, command.time_ms))
+        state.metering.end()
+
+    def fold_handed_over(self, command: HandedOverCommand) -> None:
+        meter = self._state.metering
+        if meter is not None:
+            meter.handed_over(command.leases, command.messages, command.billed_bytes, command.units)
+
+    def fold_leveled(self, command: LeveledCommand) -> None:
         # Whether this process speaks it, the driver looks after the entry.
-        state.level = max(state.level, command[FIRST_FIELD])
-    else:
-        raise UnknownEntryError(f"command kind {kind} of a queue")
+        self._state.level = max(self._state.level, command.level)
 
 
 def fold_producer(state: QueueState, batch: BatchFacts, noted: FoldedHeaders | None) -> None:

@@ -5,29 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from storage_nodes.machines.queue.commands import FIRST_FIELD, Command, sizes_of, sum_of_sizes, unseen_of
+from storage_nodes.machines.queue.commands import (
+    DeletedCommand,
+    Sizes,
+    VisibilityCommand,
+    sizes_of,
+    sum_of_sizes,
+    unseen_of,
+)
 from storage_nodes.machines.queue.state.metering import Metering
 from storage_nodes.protocol.usage import units_of_all
 
 
-def fold_meter_fields(meter: Metering | None, left: Sequence[int], command: Command) -> None:
-    """The last fields of a DELETED, which lets these leave the queue."""
+def fold_meter_fields(meter: Metering | None, left: Sequence[int], command: DeletedCommand) -> None:
+    """What a command says for the meter that lets these leave the queue."""
     if meter is None:
         return
-    sizes = command[FIRST_FIELD + 1]
+    sizes = command.sizes
     count, billed_bytes = sum_of_sizes(sizes) if isinstance(sizes, bytes) else (-1, 0)
     if count == len(left):
         meter.left(count, billed_bytes)
     else:
-        take_out(meter, left, command[FIRST_FIELD][::2], sizes_of(command, 1))
-    if len(command) > FIRST_FIELD + 2:
-        meter.handed_over(*command[FIRST_FIELD + 2])
+        take_out(meter, left, command.receipts[::2], sizes)
+    if command.told is not None:
+        meter.handed_over(*command.told)
 
 
-def take_out(meter: Metering | None, left: Sequence[int], offsets: Sequence[int], sizes: Sequence[int | None]) -> None:
+def take_out(meter: Metering | None, left: Sequence[int], offsets: Sequence[int], said: Sizes) -> None:
     """Of the messages that a command names, with sizes or without any, these leave the queue."""
-    if not sizes or meter is None:
+    if not said or meter is None:
         return
+    sizes = sizes_of(said)
     if len(left) < len(sizes):  # some stay, or are named twice
         size_of = dict(zip(offsets, sizes, strict=True))
         sizes = [size_of[offset] for offset in left]
@@ -35,18 +43,18 @@ def take_out(meter: Metering | None, left: Sequence[int], offsets: Sequence[int]
     meter.left(len(known), sum(known))
 
 
-def take_back(meter: Metering, unseen: Sequence[int], command: Command, held: int) -> None:
-    """A VISIBILITY_CHANGED gives these back, which were billed as delivered and which no consumer saw."""
-    sizes_bytes = _billed_bytes(meter, unseen, unseen_of(command[FIRST_FIELD]), sizes_of(command, 1), held)
+def take_back(meter: Metering, unseen: Sequence[int], command: VisibilityCommand, held: int) -> None:
+    """A command gives these back, which were billed as delivered and which no consumer saw."""
+    sizes_bytes = _billed_bytes(meter, unseen, unseen_of(command.changes), sizes_of(command.sizes), held)
     meter.take_back(len(unseen), sum(sizes_bytes), units_of_all(sizes_bytes))
 
 
-def bill_lost_leases(meter: Metering | None, ahead: Sequence[int], command: Command, held: int) -> None:
-    """A DELETED took these out though, by the log, they were never leased: their leases were lost with a leader that
+def bill_lost_leases(meter: Metering | None, ahead: Sequence[int], command: DeletedCommand, held: int) -> None:
+    """A delete took these out though, by the log, they were never leased: their leases were lost with a leader that
     had answered before their commit. The receipt proves the delivery (docs/storage/metering.md)."""
     if meter is None:
         return
-    sizes_bytes = _billed_bytes(meter, ahead, command[FIRST_FIELD][::2], sizes_of(command, 1), held)
+    sizes_bytes = _billed_bytes(meter, ahead, command.receipts[::2], sizes_of(command.sizes), held)
     meter.handed_over(len(ahead), len(ahead), sum(sizes_bytes), units_of_all(sizes_bytes))
 
 

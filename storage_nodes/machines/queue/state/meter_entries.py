@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from storage_nodes.machines.queue.commands import FIRST_FIELD, KIND, RETIRED, TIME_MS, USAGE_EXPORTED, Command
 from storage_nodes.machines.queue.effects import BatchFacts
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
 from storage_nodes.machines.queue.state.metering import Metering, Totals
@@ -36,27 +35,6 @@ def meter_messages(state: QueueState, batch: BatchFacts, noted: FoldedHeaders | 
             meter.sent(origin, 1, billed_bytes, units)
         if offset in scheduled:
             meter.scheduled(origin, 1)
-
-
-def fold_usage(state: QueueState, command: Command) -> None:
-    """USAGE_CLOSED, USAGE_EXPORTED or RETIRED."""
-    meter = state.metering
-    if command[KIND] == RETIRED:
-        if meter is None:
-            meter = state.metering = Metering(max(state.last_ms, command[TIME_MS]))
-        meter.end()
-        return
-    if meter is None:
-        return
-    if command[KIND] == USAGE_EXPORTED:
-        meter.exported(*command[FIRST_FIELD : FIRST_FIELD + 2])
-    else:
-        meter.close(max(state.last_ms, command[TIME_MS]))
-
-
-def fold_handed_over(state: QueueState, command: Command) -> None:
-    if state.metering is not None:
-        state.metering.handed_over(*command[FIRST_FIELD : FIRST_FIELD + 4])
 
 
 def totals_of(state: QueueState) -> Totals:

@@ -3,8 +3,8 @@
     entries -> counters of the open window -> closed window -> appended to the usage stream -> EXPORTED -> forgotten
 
 A *window* is what the partition did in one hour of its log's time, which never falls. The first entry of a later hour
-closes it; so does a USAGE_CLOSED command, at its own time: then the window stays open, and the record of its end says
-all of it once more. A closed window waits here until USAGE_EXPORTED names it, or one of a later time.
+closes it; so does a UsageClosedCommand, at its own time: then the window stays open, and the record of its end says all
+of it once more. A closed window waits here until UsageExportedCommand names it, or one of a later time.
 
     hour_ms, until_ms   the open window: where its hour begins, how far its integral goes
     counters            of the open window, by origin
@@ -19,7 +19,8 @@ all of it once more. A closed window waits here until USAGE_EXPORTED names it, o
     closed              windows that wait for confirmation, oldest first, one an hour
 
 No replica remembers sizes by message. The leader does, of what it read for a consumer: it says what was handed over
-(HANDED_OVER: a lease whose messages left for nobody is no delivery), and how large each message was that leaves. What
+(HandedOverCommand: a lease whose messages left for nobody is no delivery), and how large each message was that
+leaves. What
 no leader said has the mean size of what was held then: leases of a leader that was lost before it told, messages that
 expire, or that are deleted under a later leader. An empty queue holds no bytes, so no error lasts longer than a
 backlog. A duplicate is taken out by its own size.

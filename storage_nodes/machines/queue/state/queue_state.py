@@ -43,14 +43,19 @@ import msgspec
 
 from storage_nodes.machines.fold_constants import LEVEL_1
 from storage_nodes.machines.queue.commands import (
-    FIRST_FIELD,
     IF_HELD_MAX,
     NACKED,
-    TIME_MS,
     UNSEEN,
-    Command,
+    AcquiredCommand,
+    ConfiguredCommand,
+    DeadLetteredCommand,
+    DeletedCommand,
+    ExpiredCommand,
+    PurgedCommand,
+    RemovedCommand,
+    RescheduledCommand,
+    VisibilityCommand,
     if_held,
-    sizes_of,
     uncounted,
 )
 from storage_nodes.machines.queue.state.checkpoint import Entry
@@ -252,25 +257,25 @@ class QueueState(HeldMessages):
 
     # --- commands ---------------------------------------------------------------------------------------------
 
-    def fold_acquired(self, command: Command) -> None:
+    def fold_acquired(self, command: AcquiredCommand) -> None:
         """Lease messages. What is gone by now (deleted, purged, expired before this in the log) stays gone."""
-        cursor, groups, *keys = command[FIRST_FIELD:]
         self.allocate()
         live = self.live
-        for time_ms, deadline_ms, fresh, again in groups:
-            fields = iter(fresh)
+        for leased in command.acquisitions:
+            time_ms, deadline_ms = leased.time_ms, leased.deadline_ms
+            fields = iter(leased.fresh)
             for first, last, sent_ms in zip(fields, fields, fields, strict=True):
                 self._lease_fresh(first, last, (deadline_ms, 1, time_ms, sent_ms))
-            for offset in again:
+            for offset in leased.again:
                 entry = live.get(offset)
                 if entry is not None:
                     live[offset] = (deadline_ms, entry[1] + 1, entry[2] or time_ms, entry[3])
                     self.received += 1
-        if keys:
-            take_keys(self._own_keys(), live, keys[0])
-        self._move_cursor(cursor)
+        if command.keys:
+            take_keys(self._own_keys(), live, command.keys)
+        self._move_cursor(command.cursor)
 
-    def fold_deleted(self, command: Command) -> list[int]:
+    def fold_deleted(self, command: DeletedCommand) -> list[int]:
         """Delete by receipt; returns the offsets that were deleted ahead of the cursor.
 
         All receipts succeed, as on any standard queue, those of older deliveries too, and a message that is gone is
@@ -279,8 +284,7 @@ class QueueState(HeldMessages):
         live = self.live
         ahead: list[int] = []
         left: list[int] = []
-        receipts = command[FIRST_FIELD]
-        fields = iter(receipts)
+        fields = iter(command.receipts)
         for offset, delivery in zip(fields, fields, strict=True):
             entry = live.get(offset)
             if entry is not None:
@@ -297,19 +301,18 @@ class QueueState(HeldMessages):
             self.received += len(ahead)
             bill_lost_leases(self.metering, ahead, command, self.held_count + len(ahead))
         self.deleted += len(left) + len(ahead)
-        if len(command) > FIRST_FIELD + 1:
+        if command.sizes or command.told:
             fold_meter_fields(self.metering, left, command)
         if self.keys:
-            drop_keys(self.keys, self.live, receipts[::2])
+            drop_keys(self.keys, self.live, command.receipts[::2])
         return ahead
 
-    def fold_visibility(self, command: Command) -> list[ErrorCode]:
+    def fold_visibility(self, command: VisibilityCommand) -> list[ErrorCode]:
         """Move deadlines; one code a change (UNKNOWN_RECORD: the message is gone)."""
-        now_ms = command[TIME_MS]
-        live = self.live
+        now_ms, live = command.time_ms, self.live
         codes: list[ErrorCode] = []
         unseen: list[int] = []
-        fields = iter(command[FIRST_FIELD])
+        fields = iter(command.changes)
         for offset, delivery, visibility_ms in zip(fields, fields, fields, strict=True):
             entry = live.get(offset)
             if entry is None:
@@ -356,16 +359,18 @@ class QueueState(HeldMessages):
         pause_ms = self.due_ms(offset, (end_ms, delivery, 0, 0)) - end_ms
         return (end_ms - pause_ms, delivery, entry[2], entry[3])
 
-    def fold_expired(self, command: Command) -> None:
-        cursor, ranges, offsets = command[FIRST_FIELD : FIRST_FIELD + 3]
+    def fold_expired(self, command: ExpiredCommand) -> None:
+        offsets = command.offsets
         expired = 0
         left: list[int] = []
-        fields = iter(ranges)
+        fields = iter(command.ranges)
         for first, last in zip(fields, fields, strict=True):
             count = len(self._still_fresh(first, last))
             self.fresh_count -= count
             expired += count
-            if count and not first < cursor:  # ... which passes it; it moves over all messages before it or none
+            if (
+                count and not first < command.cursor
+            ):  # ... which passes it; it moves over all messages before it or none
                 self._mark_removed(max(first, self.cursor), last + 1)
         for offset in offsets:
             if self.live.pop(offset, None) is not None:
@@ -374,19 +379,18 @@ class QueueState(HeldMessages):
                 if offset >= self.cursor:
                     self._mark_removed(offset, offset + 1)
         self.expired += expired
-        take_out(self.metering, left, offsets, sizes_of(command, 3))
+        take_out(self.metering, left, offsets, command.sizes)
         if self.keys:
             drop_keys(self.keys, self.live, offsets)
-        self._move_cursor(cursor)
+        self._move_cursor(command.cursor)
 
-    def fold_purged(self, command: Command, offset: int) -> tuple[ErrorCode, int]:
+    def fold_purged(self, command: PurgedCommand, offset: int) -> tuple[ErrorCode, int]:
         """Everything below the command's own offset goes, in flight and delayed too, and the deduplication ids with it;
         at most once an interval. A repeat of the last one hears what that did."""
-        now_ms = command[TIME_MS]
         if self.is_last_purge(command):
             assert self.last_purge is not None
             return ErrorCode.OK, self.last_purge[1]
-        if now_ms - self.last_purge_ms < PURGE_INTERVAL_MS:
+        if command.time_ms - self.last_purge_ms < PURGE_INTERVAL_MS:
             return ErrorCode.PURGE_IN_PROGRESS, 0
         count = self.held_count
         self.purged += count
@@ -396,7 +400,7 @@ class QueueState(HeldMessages):
         self.delayed.clear()
         self.keys.clear()
         self.dedup = EMPTY_IDS
-        self.purge = now_ms, (command[FIRST_FIELD], count) if command[FIRST_FIELD] else None
+        self.purge = command.time_ms, (command.attempt, count) if command.attempt else None
         self._move_cursor(offset)
         return ErrorCode.OK, count
 
@@ -405,24 +409,23 @@ class QueueState(HeldMessages):
         """Does the partition take no requests any more? It is to be deleted."""
         return self.metering is not None and self.metering.is_final
 
-    def is_last_purge(self, command: Command) -> bool:
-        """Does this PURGED repeat the last one?"""
-        return bool(command[FIRST_FIELD]) and self.last_purge is not None and self.last_purge[0] == command[FIRST_FIELD]
+    def is_last_purge(self, command: PurgedCommand) -> bool:
+        """Does this one repeat the last one?"""
+        return bool(command.attempt) and self.last_purge is not None and self.last_purge[0] == command.attempt
 
-    def fold_configured(self, command: Command) -> None:
+    def fold_configured(self, command: ConfiguredCommand) -> None:
         # Commands of earlier versions hold fewer fields; whether a queue is FIFO never changes.
-        config = config_of(command[FIRST_FIELD:], self.config)
+        config = config_of(command.fields, self.config)
         # Others take the messages of a closed one by then: a configuration that comes late must not open it again.
         closed = self.config.closed or config.closed
         self.config = shared_config(msgspec.structs.replace(config, fifo=self.config.fifo, closed=closed))
         if self.dedup is not EMPTY_IDS:
             self.dedup.window_ms = config.dedup_window_ms
 
-    def fold_dead_lettered(self, command: Command) -> list[int]:
+    def fold_dead_lettered(self, command: DeadLetteredCommand) -> list[int]:
         """These stand in the dead-letter queue now; returns those that were still here."""
-        offsets = command[FIRST_FIELD]
-        moved = [offset for offset in offsets if self.live.pop(offset, None) is not None]
-        take_out(self.metering, moved, offsets, sizes_of(command, 1))
+        moved = [offset for offset in command.offsets if self.live.pop(offset, None) is not None]
+        take_out(self.metering, moved, command.offsets, command.sizes)
         for offset in moved:
             if offset >= self.cursor:
                 self._mark_removed(offset, offset + 1)
@@ -431,39 +434,36 @@ class QueueState(HeldMessages):
             drop_keys(self.keys, self.live, moved)
         return moved
 
-    def fold_rescheduled(self, command: Command) -> list[ErrorCode]:
+    def fold_rescheduled(self, command: RescheduledCommand) -> list[ErrorCode]:
         """One code a change. What is not scheduled any more is due, or gone: nothing happens to it."""
-        latest_ms = command[TIME_MS] + SCHEDULE_MS_MAX
         codes: list[ErrorCode] = []
         cancelled: list[int] = []
-        changes = command[FIRST_FIELD]
-        fields = iter(changes)
+        fields = iter(command.changes)
         for offset, due_ms in zip(fields, fields, strict=True):
             if not self.scheduled.remove(offset):
                 codes.append(ErrorCode.NOT_SCHEDULED)
                 continue
             codes.append(ErrorCode.OK)
             if due_ms:
-                self.scheduled.add(offset, min(due_ms, latest_ms))
+                self.scheduled.add(offset, min(due_ms, command.time_ms + SCHEDULE_MS_MAX))
             else:
                 self.deleted += 1
                 cancelled.append(offset)
-        take_out(self.metering, cancelled, changes[::2], sizes_of(command, 1))
+        take_out(self.metering, cancelled, command.changes[::2], command.sizes)
         return codes
 
-    def fold_removed(self, command: Command) -> list[ErrorCode]:
+    def fold_removed(self, command: RemovedCommand) -> list[ErrorCode]:
         """Messages go by their offsets, leased or not; one code each. The leader names offsets of messages only."""
-        offsets, moved = command[FIRST_FIELD : FIRST_FIELD + 2]
+        offsets = command.offsets
         codes = [ErrorCode.OK if self._remove(offset) else ErrorCode.UNKNOWN_RECORD for offset in offsets]
         if self.keys:
             drop_keys(self.keys, self.live, offsets)
         left = [offset for offset, code in zip(offsets, codes, strict=True) if code is ErrorCode.OK]
-        take_out(self.metering, left, offsets, sizes_of(command, 2))
-        count = len(left)
-        if moved:
-            self.dead_lettered += count
+        take_out(self.metering, left, offsets, command.sizes)
+        if command.is_moved:
+            self.dead_lettered += len(left)
         else:
-            self.deleted += count
+            self.deleted += len(left)
         return codes
 
     # --- inside -----------------------------------------------------------------------------------------------

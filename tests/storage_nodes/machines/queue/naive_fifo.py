@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from storage_nodes.limits import PURGE_INTERVAL_MS
 from storage_nodes.log.record_batch import BatchHeader, iterate_bodies
 from storage_nodes.machines.queue import commands
@@ -61,7 +63,7 @@ class NaiveFifo:
             command = commands.decode_command(body)
             if command is not None:
                 self._command(command, offset)
-                self.last_ms = max(self.last_ms, command[commands.TIME_MS])
+                self.last_ms = max(self.last_ms, command.time_ms)
 
     def _arrive(self, offset: int, headers: dict[bytes, bytes], sent_ms: int) -> None:
         self.arrived.add(offset)
@@ -78,40 +80,42 @@ class NaiveFifo:
             message.deadline_ms = sent_ms + int(headers[HEADER_DELAY_MS])
 
     def _command(self, command: commands.Command, offset: int) -> None:
-        kind, now_ms = command[commands.KIND], command[commands.TIME_MS]
-        first = command[commands.FIRST_FIELD] if kind != commands.PURGED else None
-        if kind == commands.LEASED:
-            for lease in first:
-                self._lease(*lease)
-        elif kind == commands.DELETED:
+        now_ms = command.time_ms
+        if isinstance(command, commands.LeasedCommand):
+            for lease in command.leases:
+                self._lease(*msgspec.structs.astuple(lease))
+        elif isinstance(command, commands.DeletedCommand):
+            first = command.receipts
             self.delete_codes = [self._delete(*first[at : at + 2], now_ms) for at in range(0, len(first), 2)]
-        elif kind == commands.VISIBILITY_CHANGED:
+        elif isinstance(command, commands.VisibilityCommand):
+            first = command.changes
             for at in range(0, len(first), 3):
                 message = self.messages.get(first[at])
                 if message and message.delivery == first[at + 1] and message.is_in_flight(now_ms):
                     self._change(first[at], message, now_ms, first[at + 2])
-        elif kind == commands.EXPIRED:
-            ranges = command[commands.FIRST_FIELD + 1]
+        elif isinstance(command, commands.ExpiredCommand):
+            ranges = command.ranges
             for at in range(0, len(ranges), 2):
                 for expired in range(ranges[at], ranges[at + 1] + 1):
                     if expired in self.messages and not self.messages[expired].touched:
                         self._expire(expired, now_ms)
-            for expired in command[commands.FIRST_FIELD + 2]:
+            for expired in command.offsets:
                 self._expire(expired, now_ms)
-        elif kind == commands.DEAD_LETTERED:
-            for moved in first:
+        elif isinstance(command, commands.DeadLetteredCommand):
+            for moved in command.offsets:
                 message = self.messages.pop(moved, None)
                 assert message is None or message.receives >= self.config.max_receives > 0
                 if message is not None and self.config.park_groups:
                     self.parked.add(message.group)
-        elif kind == commands.UNPARKED:
-            self.parked -= set(first or self.parked)
-        elif kind == commands.REMOVED:
+        elif isinstance(command, commands.UnparkedCommand):
+            self.parked -= set(command.groups or self.parked)
+        elif isinstance(command, commands.RemovedCommand):
             self.removed_codes = [
-                ErrorCode.UNKNOWN_RECORD if self.messages.pop(one, None) is None else ErrorCode.OK for one in first
+                ErrorCode.UNKNOWN_RECORD if self.messages.pop(one, None) is None else ErrorCode.OK
+                for one in command.offsets
             ]
         else:
-            assert kind == commands.PURGED, f"kind {kind}"
+            assert isinstance(command, commands.PurgedCommand), f"{command}"
             if now_ms - self.last_purge_ms >= PURGE_INTERVAL_MS:
                 self.last_purge_ms = now_ms
                 self.parked.clear()

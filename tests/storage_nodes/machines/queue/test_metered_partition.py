@@ -13,7 +13,7 @@ from storage_nodes.limits import (
     USAGE_WINDOWS_HELD_MAX,
 )
 from storage_nodes.log.record_batch import records_to_fold
-from storage_nodes.machines.queue.commands import USAGE_EXPORTED, decode_command
+from storage_nodes.machines.queue.commands import NOT_ISSUED, UsageExportedCommand, decode_command
 from storage_nodes.machines.queue.effects import ExportUsage, MeteredHour, Retired
 from storage_nodes.machines.queue.leader.usage_export import UsageExport
 from storage_nodes.machines.queue.machine import QueueMachine
@@ -162,7 +162,7 @@ def test_usage_is_closed_early_on_demand(partition: Partition) -> None:
     partition.commit()
     assert partition.leader.usage.is_told and not partition.leader.state.metering.closed
     last = decode_command(records_to_fold(partition.log[-1][1])[-1][1])
-    assert last is not None and last[0] == USAGE_EXPORTED
+    assert isinstance(last, UsageExportedCommand)
 
 
 def test_window_that_is_said_again_before_its_note_is_exported_again_and_noted_once(partition: Partition) -> None:
@@ -205,7 +205,9 @@ def test_note_that_is_lost_is_made_again_after_a_pause(partition: Partition) -> 
     (window,) = close_quiet_hour(partition).windows
     partition.perform(partition.leader.usage.exported(*window[:2], partition.now_ms))
     due_ms = partition.leader.next_tick_ms()
-    assert partition.leader.export.step(partition.leader.state.metering, due_ms) == [USAGE_EXPORTED, *window[:2]]
+    assert partition.leader.export.step(partition.leader.state.metering, due_ms) == UsageExportedCommand(
+        *NOT_ISSUED, *window[:2]
+    )
     assert partition.leader.next_tick_ms() == due_ms + USAGE_EXPORT_PAUSE_MS
     assert tick(partition, due_ms + USAGE_EXPORT_PAUSE_MS) == []
     partition.commit()

@@ -118,7 +118,7 @@ DERIVED = {
         FIFO, GroupWindow, "run_came_live", None, "messages hold back what follows them, of 3",
     ),
     "a group stays locked by a lease that was folded": (
-        FIFO, ByGroupDelivery, "_fold_leased", lock_all, "4 groups wait for the commit of a lease, 0 are leased",
+        FIFO, ByGroupDelivery, "fold_leased", lock_all, "4 groups wait for the commit of a lease, 0 are leased",
     ),
     "a message of a group is counted twice": (
         FIFO, GroupWindow, "arrived", add("count", 1), "6 messages are in view, 4 wait",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage_nodes.machines.queue.commands import KIND, LEVELED, decode_command
+from storage_nodes.machines.queue.commands import LeveledCommand, decode_command
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.protocol.levels import DELETES_OF_LOST_LEASES_BILLED
 from tests.storage_nodes.machines.queue.metered import BILLED, delivered, message, open_window, rows, send, tell
@@ -13,21 +13,21 @@ from tests.storage_nodes.machines.queue.partition import Partition, receipts_of
 LEVEL = DELETES_OF_LOST_LEASES_BILLED
 
 
-def kinds_taken(partition: Partition, level: int) -> list[int]:
+def kinds_taken(partition: Partition, level: int) -> list[type]:
     bodies = partition.leader.take_commands(partition.now_ms, level)
     partition.is_proposed = False
     partition.append(bodies, control=True) if bodies else None
-    return [command[KIND] for command in map(decode_command, bodies) if command is not None]
+    return [type(command) for command in map(decode_command, bodies) if command is not None]
 
 
 def test_first_commands_that_may_use_a_higher_level_raise_the_partition_and_no_later_ones() -> None:
     partition = Partition()
     partition.send(2)
     partition.acquire("a", 1)
-    assert kinds_taken(partition, LEVEL)[0] == LEVELED
+    assert kinds_taken(partition, LEVEL)[0] == LeveledCommand
     assert (partition.leader.level, partition.follower.level) == (LEVEL, LEVEL)
     partition.acquire("b", 1)
-    assert LEVELED not in kinds_taken(partition, LEVEL)
+    assert LeveledCommand not in kinds_taken(partition, LEVEL)
 
 
 def test_idle_partition_writes_nothing_when_the_level_of_the_cluster_rises() -> None:
@@ -44,7 +44,7 @@ def test_raise_that_was_lost_with_its_leader_is_done_by_the_next_one() -> None:
     partition.leader.take_commands(partition.now_ms, LEVEL)
     partition.fail_over()
     partition.acquire("b", 1)
-    assert kinds_taken(partition, LEVEL)[0] == LEVELED
+    assert kinds_taken(partition, LEVEL)[0] == LeveledCommand
 
 
 def test_level_is_in_the_checkpoint_and_one_of_level_1_is_what_it_was() -> None:
