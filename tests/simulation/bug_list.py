@@ -48,6 +48,7 @@ PLANTED = [
     Planted("B54", "R12", planted_containment.trusts_who_met_a_violation, provocations.violations),
     Planted("B55", "F15", planted_containment.unreadable_ends_the_process, provocations.unreadable_sectors),
     Planted("B56", "R20", planted_containment.unreadable_tails_are_torn, provocations.unreadable_tails),
+    Planted("B57", "R22", planted_containment.carries_less_than_it_cuts, provocations.stopped_tails),
     Planted("B1", "R17", planted.truncates_on_stale_append),
     Planted("B2", "R6", planted.commits_older_epochs),
     Planted("B3", "R1", planted.votes_before_durable),

@@ -239,10 +239,11 @@ class LogOracle(ABC):
             mark(partition)
 
         def restage(partition: int, batches: Sequence[bytes]) -> None:
-            self.check_restaged(node_id, partition, batches, ledger.staged[partition])
+            before = list(ledger.staged[partition].batches)
             ledger.remember_cut(partition)
             ledger.change(Change("truncate", partition, a=read_header(batches[0]).base_offset))
             real_restage(partition, batches)  # which appends
+            self.check_restaged(node_id, partition, before, ledger.staged[partition])
             mark(partition)
 
         def save_vote(partition: int, epoch: int, voted_for: int) -> None:
@@ -392,9 +393,9 @@ class LogOracle(ABC):
             self.fail("R18 snapshot is newer", f"node {node_id} knows {seen.commit}, the snapshot {image.end_offset}")
         return installed
 
-    def check_restaged(self, node_id: int, partition: int, batches: Sequence[bytes], mirror: Mirror) -> None:
-        """What is staged anew is the end of the log, as it is."""
-        if mirror.batches[len(mirror.batches) - len(batches) :] != list(batches):
+    def check_restaged(self, node_id: int, partition: int, before: Sequence[bytes], mirror: Mirror) -> None:
+        """The end of a log was staged anew: it is as it was."""
+        if mirror.batches != before:
             self.fail("I3 restaged as it was", f"node {node_id}, partition {partition}, to {mirror.end}")
 
     def check_truncation(self, node_id: int, partition: int, offset: int, mirror: Mirror) -> None:

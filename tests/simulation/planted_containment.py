@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest import mock
 
 from storage_nodes.log.errors import UnreadableError
-from storage_nodes.log.node_log import FlushFacts
+from storage_nodes.log.node_log import FlushFacts, NodeLog
 from storage_nodes.log.record_batch import read_header
 from storage_nodes.log.recovery import WalScanner
 from storage_nodes.node.replicas.stopped_replicas import ReplicaError, StopKind, StoppedReplicas
@@ -86,6 +86,19 @@ def unreadable_ends_the_process() -> Iterator[None]:
             raise OSError(errno.EIO, "Input/output error", self.path) from error
 
     with mock.patch.object(SimFile, "read", read):
+        yield
+
+
+@contextmanager
+def carries_less_than_it_cuts() -> Iterator[None]:
+    """B57: of the end of a stopped replica's log that is staged anew the last entry is left out."""
+
+    def restage(self: NodeLog, partition: int, batches: Sequence[bytes]) -> None:
+        self._cut(partition, read_header(batches[0]).base_offset)
+        for batch in batches[:-1]:
+            self.append(partition, batch)
+
+    with mock.patch.object(NodeLog, "restage", restage):
         yield
 
 

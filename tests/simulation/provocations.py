@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tests.simulation.faults import Faults
 
@@ -135,6 +136,13 @@ def poison(faults: Faults) -> None:
     """Entries that one node, or none, can fold; nodes that start again, and logs that are flushed."""
     faults.poison_rate, faults.violation_rate = 0.05, 0.0
     faults.crash_rate, faults.restart_rate = 0.02, 0.5
+
+
+def stopped_tails(faults: Faults) -> None:
+    """Replicas that stand still for long, while the write-ahead log goes on from file to file."""
+    poison(faults)
+    faults.crash_rate, faults.leisure = 0.002, 10
+    faults.bounds = replace(faults.bounds, wal_file_bytes=700)
 
 
 def violations(faults: Faults) -> None:

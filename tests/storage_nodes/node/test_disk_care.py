@@ -43,6 +43,7 @@ CLOSED = {"PENSTOCK_NODE_DISK_RESERVE_BYTES": str(1 << 60)}
 SLOW_FSYNC_S = 0.3
 # A client asks again for so long before it tells of the refusal.
 REFUSED_WITHIN_S = 2.0
+REFUSALS_TRIED = 5
 # A node whose syncs are slow while a file is there. It looks at them often.
 SLOW_NODE = """
 import os, runpy, time
@@ -176,6 +177,16 @@ def test_node_whose_disk_is_nearly_full_leads_nothing_and_the_others_go_on(homin
     run(scenario())
 
 
+async def refusal_of(call: Callable[[], Awaitable[object]]) -> StorageError:
+    """How a call is refused. A machine that is busy may leave a single one without an answer in time."""
+    for _ in range(REFUSALS_TRIED):
+        with pytest.raises(StorageError) as refused:
+            await call()
+        if refused.value.code is not ErrorCode.OUTCOME_UNKNOWN:
+            break
+    return refused.value
+
+
 @pytest.mark.parametrize("settings", [FULL, CLOSED], ids=["full", "closed"])
 def test_all_disks_nearly_full_sends_are_refused_and_deletes_go_on(
     cluster: StorageCluster, settings: dict[str, str]
@@ -200,12 +211,10 @@ def test_all_disks_nearly_full_sends_are_refused_and_deletes_go_on(
         await client.stream_read(stream, 0, 1, 0)
         impatient = StorageClient(cluster.cluster_id, cluster.addresses, "impatient", REFUSED_WITHIN_S)
         await impatient.start()
-        with pytest.raises(StorageError) as refused:
-            await impatient.send(partition, [encode_body(b"one more")])
-        assert refused.value.code is ErrorCode.READ_ONLY and "nearly full" in refused.value.message
-        with pytest.raises(StorageError) as refused:
-            await impatient.stream_append(stream, [encode_body(b"one more")])
-        assert refused.value.code is ErrorCode.READ_ONLY
+        refused = await refusal_of(lambda: impatient.send(partition, [encode_body(b"one more")]))
+        assert refused.code is ErrorCode.READ_ONLY and "nearly full" in refused.message
+        refused = await refusal_of(lambda: impatient.stream_append(stream, [encode_body(b"one more")]))
+        assert refused.code is ErrorCode.READ_ONLY
         await impatient.close()
         reply = await client.acquire(partition, 100, 30_000, 5_000)
         assert len(reply.messages) == 20
