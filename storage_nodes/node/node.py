@@ -32,11 +32,11 @@ from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, NodeState, Parti
 from storage_nodes.node.clocks.clock import NodeClock
 from storage_nodes.node.disk.blocking_work import BlockingWork
 from storage_nodes.node.disk.committer import Committer
-from storage_nodes.node.disk.damage import DamageControl
 from storage_nodes.node.disk.flushing import Flushing
-from storage_nodes.node.disk.going_back import GoingBack
-from storage_nodes.node.disk.maintenance import DiskMaintenance, free_bytes_of
-from storage_nodes.node.disk.scrub import Scrub
+from storage_nodes.node.disk_care.damage import DamageControl
+from storage_nodes.node.disk_care.going_back import GoingBack
+from storage_nodes.node.disk_care.maintenance import DiskMaintenance, free_bytes_of
+from storage_nodes.node.disk_care.scrub import Scrub
 from storage_nodes.node.membership.assigned_replicas import AssignedReplicas
 from storage_nodes.node.membership.balance import LeaderBalance
 from storage_nodes.node.membership.feature_levels import FeatureLevels
@@ -57,6 +57,7 @@ from storage_nodes.node.replicas.retiring import become_retired
 from storage_nodes.node.replicas.snapshots import Snapshots
 from storage_nodes.node.replicas.stopped_replicas import StopKind
 from storage_nodes.node.replicas.stream_replica import StreamReplica
+from storage_nodes.node.requests import RequestTable
 from storage_nodes.node.timers import Timers
 from storage_nodes.node.transport.connection_table import ConnectionTable
 from storage_nodes.node.transport.connections import Token
@@ -65,7 +66,6 @@ from storage_nodes.node.transport.inter_partition_client import InterPartitionCl
 from storage_nodes.node.transport.peer_state_notifier import PeerStateNotifier
 from storage_nodes.node.transport.peers import PeerLinks
 from storage_nodes.node.transport.pending_raft_messages import PendingRaftMessages
-from storage_nodes.node.transport.requests import RequestTable
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.levels import LEVEL_FIRST, Speaks, spoken

@@ -9,7 +9,7 @@ from unittest import mock
 
 from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.machine import RaftMachine
-from storage_nodes.node.disk.going_back import GoingBack
+from storage_nodes.node.disk_care.going_back import GoingBack
 from storage_nodes.node.replicas.leased import LeaseHolder
 from storage_nodes.node.transport.leases import LeaderLeases, PeerLease
 

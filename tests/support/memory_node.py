@@ -34,8 +34,8 @@ from storage_nodes.node.replicas.bodies import BodyCache
 from storage_nodes.node.replicas.fold_turn import FoldTurn
 from storage_nodes.node.replicas.folding import fold_committed
 from storage_nodes.node.replicas.queue_replica import QueueReplica
+from storage_nodes.node.requests import QUEUE_CALLS
 from storage_nodes.node.transport.connections import Token
-from storage_nodes.node.transport.requests import QUEUE_CALLS
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.levels import FEATURE_LEVEL, spoken
 from storage_nodes.protocol.messages import NOT_TAKEN, Opcode, QueueConfig, SendReply, SendRequest, encode_message

@@ -39,7 +39,7 @@ class BlockingWork:
         self, work: Callable[[], T], done: Callable[[T], None], damaged: Callable[[], None] = lambda: None
     ) -> None:
         """Run blocking reads in a thread, then `done` on the event loop. A read error ends the process (R12, R21),
-        unless it is damage to a file of one partition (`damage.py`): then `damaged` is called."""
+        unless it is damage to a file of one partition (`disk_care/damage.py`): then `damaged` is called."""
         if self._stopped:
             return
         future = self.loop.run_in_executor(self._reads, work)

@@ -5,7 +5,7 @@
     checkpoint      the checkpoint is intact, and cannot be loaded; or none can be made of what was folded
     leading         the machine raised while it began to lead, looked at what is due, or proposed
     raft            the group broke a promise of Raft: the replica is suspect from here on, on disk too
-    damage          stored data is damaged, and the group cannot repair it now (`node/disk/damage.py`)
+    damage          stored data is damaged, and the group cannot repair it now (`node/disk_care/damage.py`)
 
 What stops one replica may stop its peers too: a fold decides the same everywhere. Then the partition has no leader, and
 requests are refused with QUARANTINED; of another partition nobody notices anything.

@@ -31,7 +31,7 @@ from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS
 from storage_nodes.model import NodeAddress, PartitionKind, format_node_list
 from storage_nodes.node.clocks.clock import NodeClock
-from storage_nodes.node.disk.maintenance import DiskMaintenance
+from storage_nodes.node.disk_care.maintenance import DiskMaintenance
 from storage_nodes.node.node import StorageNode
 from storage_nodes.node.replicas.leader_time import LeaderTime
 from storage_nodes.node.replicas.replica import Replica

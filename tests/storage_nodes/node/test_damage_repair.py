@@ -17,7 +17,7 @@ from storage_nodes.limits import WAL_FILE_BYTES
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.model import PartitionKind
-from storage_nodes.node.disk.damage import DamageControl
+from storage_nodes.node.disk_care.damage import DamageControl
 from storage_nodes.node.replicas.replica_steps import FoundState
 from storage_nodes.protocol.configuration import Configuration, ConfigurationEntry
 from storage_nodes.protocol.errors import StorageError

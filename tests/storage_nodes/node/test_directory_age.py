@@ -12,7 +12,7 @@ import pytest
 
 from storage_nodes.log.node_log import NodeLog
 from storage_nodes.model import PartitionKind
-from storage_nodes.node.disk.going_back import GoingBack
+from storage_nodes.node.disk_care.going_back import GoingBack
 from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.node.transport.directory_age import OwnAge, PeerAge
 from storage_nodes.protocol.peer_messages import Heartbeat, PeerHello, VoteRequest

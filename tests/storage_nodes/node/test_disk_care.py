@@ -28,8 +28,8 @@ from storage_nodes.limits import (
 from storage_nodes.log.record_batch import build_batch
 from storage_nodes.model import PartitionKind
 from storage_nodes.node.disk.disk_space import SpaceLevel, SpaceWatch
-from storage_nodes.node.disk.maintenance import DiskMaintenance
 from storage_nodes.node.disk.slow_disk import SlowDisk, SyncTimes
+from storage_nodes.node.disk_care.maintenance import DiskMaintenance
 from storage_nodes.node.node import StorageNode
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.peer_messages import AppendEntries, RaftFrame, RaftMessage
@@ -313,7 +313,7 @@ def test_care_lets_idle_queues_drop_their_bodies_now_and_then(monkeypatch: pytes
 def test_stop_waits_for_a_step_that_keeps_flushes_away_and_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cancelled in the middle, its thread went on, nobody heard of its end, and the stop of a node that had a damaged
     log to empty waited for ever (seed 130001160)."""
-    monkeypatch.setattr("storage_nodes.node.disk.maintenance.CARE_INTERVAL_MS", 1)
+    monkeypatch.setattr("storage_nodes.node.disk_care.maintenance.CARE_INTERVAL_MS", 1)
 
     async def scenario() -> None:
         begun, end = asyncio.Event(), asyncio.Event()

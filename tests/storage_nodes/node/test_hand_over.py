@@ -14,7 +14,7 @@ from storage_nodes.machines.cluster.commands import RegisterNode, SetNodeState, 
 from storage_nodes.machines.cluster.machine import ClusterMachine
 from storage_nodes.machines.raft.effects import PeerStatus
 from storage_nodes.model import NodeState
-from storage_nodes.node.disk.maintenance import DiskMaintenance
+from storage_nodes.node.disk_care.maintenance import DiskMaintenance
 from storage_nodes.node.membership.replica_moves import Moves
 from storage_nodes.node.node import StorageNode
 from storage_nodes.node.replicas.hand_over import hand_over_some

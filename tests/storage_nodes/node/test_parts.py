@@ -24,6 +24,7 @@ from storage_nodes.log.errors import DiskFailedError
 from storage_nodes.node.disk.committer import EXIT_DISK_FAILED
 from storage_nodes.node.disk.flushing import Flushing
 from storage_nodes.node.memory.memory_budget import Kind, MemoryBudget
+from storage_nodes.node.requests import first_integer
 from storage_nodes.node.timers import LOOK_MS, OVERTAKEN_MAX, Timers
 from storage_nodes.node.transport.inbox import Inbox
 from storage_nodes.node.transport.pending_raft_messages import (
@@ -31,7 +32,6 @@ from storage_nodes.node.transport.pending_raft_messages import (
     EARLY_MESSAGES_MAX,
     PendingRaftMessages,
 )
-from storage_nodes.node.transport.requests import first_integer
 from storage_nodes.protocol.messages import DeleteRequest, SendRequest, encode_message
 from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, VoteRequest
 

@@ -10,7 +10,7 @@ import msgspec
 
 from storage_nodes.ids import node_name
 from storage_nodes.model import CLUSTER_PARTITION
-from storage_nodes.node.disk.maintenance import DiskMaintenance
+from storage_nodes.node.disk_care.maintenance import DiskMaintenance
 from storage_nodes.node.replicas.local_replicas import LocalReplicas
 from storage_nodes.node.replicas.queue_replica import QueueReplica
 from storage_nodes.node.replicas.replica import Replica

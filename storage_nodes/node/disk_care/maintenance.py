@@ -39,11 +39,11 @@ from storage_nodes.log.node_log import NodeLog
 from storage_nodes.node.clocks.clock import NodeClock
 from storage_nodes.node.disk.blocking_work import BlockingWork
 from storage_nodes.node.disk.committer import Committer
-from storage_nodes.node.disk.damage import DamageControl
 from storage_nodes.node.disk.disk_space import SpaceLevel, SpaceWatch
-from storage_nodes.node.disk.scrub import Scrub, raise_error
 from storage_nodes.node.disk.slow_disk import SlowDisk, SyncTimes
 from storage_nodes.node.disk.tails import carry, old_tails, read_tail
+from storage_nodes.node.disk_care.damage import DamageControl
+from storage_nodes.node.disk_care.scrub import Scrub, raise_error
 from storage_nodes.node.replicas.bodies import BodyCache
 from storage_nodes.node.replicas.hand_over import hand_over_some
 from storage_nodes.node.replicas.local_replicas import LocalReplicas

@@ -23,7 +23,7 @@ from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.node_log import NodeLog, StoredFile
 from storage_nodes.node.clocks.clock import NodeClock
 from storage_nodes.node.disk.blocking_work import BlockingWork
-from storage_nodes.node.disk.damage import DamageControl
+from storage_nodes.node.disk_care.damage import DamageControl
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.messages import ScrubReply, ScrubRequest, encode_message
 
