@@ -19,9 +19,19 @@ from contextvars import ContextVar
 
 from asgiref.sync import sync_to_async
 from django.db import connection
+from prometheus_client import Counter, Gauge
 
 from api import limits
 from frontend.shared_room import NoRoom, SharedRoom
+
+# Of this process. Read at /metrics of the control plane.
+CALLS_UNDER_WAY = Gauge("penstock_control_calls_under_way", "Calls that have a place.")
+CALLS_WAITING = Gauge("penstock_control_calls_waiting", "Calls that wait for a place.")
+CALLS_REFUSED = Counter(
+    "penstock_control_calls_refused",
+    "Calls refused: their holder had its share, or all places were taken.",
+    ("reason",),
+)
 
 
 class NoPlace(Exception):
@@ -72,6 +82,8 @@ class CallPlaces:
     def __init__(self, calls_max: int, definitions_max: int) -> None:
         self.calls = _room(calls_max)
         self.definitions = _room(definitions_max)
+        CALLS_UNDER_WAY.set_function(lambda: self.calls.held.held_bytes)
+        CALLS_WAITING.set_function(lambda: self.calls.waiting.held_bytes + self.definitions.waiting.held_bytes)
 
     @asynccontextmanager
     async def place(self, holder: str, is_definitions: bool) -> AsyncIterator[CallPlace]:
@@ -127,7 +139,9 @@ async def _take(room: SharedRoom, holder: str) -> None:
     try:
         await room.take(holder, 1)
     except NoRoom:
-        raise NoPlace(room.held.held_by(holder) > 0) from None
+        has_share = room.held.held_by(holder) > 0
+        CALLS_REFUSED.labels("share" if has_share else "full").inc()
+        raise NoPlace(has_share) from None
 
 
 def _close_connection() -> bool:

@@ -46,10 +46,11 @@ class CrowdMember(Protocol):
 
 
 class Crowd:
-    """Of one process: its looks."""
+    """Of one process: its looks, and how many connections gave way or were refused since it started."""
 
     def __init__(self) -> None:
         self._looked_s = -CROWD_LOOK_EVERY_S  # the last look that found little
+        self.gave_way = self.refused = 0
 
     def makes_room(self, newcomer: CrowdMember, connections: Collection[Any]) -> bool:
         """Whether there is a place for the newcomer, which is among the connections."""
@@ -61,9 +62,11 @@ class Crowd:
             if len(found) < wanted:
                 self._looked_s = now_s
         if not found:
+            self.refused += 1
             _refused.warn(now_s, connections=len(connections) - 1)
             return False
         _gave_way.warn(now_s, connections=len(connections) - 1, gave_way=len(found), client=str(found[0].client))
+        self.gave_way += len(found)
         for one in found:
             one.give_way()
         return True

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connection, transaction
+from prometheus_client import REGISTRY
 from psycopg_pool import PoolTimeout
 
 import api.asgi
@@ -80,6 +81,22 @@ async def test_one_account_gets_half_of_the_places_and_two_a_third_each(held: He
     with pytest.raises(NoPlace) as refusal:
         await held.begin("a")
     assert refusal.value.has_share
+
+
+async def test_metrics_tell_calls_under_way_and_refused(held: Held) -> None:
+    def read(name: str, **labels: str) -> float:
+        return REGISTRY.get_sample_value(f"penstock_control_calls_{name}", labels) or 0.0
+
+    shares, full = read("refused_total", reason="share"), read("refused_total", reason="full")
+    for holder in ("a", "b", "c", "d"):
+        await held.begin_all(holder)
+    assert read("under_way") == CALLS_MAX // 2 + 4 and read("waiting") == 0
+    assert read("refused_total", reason="share") == shares + 4
+    with pytest.raises(NoPlace):
+        await held.begin("e")
+    assert read("refused_total", reason="full") == full + 1
+    await held.end()
+    assert read("under_way") == 0
 
 
 async def test_definitions_have_few_places_of_their_own_and_leave_the_account_its_others(held: Held) -> None:

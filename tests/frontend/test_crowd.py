@@ -84,6 +84,9 @@ def test_look_makes_room_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = [Member("192.0.2.1", None) for _ in range(3)]
     assert not crowd.makes_room(newcomer, [*busy, newcomer])
     assert not crowd.makes_room(newcomer, [*busy, newcomer]) and len(looks) == 1, "not at each one that comes"
+    assert (crowd.refused, crowd.gave_way) == (2, 0)
+    roomy = Crowd()
+    assert roomy.makes_room(newcomer, [*many, newcomer]) and (roomy.refused, roomy.gave_way) == (0, 101)
 
 
 # --- over real connections ---
