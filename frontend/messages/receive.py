@@ -176,7 +176,7 @@ async def open_leases(
     is_fresh = False
     try:
         for found in leases:
-            messages.append(open_lease(services, queue, found, received_s, with_receipts))
+            messages.append(open_lease(services, caller, queue, found, received_s, with_receipts))
         return messages
     except KeyNotGranted:
         # A redrive policy or a rotation of this very moment: the keys were there before the first message was.
@@ -192,7 +192,7 @@ async def open_leases(
         message = None
         try:
             if group not in held_back:
-                message = open_lease(services, queue, found, received_s, with_receipts)
+                message = open_lease(services, caller, queue, found, received_s, with_receipts)
             else:
                 unusable.append(found)
         except KeyUnusable as error:
@@ -228,7 +228,12 @@ def _note_unopened(services: FrontendServices, found: Lease, error: Exception) -
 
 
 def open_lease(
-    services: FrontendServices, queue: ResolvedQueue, found: Lease, received_s: int, with_receipts: bool
+    services: FrontendServices,
+    caller: Principal,
+    queue: ResolvedQueue,
+    found: Lease,
+    received_s: int,
+    with_receipts: bool,
 ) -> Received:
     """Raises EnvelopeError, RecordError."""
     message = found.message
@@ -238,13 +243,18 @@ def open_lease(
     if with_receipts:
         place = (found.partition, message.offset, message.delivery, found.epoch)
         receipt = services.receipts.make(queue.owner, *place, received_s)
+    sender = opened.sender
+    owner_id = queue.record.account_id
+    # Keys and people of the owner are nothing that a receiver of another account is told of.
+    if caller.account_id != owner_id and not sender.isdecimal():
+        sender = owner_id
     sequence = source = None
     sent_ms, first_received_ms, delivery = message.sent_ms, message.first_received_ms, receives_of(message.delivery)
     if dead is not None:
         # Its life goes on: what was counted where it failed is not forgotten.
         first_received_ms, delivery = dead.first_received_ms or message.first_received_ms, dead.receives + delivery
         name = queue.record.name if record.granted_by is None else record.granted_by
-        source = format_arn(services.region, queue.record.account_id, name)
+        source = format_arn(services.region, owner_id, name)
         if queue.fifo is None:
             sent_ms = dead.sent_ms
     if queue.fifo is not None:
@@ -253,7 +263,7 @@ def open_lease(
         message_id_of(services.message_ids, queue, found.partition, message.offset, record),
         receipt,
         opened.content,
-        opened.sender,
+        sender,
         sent_ms,
         first_received_ms,
         delivery,

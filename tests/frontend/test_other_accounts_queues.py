@@ -54,6 +54,22 @@ async def test_owner_is_told_the_account_of_a_foreign_sender_and_not_its_key(fro
     assert front.key.access_key_id.encode() not in received.body
 
 
+async def test_foreign_receiver_is_told_the_owner_and_not_its_key(front: Installation) -> None:
+    actions = ["sqs:SendMessage", "sqs:ReceiveMessage"]
+    set_policy(front, OTHER_ACCOUNT, "secret", statement("Allow", actions, SECRET_ARN))
+    token = front.other_key.bearer_token
+    assert (await front.rest("/v1/queues/secret/messages", {"body": "owner's"}, token)).status == 200
+    assert (await front.rest(MESSAGES, {"body": "own"})).status == 200
+    url = f"http://{HOST}/{OTHER_ACCOUNT}/secret"
+    asked = {"QueueUrl": url, "MaxNumberOfMessages": 10, "VisibilityTimeout": 0, "AttributeNames": ["SenderId"]}
+    over_sqs = await front.sqs("ReceiveMessage", asked)
+    senders = {message["Body"]: message["Attributes"]["SenderId"] for message in over_sqs.json["Messages"]}
+    assert senders == {"owner's": OTHER_ACCOUNT, "own": ACCOUNT}
+    over_rest = await front.rest(f"{MESSAGES}/receive", {"max_messages": 10})
+    assert {message["body"]: message["sender"] for message in over_rest.json["messages"]} == senders
+    assert front.other_key.access_key_id.encode() not in over_sqs.body + over_rest.body
+
+
 @pytest.mark.parametrize("route", ROUTES.values(), ids=lambda route: route.action)
 async def test_queue_that_is_not_opened_is_as_one_that_does_not_exist(front: Installation, route: object) -> None:
     (name,) = [name for name, one in ROUTES.items() if one is route]

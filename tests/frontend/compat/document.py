@@ -46,7 +46,7 @@ _NOTES = """## What differs
   again and dropped by the target, unless more than five minutes have passed; then there are two copies, with the same
   message id on a standard queue and the same `MessageDeduplicationId` on a FIFO queue.
 - `SenderId` is the access key id that a message was sent with; the account id where that is another account than the
-  queue's.
+  queue's, or than the receiver's.
 - `SequenceNumber` has twenty digits and grows with every message of a group; a queue does not number without gaps.
 - Of a standard queue that holds messages never given and messages that came back, a receive gives both, half and half;
   on a FIFO queue a group with messages that came back goes behind the groups that wait.
