@@ -212,13 +212,33 @@ class PurgedCommand(QueueCommand, tag=5):
         by.fold_purged(self, offset)
 
 
-class ConfiguredCommand(QueueCommand, tag=6):
-    """`fields` of QueueConfig, in their order: an earlier version knows fewer (state/configs.py)."""
+class ConfiguredCommand(QueueCommand, tag=6, forbid_unknown_fields=True):
+    """The fields of QueueConfig, in their order. None: an earlier version wrote it, which did not know the field."""
 
-    fields: list[Any]
+    retention_ms: int | None = None
+    in_flight_max: int | None = None
+    fifo: bool | None = None
+    dedup_window_ms: int | None = None
+    max_receives: int | None = None
+    dead_letter_partition: int | None = None
+    paused: bool | None = None
+    retry_kind: int | None = None
+    retry_delay_ms: int | None = None
+    retry_max_ms: int | None = None
+    retry_jitter_permille: int | None = None
+    park_groups: bool | None = None
+    closed: bool | None = None
+    dead_letter_groups: tuple[int, ...] | None = None
+    account_id: str | None = None
 
     def fold(self, by: CommandFold, offset: int) -> None:
         by.fold_configured(self)
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """The fields of QueueConfig that it says."""
+        said = msgspec.structs.asdict(self).items()
+        return {name: value for name, value in said if name not in QueueCommand.__struct_fields__ and value is not None}
 
 
 class FifoLease(msgspec.Struct, array_like=True, gc=False):

@@ -178,7 +178,7 @@ class Leader:
     def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
         # A pause begins here, so that nothing is handed out once it is answered: leases of FIFO queues take a while.
         self._context.pauses_staged += config.paused and not self._is_overloaded
-        return self._single(ConfiguredCommand(*NOT_ISSUED, config_fields(config)), token, self.time_ms)
+        return self._single(ConfiguredCommand(*NOT_ISSUED, *config_fields(config)), token, self.time_ms)
 
     def reschedule(self, token: Token, changes: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
         flat = [number for change in changes for number in change]

@@ -59,7 +59,7 @@ from storage_nodes.machines.queue.commands import (
     uncounted,
 )
 from storage_nodes.machines.queue.state.checkpoint import Entry
-from storage_nodes.machines.queue.state.configs import config_of, shared_config
+from storage_nodes.machines.queue.state.configs import shared_config
 from storage_nodes.machines.queue.state.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.state.headers import (
     FoldedHeaders,
@@ -415,7 +415,7 @@ class QueueState(HeldMessages):
 
     def fold_configured(self, command: ConfiguredCommand) -> None:
         # Commands of earlier versions hold fewer fields; whether a queue is FIFO never changes.
-        config = config_of(command.fields, self.config)
+        config = msgspec.structs.replace(self.config, **command.known)
         # Others take the messages of a closed one by then: a configuration that comes late must not open it again.
         closed = self.config.closed or config.closed
         self.config = shared_config(msgspec.structs.replace(config, fifo=self.config.fifo, closed=closed))

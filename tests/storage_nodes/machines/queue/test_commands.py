@@ -33,11 +33,15 @@ from storage_nodes.machines.queue.commands import (
     encode_command,
     pack_sizes,
 )
+from storage_nodes.machines.queue.state.configs import config_fields
 from storage_nodes.machines.queue.state.folding import StateFold
+from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.machines.unknown_entries import UnknownEntryError
+from storage_nodes.protocol.messages import QueueConfig
 from storage_nodes.protocol.records import decode_body, encode_body
 
 HEAD = (1_000, 55, 1_790_000_000_000)
+CONFIG = QueueConfig(retention_ms=60_000, fifo=True, dead_letter_groups=(1, 2), account_id="a")
 COMMANDS: list[QueueCommand] = [
     AcquiredCommand(*HEAD, 7, [Acquisition(1, 2, [5, 6, 1], [3])], [b"group", b"", [5, 5]]),
     DeletedCommand(*HEAD, [5, 1, 6, 1], pack_sizes([10, 20]), (2, 2, 30, 2)),
@@ -45,7 +49,7 @@ COMMANDS: list[QueueCommand] = [
     VisibilityCommand(*HEAD, [5, 1, 30_000], [4]),
     ExpiredCommand(*HEAD, 9, [1, 4], [6], [70]),
     PurgedCommand(*HEAD, b"attempt"),
-    ConfiguredCommand(*HEAD, [60_000, 1, False, [1, 2]]),
+    ConfiguredCommand(*HEAD, *config_fields(CONFIG)),
     LeasedCommand(*HEAD, [FifoLease(1, 2, b"a", True, [b"group", [3], [4, 1]])]),
     DeadLetteredCommand(*HEAD, [8], [None]),
     RescheduledCommand(*HEAD, [8, 0], [1]),
@@ -99,8 +103,31 @@ def test_command_is_read_as_it_was_written(command: QueueCommand) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
-def test_fields_that_a_later_version_adds_are_passed_over(command: QueueCommand) -> None:
-    assert decode_command(record(*fields_of(command), b"later", [1])) == command
+def test_fields_that_a_later_version_adds_are_passed_over_but_not_those_of_a_configuration(
+    command: QueueCommand,
+) -> None:
+    later = record(*fields_of(command), b"later", [1])
+    if isinstance(command, ConfiguredCommand):
+        with pytest.raises(msgspec.DecodeError):
+            decode_command(later)
+    else:
+        assert decode_command(later) == command
+
+
+def test_configuration_stands_in_its_command_field_by_field() -> None:
+    fields = [field.name for field in msgspec.structs.fields(QueueConfig)]
+    assert [field.name for field in msgspec.structs.fields(ConfiguredCommand)][len(HEAD) :] == fields
+    assert fields_of(ConfiguredCommand(*HEAD, *config_fields(CONFIG))) == [
+        *(6, *HEAD, 60_000, 120_000, True, 300_000, 0, 0, False, 0, 0, 0, 0, False, False, [1, 2], "a")
+    ]
+
+
+def test_configuration_of_an_earlier_version_leaves_what_it_did_not_know() -> None:
+    state = QueueState(QueueConfig(account_id="a", paused=True))
+    command = decode_command(record(6, *HEAD, 60_000, 7, False))
+    assert command is not None
+    command.fold(StateFold(state), 0)
+    assert state.config == QueueConfig(retention_ms=60_000, in_flight_max=7, account_id="a", paused=True)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
@@ -140,6 +167,7 @@ def test_kind_that_is_not_known_is_told_from_one_that_is_damaged(kind: int) -> N
         (1, *HEAD, 7, [[1, 2, [5, 6, 1]]]),
         (7, *HEAD, [[1, 2, b"a", 1, []]]),
         (19, 1, 2, "now", [8], False),
+        (6, *HEAD, [60_000, 1, False]),
     ],
     ids=str,
 )
