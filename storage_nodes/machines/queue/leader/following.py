@@ -47,6 +47,7 @@ class LeaderFold(StateFold):
         self._taken, self._effects = self._context.staging.folded(command), effects
         effects += self._taken.answers
         command.fold(self, offset)
+        del self._taken, self._effects  # they name connections, which may close long before the next command
 
     # --- commands of many messages ----------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -330,6 +331,21 @@ def bytes_each(make: Callable[[], QueueMachine], count: int = 100) -> float:
         return tracemalloc.get_traced_memory()[0] / len(machines)
     finally:
         tracemalloc.stop()
+
+
+def test_leader_lets_go_of_a_client_once_it_is_answered(partition: Partition) -> None:
+    class Client:
+        """As the token of a request names its connection."""
+
+    partition.send(2)
+    client = Client()
+    known = weakref.ref(client)
+    partition.delete(client, receipts_of(partition.acquire("a", 1)))
+    partition.commit()
+    assert partition.answers.pop(client) == [OK] and partition.leader.leader is not None
+    partition.effects.clear()
+    del client
+    assert known() is None
 
 
 def test_idle_machine_is_small_when_new_and_when_restored(partition: Partition) -> None:
