@@ -377,8 +377,14 @@ _KINDS = frozenset(kind.__struct_config__.tag for kind in Command.__args__)
 
 
 def encode_command(command: QueueCommand) -> bytes:
-    """The record body of a command."""
-    return encode_body(_encode(command), CONTROL_QUEUE_KEY)
+    """The record body of a command. Fields at its end that say nothing are left out: an earlier version of the same
+    feature level may take a nil for a value."""
+    fields: list[Any] = [command.__struct_config__.tag, *msgspec.structs.astuple(command)]
+    for _ in command.__struct_defaults__:
+        if fields[-1] is not None and fields[-1] != []:
+            break
+        del fields[-1]
+    return encode_body(_encode(fields), CONTROL_QUEUE_KEY)
 
 
 def decode_command(body: bytes) -> Command | None:

@@ -106,7 +106,7 @@ def test_command_is_read_as_it_was_written(command: QueueCommand) -> None:
 def test_fields_that_a_later_version_adds_are_passed_over_but_not_those_of_a_configuration(
     command: QueueCommand,
 ) -> None:
-    later = record(*fields_of(command), b"later", [1])
+    later = record(*msgspec.msgpack.decode(msgspec.msgpack.encode(command)), b"later", [1])
     if isinstance(command, ConfiguredCommand):
         with pytest.raises(msgspec.DecodeError):
             decode_command(later)
@@ -148,6 +148,16 @@ def test_fields_at_the_end_may_be_missing() -> None:
     assert decode_command(record(1, *HEAD, 7, [])) == AcquiredCommand(*HEAD, 7, [])
     assert decode_command(record(2, *HEAD, [5, 1])) == DeletedCommand(*HEAD, [5, 1])
     assert decode_command(record(4, *HEAD, 9, [], [])) == ExpiredCommand(*HEAD, 9, [], [])
+
+
+def test_fields_at_the_end_that_say_nothing_are_not_written() -> None:
+    assert fields_of(AcquiredCommand(*HEAD, 7, [])) == [1, *HEAD, 7, []]
+    assert fields_of(DeletedCommand(*HEAD, [5, 1])) == [2, *HEAD, [5, 1]]
+    assert fields_of(DeletedCommand(*HEAD, [5, 1], [9])) == [2, *HEAD, [5, 1], [9]]
+    assert fields_of(DeletedCommand(*HEAD, [5, 1], [], (1, 0, 0, 0))) == [2, *HEAD, [5, 1], [], [1, 0, 0, 0]]
+    assert fields_of(ExpiredCommand(*HEAD, 9, [], [])) == [4, *HEAD, 9, [], []]
+    assert fields_of(RemovedCommand(*HEAD, [], False)) == [19, *HEAD, [], False]
+    assert fields_of(UnparkedCommand(*HEAD, [])) == [20, *HEAD, []]
 
 
 @pytest.mark.parametrize("kind", [0, 9, 26, -1, 2**40])
