@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from storage_nodes.limits import KEYS_PER_COMMAND_BYTES_MAX
 from storage_nodes.machines.driver_contract import Token
@@ -124,7 +124,7 @@ class PendingCommands:
         self._singles: deque[tuple[Command, Requester]] = deque()
         self._expired_ranges: list[int] = []
         self._expired_offsets: list[int] = []
-        self._leases: list[FifoLease] = []  # and in the same order who waits for them:
+        self._leases: list[FifoLease] = []  # in the same order who waits for them:
         self._leased: list[StagedLease] = []
         self.leased_count = 0  # messages in _leases
         self._dead: list[int] = []
@@ -341,8 +341,7 @@ class PendingCommands:
     def _sizes_deleted(self, offsets: Sequence[int]) -> Sizes:
         """Of messages that a delete lets out of the queue: packed where all are known."""
         sizes: list[int | None] = self.handed_over.sizes_of(offsets)
-        known = [size for size in sizes if size is not None]
-        return pack_sizes(known) if known and len(known) == len(sizes) else sizes
+        return pack_sizes(cast(list[int], sizes)) if sizes and None not in sizes else sizes
 
     def _acquisition(self, time_ms: int, deadline_ms: int) -> Acquisition:
         """Messages acquired at one time until one deadline. Only the last one is looked at: the times of a busy queue

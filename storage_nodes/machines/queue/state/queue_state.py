@@ -368,9 +368,8 @@ class QueueState(HeldMessages):
             count = len(self._still_fresh(first, last))
             self.fresh_count -= count
             expired += count
-            if (
-                count and not first < command.cursor
-            ):  # ... which passes it; it moves over all messages before it or none
+            # What is before the command's cursor, that passes: it moves over all messages before it or none.
+            if count and first >= command.cursor:
                 self._mark_removed(max(first, self.cursor), last + 1)
         for offset in offsets:
             if self.live.pop(offset, None) is not None:
