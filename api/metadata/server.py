@@ -43,16 +43,16 @@ from frontend.metadata.messages import (
 from frontend.metadata.records import RecordKind, queue_change_key
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, Frame, FrameDecoder, FrameError, encode_frame
-from storage_nodes.protocol.messages import ErrorReply, Hello, Message, Opcode, encode_message
+from storage_nodes.protocol.messages import ErrorReply, Hello, Message, Opcode, encode_message, message_reader
 
-_hello = msgspec.msgpack.Decoder(Hello).decode
-_get_key = msgspec.msgpack.Decoder(GetKey).decode
-_get_queue = msgspec.msgpack.Decoder(GetQueue).decode
-_get_account = msgspec.msgpack.Decoder(GetAccount).decode
-_get_encryption_key = msgspec.msgpack.Decoder(GetEncryptionKey).decode
-_subscribe = msgspec.msgpack.Decoder(Subscribe).decode
-_compare = msgspec.msgpack.Decoder(Compare).decode
-_report_use = msgspec.msgpack.Decoder(UseReport).decode
+_hello = message_reader(Hello)
+_get_key = message_reader(GetKey)
+_get_queue = message_reader(GetQueue)
+_get_account = message_reader(GetAccount)
+_get_encryption_key = message_reader(GetEncryptionKey)
+_subscribe = message_reader(Subscribe)
+_compare = message_reader(Compare)
+_report_use = message_reader(UseReport)
 _ABSENT = {
     RecordKind.KEY: encode_message(KeyReply(None)),
     RecordKind.QUEUE: encode_message(QueueReply(None)),
@@ -95,6 +95,15 @@ class MetadataServer(asyncio.Protocol, Subscriber):
                 self._handle(frame)
         except (FrameError, msgspec.DecodeError) as error:
             self._cut_for(str(error))
+
+    def pause_writing(self) -> None:
+        """It does not read its answers: it shall ask for no more of them."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._transport is not None:
+            self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.discard(self)

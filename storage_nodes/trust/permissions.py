@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from storage_nodes.ids import node_name
 from storage_nodes.model import PartitionKind
-from storage_nodes.protocol.messages import CreatePartitionRequest, Opcode, RegisterNodeRequest
+from storage_nodes.protocol.messages import CreatePartitionRequest, Opcode, RegisterNodeRequest, message_reader
 from storage_nodes.protocol.usage import USAGE_TAG
 from storage_nodes.trust.names import InnerName, InnerRole
 
-_create = msgspec.msgpack.Decoder(CreatePartitionRequest)
-_register = msgspec.msgpack.Decoder(RegisterNodeRequest)
+_create = message_reader(CreatePartitionRequest)
+_register = message_reader(RegisterNodeRequest)
 
 _LOOK = frozenset((Opcode.DESCRIBE_CLUSTER, Opcode.QUEUE_STATS))
 _MESSAGES = frozenset(
@@ -68,12 +66,12 @@ NEVER_OF_CLIENTS = frozenset((Opcode.HELLO, Opcode.PEER_HELLO, Opcode.RAFT, Opco
 
 def _is_usage_stream(name: InnerName, payload: bytes) -> bool:
     """The stream of usage is made by the process that has the first record."""
-    asked = _create.decode(payload)
+    asked = _create(payload)
     return asked.kind == PartitionKind.STREAM and asked.tag == USAGE_TAG
 
 
 def _is_itself(name: InnerName, payload: bytes) -> bool:
-    return node_name(_register.decode(payload).node_id) == name.number
+    return node_name(_register(payload).node_id) == name.number
 
 
 # What has to be true of a call, where the operation alone says too little. They raise msgspec.DecodeError.

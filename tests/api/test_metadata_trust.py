@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from api.metadata.process import MetadataProcess, MetadataSettings
+from api.metadata.server import MetadataServer
 from frontend.metadata.connection import open_connection
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.metadata.messages import GetKey, KeyReply, MetadataOpcode, Subscribe
+from storage_nodes.protocol.frames import encode_frame
+from storage_nodes.protocol.messages import Hello, Opcode, encode_message
 from storage_nodes.trust.connection import PeerRefused
 from storage_nodes.trust.credentials import Credentials, InnerTlsMode
 from storage_nodes.trust.names import InnerRole
@@ -63,3 +68,34 @@ async def test_strangers_are_refused(process: MetadataProcess, authority: InnerA
         await ask(process, InnerAuthority(tmp_path / "theirs").credentials(InnerRole.FRONT_END))
     with pytest.raises((MetadataUnavailable, OSError)):
         await ask(process, None)
+
+
+@pytest.fixture
+async def greeted() -> tuple[MetadataServer, Any]:
+    """A connection without a process and without a network."""
+    server, transport = MetadataServer(MagicMock(), CLUSTER, set()), MagicMock()
+    transport.is_closing.return_value = False
+    server.connection_made(transport)
+    server.data_received(encode_frame(Opcode.HELLO, 0, 1, encode_message(Hello(CLUSTER, "x"))))
+    transport.reset_mock()
+    return server, transport
+
+
+@pytest.mark.parametrize(
+    "payload", [b"\x91\xa2\xff\xfe", b"\x93\xa1k\xc2" + b"\x91" * 100_000], ids=["no_utf8", "nested"]
+)
+async def test_question_that_nobody_can_read_ends_its_connection(
+    greeted: tuple[MetadataServer, Any], payload: bytes
+) -> None:
+    server, transport = greeted
+    server.data_received(encode_frame(MetadataOpcode.GET_KEY, 0, 2, payload))
+    transport.abort.assert_called_once()
+
+
+async def test_client_that_does_not_read_its_answers_is_not_read(greeted: tuple[MetadataServer, Any]) -> None:
+    server, transport = greeted
+    server.pause_writing()
+    transport.pause_reading.assert_called_once()
+    transport.resume_reading.assert_not_called()
+    server.resume_writing()
+    transport.resume_reading.assert_called_once()

@@ -38,7 +38,7 @@ from storage_nodes.node.transport.outflow import Outflow
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ANSWER, Frame, FrameDecoder, FrameError, encode_frame
 from storage_nodes.protocol.levels import Speaks
-from storage_nodes.protocol.messages import Cancel, Empty, Hello, Opcode, encode_message
+from storage_nodes.protocol.messages import UNREADABLE, Cancel, Empty, Hello, Opcode, encode_message, message_reader
 from storage_nodes.protocol.peer_messages import Heartbeat, Manage, PeerHello, PeerRefusal, RaftFrame
 from storage_nodes.trust.connection import is_node
 from storage_nodes.trust.names import InnerName
@@ -51,12 +51,12 @@ REASONS = ("stuck", "no_greeting", "slow_frame", "frames_memory", "too_many", "p
 # All from the start: a series that is not there until it counts for the first time is no use to an alarm.
 CUTS = {reason: CUT.labels(reason) for reason in REASONS}
 
-_hello = msgspec.msgpack.Decoder(Hello)
-_peer_hello = msgspec.msgpack.Decoder(PeerHello)
-_heartbeat = msgspec.msgpack.Decoder(Heartbeat)
-_raft_frame = msgspec.msgpack.Decoder(RaftFrame)
-_manage = msgspec.msgpack.Decoder(Manage)
-_cancel = msgspec.msgpack.Decoder(Cancel)
+_hello = message_reader(Hello)
+_peer_hello = message_reader(PeerHello)
+_heartbeat = message_reader(Heartbeat)
+_raft_frame = message_reader(RaftFrame)
+_manage = message_reader(Manage)
+_cancel = message_reader(Cancel)
 
 _EMPTY = encode_message(Empty())
 # Plain numbers: every frame is compared with them.
@@ -341,10 +341,10 @@ class NodeConnection(asyncio.Protocol):
                 self._held.append(frame)
             else:
                 self._from_client(opcode, request_id, payload)
-                if out.bytes > WRITE_BYTES:
-                    # Now, and not when the turn is over: only then is it known how much waits.
-                    out.flush()
-                    self._holds = out.bytes > CONNECTION_ANSWERS_BYTES_MAX or self.is_full
+            if out.bytes > WRITE_BYTES and not self._holds:
+                # Now, and not when the turn is over: only then is it known how much waits.
+                out.flush()
+                self._holds = out.bytes > CONNECTION_ANSWERS_BYTES_MAX or self.is_full
         if self._holds:
             self.look_at_reading()
             if self.pending_bytes:
@@ -379,7 +379,7 @@ class NodeConnection(asyncio.Protocol):
 
     def _greet(self, opcode: int, request_id: int, payload: bytes) -> None:
         if opcode == Opcode.HELLO:
-            hello = _hello.decode(payload)
+            hello = _hello(payload)
             if hello.cluster_id != self._requests.cluster_id:
                 raise FrameError("a client of another cluster")
             if self._free is not None and not self._free:
@@ -394,7 +394,7 @@ class NodeConnection(asyncio.Protocol):
             self._write(encode_frame(Opcode.HELLO, FLAG_ANSWER, request_id, encode_message(own)))
             self.look_at_reading()
         elif opcode == Opcode.PEER_HELLO:
-            peer = _peer_hello.decode(payload)
+            peer = _peer_hello(payload)
             if peer.cluster_id != self._requests.cluster_id:
                 raise FrameError("a node of another cluster")
             if self._name is not None and is_node(peer.node_id)(self._name):
@@ -437,18 +437,18 @@ class NodeConnection(asyncio.Protocol):
 
     def _from_peer(self, opcode: int, payload: bytes, peer: PeerHello) -> None:
         if opcode == _RAFT:
-            frame = _raft_frame.decode(payload)
+            frame = _raft_frame(payload)
             if frame.incarnation == peer.incarnation:
                 self._requests.raft_frame(peer.node_id, frame)
         elif opcode == Opcode.HEARTBEAT:
-            beat = _heartbeat.decode(payload)
+            beat = _heartbeat(payload)
             if beat.node_id != peer.node_id:
                 raise FrameError(f"node {node_name(peer.node_id)} beats for node {node_name(beat.node_id)}")
             objection = self._requests.peer_heard(beat)
             if objection:
                 self._turn_peer_away(peer, objection)
         elif opcode == Opcode.MANAGE:
-            self._requests.manage(_manage.decode(payload).commands)
+            self._requests.manage(_manage(payload).commands)
         else:
             raise FrameError(f"opcode {opcode} does not travel between nodes")
 
@@ -470,7 +470,7 @@ class NodeConnection(asyncio.Protocol):
 
     def _from_client(self, opcode: int, request_id: int, payload: bytes) -> None:
         if opcode == _CANCEL:
-            cancelled_id = _cancel.decode(payload).correlation_id
+            cancelled_id = _cancel(payload).correlation_id
             where = self.parked.pop(cancelled_id, None)
             if where is not None:
                 self._requests.cancelled(Token(self, cancelled_id, where[1]), where[0])
@@ -488,7 +488,7 @@ class NodeConnection(asyncio.Protocol):
             if error.code == ErrorCode.UNKNOWN_OPCODE and opcode in NEVER_OF_CLIENTS:
                 raise FrameError(f"{Opcode(opcode).name} from a client that has greeted") from None
             self.refuse(token, error)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             self.refuse(token, StorageError(ErrorCode.INVALID_REQUEST, str(error)))
         except Exception as error:
             # Our bug, met while reading a request: one caller is told, the others go on.

@@ -35,7 +35,7 @@ from storage_nodes.node.transport.outflow import Outflow
 from storage_nodes.node.transport.peer_history import NO_PROCESS, RESTARTED, PeerHistory
 from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, FrameError, encode_frame
 from storage_nodes.protocol.levels import Speaks
-from storage_nodes.protocol.messages import Opcode, encode_message
+from storage_nodes.protocol.messages import Opcode, encode_message, message_reader
 from storage_nodes.protocol.peer_messages import Heartbeat, PeerHello, PeerRefusal, RaftMessage, size_of
 from storage_nodes.trust.connection import PeerRefused, connect_named, is_node
 from storage_nodes.trust.credentials import Credentials
@@ -56,7 +56,7 @@ ADDRESSES_MAX = 2
 NOT_SENT = Counter("penstock_node_raft_messages_not_sent", "Raft messages dropped because too much waited for a peer")
 WAITING = Gauge("penstock_node_link_bytes", "Bytes that wait for a peer to read them", ["peer"])
 
-_refusal = msgspec.msgpack.Decoder(PeerRefusal)
+_refusal = message_reader(PeerRefusal)
 _log = structlog.get_logger()
 
 
@@ -360,7 +360,7 @@ class PeerLink(asyncio.Protocol):
         try:
             for _opcode, flags, _request_id, payload in self._answers.feed(data):
                 if flags & FLAG_ERROR:
-                    refusal = _refusal.decode(payload)
+                    refusal = _refusal(payload)
                     age_ms = self._links.now_ms() - self._links.began_ms
                     self._told = (age_ms, refusal.told_ms, refusal.told_by)
                     self._refused(refusal.message)

@@ -22,6 +22,7 @@ from storage_nodes.protocol.messages.cluster import (
     StoppedReplica,
 )
 from storage_nodes.protocol.messages.core import (
+    UNREADABLE,
     Cancel,
     Empty,
     ErrorReply,
@@ -29,6 +30,7 @@ from storage_nodes.protocol.messages.core import (
     Message,
     Opcode,
     encode_message,
+    message_reader,
 )
 from storage_nodes.protocol.messages.queues import (
     NOT_TAKEN,
@@ -88,6 +90,7 @@ from storage_nodes.protocol.messages.streams import (
 
 __all__ = [
     "NOT_TAKEN",
+    "UNREADABLE",
     "AcquireReply",
     "AcquireRequest",
     "AcquiredMessage",
@@ -159,4 +162,5 @@ __all__ = [
     "UnparkRequest",
     "VisibilityMode",
     "encode_message",
+    "message_reader",
 ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
@@ -88,3 +90,21 @@ class Empty(Message, frozen=True):
 
 _encoder = msgspec.msgpack.Encoder()
 encode_message = _encoder.encode
+
+T = TypeVar("T")
+# What a decoder raises for bytes that are no such message: text may be no UTF-8, and arrays may be nested too deeply.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def message_reader(kind: type[T]) -> Callable[[bytes], T]:
+    """Reads messages that came over a network. What it returns raises msgspec.DecodeError, and nothing else: an error
+    that a connection does not expect ends the process of a storage node."""
+    decode = msgspec.msgpack.Decoder(kind).decode
+
+    def read(payload: bytes) -> T:
+        try:
+            return decode(payload)
+        except UNREADABLE as error:
+            raise msgspec.DecodeError(str(error)) from None
+
+    return read

@@ -34,6 +34,36 @@ def answered(pipe: SlowPipe, opcode: int = Opcode.ACQUIRE) -> list[int]:
     return [frame.correlation_id for frame in pipe.frames if frame.opcode == opcode]
 
 
+# --- what nobody can read ---------------------------------------------------------------------------------------
+
+NO_TEXT, DEEP = b"\xa2\xff\xfe", b"\x91" * 100_000 + b"\xc0"
+PEER_HELLO = encode_frame(Opcode.PEER_HELLO, 0, 1, encode_message(PeerHello("c", 2, 7)))
+
+
+# A field behind those that are known is not looked at, but for how deep it goes.
+@pytest.mark.parametrize(
+    ("greeting", "opcode", "fields"),
+    [
+        (b"", Opcode.HELLO, b"\xa1c" + NO_TEXT),
+        (b"", Opcode.HELLO, b"\xa1c" + DEEP),
+        (b"", Opcode.PEER_HELLO, b"\xa1c\x02\x07\x00" + NO_TEXT),
+        (b"", Opcode.PEER_HELLO, b"\xa1c\x02\x07\x00\xa1h\x01\xa1z\x00\x00\x00\x93\x01\x01\x01" + DEEP),
+        (HELLO, Opcode.CANCEL, b"\x01" + DEEP),
+        (PEER_HELLO, Opcode.RAFT, b"\x07\x90" + DEEP),
+    ],
+)
+def test_frame_that_nobody_can_read_ends_its_connection_and_no_more(
+    greeting: bytes, opcode: int, fields: bytes
+) -> None:
+    """Text that is no UTF-8 and arrays that are nested too deeply raise other errors than all else; an error that comes
+    out of here would end the process."""
+    node = Node()
+    connection, pipe = node.connect(greets=False)
+    connection.data_received(greeting + encode_frame(opcode, 0, 1, b"\xdc\x00\x20" + fields + b"\x00" * 32))
+    node.run()
+    assert pipe.aborted
+
+
 # --- answers ------------------------------------------------------------------------------------------------
 
 
@@ -70,6 +100,20 @@ def test_client_that_does_not_read_is_not_read_and_others_are() -> None:
         pipe.drain()
         node.run()
     assert answered(pipe) == list(range(100)) and pipe.reading, "all went on when it read again"
+
+
+def test_client_that_only_pings_and_does_not_read_is_not_read() -> None:
+    node = Node()
+    connection, pipe = node.connect(reads=False)
+    pings = encode_frame(Opcode.PING, 0, 1, b"\x90") * 10_000
+    while pipe.reading:
+        connection.data_received(pings)
+        node.run()
+        assert node.room.budget.used(Kind.ANSWERS) < 2 * CONNECTION_ANSWERS_BYTES_MAX
+    while pipe.buffer:
+        pipe.drain()
+        node.run()
+    assert pipe.reading and not node.room.budget.used(Kind.ANSWERS)
 
 
 def test_requests_that_arrive_behind_held_ones_stay_behind_them() -> None:
