@@ -13,7 +13,7 @@ import datetime
 import fcntl
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ from deploy.limits import (
 )
 from deploy.private_files import write_private
 from storage_nodes.trust.credentials import CredentialFiles
-from storage_nodes.trust.names import InnerName
+from storage_nodes.trust.names import InnerName, InnerRole
 
 AUTHORITY_FILE, AUTHORITY_KEY_FILE = "inner-ca.pem", "inner-ca.key"
 _BACKDATED = datetime.timedelta(hours=1)  # for those whose clocks are behind
@@ -70,14 +70,29 @@ def settle(authority_folder: Path, folder: Path, names: Iterable[InnerName], day
 
 
 def ends_of(folder: Path) -> dict[str, float]:
-    """In how many days each certificate ends; one that cannot be read has ended."""
+    """In how many days each certificate ends; one that cannot be read is left out (`unusable_in` names it)."""
     ends = {}
     for path in sorted(folder.glob("*/own.pem")):
-        try:
+        with suppress(OSError, ValueError):
             ends[path.parent.name] = _days_left(x509.load_pem_x509_certificate(path.read_bytes()))
-        except (OSError, ValueError):
-            ends[path.parent.name] = 0.0
     return ends
+
+
+def unusable_in(folder: Path, cluster_id: str) -> list[str]:
+    """What is wrong with the certificates that cannot be read, or are of another process than their folder's."""
+    told = []
+    for path in sorted(folder.glob("*/own.pem")):
+        try:
+            certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        except (OSError, ValueError):
+            told.append(f"{path} holds no certificate that can be read")
+            continue
+        names = _uris_of(certificate)
+        role = next((role for role in InnerRole if path.parent.name.startswith(f"{role}-")), None)
+        wanted = role and str(InnerName(cluster_id, role, path.parent.name.removeprefix(f"{role}-")))
+        if wanted and names != [wanted]:
+            told.append(f"{path} is the certificate of {', '.join(names) or 'nobody'}, not of {wanted}")
+    return told
 
 
 @contextmanager
@@ -126,14 +141,21 @@ def _is_good(path: Path, name: InnerName, authority: x509.Certificate) -> bool:
     try:
         certificate = x509.load_pem_x509_certificate(content)
         certificate.verify_directly_issued_by(authority)
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         key = serialization.load_pem_private_key(content, None)
     except Exception:  # whatever is wrong with it: another one is made
         return False
-    is_named = names.get_values_for_type(x509.UniformResourceIdentifier) == [str(name)]
+    is_named = _uris_of(certificate) == [str(name)]
     return (
         is_named and key.public_key() == certificate.public_key() and _days_left(certificate) > _renew_days(certificate)
     )
+
+
+def _uris_of(certificate: x509.Certificate) -> list[str]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return []
+    return names.get_values_for_type(x509.UniformResourceIdentifier)
 
 
 def _renew_days(certificate: x509.Certificate) -> float:

@@ -95,6 +95,7 @@ class Child:
             end = self.log_path.stat().st_size if self.log_path.exists() else 0
             self._log_marks = (end, end)
             self._crashes = self._deaths_before_ready = 0
+            self.last_end = ""
             self._stop_asked.clear()
             self._keeper = asyncio.create_task(self._keep_alive())
 
@@ -124,6 +125,7 @@ class Child:
         health = await self._look()
         if health in ("healthy", "stopped"):
             self.not_up_since = None
+            self.last_end = ""  # of a time of trouble that is over
         elif self.not_up_since is None:
             self.not_up_since = time.time()
         return health

@@ -272,6 +272,9 @@ class Supervisor:
         child = self._node(number)
         if child is None:
             return no_such_node(number)
+        if on:
+            # Its files may be what it could not be started with.
+            await asyncio.to_thread(self._renew_certificates)
         if not on:
             await child.stop()
         elif (failure := await self._bring_up(child)) is not None:

@@ -103,6 +103,10 @@ def merge_nodes(views: dict[int, Any], partitions: list[dict[str, Any]]) -> list
             "feature_level_allowed": node.levels[2],
             "clock_off": node.clock_off and node.alive,
             "clock_offset_s": None if node.clock_offset_ms is None else node.clock_offset_ms / 1000,
+            "read_only": node.read_only and node.alive,
+            "slow_disk": node.slow and node.alive,
+            "damage_unrepaired": node.unrepaired,
+            "fed_again": sorted(set(node.quarantined) - {one.partition for one in node.stopped}),
         }
         for _, node in sorted(known.items())
     ]
@@ -164,6 +168,31 @@ def clock_lines(nodes: list[dict[str, Any]]) -> list[str]:
         for node in nodes
         if node["clock_off"]
     ]
+
+
+def disk_lines(nodes: list[dict[str, Any]]) -> list[str]:
+    """Nodes whose disks need an operator, or whose replicas are not whole yet, and what that means."""
+    lines = []
+    for node in nodes:
+        name = f"node {node_name(node['node_id'])}"
+        if node["read_only"]:
+            free = f"{(node['disk_free_bytes'] or 0) / 2**30:,.1f} GiB"
+            lines.append(
+                f"{name}: DISK NEARLY FULL, {free} free, below its reserve: it takes no messages for what it leads; "
+                "give it room (docs/operations.md)"
+            )
+        if node["slow_disk"]:
+            lines.append(f"{name}: SLOW DISK: others lead until it is fast again")
+        if node["damage_unrepaired"]:
+            lines.append(f"{name}: DAMAGE NOT REPAIRED, {node['damage_unrepaired']:,}: see ./penstock scrub")
+        if node["fed_again"]:
+            lines.append(
+                f"{name}: {len(node['fed_again']):,} replicas may lack something that they acknowledged, and are fed "
+                "again by the others: stop no other node before that is over"
+            )
+    if nodes and all(node["read_only"] or not node["alive"] for node in nodes):
+        lines.append("no node has room: sends are refused with 503; receives and deletes go on, and free space")
+    return lines
 
 
 def level_lines(status: dict[str, Any]) -> list[str]:

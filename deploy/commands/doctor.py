@@ -13,7 +13,7 @@ from typing import Any
 
 from deploy import certificates, control, management, output, tls
 from deploy.binaries import find_postgres
-from deploy.commands import usage_view
+from deploy.commands import cluster_view, usage_view
 from deploy.commands.status import not_up_lines, number_of, status_of
 from deploy.errors import EXIT_FAILED, EXIT_NOT_RUNNING, CommandError
 from deploy.identity import describe_identity
@@ -109,6 +109,8 @@ def storage(installation: Installation) -> str:
         raise CommandError(f"{text} {len(partitions):,} partitions. See ./penstock status")
     if status["quarantined"]:
         raise CommandError(f"with a stopped replica: {len(status['quarantined']):,} partitions. See ./penstock status")
+    if disks := cluster_view.disk_lines(status["nodes"]):
+        raise CommandError("\n".join(disks))
     return f"each of {len(partitions):,} partitions has a leader"
 
 
@@ -180,9 +182,13 @@ def inner_certificates(installation: Installation) -> str:
     """What processes show each other: the one that ends first."""
     if not installation.exists():
         return "certificates are made by up"
-    mode = installation.load_state().inner_tls
+    state = installation.load_state()
+    mode = state.inner_tls
     if mode == InnerTlsMode.OFF:
         return "off: every caller that reaches the ports of the processes is believed"
+    if unusable := certificates.unusable_in(installation.certificates, state.cluster_id):
+        advice = "up, ./penstock node start and, each hour, the supervisor make others"
+        raise CommandError("\n".join([*unusable, advice]))
     ends = certificates.ends_of(installation.certificates)
     if not ends:
         return f"{mode}; certificates are made by up"

@@ -84,6 +84,7 @@ def print_status(status: dict[str, Any], names: Callable[[], Names]) -> None:
         *quarantine_lines(quarantined, status["partitions"], names),
         *cluster_view.leaderless_lines(others),
         *cluster_view.clock_lines(status["nodes"]),
+        *cluster_view.disk_lines(status["nodes"]),
     ):
         output.data(output.red(line))
     output.table(COLUMNS, [process_row(process) for process in status["processes"]])

@@ -135,6 +135,24 @@ def test_doctor_tells_which_certificate_ends_first(installation: Installation) -
     assert doctor.inner_certificates(installation).startswith("off")
 
 
+def test_doctor_names_certificates_that_are_no_good_and_not_as_ending(installation: Installation) -> None:
+    state = settled(installation)
+    installation.renew_certificates(state)
+    folder = installation.certificates
+    (folder / "node-1" / "own.pem").write_text("garbage")
+    (folder / "node-2" / "own.pem").write_bytes((folder / "node-3" / "own.pem").read_bytes())
+    with pytest.raises(CommandError) as told:
+        doctor.inner_certificates(installation)
+    first, second, advice = str(told.value).splitlines()
+    assert first == f"{folder}/node-1/own.pem holds no certificate that can be read"
+    assert second.endswith(
+        f"certificate of penstock://{state.cluster_id}/node/3, not of penstock://{state.cluster_id}/node/2"
+    )
+    assert "./penstock node start" in advice
+    assert installation.renew_certificates(state) == ["node-1", "node-2"]
+    assert "10 certificates" in doctor.inner_certificates(installation)
+
+
 def test_containers_get_a_certificate_each_and_no_more(tmp_path: Path) -> None:
     """As the service of docker-compose.yml makes them."""
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]

@@ -124,7 +124,7 @@ async def test_child_that_dies_again_and_again_fails_although_it_answers_in_betw
     assert child.not_up_since is not None and child.last_end == "ended with signal SIGKILL"
     monkeypatch.setattr(limits, "CRASH_LIFE_S", 0.0)  # as if it had lived long enough
     await child.ready(10)
-    assert await child.health() == "healthy" and child.not_up_since is None
+    assert await child.health() == "healthy" and child.not_up_since is None and child.last_end == ""
     await child.stop()
 
 

@@ -108,19 +108,26 @@ def test_node_that_was_stopped_by_hand_is_a_problem(running: Installation, monke
     assert doctor.processes(running) == "1 are up"
 
 
+FULL_NODE = {
+    "node_id": make_node_id(1, 1), "alive": True, "read_only": True, "disk_free_bytes": 2**30, "slow_disk": False,
+    "damage_unrepaired": 0, "fed_again": [],
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("found", "ok", "said"),
     [
         ({}, True, "each of 2 partitions has a leader"),
         ({"partitions": [{"leader": 1}, {"leader": 0}]}, False, "without a leader, so that nothing is sent to"),
         ({"quarantined": [{}]}, False, "with a stopped replica: 1 partitions. See ./penstock status"),
+        ({"nodes": [FULL_NODE]}, False, "node 1: DISK NEARLY FULL, 1.0 GiB free"),
         ({"cluster_error": "no answer"}, False, "no storage node answers: no answer"),
     ],
 )
 def test_what_the_storage_nodes_cannot_do_is_a_problem(
     running: Installation, monkeypatch: pytest.MonkeyPatch, found: dict[str, Any], ok: bool, said: str
 ) -> None:
-    status = {"partitions": [{"leader": 1}, {"leader": 2}], "quarantined": [], **found}
+    status = {"partitions": [{"leader": 1}, {"leader": 2}], "quarantined": [], "nodes": [], **found}
     monkeypatch.setattr(doctor, "status_of", lambda *_: status)
     _, is_ok, text = doctor.check("storage", lambda: doctor.storage(running))
     assert is_ok is ok and text.startswith(said)

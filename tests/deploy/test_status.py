@@ -196,6 +196,22 @@ def test_node_whose_clock_is_off_is_shown_with_how_far_and_what_to_do() -> None:
     assert len(status.NODE_COLUMNS) == len(cluster_view.node_rows({"nodes": nodes, "partitions": []})[0])
 
 
+def test_disks_and_replicas_that_need_an_operator_are_told() -> None:
+    full = [NodeInfo(node, "h", node, "z", True, NOW_MS, "", 2**30, read_only=True) for node in (1, 2)]
+    stopped = StoppedReplica(7, "queue:7", 3, "entry", "x", NOW_MS)
+    worn = NodeInfo(3, "h", 3, "z", True, NOW_MS, slow=True, unrepaired=2, quarantined=[7, 8, 9], stopped=[stopped])
+    assert cluster_view.disk_lines(cluster_view.merge_nodes({1: view()}, [])) == []
+    lines = cluster_view.disk_lines(cluster_view.merge_nodes({1: view(nodes=[*full, worn])}, []))
+    assert [line.partition(",")[0].partition(": ")[::2] for line in lines[:2]] == [
+        ("node 1", "DISK NEARLY FULL"), ("node 2", "DISK NEARLY FULL"),
+    ]  # fmt: skip
+    assert "SLOW DISK" in lines[2] and "DAMAGE NOT REPAIRED, 2" in lines[3]
+    assert "node 3: 2 replicas" in lines[4] and "stop no other node" in lines[4]
+    assert len(lines) == 5
+    lines = cluster_view.disk_lines(cluster_view.merge_nodes({1: view(nodes=full)}, []))
+    assert lines[-1].startswith("no node has room: sends are refused with 503")
+
+
 def levels_shown(level: int, *speaks: tuple[int, int], down: int = 0) -> list[str]:
     nodes = [
         NodeInfo(node, "h", node, "z", node != down, NOW_MS, levels=(1, highest, allowed))

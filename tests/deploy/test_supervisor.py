@@ -214,6 +214,19 @@ def test_front_end_that_is_stopped_lets_its_storage_calls_end() -> None:
     assert (len(STOP_ORDER) + 1) * limits.STOP_DEADLINE_S < limits.DOWN_DEADLINE_S
 
 
+async def test_node_that_is_started_gets_the_certificate_that_it_lacks(supervisor: Supervisor) -> None:
+    supervisor.state.inner_tls = "authenticate"
+    task, _ = await run_until_ready(supervisor)
+    await supervisor.handle({"command": "node stop", "id": 1})
+    made = supervisor.installation.certificates / "node-1" / "own.pem"
+    made.parent.mkdir(exist_ok=True)
+    made.write_text("garbage")
+    await supervisor.handle({"command": "node start", "id": 1})
+    assert made.read_text().startswith("-----BEGIN CERTIFICATE")
+    await supervisor.handle({"command": "stop"})
+    await asyncio.wait_for(task, 20)
+
+
 async def test_supervisor_renews_certificates_while_it_runs(
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
