@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+from pathlib import Path
 
 from deploy import limits, output
+from deploy.commands.cluster_view import when
 from deploy.errors import EXIT_USAGE, CommandError
 from deploy.installation import Installation
 from deploy.state import State
@@ -20,7 +23,26 @@ def run(options: argparse.Namespace) -> int:
     output.table(COLUMNS, rows)
     for line in waiting:
         output.data(line)
+    for line in damage_lines(installation.data / "nodes", options.id):
+        output.data(line)
     return 0
+
+
+def damage_lines(directory: Path, node_id: int | None) -> list[str]:
+    """What nodes noted of damage, at starts too: a scrub counts its own finds alone."""
+    lines = []
+    for path in sorted(directory.glob("*/damage.log")):
+        if node_id is not None and path.parent.name != node_name(node_id):
+            continue
+        notes = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+        if notes:
+            last = notes[-1]
+            found = when(last["found_ms"] / 1000)
+            what = f"{last['problem']}; {last['outcome']}"
+            lines.append(
+                f"node {path.parent.name}: damage found {len(notes):,} times, the last {found}: {what} ({path})"
+            )
+    return lines
 
 
 async def ask_nodes(
