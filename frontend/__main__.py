@@ -98,6 +98,7 @@ async def run(config: FrontendConfig, credentials: Credentials | None) -> int:
     if credentials is not None:
         credentials.tell()
         services.meters.gauge("inner_certificate_expires_seconds", lambda: int(credentials.current.not_after_s))
+        services.meters.gauge("inner_certificate_refused", lambda: int(credentials.is_refused))
     services.meters.gauge("answers_held_bytes", lambda: paused_clients.held_bytes)
     services.meters.gauge("headers_held_bytes", lambda: held_headers.held_bytes)
     services.meters.gauge("bodies_held_bytes", lambda: body_room.held.held_bytes)

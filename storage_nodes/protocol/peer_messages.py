@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from storage_nodes.protocol.levels import LEVEL_FIRST
@@ -86,6 +88,11 @@ class Manage(Message, frozen=True):
     commands: list[bytes]
 
 
+# What a log can hold of them (log/record_batch.py, log/wal.py): a message beyond that is malformed, nobody reads it.
+EPOCH_MAX = 2**31 - 1
+Epoch = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_MAX)]
+Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
 # Raft messages of all partitions for one peer ride in one RAFT frame (`RaftFrame`). Offsets are exclusive ends
 # unless said otherwise; `partition` names the group.
 
@@ -94,13 +101,13 @@ class AppendEntries(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=
     """Batches that follow `prev_offset` (= base offset of the first), whose predecessor was written in prev_epoch."""
 
     partition: int
-    epoch: int
-    prev_epoch: int
-    prev_offset: int
-    commit: int
+    epoch: Epoch
+    prev_epoch: Epoch
+    prev_offset: Offset
+    commit: Offset
     entries: list[bytes]
     # Every voter is known to hold the log durably up to here: dead entries below it need not be kept.
-    replicated: int = 0
+    replicated: Offset = 0
     # The leader takes the receiver for a learner: a replica without any epoch listens to nothing else.
     learner: bool = False
     # Of the leader's leases: the answer says it back.
@@ -116,11 +123,11 @@ class AppendReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=2)
     """
 
     partition: int
-    epoch: int
+    epoch: Epoch
     ok: bool
-    offset: int
-    conflict_epoch: int = 0
-    commit: int = 0
+    offset: Offset
+    conflict_epoch: Epoch = 0
+    commit: Offset = 0
     # The replica is suspect: its log may end below what it once acknowledged.
     suspect: bool = False
     # Of the append that this answers; 0 = it answers none.
@@ -129,9 +136,9 @@ class AppendReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=2)
 
 class VoteRequest(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=3):
     partition: int
-    epoch: int
-    last_epoch: int
-    log_end: int
+    epoch: Epoch
+    last_epoch: Epoch
+    log_end: Offset
     pre_vote: bool = False
     # The leader itself asked for this election (TimeoutNow): a live leader is no reason to refuse.
     transfer: bool = False
@@ -139,7 +146,7 @@ class VoteRequest(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=3)
 
 class VoteReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=4):
     partition: int
-    epoch: int
+    epoch: Epoch
     granted: bool
     pre_vote: bool = False
     # The voter is suspect: its vote counts only where every voter grants one (R12b).
@@ -150,7 +157,7 @@ class TimeoutNow(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=5):
     """The leader of `epoch` hands over: stand for election at once, without pre-votes."""
 
     partition: int
-    epoch: int
+    epoch: Epoch
 
 
 class SnapshotChunk(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=6):
@@ -163,20 +170,20 @@ class SnapshotChunk(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=
     """
 
     partition: int
-    epoch: int
-    end_offset: int
-    last_epoch: int
+    epoch: Epoch
+    end_offset: Offset
+    last_epoch: Epoch
     number: int
     checkpoint: bytes
     entries: list[bytes]
     done: bool
-    epochs: list[int] = []
-    starts: list[int] = []
+    epochs: list[Epoch] = []
+    starts: list[Offset] = []
     # The leader takes the receiver for a learner, as in AppendEntries.
     learner: bool = False
     # Number 0: the group's configuration as of end_offset, and where its entry ends (0 = it has none).
     configuration: bytes = b""
-    configuration_end: int = 0
+    configuration_end: Offset = 0
     serial: int = 0
 
 
@@ -184,8 +191,8 @@ class SnapshotReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=
     """Chunk `number` was taken; the last one: the snapshot is installed, durably."""
 
     partition: int
-    epoch: int
-    end_offset: int
+    epoch: Epoch
+    end_offset: Offset
     number: int
     serial: int = 0
 

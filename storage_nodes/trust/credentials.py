@@ -22,7 +22,7 @@ import structlog
 from prometheus_client import Gauge
 
 from storage_nodes.limits import CREDENTIALS_ENDING_S, CREDENTIALS_LOOK_S
-from storage_nodes.trust.names import InnerName, NameRefused, name_of
+from storage_nodes.trust.names import InnerName, InnerRole, NameRefused, name_of
 
 MODE_SETTING = "PENSTOCK_INNER_TLS"
 AUTHORITY_SETTING, CERTIFICATE_SETTING, KEY_SETTING = (
@@ -122,7 +122,7 @@ class Credentials:
         if self._seen == before and not self._refusal:
             return
         try:
-            self.current = load(self.cluster_id, self._files, self.mode)
+            self.current = self._of_same_process(load(self.cluster_id, self._files, self.mode))
         except CredentialsRefused as error:
             if str(error) != self._refusal:
                 self._refusal = str(error)
@@ -130,6 +130,18 @@ class Credentials:
             return
         self._refusal = ""
         self.tell()
+
+    @property
+    def is_refused(self) -> bool:
+        """The files hold another certificate, which cannot be used."""
+        return bool(self._refusal)
+
+    def _of_same_process(self, loaded: LoadedCredentials) -> LoadedCredentials:
+        """Raises CredentialsRefused for that of another role, or of another node: peers would hang up on it."""
+        name, own = loaded.name, self.name
+        if name.role is not own.role or (own.role is InnerRole.NODE and name.number != own.number):
+            raise CredentialsRefused(f"{self._files.certificate} is of {name}, this process is {own}")
+        return loaded
 
     def tell(self) -> None:
         """What is in use. By itself it does so when that changes."""
@@ -213,8 +225,11 @@ def _context(protocol: int, files: CredentialFiles, mode: InnerTlsMode) -> ssl.S
         # A key under a password would have OpenSSL ask at the terminal.
         context.load_cert_chain(files.certificate, files.key, password=lambda: "")
     except ssl.SSLError as error:
-        told = (error.reason or "not PEM").lower().replace("_", " ")
-        raise CredentialsRefused(f"{files.certificate} and {files.key} do not belong together: {told}") from None
+        paths = " and ".join(dict.fromkeys((files.certificate, files.key)))
+        if not error.reason:
+            raise CredentialsRefused(f"{paths}: no certificate with its key in PEM is there") from None
+        told = error.reason.lower().replace("_", " ")
+        raise CredentialsRefused(f"{paths} do not belong together: {told}") from None
     except (OSError, ValueError) as error:
         raise CredentialsRefused(f"{files.certificate} and {files.key} cannot be loaded: {error}") from None
     return context

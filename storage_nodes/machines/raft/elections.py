@@ -23,7 +23,7 @@ from storage_nodes.machines.raft.membership import node_set
 from storage_nodes.machines.raft.reasons import reason_lost
 from storage_nodes.machines.raft.replica_state import ReplicaState
 from storage_nodes.machines.raft.timing import BACKOFF_DOUBLINGS_MAX, ELECTION_TIMEOUT_MS
-from storage_nodes.protocol.peer_messages import AppendReply, TimeoutNow, VoteReply, VoteRequest
+from storage_nodes.protocol.peer_messages import EPOCH_MAX, AppendReply, TimeoutNow, VoteReply, VoteRequest
 
 # The value of the timer before the machine has been told the time: the first tick sets it.
 UNARMED = 1
@@ -72,6 +72,8 @@ class Elections(ReplicaState):
     def _on_timeout_now(self, sender: int, message: TimeoutNow, now_ms: int) -> list[Effect]:
         """The leader hands over to this replica. Fenced: a late one, of an older epoch, changes nothing (R14)."""
         if message.epoch != self.epoch or sender != self.leader or self._installing or not self.members.can_campaign():
+            return []
+        if self._is_last_epoch:
             return []
         self._lost(now_ms, Loss.HANDED_OVER)
         return self._ask_votes(now_ms, transfer=True)
@@ -127,6 +129,8 @@ class Elections(ReplicaState):
         """No leader is known: ask whether an election could be won, and again later if there is no answer."""
         assert not self.leader and now_ms >= self.promised_until_ms, "a replica stands when its own vote is free"
         self.timer_ms = now_ms + self._retry_ms()
+        if self._is_last_epoch:
+            return []
         self._attempts += 1
         self._vote_for_itself()
         if self._has_votes():
@@ -143,6 +147,12 @@ class Elections(ReplicaState):
         self.timer_ms = now_ms + self._retry_ms()
         effects: list[Effect] = [SaveVote(self.epoch, self.node_id)]
         return effects + (self._win(now_ms) if self._has_votes() else self._request_all(self.epoch, False, transfer))
+
+    @property
+    def _is_last_epoch(self) -> bool:
+        """A log can hold no later one: nobody stands any more. Elections do not get there in centuries; a member that
+        invents epochs does, and must not end the nodes of the others."""
+        return self.epoch >= EPOCH_MAX
 
     def _vote_for_itself(self) -> None:
         self._votes = (self.node_id,)
@@ -183,6 +193,8 @@ class Elections(ReplicaState):
         may be a vote of a later epoch, whose leader committed with it: this one would commit with it once more. Whoever
         leads next has the votes of a majority that lost nothing, given after our loss (seed 7000868)."""
         self._may_have_lost_vote = False
+        if self._is_last_epoch or epoch >= EPOCH_MAX:
+            return []
         effects = self._adopt(epoch + 1, now_ms, 0, Loss.OUTVOTED)
         return [*effects, Send(leader, AppendReply(self.partition, self.epoch, False, 0), True)]
 

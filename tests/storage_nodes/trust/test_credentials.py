@@ -104,13 +104,58 @@ def test_certificate_in_use_stays_while_the_files_are_no_good_and_is_replaced_wh
         shutil.copy(source, place)
     credentials = Credentials(CLUSTER, files, steady_s=lambda: clock.now_s)
     before = credentials.current
-    other = authority.files(InnerRole.NODE, "2")
+    os.remove(good.certificate)
+    other = authority.files(InnerRole.NODE)
     Path(files.certificate).write_bytes(Path(other.certificate).read_bytes())
     clock.look_later(credentials)
-    assert credentials.current is before, "its key has not come yet"
+    assert credentials.current is before and credentials.is_refused, "its key has not come yet"
     Path(files.key).write_bytes(Path(other.key).read_bytes())
     clock.look_later(credentials)
-    assert credentials.name.number == "2"
+    assert credentials.current is not before and not credentials.is_refused
+
+
+@pytest.mark.parametrize(("role", "number"), [(InnerRole.NODE, "2"), (InnerRole.FRONT_END, "1")])
+def test_certificate_of_another_process_is_not_taken_while_it_runs(
+    authority: InnerAuthority, tmp_path: Path, role: InnerRole, number: str
+) -> None:
+    """Its peers would hang up on it, one connection after the other."""
+    clock = Clock()
+    own = authority.files(InnerRole.NODE)
+    files = CredentialFiles(*(str(tmp_path / field) for field in CredentialFiles._fields))
+
+    def put(source: CredentialFiles) -> None:
+        for one, place in zip(source, files, strict=True):
+            shutil.copy(one, place)
+
+    put(own)
+    credentials = Credentials(CLUSTER, files, steady_s=lambda: clock.now_s)
+    before = credentials.current
+    put(authority.files(role, number))
+    clock.look_later(credentials)
+    assert credentials.current is before and credentials.is_refused
+    put(own)
+    clock.look_later(credentials)
+    assert credentials.name == before.name and not credentials.is_refused
+
+
+def test_front_end_may_get_another_number(authority: InnerAuthority, tmp_path: Path) -> None:
+    clock = Clock()
+    files = CredentialFiles(*(str(tmp_path / field) for field in CredentialFiles._fields))
+    for source, place in zip(authority.files(InnerRole.FRONT_END), files, strict=True):
+        shutil.copy(source, place)
+    credentials = Credentials(CLUSTER, files, steady_s=lambda: clock.now_s)
+    for source, place in zip(authority.files(InnerRole.FRONT_END, "2"), files, strict=True):
+        shutil.copy(source, place)
+    clock.look_later(credentials)
+    assert credentials.name.number == "2" and not credentials.is_refused
+
+
+def test_files_without_pem_are_said_to_hold_none_and_named_once(authority: InnerAuthority, tmp_path: Path) -> None:
+    both = tmp_path / "own.pem"
+    for content in ("", "nothing\n"):
+        both.write_text(content)
+        told = refused(authority.files(InnerRole.NODE)._replace(certificate=str(both), key=str(both)))
+        assert told.count(str(both)) == 1 and "in PEM" in told, told
 
 
 def test_files_that_were_refused_are_tried_again_though_they_did_not_change(

@@ -20,7 +20,14 @@ from storage_nodes.machines.raft.effects import (
 from storage_nodes.machines.raft.elections import Elections
 from storage_nodes.machines.raft.replica_state import ReplicaState
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRY_MS_MAX
-from storage_nodes.protocol.peer_messages import AppendReply, VoteReply, VoteRequest
+from storage_nodes.protocol.peer_messages import (
+    EPOCH_MAX,
+    AppendEntries,
+    AppendReply,
+    TimeoutNow,
+    VoteReply,
+    VoteRequest,
+)
 from tests.storage_nodes.machines.raft.raft_bench import PARTITION, Bench, appends_to, log_of, reply_in, sends
 
 
@@ -313,3 +320,34 @@ def test_leader_that_gives_up_is_followed_no_more() -> None:
     follower = Bench(log_of(1)).follow(2)
     follower.machine.step(2, requests[0], follower.now_ms)
     assert follower.machine.leader == 0 and follower.machine.next_tick_ms() > 0
+
+
+# --- the last epoch that a log can hold: only a member that invents epochs brings a group there ---
+
+
+def at_the_last_epoch() -> Bench:
+    bench = Bench(log_of(1))
+    bench.step(2, VoteReply(PARTITION, EPOCH_MAX, False))
+    assert bench.machine.epoch == EPOCH_MAX
+    return bench
+
+
+def test_nobody_stands_in_an_epoch_that_no_log_can_hold() -> None:
+    bench = at_the_last_epoch()
+    for _ in range(3):
+        assert sends(bench.tick(), VoteRequest) == [] and bench.machine.epoch == EPOCH_MAX
+    assert bench.machine.campaign(bench.now_ms) == []
+
+
+def test_leader_of_the_last_epoch_is_followed_and_cannot_hand_over() -> None:
+    bench = at_the_last_epoch()
+    bench.step(3, AppendEntries(PARTITION, EPOCH_MAX, 1, 1, 0, []))
+    assert bench.machine.leader == 3
+    assert bench.step(3, TimeoutNow(PARTITION, EPOCH_MAX)) == [] and bench.machine.leader == 3
+
+
+def test_suspect_replica_deposes_no_leader_of_the_last_epoch() -> None:
+    bench = at_the_last_epoch()
+    bench.machine.became_suspect(bench.now_ms)
+    assert bench.step(3, AppendEntries(PARTITION, EPOCH_MAX, 1, 1, 0, [])) == []
+    assert bench.machine.epoch == EPOCH_MAX
