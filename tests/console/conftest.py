@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.console.browsing import Browser, member, owner
-from tests.console.pictures import chromium_path
+from tests.console.pictures import browsing, chromium_path
 from tests.console.serving import ServedPages, serve_account, server
 from tests.console.variants import Variant, holding
 from tests.support.control_plane import set_up, stop_threads
@@ -95,6 +95,19 @@ def served(transactional_db: None, storage: ScriptedStorage) -> Iterator[ServedP
         pytest.fail("there is no Chromium; install it with: sudo apt-get install -y chromium fonts-dejavu-core")
     with server() as url:
         yield serve_account(url, "shop")
+
+
+@pytest.fixture(scope="module")
+def browser_beside_rows() -> Iterator[Any]:
+    """One for all tests of a file that read and write rows: starting a browser costs as much as a flow in it.
+
+    Playwright leaves its event loop marked as the running one of this thread, so Django would take what tests do with
+    rows for the work of a coroutine.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+        with browsing() as found:
+            yield found
 
 
 @pytest.fixture

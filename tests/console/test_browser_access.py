@@ -13,7 +13,7 @@ import pytest
 
 from api.people.limits import TOTP_STEP_S
 from api.people.totp import code_at
-from tests.console.pictures import PASSWORD, PHONE, account_of, browsing
+from tests.console.pictures import PASSWORD, PHONE, account_of
 from tests.console.serving import ServedPages, mailed_path
 from tests.console.variants import DESKTOP_DARK, DESKTOP_LIGHT, PHONE_DARK, PHONE_LIGHT, flow
 from tests.console.window import Window
@@ -23,14 +23,13 @@ BOB = "bob@example.com"
 
 
 @pytest.fixture
-def owner(served: ServedPages) -> Iterator[Window]:
+def owner(served: ServedPages, browser_beside_rows: Any) -> Iterator[Window]:
     """The window of the account's owner."""
-    with browsing() as browser:
-        window = Window(browser, served)
-        window.page.on("dialog", lambda dialog: dialog.accept())
-        served.enter(window.page, served.owner_link)
-        yield window
-        window.close()
+    window = Window(browser_beside_rows, served)
+    window.page.on("dialog", lambda dialog: dialog.accept())
+    served.enter(window.page, served.owner_link)
+    yield window
+    window.close()
 
 
 def sign_up(window: Window, served: ServedPages, email: str) -> None:
@@ -167,40 +166,41 @@ def test_encryption_key_is_created_rotated_disabled_and_its_deletion_cancelled(
 
 
 @flow(PHONE_DARK)
-def test_second_factor_is_set_up_and_asked_for_and_a_new_password_comes_by_mail(served: ServedPages) -> None:
-    with browsing() as browser:
-        window = Window(browser, served)
-        page = window.page
-        sign_up(window, served, BOB)
-        page.goto(served.at("me"))
-        page.get_by_role("button", name="Set up an authenticator").click()
-        secret = page.locator("form[action$=confirm] input[name=secret]").get_attribute("value")
-        raw = base64.b32decode(secret + "=" * (-len(secret) % 8))
-        page.get_by_label("Code", exact=True).fill(code_at(raw, int(time.time()) // TOTP_STEP_S))
-        page.get_by_role("button", name="Switch it on").click()
-        window.see("Recovery codes")
-        recovery = page.locator(".shown-once pre").inner_text().split()
-        window.sign_out()
-        sign_in(page, served, BOB)
-        page.get_by_label("Code of your authenticator").fill("000000")
-        page.get_by_role("button", name="Continue").click()
-        page.get_by_role("alert").first.wait_for()
-        page.get_by_label("Code of your authenticator").fill(recovery[0])
-        page.get_by_role("button", name="Continue").click()
-        window.sign_out()
-        page.get_by_role("link", name="Forgot your password?").click()
-        page.get_by_label("E-mail address").fill(BOB)
-        page.get_by_role("button", name="Send a mail").click()
-        window.see("Check your mail")
-        page.goto(served.at(mailed_path(BOB)))
-        page.get_by_label("New password").fill(f"{PASSWORD} two")
-        page.get_by_role("button", name="Change the password").click()
-        window.see("The password is changed")
-        sign_in(page, served, BOB, f"{PASSWORD} two")
-        page.get_by_label("Code of your authenticator").fill(recovery[1])
-        page.get_by_role("button", name="Continue").click()
-        page.wait_for_url(re.compile(r"/console/a/[0-9]+/$"))
-        window.close()
+def test_second_factor_is_set_up_and_asked_for_and_a_new_password_comes_by_mail(
+    served: ServedPages, browser_beside_rows: Any
+) -> None:
+    window = Window(browser_beside_rows, served)
+    page = window.page
+    sign_up(window, served, BOB)
+    page.goto(served.at("me"))
+    page.get_by_role("button", name="Set up an authenticator").click()
+    secret = page.locator("form[action$=confirm] input[name=secret]").get_attribute("value")
+    raw = base64.b32decode(secret + "=" * (-len(secret) % 8))
+    page.get_by_label("Code", exact=True).fill(code_at(raw, int(time.time()) // TOTP_STEP_S))
+    page.get_by_role("button", name="Switch it on").click()
+    window.see("Recovery codes")
+    recovery = page.locator(".shown-once pre").inner_text().split()
+    window.sign_out()
+    sign_in(page, served, BOB)
+    page.get_by_label("Code of your authenticator").fill("000000")
+    page.get_by_role("button", name="Continue").click()
+    page.get_by_role("alert").first.wait_for()
+    page.get_by_label("Code of your authenticator").fill(recovery[0])
+    page.get_by_role("button", name="Continue").click()
+    window.sign_out()
+    page.get_by_role("link", name="Forgot your password?").click()
+    page.get_by_label("E-mail address").fill(BOB)
+    page.get_by_role("button", name="Send a mail").click()
+    window.see("Check your mail")
+    page.goto(served.at(mailed_path(BOB)))
+    page.get_by_label("New password").fill(f"{PASSWORD} two")
+    page.get_by_role("button", name="Change the password").click()
+    window.see("The password is changed")
+    sign_in(page, served, BOB, f"{PASSWORD} two")
+    page.get_by_label("Code of your authenticator").fill(recovery[1])
+    page.get_by_role("button", name="Continue").click()
+    page.wait_for_url(re.compile(r"/console/a/[0-9]+/$"))
+    window.close()
 
 
 @flow(PHONE_DARK)

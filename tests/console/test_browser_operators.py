@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.console.pictures import PHONE, browsing
+from tests.console.pictures import PHONE
 from tests.console.serving import ServedPages
 from tests.console.test_accessibility import MARK_ANSWERED, wrong
 from tests.console.test_cluster_pages import ClusterScript, info, script
@@ -22,12 +22,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
 
 @pytest.fixture
-def operator(served: ServedPages) -> Iterator[Window]:
-    with browsing() as browser:
-        window = Window(browser, served)
-        served.enter(window.page, served.operator_link)
-        yield window
-        window.close()
+def operator(served: ServedPages, browser_beside_rows: Any) -> Iterator[Window]:
+    window = Window(browser_beside_rows, served)
+    served.enter(window.page, served.operator_link)
+    yield window
+    window.close()
 
 
 @pytest.fixture
