@@ -5,6 +5,7 @@ A node starts in a fraction of a second and stays small, so this is a msgspec st
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -22,6 +23,10 @@ from storage_nodes.model import NodeAddress, parse_node_list
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=4_096)]
+
+
+# How msgspec says where in the settings something is wrong.
+_FIELD_AT = re.compile(r" - at `\$\.(\w+)`")
 
 
 class ConfigError(ValueError):
@@ -62,6 +67,10 @@ class NodeConfig(msgspec.Struct, frozen=True):
             config.own_address  # noqa: B018 - reading it checks it
             split_listen(config.node_listen)
         except (msgspec.ValidationError, ValueError) as error:
+            if wrong := _FIELD_AT.search(str(error)):
+                field = wrong[1]
+                told = str(error)[: wrong.start()]
+                raise ConfigError(f"{ENVIRONMENT_PREFIX}{field.upper()} is {values[field]!r}: {told}") from error
             names = ", ".join(ENVIRONMENT_PREFIX + field.upper() for field in NodeConfig.__struct_fields__[:5])
             raise ConfigError(f"{error} (a node needs {names})") from error
         return config

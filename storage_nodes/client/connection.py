@@ -28,11 +28,11 @@ from storage_nodes.model import NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, FrameError, encode_frame, frame_pieces
 from storage_nodes.protocol.levels import Speaks, spoken
-from storage_nodes.protocol.messages import Cancel, Empty, ErrorReply, Hello, Opcode, encode_message
+from storage_nodes.protocol.messages import Cancel, Empty, ErrorReply, Hello, Opcode, encode_message, message_reader
 from storage_nodes.trust.connection import connect_named, is_node
 from storage_nodes.trust.credentials import Credentials
 
-_error_reply = msgspec.msgpack.Decoder(ErrorReply)
+_error_reply = message_reader(ErrorReply)
 _hello = msgspec.msgpack.Decoder(Hello)
 _EMPTY = encode_message(Empty())
 
@@ -238,10 +238,7 @@ class ClientConnection(asyncio.Protocol):
             if done is None:
                 continue
             if flags & FLAG_ERROR:
-                reply = _error_reply.decode(payload)
-                error = StorageError(error_code(reply.code), reply.message, reply.leader, reply.retry_after_ms)
-                error.node_is_there = True
-                done(error)
+                done(_read_error(payload))
             else:
                 done(payload)
 
@@ -256,6 +253,16 @@ class ClientConnection(asyncio.Protocol):
                 done(StorageError(ErrorCode.UNREACHABLE, "connection lost before the request was sent"))
             else:
                 done(StorageError(ErrorCode.OUTCOME_UNKNOWN, "connection lost before the answer"))
+
+
+def _read_error(payload: bytes) -> StorageError:
+    try:
+        reply = _error_reply(payload)
+    except msgspec.DecodeError:
+        return StorageError(ErrorCode.OUTCOME_UNKNOWN, "the node answered with what cannot be read")
+    error = StorageError(error_code(reply.code), reply.message, reply.leader, reply.retry_after_ms)
+    error.node_is_there = True
+    return error
 
 
 def error_code(number: int) -> ErrorCode:

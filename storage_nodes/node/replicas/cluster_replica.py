@@ -40,6 +40,7 @@ from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
+    UNREADABLE,
     CancelMoveRequest,
     CreatePartitionRequest,
     DeletePartitionRequest,
@@ -155,9 +156,11 @@ class ClusterReplica(Replica):
         self._stage(token, SetNodeState(node_id, request.state))
 
     def manage(self, commands: list[bytes]) -> None:
-        """What a node, ours or another, asks of the manager. Not answered: who asks sees it folded, or asks again."""
+        """What a node, ours or another, asks of the manager. Not answered: who asks sees it folded, or asks again.
+
+        Raises msgspec.DecodeError."""
         if self.serving and not self.handing_over:
-            for command in map(command_decoder.decode, commands):
+            for command in _read(commands):
                 if isinstance(command, _MANAGEABLE):
                     self._stage(None, command)
 
@@ -270,3 +273,11 @@ def partition_info(plan: PartitionPlan) -> PartitionInfo:
     way = plan.move
     move = None if way is None else MoveInfo(way.number, way.source, way.target, way.undo)
     return PartitionInfo(plan.partition, plan.kind, list(plan.replicas), plan.tag, move=move)
+
+
+def _read(commands: list[bytes]) -> list[Command]:
+    """Raises msgspec.DecodeError, and nothing else: another node sent them."""
+    try:
+        return list(map(command_decoder.decode, commands))
+    except UNREADABLE as error:
+        raise msgspec.DecodeError(str(error)) from None

@@ -261,7 +261,8 @@ class PeerLink(asyncio.Protocol):
         self.resume_soon()
         if is_latest:
             self._look_at_ages(beat)
-        if beat.echo_incarnation != self._links.incarnation or not beat.echo_seq:
+        # What this node has yet to send, nobody echoes.
+        if beat.echo_incarnation != self._links.incarnation or not 0 < beat.echo_seq <= now_ms:
             return
         if is_latest:
             self._links.leases.echoed(self.lease, beat.promise, beat.echo_seq)

@@ -9,7 +9,7 @@ from typing import Any
 from storage_nodes.client.connection import LATE_S, PIECES_FROM_BYTES, PING_AFTER_S, PING_ANSWER_S, ClientConnection
 from storage_nodes.limits import CLIENT_WRITE_BUFFER_BYTES
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.frames import FLAG_ANSWER, FrameDecoder, encode_frame
+from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, FrameDecoder, encode_frame
 from storage_nodes.protocol.messages import Empty, Opcode, encode_message
 
 PONG = encode_frame(Opcode.PING, FLAG_ANSWER, 0, encode_message(Empty()))
@@ -67,11 +67,14 @@ class Wire:
         self.holds = False
         self.waiting_bytes = 0
         self.opcodes: list[int] = []
+        self.ids: list[int] = []
         self.pieces = 0
         self.is_aborted = False
 
     def write(self, data: bytes) -> None:
-        self.opcodes += [frame.opcode for frame in self._decoder.feed(data)]
+        frames = self._decoder.feed(data)
+        self.opcodes += [frame.opcode for frame in frames]
+        self.ids += [frame.correlation_id for frame in frames]
         if self.holds:
             self.waiting_bytes += len(data)
             if self.waiting_bytes > 64 * 1024:
@@ -111,6 +114,20 @@ def test_node_that_answers_pings_is_waited_for_without_end() -> None:
         assert wire.opcodes.count(Opcode.PING) == pings
         connection.data_received(PONG)
     assert not wire.is_aborted and not results
+
+
+def test_error_that_nobody_can_read_leaves_the_outcome_unknown_and_the_connection_as_it_is() -> None:
+    """The client may be a node's own: what escapes here would end that node."""
+    for unreadable in (b"\x92\x03\xa1\xff", b"\x91" * 100_000 + b"\x01", b""):
+        clock, connection, wire, results = connected()
+        connection.ask(Opcode.SEND, b"x", results.append)
+        connection.ask(Opcode.SEND, b"y", results.append)
+        clock.run(0.001)
+        connection.data_received(encode_frame(Opcode.SEND, FLAG_ANSWER | FLAG_ERROR, wire.ids[0], unreadable))
+        (error,) = results
+        assert isinstance(error, StorageError) and error.code is ErrorCode.OUTCOME_UNKNOWN and not wire.is_aborted
+        connection.data_received(encode_frame(Opcode.SEND, FLAG_ANSWER, wire.ids[1], b"\x90"))
+        assert results[1] == b"\x90"
 
 
 def test_node_that_says_nothing_is_given_up_after_one_ping() -> None:

@@ -134,8 +134,10 @@ def test_reserve_below_what_a_flush_needs_is_refused() -> None:
     }  # fmt: skip
     least = {"PENSTOCK_NODE_DISK_RESERVE_BYTES": str(DISK_RESERVE_BYTES_MIN)}
     assert NodeConfig.from_environment(settings | least).node_disk_reserve_bytes == DISK_RESERVE_BYTES_MIN
-    with pytest.raises(ConfigError, match="node_disk_reserve_bytes"):
+    with pytest.raises(ConfigError, match=r"PENSTOCK_NODE_DISK_RESERVE_BYTES is .*: Expected"):
         NodeConfig.from_environment(settings | {"PENSTOCK_NODE_DISK_RESERVE_BYTES": str(DISK_RESERVE_BYTES_MIN - 1)})
+    with pytest.raises(ConfigError, match=r"PENSTOCK_NODE_DISK_RESERVE_BYTES is '1G': Expected `int`"):
+        NodeConfig.from_environment(settings | {"PENSTOCK_NODE_DISK_RESERVE_BYTES": "1G"})
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------

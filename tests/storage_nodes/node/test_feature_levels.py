@@ -184,6 +184,9 @@ def test_node_below_the_level_of_the_cluster_is_told_so_and_the_log_knows_who_it
         node = await node_that(tmp_path, spoken())
         await until(lambda: node.cluster.machine.level == FEATURE_LEVEL)
         node.cluster.manage([encode_command(RegisterNode(3, "127.0.0.1", 9, "b"))])  # no node registers others
+        for unreadable in (b"\x95\x01\x03\xa1\xff\x09\xa1b", b"\x91" * 100_000 + b"\x01"):  # no UTF-8; too deep
+            with pytest.raises(msgspec.DecodeError):
+                node.cluster.manage([unreadable])
         node.cluster.carry_out([RegisterNode(2, "127.0.0.1", 9, "b")])
         await until(lambda: 2 in node.cluster.machine.nodes)
         assert 3 not in node.cluster.machine.nodes

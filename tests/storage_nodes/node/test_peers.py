@@ -93,6 +93,17 @@ def test_echo_meant_for_an_earlier_incarnation_counts_for_nothing(rig: Rig) -> N
     assert rig.changes == []
 
 
+def test_echo_of_a_beat_that_is_yet_to_be_sent_counts_for_nothing(rig: Rig) -> None:
+    """Else a peer that invents it would be up, and give leases, without end."""
+    rig.hear(echo=rig.clock.now_ms + 1)
+    assert rig.changes == []
+    rig.hear(echo=rig.clock.now_ms, seq=2)
+    rig.hear(echo=rig.clock.now_ms + 1_000_000, seq=3)
+    rig.clock.now_ms += PEER_TIMEOUT_MS + 1
+    rig.links.check(rig.link)
+    assert rig.changes == [(2, True), (2, False)]
+
+
 def test_beat_of_an_earlier_incarnation_of_the_peer_counts_for_nothing(rig: Rig) -> None:
     rig.hear(echo=rig.clock.now_ms, incarnation=2)
     assert rig.changes == []
