@@ -105,8 +105,8 @@ async def run(config: FrontendConfig, credentials: Credentials | None) -> int:
     services.meters.gauge("bodies_waiting_bytes", lambda: body_room.waiting.held_bytes)
     services.meters.gauge("frames_held_bytes", lambda: held_frames.held_bytes)
     services.meters.gauge("slow_readers_cut", lambda: paused_clients.cut)
-    services.meters.gauge("connections_gave_way", lambda: BoundedHttpProtocol.crowd.gave_way)
-    services.meters.gauge("connections_refused", lambda: BoundedHttpProtocol.crowd.refused)
+    services.meters.counter("connections_gave_way", lambda: BoundedHttpProtocol.crowd.gave_way)
+    services.meters.counter("connections_refused", lambda: BoundedHttpProtocol.crowd.refused)
     services.meters.gauge("front_ends", lambda: services.quotas.front_ends)
     tls = None if config.tls_files is None else TlsPort(*config.tls_files)
     try:

@@ -97,7 +97,7 @@ class MetadataServer(asyncio.Protocol, Subscriber):
             self._cut_for(str(error))
 
     def pause_writing(self) -> None:
-        """It does not read its answers: it shall ask for no more of them."""
+        """Its answers wait to be read: until they are, its questions wait, too."""
         if self._transport is not None:
             self._transport.pause_reading()
 

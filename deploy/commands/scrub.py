@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+from contextlib import suppress
 from pathlib import Path
 
 from deploy import limits, output
@@ -30,11 +31,16 @@ def run(options: argparse.Namespace) -> int:
 
 def damage_lines(directory: Path, node_id: int | None) -> list[str]:
     """What nodes noted of damage, at starts too: a scrub counts its own finds alone."""
+    from storage_nodes.log.salvage import NOTES_NAME
+
     lines = []
-    for path in sorted(directory.glob("*/damage.log")):
+    for path in sorted(directory.glob(f"*/{NOTES_NAME}")):
         if node_id is not None and path.parent.name != node_name(node_id):
             continue
-        notes = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+        notes = []
+        for line in path.read_text(errors="replace").splitlines():
+            with suppress(ValueError):  # torn, or damaged itself
+                notes.append(json.loads(line))
         if notes:
             last = notes[-1]
             found = when(last["found_ms"] / 1000)

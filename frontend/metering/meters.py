@@ -36,6 +36,7 @@ class Meters(Collector):
         # Seconds of requests that were observed, by way, action and outcome.
         self._observed: dict[tuple[str, str, str], list[float]] = {}
         self._counts: dict[str, int] = {}
+        self._counters: dict[str, Callable[[], int]] = {}
         self._gauges: dict[str, Callable[[], float]] = {}
 
     def observe(self, way: str, action: str, outcome: str, seconds: float) -> None:
@@ -70,6 +71,10 @@ class Meters(Collector):
     def gauge(self, name: str, read: Callable[[], float]) -> None:
         self._gauges[name] = read
 
+    def counter(self, name: str, read: Callable[[], int]) -> None:
+        """What is counted elsewhere, since the process started."""
+        self._counters[name] = read
+
     def total(self, name: str) -> int:
         return self._counts.get(name, 0)
 
@@ -86,7 +91,8 @@ class Meters(Collector):
             latency.add_metric((way, action), buckets=_cumulative(meter.buckets), sum_value=meter.seconds)
         yield requests
         yield latency
-        for name, amount in self._counts.items():
+        counted = {name: count() for name, count in self._counters.items()}
+        for name, amount in {**self._counts, **counted}.items():
             yield CounterMetricFamily(f"penstock_{name}", f"Total of {name.replace('_', ' ')}.", value=amount)
         for name, read in self._gauges.items():
             yield GaugeMetricFamily(f"penstock_{name}", f"Current {name.replace('_', ' ')}.", value=read())

@@ -33,7 +33,7 @@ from storage_nodes.trust.connection import connect_named, is_node
 from storage_nodes.trust.credentials import Credentials
 
 _error_reply = message_reader(ErrorReply)
-_hello = msgspec.msgpack.Decoder(Hello)
+_hello = message_reader(Hello)
 _EMPTY = encode_message(Empty())
 
 Completion = Callable[[bytes | StorageError], None]
@@ -284,7 +284,7 @@ async def connect(
             connection = await connect_named(
                 credentials, lambda: ClientConnection(loop), node.host, node.port, is_node(node.node_id)
             )
-            theirs = _hello.decode(await _greet(connection, Hello(cluster_id, name, 0, spoken()[:2])))
+            theirs = _hello(await _greet(connection, Hello(cluster_id, name, 0, spoken()[:2])))
     except (OSError, TimeoutError) as error:
         if connection is not None:
             connection.close()

@@ -90,8 +90,9 @@ class Manage(Message, frozen=True):
 
 # What a log can hold of them (log/record_batch.py, log/wal.py): a message beyond that is malformed, nobody reads it.
 EPOCH_MAX = 2**31 - 1
+OFFSET_MAX = 2**63 - 1
 Epoch = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_MAX)]
-Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Offset = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
 
 # Raft messages of all partitions for one peer ride in one RAFT frame (`RaftFrame`). Offsets are exclusive ends
 # unless said otherwise; `partition` names the group.

@@ -40,15 +40,3 @@ def test_metrics_ports_are_named_as_in_the_state() -> None:
 def test_every_secret_of_an_installation_has_its_row() -> None:
     named = set(re.findall(r"`([a-z-]+\.(?:key|password))`", TEXT.partition("## Change secrets")[2]))
     assert named == {*SECRET_NAMES, *SERVER_SECRET_NAMES, *ADMIN_SECRET_NAMES}
-
-
-def test_every_metric_of_an_alert_is_made_somewhere() -> None:
-    """By its whole name, or without the prefix where a front end or a worker keeps it."""
-    code = "\n".join(
-        path.read_text()
-        for folder in ("api", "frontend", "storage_nodes", "workers")
-        for path in (ROOT / folder).rglob("*.py")
-    )
-    for name in set(re.findall(r"`?\bpenstock_([a-z_]+)", TEXT)) - {"admin"}:
-        stem = re.sub(r"_(total|bucket|count)$", "", name)
-        assert re.search(rf'"(penstock_)?{stem}(_total)?"', code), name

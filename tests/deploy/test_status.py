@@ -212,6 +212,15 @@ def test_disks_and_replicas_that_need_an_operator_are_told() -> None:
     assert lines[-1].startswith("no node has room: sends are refused with 503")
 
 
+def test_status_prints_what_disks_need(capsys: pytest.CaptureFixture[str]) -> None:
+    full = NodeInfo(make_node_id(1, 2), "h", 2, "z", True, NOW_MS, "", 2**30, read_only=True)
+    shown: dict[str, Any] = {"endpoint": "e", "console": "c", **{name: [] for name in LISTS}, "usage_round": None}
+    shown |= {"nodes": cluster_view.merge_nodes({1: view(nodes=[full])}, []), "feature_level": 2}
+    status.print_status(shown, dict)
+    said = capsys.readouterr().out
+    assert "node 2: DISK NEARLY FULL, 1.0 GiB free" in said and "no node has room" in said
+
+
 def levels_shown(level: int, *speaks: tuple[int, int], down: int = 0) -> list[str]:
     nodes = [
         NodeInfo(node, "h", node, "z", node != down, NOW_MS, levels=(1, highest, allowed))

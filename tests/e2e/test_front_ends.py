@@ -104,6 +104,9 @@ def test_each_front_end_is_known_to_status_doctor_and_metrics_and_to_the_shares_
     assert len({row["pid"] for row in rows}) == 2
     assert {row["address"] for row in rows} == {f"127.0.0.1:{two.installation.port}"}
     wait_until(lambda: all(two.metrics(name)["penstock_front_ends"] == 2 for name in ("frontend", "frontend-2")), 10)
+    counted = two.metrics("frontend-2")
+    for name in ("connections_gave_way_total", "connections_refused_total", "inner_certificate_refused"):
+        assert counted[f"penstock_{name}"] == 0
     told = two.installation.command("doctor", check=False).stdout.decode()
     assert "for localhost, until" in told and "are up" in told
 

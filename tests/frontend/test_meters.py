@@ -36,3 +36,11 @@ def test_every_request_is_in_its_bucket(count: int) -> None:
             assert found["penstock_request_seconds_bucket", "", str(bound_s)] == below
         assert found["penstock_request_seconds_bucket", "", "+Inf"] == count + 1
         assert found["penstock_request_seconds_sum", "", ""] == pytest.approx(sum(times_s) + 100)
+
+
+def test_counter_of_something_counted_elsewhere_is_read_when_somebody_looks() -> None:
+    meters, seen = Meters(), [3]
+    meters.counter("connections_refused", lambda: seen[0])
+    assert shown(meters)["penstock_connections_refused_total", "", ""] == 3
+    seen[0] = 5
+    assert shown(meters)["penstock_connections_refused_total", "", ""] == 5

@@ -394,7 +394,7 @@ class LogOracle(ABC):
         return installed
 
     def check_restaged(self, node_id: int, partition: int, before: Sequence[bytes], mirror: Mirror) -> None:
-        """The end of a log was staged anew: it is as it was."""
+        """The end of a log was staged again: it is as it was."""
         if mirror.batches != before:
             self.fail("I3 restaged as it was", f"node {node_id}, partition {partition}, to {mirror.end}")
 

@@ -91,7 +91,7 @@ def unreadable_ends_the_process() -> Iterator[None]:
 
 @contextmanager
 def carries_less_than_it_cuts() -> Iterator[None]:
-    """B57: of the end of a stopped replica's log that is staged anew the last entry is left out."""
+    """B57: of the end of a stopped replica's log that is staged again the last entry is left out."""
 
     def restage(self: NodeLog, partition: int, batches: Sequence[bytes]) -> None:
         self._cut(partition, read_header(batches[0]).base_offset)

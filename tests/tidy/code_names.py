@@ -27,7 +27,7 @@ METRIC_PREFIX = "penstock_"
 METRICS = {"Counter", "Gauge", "Histogram", "CounterMetricFamily", "GaugeMetricFamily", "HistogramMetricFamily"}
 # Methods of frontend/metering/meters.py, which puts the prefix in front.
 METER_OWNERS = {"meters"}
-METERS = {"count": "Counter", "gauge": "Gauge"}
+METERS = {"count": "Counter", "counter": "Counter", "gauge": "Gauge"}
 HISTOGRAM_SERIES = ("_bucket", "_sum", "_count")
 
 

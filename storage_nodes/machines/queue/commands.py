@@ -100,7 +100,11 @@ Told = tuple[int, int, int, int]
 
 
 class CommandFold(Protocol):
-    """Who folds committed commands: the state of a replica, or that of a leader, which follows its own ones too."""
+    """Folds committed commands: into the state of a replica, or into that of a leader, which follows its own ones too.
+
+    `command.fold(by, offset)` calls the method of its kind, and nothing else tells kinds apart; `offset` is that of its
+    record.
+    """
 
     def fold_acquired(self, command: AcquiredCommand) -> None: ...
     def fold_deleted(self, command: DeletedCommand) -> None: ...
@@ -131,10 +135,6 @@ class QueueCommand(msgspec.Struct, array_like=True):
     term: int
     sequence: int
     time_ms: int
-
-    def fold(self, by: CommandFold, offset: int) -> None:
-        """Calls the method of `by` for this kind; `offset` of the record. The one place where kinds are told apart."""
-        raise NotImplementedError
 
 
 NOT_ISSUED = (0, 0, 0)

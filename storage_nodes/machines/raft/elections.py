@@ -71,9 +71,8 @@ class Elections(ReplicaState):
 
     def _on_timeout_now(self, sender: int, message: TimeoutNow, now_ms: int) -> list[Effect]:
         """The leader hands over to this replica. Fenced: a late one, of an older epoch, changes nothing (R14)."""
-        if message.epoch != self.epoch or sender != self.leader or self._installing or not self.members.can_campaign():
-            return []
-        if self._is_last_epoch:
+        is_late = message.epoch != self.epoch or sender != self.leader
+        if is_late or self._installing or not self.members.can_campaign() or self._is_last_epoch:
             return []
         self._lost(now_ms, Loss.HANDED_OVER)
         return self._ask_votes(now_ms, transfer=True)
@@ -193,7 +192,7 @@ class Elections(ReplicaState):
         may be a vote of a later epoch, whose leader committed with it: this one would commit with it once more. Whoever
         leads next has the votes of a majority that lost nothing, given after our loss (seed 7000868)."""
         self._may_have_lost_vote = False
-        if self._is_last_epoch or epoch >= EPOCH_MAX:
+        if epoch >= EPOCH_MAX:  # it is no earlier one than the own
             return []
         effects = self._adopt(epoch + 1, now_ms, 0, Loss.OUTVOTED)
         return [*effects, Send(leader, AppendReply(self.partition, self.epoch, False, 0), True)]

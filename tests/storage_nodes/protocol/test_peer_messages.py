@@ -8,6 +8,7 @@ import pytest
 from storage_nodes.protocol.messages import encode_message
 from storage_nodes.protocol.peer_messages import (
     EPOCH_MAX,
+    OFFSET_MAX,
     AppendEntries,
     AppendReply,
     RaftFrame,
@@ -19,7 +20,6 @@ from storage_nodes.protocol.peer_messages import (
     VoteRequest,
 )
 
-OFFSET_MAX = 2**63 - 1
 MESSAGES: list[RaftMessage] = [
     AppendEntries(1, 2, 2, 3, 4, []),
     AppendReply(1, 2, True, 3),
@@ -37,6 +37,8 @@ FIELDS = [
     for name in message.__struct_fields__
     if name in EPOCHS | OFFSETS
 ]
+
+assert (EPOCH_MAX, OFFSET_MAX) == (2**31 - 1, 2**63 - 1), "as wide as their fields in the log"
 
 read = msgspec.msgpack.Decoder(RaftFrame).decode
 

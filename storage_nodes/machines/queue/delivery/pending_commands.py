@@ -124,7 +124,7 @@ class PendingCommands:
         self._singles: deque[tuple[Command, Requester]] = deque()
         self._expired_ranges: list[int] = []
         self._expired_offsets: list[int] = []
-        self._leases: list[FifoLease] = []  # in the same order who waits for them:
+        self._leases: list[FifoLease] = []  # `_leased` says, in the same order, who waits for each
         self._leased: list[StagedLease] = []
         self.leased_count = 0  # messages in _leases
         self._dead: list[int] = []

@@ -211,4 +211,4 @@ class DeliveryStrategy(Protocol):
         """Groups that are held, before a command that may hand them out again; for `unparked`."""
 
     def unparked(self, groups: Sequence[bytes]) -> None:
-        """These may be held no more."""
+        """These may be free now."""

@@ -1,9 +1,7 @@
 """What a leader does when its own commands come back, committed: it folds them as every replica does, follows them in
-what it derived from the state, and answers whoever waits for them."""
+what it derived from the state, and answers those who wait for them."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from storage_nodes.machines.queue.commands import (
     AcquiredCommand,
@@ -134,5 +132,5 @@ class LeaderFold(StateFold):
         self.delivery.unparked(parked)
         self._answer((ErrorCode.OK, state.held_count))
 
-    def _answer(self, result: Any) -> None:
+    def _answer(self, result: list[ErrorCode] | tuple[ErrorCode, int]) -> None:
         self._effects += [CommandAnswer(asker.token, result) for asker in self._taken.askers]

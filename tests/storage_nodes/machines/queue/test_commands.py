@@ -42,7 +42,7 @@ from storage_nodes.protocol.records import decode_body, encode_body
 
 HEAD = (1_000, 55, 1_790_000_000_000)
 CONFIG = QueueConfig(retention_ms=60_000, fifo=True, dead_letter_groups=(1, 2), account_id="a")
-COMMANDS: list[QueueCommand] = [
+COMMANDS: list[Command] = [
     AcquiredCommand(*HEAD, 7, [Acquisition(1, 2, [5, 6, 1], [3])], [b"group", b"", [5, 5]]),
     DeletedCommand(*HEAD, [5, 1, 6, 1], pack_sizes([10, 20]), (2, 2, 30, 2)),
     DeletedCommand(*HEAD, [5, 1], [None]),
@@ -131,7 +131,7 @@ def test_configuration_of_an_earlier_version_leaves_what_it_did_not_know() -> No
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
-def test_command_calls_the_fold_of_its_kind_and_no_other(command: QueueCommand) -> None:
+def test_command_calls_the_fold_of_its_kind_and_no_other(command: Command) -> None:
     called: list[tuple[str, tuple[object, ...]]] = []
 
     class Spy:

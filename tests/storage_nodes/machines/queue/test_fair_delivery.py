@@ -267,6 +267,22 @@ def test_purge_forgets_who_was_noisy(partition: Partition) -> None:
     partition.check()
 
 
+def test_purge_forgets_who_was_noisy_while_a_consumer_waits(partition: Partition) -> None:
+    """Who waits keeps the leader, which has nothing else left."""
+    partition.send_tagged(*[FLOOD] * 40)
+    partition.acquire("flood", 40)
+    partition.commit()
+    assert partition.leader.stats(partition.now_ms).noisy_groups == 1
+    partition.acquire("waits", wait_ms=20_000)
+    partition.purge("p")
+    partition.commit()
+    assert partition.leader.leader is not None and partition.leader.stats(partition.now_ms).noisy_groups == 0
+    sent = partition.send_tagged(*[FLOOD] * 3)
+    assert offsets_of(partition.delivered["waits"]) == list(sent)
+    partition.commit()
+    partition.check()
+
+
 def test_dead_letter_of_a_group_leaves_no_trace() -> None:
     partition = Partition(QueueConfig(max_receives=1, dead_letter_partition=9))
     partition.send_tagged(*[FLOOD] * 40)
