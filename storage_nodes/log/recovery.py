@@ -103,7 +103,9 @@ class WalScanner:
         checked = header[: CHECKED_HEADER.size]
         if google_crc32c.extend(google_crc32c.extend(self._seed, checked), body) != crc:
             return None
-        return Block(sequence, incarnation, flags, position, body)
+        block = Block(sequence, incarnation, flags, position, body)
+        # The zeros in the place of unreadable bytes can be what stood there, but nobody could read the block again.
+        return None if self._holds_unreadable(position, block.end) else block
 
     def later_block(self, position: int, after_sequence: int) -> Block | None:
         """The first valid block behind `position` with a sequence number above `after_sequence`."""
@@ -127,8 +129,11 @@ class WalScanner:
         if len(header) == GROUP_HEADER_BYTES and header[: len(MAGIC)] == MAGIC:
             length = min(GROUP_HEADER.unpack(header)[5], self.size_bytes)
             self._bytes(position + GROUP_HEADER_BYTES, length)
-        last = position + GROUP_HEADER_BYTES + length - 1
-        steps = range(position // UNREADABLE_STEP_BYTES, last // UNREADABLE_STEP_BYTES + 1)
+        return self._holds_unreadable(position, position + GROUP_HEADER_BYTES + length)
+
+    def _holds_unreadable(self, start: int, end: int) -> bool:
+        """Does [start, end), which was read before, hold bytes that the device cannot read?"""
+        steps = range(start // UNREADABLE_STEP_BYTES, (end - 1) // UNREADABLE_STEP_BYTES + 1)
         return not self._unreadable.isdisjoint(steps)
 
     def _read(self, position: int, length: int) -> bytes:

@@ -96,6 +96,27 @@ def test_last_group_unreadable_is_damage_even_where_no_mark_tells_of_it() -> Non
     assert found.partitions[1].suspect and found.partitions[1].log_end == 1
 
 
+@pytest.mark.parametrize("followed", [False, True])
+def test_entry_with_zeros_where_it_cannot_be_read_is_damage_though_its_checksum_is_right(followed: bool) -> None:
+    disk = FaultyDisk(random.Random(1))
+    log = NodeLog.open("/node", SMALL, disk)
+    log.create(1, 1, "queue")
+    append(log, 1)
+    commit(log)
+    zeros_at = log._wal.gathering.position + 4 * SECTOR_BYTES
+    append(log, 1, body=bytes(8 * SECTOR_BYTES))
+    commit(log)
+    if followed:
+        append(log, 1)
+        commit(log)
+    disk.make_unreadable(FIRST_WAL, zeros_at)
+    with pytest.raises(CorruptionError):
+        NodeLog.open("/node", SMALL, disk.as_killed())
+    found = NodeLog.open("/node", SMALL, disk, repair=True)
+    assert found.damage
+    assert found.partitions[1].suspect and found.partitions[1].log_end == 1
+
+
 def test_sector_behind_the_end_of_the_log_costs_nothing() -> None:
     disk = FaultyDisk(random.Random(1))
     log = NodeLog.open("/node", SMALL, disk)
