@@ -61,7 +61,7 @@ PLANTED = [
     Planted("B8", "R8", planted_leases.leads_without_a_majority, provocations.lone_leaders, 12_000),
     Planted("B60", "R8", planted_leases.votes_in_spite_of_promises, provocations.flapping_links),
     Planted("B61", "R8", planted_leases.keeps_the_lease_while_handing_over, provocations.late_stops),
-    Planted("B62", "R8", planted_leases.counts_from_the_echo, provocations.late_echoes),
+    Planted("B62", "R8", planted_leases.counts_from_the_echo, provocations.staggered_cuts),
     Planted("B63", "R8", planted_leases.counts_on_broken_promises, provocations.flapping_links),
     Planted("B64", "R12", planted_leases.trusts_an_older_directory, provocations.older_directories),
     Planted("B70", "LEVEL", planted_levels.writes_what_it_speaks, provocations.mixed_levels),

@@ -21,10 +21,11 @@ def lone_leaders(faults: Faults) -> None:
     faults.cut_rate = faults.crash_rate = faults.power_failure_rate = 0.0
 
 
-def late_echoes(faults: Faults) -> None:
-    """Leaders are cut off, and messages come late."""
-    lone_leaders(faults)
-    faults.links.late, faults.links.late_us = 0.3, 600_000
+def staggered_cuts(faults: Faults) -> None:
+    """A leader is heard no more while it still hears, and then hears no more: links are cut one way at a time."""
+    faults.cut_rate, faults.heal_rate, faults.leisure = 0.2, 0.05, 30
+    faults.isolate_rate = faults.crash_rate = faults.power_failure_rate = 0.0
+    faults.links.late = 0.0
 
 
 def late_stops(faults: Faults) -> None:
