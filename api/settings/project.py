@@ -8,10 +8,25 @@ from urllib.parse import urlsplit
 
 from api import limits
 from api.observability import configure_logging
-from api.settings.connections import connection_settings
 from api.settings.environment import environment
 from api.settings.mail import mail_settings
 from api.settings.server_urls import parse_database_url
+
+
+def connection_settings(is_command: bool) -> dict[str, Any]:
+    """How this process connects to PostgreSQL: through a pool, but for a command, which uses one connection and ends. A
+    pool would make it wait for the pool, and again for its end."""
+    if is_command:
+        return {"connect_timeout": limits.COMMAND_CONNECT_TIMEOUT_S}
+    pool = {
+        "min_size": limits.DATABASE_POOL_MIN,
+        "max_size": limits.DATABASE_POOL_MAX,
+        "num_workers": 1,
+        "timeout": limits.DATABASE_POOL_WAIT_MS_MAX / 1000,
+        "reconnect_timeout": limits.DATABASE_RECONNECT_S_MAX,
+    }
+    return {"pool": pool, "connect_timeout": limits.DATABASE_CONNECT_TIMEOUT_S}
+
 
 _env = environment()
 _database = parse_database_url(_env.database_url)
