@@ -15,8 +15,8 @@ from django.utils import timezone
 from pydantic import ValidationError
 
 from api import limits
+from api.audit.actions import remove_old_entries
 from api.audit.models import AuditEntry
-from api.audit.retention import remove_old_entries
 from api.settings.environment import Environment, environment
 from workers.application import app
 from workers.lifecycle.tasks import remove_old_audit_entries

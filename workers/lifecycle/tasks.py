@@ -67,7 +67,7 @@ def forget_old_keys() -> None:
 def remove_old_audit_entries() -> None:
     from django.db import close_old_connections
 
-    from api.audit.retention import remove_old_entries
+    from api.audit.actions import remove_old_entries
     from api.settings.environment import environment
 
     try:
