@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import msgspec
 from django.db import transaction
@@ -19,7 +20,7 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
 
 from api import clock, limits
-from api.idempotency import actions, errors, selectors
+from api.idempotency import actions, errors
 from api.idempotency.asked import AskedOutcome
 from api.idempotency.models import IdempotentOutcome
 from api.secrets import keyring
@@ -45,10 +46,10 @@ def answer_once(asked: AskedOutcome, is_one_transaction: bool, run: Callable[[],
         if not is_held:
             raise errors.in_progress()
         now = clock.now()
-        found = selectors.outcome_of(asked, now)
+        found = outcome_of(asked, now)
         if found is not None:
             return _repeated(found, asked)
-        if not selectors.has_room(asked, now):
+        if not has_room(asked, now):
             raise errors.too_many_keys()
         if not is_one_transaction:
             response = run()
@@ -61,6 +62,26 @@ def answer_once(asked: AskedOutcome, is_one_transaction: bool, run: Callable[[],
             else:
                 _keep(asked, response)
         return response
+
+
+def outcome_of(asked: AskedOutcome, now: datetime) -> IdempotentOutcome | None:
+    """Of one caller. None where there was no such request within the time that outcomes are kept."""
+    rows = IdempotentOutcome.objects.filter(account_id=asked.account_id, actor=asked.actor, key_hash=asked.key_hash)
+    return rows.filter(at__gt=_kept_since(now)).first()
+
+
+def has_room(asked: AskedOutcome, now: datetime) -> bool:
+    """Of the account; of the person where there is no account. Requests at the same moment may all see the last room:
+    as many as a front end passes on at once (CONTROL_CALLS_IN_FLIGHT_MAX)."""
+    rows = IdempotentOutcome.objects.filter(account_id=asked.account_id, at__gt=_kept_since(now))
+    if not asked.account_id:
+        rows = rows.filter(actor=asked.actor)
+    last = limits.IDEMPOTENCY_KEYS_PER_ACCOUNT_MAX
+    return rows[:last].count() < last
+
+
+def _kept_since(now: datetime) -> datetime:
+    return now - timedelta(seconds=limits.IDEMPOTENCY_KEPT_S)
 
 
 def _keep(asked: AskedOutcome, response: Response) -> None:

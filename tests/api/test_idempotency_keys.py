@@ -18,7 +18,7 @@ from api.audit.models import AuditEntry
 from api.iam.actions import keys
 from api.iam.models import PeopleGroup
 from api.idempotency import actions as idempotency
-from api.idempotency import outcomes, selectors
+from api.idempotency import outcomes
 from api.idempotency.asked import AskedOutcome
 from api.idempotency.models import IdempotentOutcome
 from api.query_parameters import without_signature
@@ -139,9 +139,9 @@ def test_outcome_is_of_its_caller_in_the_row_and_in_the_hash(caller: Caller) -> 
     first, second = IdempotentOutcome.objects.order_by("pk")
     assert bytes(first.key_hash) != bytes(second.key_hash)
     mine = AskedOutcome(first.account_id, first.actor, bytes(first.key_hash), bytes(first.request_hash))
-    assert selectors.outcome_of(mine, clock.now()) == first
+    assert outcomes.outcome_of(mine, clock.now()) == first
     for other in (mine._replace(account_id=second.account_id), mine._replace(actor=second.actor)):
-        assert selectors.outcome_of(other, clock.now()) is None
+        assert outcomes.outcome_of(other, clock.now()) is None
 
 
 def _as_operator(caller: Caller) -> tuple[Any, str]:
