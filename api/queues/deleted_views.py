@@ -14,13 +14,13 @@ from api.operation_view import OperationView
 from api.pages import page_asked
 from api.queues import attributes as rules
 from api.queues import keeping, selectors
-from api.queues.answering import queue_answer
 from api.queues.serializers import (
     DeletedQueuePageSerializer,
     DeletedQueueSerializer,
     QueueSerializer,
     RestorationSerializer,
 )
+from api.queues.views import queue_answer
 
 
 class DeletedQueuesView(OperationView):

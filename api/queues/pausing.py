@@ -11,11 +11,11 @@ from api import limits
 from api.internal.rest import caller
 from api.operation_view import OperationView, Repetition
 from api.queues import actions, selectors
-from api.queues.answering import queue_answer
 from api.queues.attributes import QueueProblem
 from api.queues.models import Queue
 from api.queues.readiness import wait_until
 from api.queues.serializers import QueueSerializer
+from api.queues.views import queue_answer
 from frontend.authn.principal import Principal
 from frontend.metadata.records import queue_change_key
 from frontend.queues.extensions import PAUSED

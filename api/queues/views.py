@@ -1,8 +1,8 @@
-"""REST: queues."""
+"""REST: queues. Each is shown with its ETag; changes look at the tag under the lock of the queue's row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -16,13 +16,14 @@ from rest_framework.response import Response
 from api import limits
 from api.accounts.views import PAGE_PARAMETERS
 from api.encryption.selectors import named_key
+from api.etags import entity_tag
+from api.iam.authorisation import allowed_queues
 from api.internal.rest import caller
 from api.operation_view import OperationView, Repetition, Tagged
 from api.pages import page_asked, text_asked
 from api.queues import actions, moves, selectors
 from api.queues import attributes as rules
-from api.queues.answering import QUEUE_TAGGED, check_queue, listed_queues, queue_answer
-from api.queues.models import MessageMoveTask
+from api.queues.models import MessageMoveTask, Queue
 from api.queues.provisioning import create_and_wait
 from api.queues.serializers import (
     MoveListSerializer,
@@ -32,10 +33,12 @@ from api.queues.serializers import (
     QueueRequestSerializer,
     QueueSerializer,
     QueueSettingsSerializer,
+    listed_json,
 )
 from api.queues.spreading import change_attributes
 from api.settings.environment import environment
 from frontend.authn.principal import Principal
+from frontend.authz.actions import MANAGEMENT_OPERATIONS
 from frontend.queues.encryption import names_customer_key
 
 SHRED = OpenApiParameter(
@@ -43,6 +46,25 @@ SHRED = OpenApiParameter(
     OpenApiTypes.BOOL,
     description="Dead letters of this queue in other queues cannot be read any more, either.",
 )
+# Follow what storage does, and the deletion.
+_UNWRITTEN = frozenset(("state", "partitions_open", "partitions_draining", "kept_until"))
+QUEUE_TAGGED = Tagged(_UNWRITTEN, lock=None, is_checked_below=True)
+
+
+def queue_answer(queue: Queue, status: int = 200) -> Response:
+    shown = QueueSerializer(queue).data
+    return Response(shown, status=status, headers={"ETag": entity_tag(shown, _UNWRITTEN)})
+
+
+def check_queue(check: Callable[[Mapping[str, Any]], None] | None) -> Callable[[Queue], None] | None:
+    """For actions: the check of a view, of the queue as it is shown."""
+    return None if check is None else lambda queue: check(QueueSerializer(queue).data)
+
+
+def listed_queues(principal: Principal, queues: Sequence[Queue]) -> list[dict[str, object]]:
+    """Settings and tags of those that the caller may read one by one: the right to list gives names."""
+    readable = {queue.pk for queue in allowed_queues(principal, MANAGEMENT_OPERATIONS["queues.get"], queues)}
+    return [listed_json(queue, queue.pk in readable) for queue in queues]
 
 
 class QueuesView(OperationView):
