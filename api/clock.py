@@ -2,20 +2,22 @@
 
 Claims, retries and ticks of schedules compare times that different processes wrote. A process whose own clock is wrong
 would take work that is not due, or put it off for days; so none of them asks its own. Rows that carry
-`next_attempt_at` are due by it, too (`due_rows`).
+`next_attempt_at` are due by it, too (`due_rows`). Times that people write are read here as well (`parse_time`).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection
 from django.db.models import Min, QuerySet
 
 from api import limits
+
+WRITTEN_TIME = "a time like 2026-12-01T06:30, in UTC where it names no offset"
 
 
 def now() -> datetime:
@@ -39,3 +41,13 @@ def due_rows(pending: QuerySet[Any], age_ms: int) -> tuple[list[int], datetime |
     found = pending.filter(next_attempt_at__lte=due).order_by("next_attempt_at").values_list("pk", flat=True)
     coming = pending.filter(next_attempt_at__gt=due).aggregate(at=Min("next_attempt_at"))
     return list(found[: limits.RESYNC_HINTS_MAX]), coming["at"]
+
+
+def parse_time(text: str) -> datetime:
+    """What a person wrote in a command, a form or a query, in UTC. Raises ValueError, also for a time that lies in no
+    year of UTC: a row that holds it could not be read."""
+    at = datetime.fromisoformat(text)
+    try:
+        return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(str(error)) from None

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from api.accounts.actions import AccountError
-from api.alarms.errors import AlarmError
+from api.alarms.actions import AlarmError
 from api.billing.errors import BillingError
 from api.cluster.actions import ClusterProblem
-from api.encryption.errors import EncryptionKeyProblem
+from api.encryption.actions import EncryptionKeyProblem
 from api.iam.errors import AccessDenied, IamError
 from api.outage import DATABASE_AWAY, outage_text
 from api.people.errors import PeopleError
 from api.queues.attributes import QueueProblem
 from api.quotas.errors import QuotaProblem
-from api.webhooks.errors import WebhookError
+from api.webhooks.actions import WebhookError
 from console.data_plane import DataPlaneError
 
 REFUSED = (

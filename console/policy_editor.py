@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from api.iam.lint import LintRemark, lint
+from api.iam.documents import LintRemark, lint_policy
 from api.settings.environment import environment
 from console.policy_form import NotForForm, PolicyForm, changed, form_of, read_form, text_of
 from frontend.authz import GRANTABLE_NAMES, PolicyKind
@@ -113,5 +113,5 @@ def _remarks(account_id: str, text: str, queue: str) -> list[LintRemark]:
     if not text.strip():
         return []
     if not queue:
-        return lint(text, PolicyKind.IDENTITY)
-    return lint(text, PolicyKind.RESOURCE, resource_arn(Target.QUEUE, environment().region, account_id, queue))
+        return lint_policy(text, PolicyKind.IDENTITY)
+    return lint_policy(text, PolicyKind.RESOURCE, resource_arn(Target.QUEUE, environment().region, account_id, queue))

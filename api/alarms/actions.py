@@ -14,15 +14,15 @@ from typing import NamedTuple
 from django.db import transaction
 
 from api import clock
+from api.absence import NOTHING_HERE
 from api.accounts.selectors import locked_account
 from api.alarms import limits
-from api.alarms.errors import AlarmError, invalid, not_found
 from api.alarms.judging import AlarmState, Comparison, MissingData, judge
 from api.alarms.models import AlarmEvent, MetricAlarm
 from api.alarms.notifications import alarm_content
 from api.audit.actions import record
-from api.people.email import normal_email
 from api.people.errors import PeopleError
+from api.people.mails import normal_email
 from api.queues.models import GONE, Queue
 from api.series.metrics import METRICS, Statistic
 from api.series.reading import SeriesError, check_query
@@ -40,6 +40,27 @@ _TOLD = (
 )  # fmt: skip
 MUTED, TOO_MANY, REFUSED = "muted", "too many mails", "refused by the mail server"
 TOO_MANY_CALLS = "too many calls"
+
+
+class AlarmError(Exception):
+    """An operating error. `code` is one of ALARM_STATUS."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status = ALARM_STATUS[code]
+        self.code = code
+        self.detail = detail
+
+
+ALARM_STATUS = {"invalid-request": 400, "not-found": 404, "over-limit": 409}
+
+
+def invalid_alarm(detail: str) -> AlarmError:
+    return AlarmError("invalid-request", detail)
+
+
+def no_such_alarm() -> AlarmError:
+    return AlarmError("not-found", NOTHING_HERE)
 
 
 class AlarmSpec(NamedTuple):
@@ -61,12 +82,12 @@ class AlarmSpec(NamedTuple):
 @transaction.atomic
 def put_alarm(actor: Principal, account_id: str, name: str, spec: AlarmSpec) -> tuple[MetricAlarm, bool]:
     """Creates or replaces it; True where it is new. It is judged again from the beginning. Raises AlarmError."""
-    account = locked_account(account_id, not_found)
+    account = locked_account(account_id, no_such_alarm)
     addresses = _check(name, spec)
     webhooks = _known_webhooks(account_id, spec.webhooks)
     queue = Queue.objects.filter(account_id=account_id, name=spec.queue_name).exclude(state__in=GONE).first()
     if queue is None:
-        raise invalid(f"There is no queue {spec.queue_name}.")
+        raise invalid_alarm(f"There is no queue {spec.queue_name}.")
     now = clock.now()
     alarm = MetricAlarm.objects.select_for_update().filter(account=account, name=name).first()
     is_new, before = alarm is None, {} if alarm is None else _told(alarm)
@@ -98,7 +119,7 @@ def mute_alarm(actor: Principal, account_id: str, name: str, until: datetime | N
     """None: its changes are told again. Raises AlarmError."""
     now = clock.now()
     if until is not None and not now < until <= now + timedelta(days=limits.ALARM_MUTE_DAYS_MAX):
-        raise invalid(f"An alarm is muted until a time to come, within {limits.ALARM_MUTE_DAYS_MAX} days.")
+        raise invalid_alarm(f"An alarm is muted until a time to come, within {limits.ALARM_MUTE_DAYS_MAX} days.")
     alarm = _locked(account_id, name)
     before, alarm.muted_until = alarm.muted_until, until
     alarm.save(update_fields=["muted_until"])
@@ -180,10 +201,10 @@ def _known_webhooks(account_id: str, names: Sequence[str]) -> list[str]:
     """Under the lock of the account. Raises AlarmError."""
     wanted = list(dict.fromkeys(names))
     if len(wanted) > limits.ALARM_WEBHOOKS_MAX:
-        raise invalid(f"webhooks has at most {limits.ALARM_WEBHOOKS_MAX} names.")
+        raise invalid_alarm(f"webhooks has at most {limits.ALARM_WEBHOOKS_MAX} names.")
     known = {webhook.name for webhook in webhooks_of(account_id)}
     if missing := [name for name in wanted if name not in known]:
-        raise invalid(f"There is no webhook {', '.join(map(repr, missing))} in this account.")
+        raise invalid_alarm(f"There is no webhook {', '.join(map(repr, missing))} in this account.")
     return wanted
 
 
@@ -196,31 +217,33 @@ def _check(name: str, spec: AlarmSpec) -> list[str]:
     """The addresses as they are stored. Raises AlarmError."""
     if len(name) > limits.ALARM_NAME_CHARACTERS_MAX or not _NAME.fullmatch(name):
         length = f"1 to {limits.ALARM_NAME_CHARACTERS_MAX}"
-        raise invalid(f"An alarm's name has {length} letters, digits, hyphens, underscores, single dots between them.")
+        raise invalid_alarm(
+            f"An alarm's name has {length} letters, digits, hyphens, underscores, single dots between them."
+        )
     if spec.metric not in METRICS:
-        raise invalid(f"There is no metric {spec.metric}.")
+        raise invalid_alarm(f"There is no metric {spec.metric}.")
     try:
         check_query(METRICS[spec.metric], spec.statistic, spec.period_s)
     except SeriesError as error:
-        raise invalid(str(error)) from None
+        raise invalid_alarm(str(error)) from None
     if spec.period_s > limits.ALARM_PERIOD_S_MAX:
-        raise invalid(f"A period of an alarm has at most {limits.ALARM_PERIOD_S_MAX} s.")
+        raise invalid_alarm(f"A period of an alarm has at most {limits.ALARM_PERIOD_S_MAX} s.")
     if not 1 <= spec.breaching <= spec.periods <= limits.ALARM_PERIODS_MAX:
-        raise invalid(f"periods are 1 to {limits.ALARM_PERIODS_MAX}, breaching is 1 to as many as they are.")
+        raise invalid_alarm(f"periods are 1 to {limits.ALARM_PERIODS_MAX}, breaching is 1 to as many as they are.")
     if spec.periods * spec.period_s > limits.ALARM_SPAN_S_MAX:
-        raise invalid(f"All periods together have at most {limits.ALARM_SPAN_S_MAX} s.")
+        raise invalid_alarm(f"All periods together have at most {limits.ALARM_SPAN_S_MAX} s.")
     if not abs(spec.threshold) <= limits.ALARM_THRESHOLD_MAX:
-        raise invalid(f"The threshold is at most {limits.ALARM_THRESHOLD_MAX:g}.")
+        raise invalid_alarm(f"The threshold is at most {limits.ALARM_THRESHOLD_MAX:g}.")
     if len(spec.mail_to) > limits.ALARM_MAILS_MAX:
-        raise invalid(f"mail_to has at most {limits.ALARM_MAILS_MAX} addresses.")
+        raise invalid_alarm(f"mail_to has at most {limits.ALARM_MAILS_MAX} addresses.")
     try:
         return list(dict.fromkeys(normal_email(address) for address in spec.mail_to))
     except PeopleError as error:
-        raise invalid(error.detail) from None
+        raise invalid_alarm(error.detail) from None
 
 
 def _locked(account_id: str, name: str) -> MetricAlarm:
     alarm = MetricAlarm.objects.select_for_update().filter(account_id=account_id, name=name).first()
     if alarm is None:
-        raise not_found()
+        raise no_such_alarm()
     return alarm

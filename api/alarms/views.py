@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api.alarms import actions, selectors
-from api.alarms.errors import AlarmError, not_found
+from api.alarms.actions import AlarmError, no_such_alarm
 from api.alarms.models import MetricAlarm
 from api.alarms.serializers import (
     AlarmEventsSerializer,
@@ -105,7 +105,7 @@ class AlarmEventsView(AlarmingView):
 
 def _named(account_id: str, alarm: MetricAlarm | None) -> Any:
     if alarm is None:
-        raise not_found()
+        raise no_such_alarm()
     names = selectors.queue_names(account_id, [alarm.queue_uuid])
     return _shown(alarm, names.get(alarm.queue_uuid, ""))
 

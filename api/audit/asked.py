@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from api.audit.selectors import OUTCOMES, AuditQuery
-from api.written_times import WRITTEN_TIME, parse_time
+from api.clock import WRITTEN_TIME, parse_time
 
 _TEXTS = ("action", "subject", "actor", "outcome")
 _TIMES = ("since", "until")

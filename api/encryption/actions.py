@@ -13,13 +13,13 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from django.db import connection, transaction
+from rest_framework.exceptions import APIException
 
 from api import clock
 from api.accounts.models import Account
 from api.audit.actions import LIFECYCLE, record
 from api.changes import announce, next_encryption_key_version, next_version
 from api.encryption import limits
-from api.encryption.errors import EncryptionKeyProblem
 from api.encryption.models import EncryptionKey, EncryptionKeyUse, EncryptionKeyVersion, KeyState
 from api.encryption.selectors import key_uuid
 from api.secrets import keyring
@@ -28,6 +28,15 @@ from frontend.metadata.records import RecordKind
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _ACCOUNT_ID = re.compile(r"[0-9]{12}", re.ASCII)
+
+
+class EncryptionKeyProblem(APIException):
+    """`code` is the last part of the problem's type."""
+
+    def __init__(self, status: int, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status_code = status
+        self.default_code = code
 
 
 class KeyChange(NamedTuple):

@@ -1,12 +1,35 @@
-"""The mails that people get. Called by errands; a token stands in a mail and nowhere else."""
+"""E-mail: the one written form of an address, the mails that people get, and the folder of an installation without a
+mail server. Mails are sent by errands; a token stands in a mail and nowhere else."""
 
 from __future__ import annotations
 
-from django.core.mail import EmailMessage
+import os
+from typing import Any
 
+from django.core.exceptions import ValidationError
+from django.core.mail import EmailMessage
+from django.core.mail.backends.filebased import EmailBackend
+from django.core.validators import validate_email
+
+from api.people import limits
+from api.people.errors import PeopleError
 from api.settings.environment import environment
 
 _FOOT = "\n\n-- \nPenstock, {endpoint}\n"
+
+
+def normal_email(text: str) -> str:
+    """The address in lower case, so that one address is one person. ASCII only: two addresses never fold to one, and
+    what was stored is what is mailed to. Domains with other letters are given in their `xn--` form. Control characters,
+    which a quoted part may hold by the rules of mail, would break the header of a mail. Raises PeopleError."""
+    email = text.strip(" ")
+    try:
+        if len(email) > limits.EMAIL_CHARACTERS_MAX or not (email.isascii() and email.isprintable()):
+            raise ValidationError("")
+        validate_email(email)
+    except ValidationError:
+        raise PeopleError("invalid-request", "This is not an e-mail address that can be written to.") from None
+    return email.lower()
 
 
 def send_sign_up_token(email: str, token: str) -> None:
@@ -60,3 +83,13 @@ def _page(name: str, token: str) -> str:
 
 def _send(email: str, subject: str, text: str) -> None:
     EmailMessage(subject, text + _FOOT.format(endpoint=environment().endpoint), to=[email]).send()
+
+
+class PrivateFolderBackend(EmailBackend):
+    """Mails as files: Django's backend, in a folder that only this user may read, because mails hold tokens."""
+
+    file_path: str
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        os.chmod(self.file_path, 0o700)

@@ -36,7 +36,7 @@ def mail_settings(url: str, folder: str, secrets_dir: str) -> dict[str, object]:
     """Django's settings. The default folder is `mail` beside the secrets directory."""
     if not url:
         place = folder or os.path.join(os.path.dirname(os.path.abspath(secrets_dir)), "mail")
-        return {"EMAIL_BACKEND": "api.settings.mail_folder.PrivateFolderBackend", "EMAIL_FILE_PATH": place}
+        return {"EMAIL_BACKEND": "api.people.mails.PrivateFolderBackend", "EMAIL_FILE_PATH": place}
     server = parse_mail_url(url)
     return {
         "EMAIL_BACKEND": "django.core.mail.backends.smtp.EmailBackend",

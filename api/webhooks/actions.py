@@ -12,16 +12,17 @@ from typing import NamedTuple
 from django.db import transaction
 
 from api import clock
+from api.absence import NOTHING_HERE
 from api.accounts.selectors import locked_account
 from api.alarms.models import MetricAlarm
 from api.audit.actions import record
 from api.people import rates
 from api.people.errors import PeopleError
 from api.secrets import keyring
+from api.settings.environment import environment
 from api.webhooks import deliveries, limits
+from api.webhooks.addresses import CallPolicy, parse_networks, parse_ports
 from api.webhooks.callees import CalleeError, parse_callee
-from api.webhooks.calling_policy import call_policy
-from api.webhooks.errors import WebhookError, no_such_webhook
 from api.webhooks.models import Webhook, WebhookDelivery
 from api.webhooks.signing import new_webhook_secret
 from frontend.authn.principal import Principal
@@ -29,6 +30,23 @@ from frontend.authn.principal import Principal
 # One part of a path, as names of alarms are.
 _NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 _TESTS = rates.Rate("webhook_tests_per_account", limits.TESTS_PER_ACCOUNT_BURST, limits.TESTS_PER_ACCOUNT_EVERY_S)
+
+
+class WebhookError(Exception):
+    """An operating error. `code` is one of WEBHOOK_STATUS."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status = WEBHOOK_STATUS[code]
+        self.code = code
+        self.detail = detail
+
+
+WEBHOOK_STATUS = {"invalid-request": 400, "not-found": 404, "over-limit": 409, "webhook-in-use": 409}
+
+
+def no_such_webhook() -> WebhookError:
+    return WebhookError("not-found", NOTHING_HERE)
 
 
 class PutWebhook(NamedTuple):
@@ -118,3 +136,9 @@ def _locked(account_id: str, name: str) -> Webhook:
     if webhook is None:
         raise no_such_webhook()
     return webhook
+
+
+def call_policy() -> CallPolicy:
+    """What the operator's settings let webhooks call."""
+    env = environment()
+    return CallPolicy(parse_networks(env.webhook_networks), parse_ports(env.webhook_ports))

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from api.internal.rest import caller
 from api.operation_view import OperationView, Tagged
 from api.webhooks import actions, selectors
-from api.webhooks.errors import WebhookError, no_such_webhook
+from api.webhooks.actions import WebhookError, no_such_webhook
 from api.webhooks.models import Webhook
 from api.webhooks.serializers import (
     WebhookDeliveriesSerializer,

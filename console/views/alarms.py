@@ -12,8 +12,7 @@ from django.shortcuts import render
 
 from api import clock
 from api.alarms import actions, selectors
-from api.alarms.actions import AlarmSpec
-from api.alarms.errors import AlarmError, invalid
+from api.alarms.actions import AlarmError, AlarmSpec, invalid_alarm
 from api.alarms.judging import COMPARED_IN_WORDS, AlarmState, Comparison, MissingData, said
 from api.alarms.models import MetricAlarm
 from api.people.roles import Act
@@ -85,7 +84,7 @@ def new_alarm(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
         name = request.POST.get("name", "").replace("\0", "").strip()
         try:
             if selectors.alarm_of(visit.account_id, name) is not None:
-                raise invalid(f"An alarm {name} exists already: choose another name, or change that alarm.")
+                raise invalid_alarm(f"An alarm {name} exists already: choose another name, or change that alarm.")
             actions.put_alarm(visit.actor, visit.account_id, name, _spec(form))
             return told(alarm_url(visit, name), "The alarm is created. It is evaluated within a minute.")
         except AlarmError as error:
@@ -197,12 +196,12 @@ def _spec(form: Mapping[str, Any]) -> AlarmSpec:
     """Raises AlarmError for what no form of these pages sends, and for what is no number."""
     metric = METRICS.get(form.get("metric", ""))
     if metric is None:
-        raise invalid("There is no such metric.")
+        raise invalid_alarm("There is no such metric.")
     try:
         statistic = Statistic(form.get("statistic") or metric.statistics[0])
         comparison, missing = Comparison(form.get("comparison", "")), MissingData(form.get("missing", ""))
     except ValueError:
-        raise invalid("Choose a statistic, a comparison and what missing data means.") from None
+        raise invalid_alarm("Choose a statistic, a comparison and what missing data means.") from None
     return AlarmSpec(
         form.get("queue", "").replace("\0", "").strip(), metric.name, statistic, _whole(form, "period_s"), comparison,
         _threshold(form.get("threshold", "")), _whole(form, "periods"), _whole(form, "breaching"), missing,
@@ -214,7 +213,7 @@ def _spec(form: Mapping[str, Any]) -> AlarmSpec:
 def _whole(form: Mapping[str, Any], name: str) -> int:
     text = form.get(name, "").strip()
     if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX):
-        raise invalid("Periods and breaching periods are whole numbers.")
+        raise invalid_alarm("Periods and breaching periods are whole numbers.")
     return int(text)
 
 
@@ -224,5 +223,5 @@ def _threshold(text: str) -> float:
     except ValueError:
         found = math.nan
     if not math.isfinite(found):
-        raise invalid("The threshold is a number.")
+        raise invalid_alarm("The threshold is a number.")
     return found

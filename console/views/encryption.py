@@ -7,8 +7,7 @@ from django.shortcuts import render
 
 from api.audit.selectors import AuditQuery, entries_of
 from api.encryption import actions, limits, selectors
-from api.encryption.actions import KeyChange
-from api.encryption.errors import EncryptionKeyProblem
+from api.encryption.actions import EncryptionKeyProblem, KeyChange
 from api.encryption.models import EncryptionKey
 from api.encryption.serializers import EncryptionKeySerializer
 from api.people.roles import Act

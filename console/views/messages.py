@@ -11,9 +11,9 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from api.clock import parse_time
 from api.people.roles import Act
 from api.settings.environment import environment
-from api.written_times import parse_time
 from console.data_plane import DataPlaneError
 from console.error_notices import ErrorNotice, notice_of
 from console.pages import account_page, told

@@ -31,8 +31,8 @@ from api.billing.pricing.money import format_minor, format_percent, parse_minor,
 from api.billing.pricing.periods import BillingPeriod, Interval
 from api.billing.pricing.terms import STANDARD_TERMS, terms_document
 from api.billing.provisional import meter_reading
+from api.clock import parse_time
 from api.people.operator_selectors import account_row
-from api.written_times import parse_time
 from console.error_notices import notice_of
 from console.months import before_asked, month_asked, months_since
 from console.pages import operator_page, require_recent_sign_in, told

@@ -9,8 +9,7 @@ from django.shortcuts import render
 
 from api import clock
 from api.webhooks import actions, limits, selectors
-from api.webhooks.actions import PutWebhook
-from api.webhooks.errors import WebhookError
+from api.webhooks.actions import PutWebhook, WebhookError
 from api.webhooks.models import CallResult, DeliveryState, Webhook, WebhookDelivery
 from console.error_notices import ErrorNotice, notice_of
 from console.pages import operation_page, told

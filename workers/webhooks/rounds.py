@@ -19,7 +19,7 @@ import structlog
 from api import clock
 from api.settings.server_urls import DATABASE_URL, server_url
 from api.webhooks import deliveries, limits
-from api.webhooks.calling_policy import call_policy
+from api.webhooks.actions import call_policy
 from api.webhooks.deliveries import CallOutcome, ClaimedDelivery
 from api.webhooks.models import CallResult
 from workers.limits import WEBHOOK_CLAIM_KEY

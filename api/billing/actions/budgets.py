@@ -6,6 +6,7 @@ What one that is used up does to the account, or to its queue: `budget_effects.p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID
 
@@ -26,15 +27,15 @@ from api.billing.models import (
     BudgetEventKind,
     SpendingBudget,
 )
-from api.billing.pricing.budget_levels import STOP_PERCENT, levels_reached
 from api.billing.pricing.money import nanos_per_minor
 from api.billing.pricing.periods import BillingPeriod, period_of
 from api.limits import ABSENT_NAME_CHARACTERS_MAX
-from api.people.email import normal_email
 from api.people.errors import PeopleError
+from api.people.mails import normal_email
 from api.queues.models import GONE, Queue
 from frontend.authn.principal import Principal
 
+STOP_PERCENT = 100
 _KIND_OF = {BudgetEffect.THROTTLE: BudgetEventKind.THROTTLE, BudgetEffect.STOP: BudgetEventKind.STOP}
 
 
@@ -133,6 +134,14 @@ def judge(account: Account, period: BillingPeriod) -> int:
             _note_over(budget, period, kind, spending)
     made += len(just_used_up)
     return made + set_effects(account, period, used_up, just_used_up, spending.currency)
+
+
+def levels_reached(limit_minor: int, spent_nanos: int, nanos_per_minor: int, percents: Iterable[int]) -> list[int]:
+    """The percents of a budget that are reached, ascending. A limit of 0 is reached by the first expense."""
+    if spent_nanos <= 0:
+        return []
+    spent = spent_nanos * 100
+    return sorted(percent for percent in set(percents) if spent >= limit_minor * nanos_per_minor * percent)
 
 
 def _note_over(budget: SpendingBudget, period: BillingPeriod, kind: BudgetEventKind, spending: MonthSpending) -> None:

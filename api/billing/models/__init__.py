@@ -30,13 +30,13 @@ from api.billing.models.settlements import (
     WorkFailure,
     WorkRound,
 )
-from api.billing.models.tags import QueueTags
 from api.billing.models.usage import (
     DailyUsage,
     HourlyUsage,
     KeyUsage,
     MeterReading,
     ProvisionalUsage,
+    QueueTags,
     UsageCounters,
     UsageHours,
     UsageStreamPosition,

@@ -17,12 +17,11 @@ from api import clock
 from api.accounts.actions import AccountError, get_or_create_account
 from api.accounts.selectors import found_account
 from api.audit.actions import OPERATOR
+from api.clock import WRITTEN_TIME, parse_time
 from api.iam.actions.keys import KeySpec, make_key
-from api.iam.documents import scoped_text, stored_text
+from api.iam.documents import lint_policy, scoped_text, stored_text
 from api.iam.errors import IamError
-from api.iam.lint import lint
 from api.settings.environment import environment
-from api.written_times import WRITTEN_TIME, parse_time
 from frontend.authz import PolicyKind
 
 
@@ -76,7 +75,7 @@ class Command(BaseCommand):
 
 def notes_on(policy: str | None) -> list[str]:
     """What the policy does other than it seems to."""
-    remarks = [] if policy is None else lint(policy, PolicyKind.IDENTITY)
+    remarks = [] if policy is None else lint_policy(policy, PolicyKind.IDENTITY)
     return [f"line {one.line} of the policy: {one.path}: {one.text}" for one in remarks]
 
 

@@ -18,8 +18,8 @@ from api.accounts.actions import get_or_create_account
 from api.accounts.models import Account
 from api.people import errands, limits, mails, passwords, rates
 from api.people.actions.tokens import find_token, make_token, note_wrong_attempt, use_up
-from api.people.email import normal_email
 from api.people.errors import PeopleError, invalid_token
+from api.people.mails import normal_email
 from api.people.models import AccountLife, AccountMembership, Person, PersonToken
 from api.people.origin import RequestOrigin
 from api.people.roles import MemberRole

@@ -11,8 +11,8 @@ from api import clock
 from api.accounts.models import Account
 from api.people import errands, limits, mails, rates
 from api.people.actions.members import locked_membership, may_give, require, require_active
-from api.people.email import normal_email
 from api.people.errors import ActDenied, PeopleError, invalid_token, not_found
+from api.people.mails import normal_email
 from api.people.models import AccountLife, AccountMembership, Invitation, Person
 from api.people.origin import RequestOrigin
 from api.people.roles import Act, MemberRole, act_to_give

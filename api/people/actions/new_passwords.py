@@ -8,8 +8,8 @@ from api import clock
 from api.people import errands, mails, passwords, rates
 from api.people.actions.sessions import end_sessions, lock_session, require_recent
 from api.people.actions.tokens import find_token, make_token, use_up
-from api.people.email import normal_email
 from api.people.errors import PeopleError, invalid_token
+from api.people.mails import normal_email
 from api.people.models import Person, PersonSession, PersonToken
 from api.people.origin import RequestOrigin
 from api.people.tokens import TokenKind

@@ -18,8 +18,8 @@ from api.people import limits, passwords, rates
 from api.people.actions.factors import use_code
 from api.people.actions.tokens import find_token, make_token, note_wrong_attempt, use_up
 from api.people.actions.visit_ends import end_visits
-from api.people.email import normal_email
 from api.people.errors import PeopleError, invalid_token, not_signed_in
+from api.people.mails import normal_email
 from api.people.models import Person, PersonSession
 from api.people.origin import RequestOrigin
 from api.people.selectors import has_second_factor

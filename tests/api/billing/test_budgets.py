@@ -11,12 +11,11 @@ from django.core.management import CommandError, call_command
 
 from api.audit.actions import OPERATOR
 from api.audit.models import AuditEntry
-from api.billing.actions.budgets import BudgetSpec, delete_budget, judge_budgets, put_budget
+from api.billing.actions.budgets import BudgetSpec, delete_budget, judge_budgets, levels_reached, put_budget
 from api.billing.actions.invoices import draft_invoice
 from api.billing.errors import BillingError
 from api.billing.limits import BILLING_INTERVAL_S
 from api.billing.models import BudgetEvent, SpendingBudget, SpendingEffect
-from api.billing.pricing.budget_levels import levels_reached
 from api.billing.pricing.periods import BillingPeriod
 from api.billing.selectors import effects_in_force
 from api.billing.settling import UsageRow

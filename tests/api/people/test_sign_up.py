@@ -168,8 +168,8 @@ def test_address_is_one_that_can_be_written_to(visitor: Visitor, email: str, tak
 
 
 def test_longest_address_is_taken_and_one_more_is_not() -> None:
-    from api.people.email import normal_email
     from api.people.errors import PeopleError
+    from api.people.mails import normal_email
 
     def address(length: int) -> str:
         rest = f"@{'b' * 63}.{'c' * 63}.{{}}.example"

@@ -42,7 +42,7 @@ from api.billing.plan_reads import plans_of, why_unused
 from api.billing.price_words import terms_lines
 from api.billing.pricing.money import format_minor, format_percent, parse_percent
 from api.billing.pricing.periods import parse_period
-from api.written_times import WRITTEN_TIME, parse_time
+from api.clock import WRITTEN_TIME, parse_time
 
 
 class Command(BaseCommand):

@@ -44,7 +44,7 @@ from api.billing.pricing.periods import BillingPeriod, Interval, parse_period, p
 from api.billing.provisional import answer_now, meter_reading, provisional_quantities_of
 from api.billing.usage_reports import UsageAsked, UsageCut, queues_for, requests_by_key, usage_parts
 from api.billing.work_notes import Work, work_failures, work_rounds
-from api.written_times import parse_time
+from api.clock import parse_time
 
 BY_KEY = "key"
 # Ten years of months.

@@ -21,7 +21,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import Interval
 from api.billing.settling import SettlingError, UsageRow, settle
-from api.written_times import WRITTEN_TIME, parse_time
+from api.clock import WRITTEN_TIME, parse_time
 
 _WHOLE = re.compile(r"-?[0-9]+")
 _KEY = ("account_id", "hour", "queue_uuid", "partition_id", "origin")
