@@ -15,7 +15,7 @@ from typing import IO, Protocol
 
 from deploy import allocator, certificates
 from deploy.installation import inner_mode
-from deploy.state import choose_port
+from deploy.ports import choose_port
 from storage_nodes.client import StorageClient
 from storage_nodes.model import NodeAddress, format_node_list
 from storage_nodes.protocol.errors import StorageError

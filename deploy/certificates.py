@@ -27,7 +27,7 @@ from deploy.limits import (
     CERTIFICATE_DAYS,
     CERTIFICATE_RENEW_DAYS,
 )
-from deploy.private_files import write_private
+from deploy.make_secrets import write_private
 from storage_nodes.trust.credentials import CredentialFiles
 from storage_nodes.trust.names import InnerName, InnerRole
 

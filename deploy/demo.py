@@ -13,7 +13,7 @@ from typing import Any
 
 from deploy import limits, management
 from deploy.installation import ROOT, Installation
-from deploy.private_files import write_private, write_private_once
+from deploy.make_secrets import write_private, write_private_once
 from deploy.state import State, endpoint, internal_endpoint
 
 DEMO_ACCOUNT = "demo"

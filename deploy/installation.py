@@ -26,20 +26,18 @@ from pathlib import Path
 
 from deploy import allocator, certificates, limits
 from deploy.errors import EXIT_USAGE, CommandError
+from deploy.make_secrets import SECRET_NAMES, write_private_once
 from deploy.outside_servers import BROKER_URL, DATABASE_URL, outside_url, passed_on
 from deploy.outside_servers import NAMES as OUTSIDE
-from deploy.private_files import write_private_once
+from deploy.ports import LOOPBACK, choose_port, require_free
 from deploy.state import (
-    LOOPBACK,
     State,
     check_numbers,
     check_same_cluster,
-    choose_port,
     endpoint,
     internal_endpoint,
     node_port_names,
     other_number_of_nodes,
-    require_free,
     settle_ports,
 )
 from deploy.tls import CERTIFICATE_SETTINGS, KEY_SETTINGS, TlsWish, settle_tls
@@ -61,7 +59,6 @@ from storage_nodes.trust.names import InnerName, InnerRole
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON_CLIENT = ROOT / "clients" / "python" / "src"
 UNCHANGED = TlsWish()
-SECRET_NAMES = ("master.key", "internal.key", "receipt.key", "django.key", "pepper.key")
 # Passwords of the embedded servers; not part of the processes' contract, so kept under names of their own.
 SERVER_SECRET_NAMES = ("postgres.password", "valkey.password")
 # In a folder that no process is told of.

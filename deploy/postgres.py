@@ -13,9 +13,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
-from deploy import probes
+from deploy import limits, probes
 from deploy.binaries import (
     Found,
     find_postgres,
@@ -26,8 +28,10 @@ from deploy.errors import CommandError
 from deploy.identity import Identity, make_reachable, own_directory, server_identity
 from deploy.installation import Installation
 from deploy.leftovers import is_alive_in
-from deploy.state import LOOPBACK, State
+from deploy.ports import LOOPBACK
+from deploy.state import State
 
+T = TypeVar("T")
 ADMINISTRATOR = "penstock_admin"
 ADMINISTRATOR_SECRET = "postgres-admin.password"
 APPLICATION = "penstock"
@@ -192,3 +196,20 @@ def create_database(installation: Installation, state: State) -> None:
         connection.execute(sql.SQL(statement).format(sql.Identifier(APPLICATION), password))
         if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone() is None:
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
+
+
+def ask_database(installation: Installation, state: State, read: Callable[[Any], T]) -> T | None:
+    """For small questions of `status` and `doctor`: without Django, whose start takes seconds. What `read` makes of a
+    cursor. None: the database does not answer within DATABASE_LOOK_DEADLINE_S."""
+    import psycopg
+
+    deadline_s = limits.DATABASE_LOOK_DEADLINE_S
+    try:
+        with psycopg.connect(
+            installation.settings(state)["DATABASE_URL"],
+            connect_timeout=deadline_s,
+            options=f"-c statement_timeout={deadline_s * 1_000}",
+        ) as connection:
+            return read(connection.cursor())
+    except psycopg.Error:
+        return None

@@ -16,7 +16,8 @@ import sys
 from deploy import probes
 from deploy.child import ChildSpec
 from deploy.installation import Installation
-from deploy.state import INTERNAL_PORT, LOOPBACK, State, front_end_name
+from deploy.ports import LOOPBACK
+from deploy.state import INTERNAL_PORT, State, front_end_name
 from storage_nodes.ids import node_name
 from storage_nodes.model import NodeAddress, format_node_list
 from storage_nodes.trust.names import InnerRole

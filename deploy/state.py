@@ -1,22 +1,18 @@
 """What an installation remembers from one `up` to the next: its addresses, its nodes and a port for each process.
 
-Chooses ports and tells endpoints; `deploy/installation.py` reads and writes the file.
+Gives every process a port, and tells endpoints; `deploy/installation.py` reads and writes the file.
 """
 
 from __future__ import annotations
 
-import errno
-import socket
 from dataclasses import dataclass, field
-from random import SystemRandom
 
 from deploy import limits
 from deploy.errors import EXIT_USAGE, CommandError
-from deploy.port_claims import claim
+from deploy.ports import LOOPBACK, choose_port, claim_port, is_free
 from storage_nodes.ids import CLUSTER_FIRST, CLUSTER_NUMBER_MAX, make_node_id, node_name
 from storage_nodes.trust.credentials import DEFAULT_MODE
 
-LOOPBACK = "127.0.0.1"
 # Of the front ends' port for the installation's own processes.
 INTERNAL_PORT = "frontend-internal"
 ROLES_WITH_METRICS = ("metadata", "control", "worker", "usage-worker", "schedule")
@@ -122,49 +118,7 @@ def settle_ports(state: State) -> None:
         del state.ports[name]
     taken = {state.port, state.redirect_port, *state.ports.values()}
     for name in wanted:
-        if name in state.ports and is_free(LOOPBACK, state.ports[name]) and claim(state.ports[name]):
+        if name in state.ports and is_free(LOOPBACK, state.ports[name]) and claim_port(state.ports[name]):
             continue
         state.ports[name] = choose_port(taken)
         taken.add(state.ports[name])
-
-
-def choose_port(taken: set[int]) -> int:
-    """A free one that no other process has chosen, claimed until this process ends. Raises CommandError."""
-    generator = SystemRandom()
-    for _ in range(limits.PORT_ATTEMPTS_MAX):
-        port = generator.randint(limits.INTERNAL_PORT_MIN, limits.INTERNAL_PORT_MAX)
-        if port not in taken and is_free(LOOPBACK, port) and claim(port):
-            return port
-    raise CommandError(
-        f"no free port was found between {limits.INTERNAL_PORT_MIN} and {limits.INTERNAL_PORT_MAX}; "
-        "stop what occupies them"
-    )
-
-
-def is_free(host: str, port: int) -> bool:
-    return bind_failure(host, port) is None
-
-
-def bind_failure(host: str, port: int) -> OSError | None:
-    """Why nothing can listen there; None where it can."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            return error
-        return None
-
-
-def require_free(host: str, port: int, option: str = "--port") -> None:
-    failure = bind_failure(host, port)
-    if failure is None:
-        return
-    if isinstance(failure, socket.gaierror) or failure.errno == errno.EADDRNOTAVAIL:
-        text = f"--host {host} is no address of this machine (127.0.0.1: itself only; 0.0.0.0: all addresses)"
-    elif failure.errno == errno.EACCES:
-        text = f"port {port} may not be used by this user. Choose one from 1024 on: ./penstock up {option} 9324"
-    else:
-        other = port + 1 if port < limits.PORT_MAX else port - 1
-        text = f"{host}:{port} is taken by another program. Choose another port: ./penstock up {option} {other}"
-    raise CommandError(text, EXIT_USAGE)

@@ -16,8 +16,9 @@ from deploy.child import ChildSpec
 from deploy.errors import CommandError
 from deploy.identity import make_reachable, own_directory, server_identity
 from deploy.installation import Installation
-from deploy.private_files import write_private
-from deploy.state import LOOPBACK, State
+from deploy.make_secrets import write_private
+from deploy.ports import LOOPBACK
+from deploy.state import State
 
 WRITER_FILE = "written-by"
 FILES_DIRECTORY = "appendonlydir"  # the servers' own name of it

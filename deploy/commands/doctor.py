@@ -20,8 +20,8 @@ from deploy.identity import describe_identity
 from deploy.installation import Installation
 from deploy.limits import DEFAULT_PORT, REPORT_DEADLINE_S
 from deploy.outside_servers import BROKER_URL, DATABASE_URL, outside_url
+from deploy.ports import LOOPBACK, is_free
 from deploy.postgres import major_of, postgres_directory
-from deploy.state import LOOPBACK, is_free
 from deploy.valkey import choose_valkey
 from storage_nodes.trust.credentials import InnerTlsMode
 

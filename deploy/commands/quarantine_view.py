@@ -7,8 +7,8 @@ from typing import Any
 from uuid import UUID
 
 from deploy.commands.cluster_view import SHOWN_MAX, when
-from deploy.commands.database_look import ask_database
 from deploy.installation import Installation
+from deploy.postgres import ask_database
 from deploy.state import State
 from storage_nodes.ids import node_name
 from storage_nodes.protocol.usage_records import queue_of_tag

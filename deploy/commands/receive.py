@@ -10,11 +10,11 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO
 
-from deploy import limits, output, sqs_client
+from deploy import limits, output
 from deploy.installation import Installation
 from deploy.lines import ATTRIBUTE, decode_line
 from deploy.noted_messages import noted
-from deploy.queue_client import open_queue
+from deploy.queue_clients import open_queue, queue_url, sqs_client
 
 if TYPE_CHECKING:
     from penstock_client import Queue
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def run(options: argparse.Namespace) -> int:
     installation = Installation(options.data_dir)
     with noted(installation, "receive", options.queue) as noting:
-        sqs_client.queue_url(installation, sqs_client.connect(installation), options.queue, create=False)
+        queue_url(installation, sqs_client(installation), options.queue, create=False)
         with output.progress_bar() as bar:
             task = bar.add_task(f"receiving from {options.queue}", total=options.max)
 

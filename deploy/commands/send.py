@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, cast
 
-from deploy import limits, output, sqs_client
+from deploy import limits, output
 from deploy.errors import CommandError
 from deploy.installation import Installation
 from deploy.lines import ATTRIBUTE, EncodedLine, batches, read_lines
 from deploy.noted_messages import noted
-from deploy.queue_client import open_queue
+from deploy.queue_clients import open_queue, queue_url, sqs_client
 
 if TYPE_CHECKING:
     from penstock_client import Queue
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def run(options: argparse.Namespace) -> int:
     installation = Installation(options.data_dir)
     with noted(installation, "send", options.queue) as noting:
-        sqs_client.queue_url(installation, sqs_client.connect(installation), options.queue, create=True)
+        queue_url(installation, sqs_client(installation), options.queue, create=True)
         began = time.monotonic()
         with output.progress_bar() as bar:
             task = bar.add_task(f"sending to {options.queue}", total=None)

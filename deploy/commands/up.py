@@ -16,7 +16,7 @@ from deploy.commands.status import not_up_lines
 from deploy.demo import data_dir_flag, ensure_demo_key, introduction
 from deploy.errors import EXIT_FAILED, EXIT_USAGE, CommandError
 from deploy.installation import ROOT, Installation
-from deploy.port_claims import release_all
+from deploy.ports import release_claims
 from deploy.state import State, check_numbers, check_same_cluster, other_number_of_nodes
 from deploy.supervisor import Say, Supervisor, take_lock
 from deploy.tls import TlsWish
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
         output.say(few_nodes(len(state.node_ids())))
     if options.detach:
         lock.close()
-        release_all()
+        release_claims()
         return detach(installation, options.no_tls)
     say = output.say if options.report_to is None else reporter(options.report_to)
     if options.report_to is None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from deploy.commands.cluster_view import when
-from deploy.commands.database_look import ask_database
 from deploy.errors import CommandError
 from deploy.installation import Installation
 from deploy.java import look_for_spark
+from deploy.postgres import ask_database
 from deploy.state import State
 
 # As `api.billing.work_notes` writes it.

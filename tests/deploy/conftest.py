@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from deploy.port_claims import release_all
+from deploy.ports import release_claims
 
 
 @pytest.fixture(autouse=True)
 def claims_end_with_the_test() -> Iterator[None]:
     """Each claim is an open socket. A worker of the suite would come to a thousand, and py4j hears nothing beyond."""
     yield
-    release_all()
+    release_claims()

@@ -15,7 +15,8 @@ from deploy import certificates, limits, make_certificates, roles
 from deploy.commands import doctor
 from deploy.errors import CommandError
 from deploy.installation import ROOT, SETTINGS_OF_ROLE, Installation
-from deploy.state import State, choose_port
+from deploy.ports import choose_port
+from deploy.state import State
 from storage_nodes.trust.credentials import Credentials, credentials_of
 from storage_nodes.trust.names import InnerName, InnerRole
 

@@ -17,7 +17,7 @@ from deploy.demo import boto3_lines, curl_line, interpreter
 from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
 from deploy.installation import ROOT, Installation
 from deploy.limits import POLICY_FILE_BYTES_MAX
-from deploy.state import choose_port
+from deploy.ports import choose_port
 from storage_nodes.ids import make_node_id
 
 KEY = {

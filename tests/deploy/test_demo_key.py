@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from deploy import demo, management, sqs_client
+from deploy import demo, management
 from deploy.__main__ import main
 from deploy.errors import CommandError
 from deploy.installation import Installation
-from deploy.state import State, choose_port
+from deploy.ports import choose_port
+from deploy.queue_clients import queue_url
+from deploy.state import State
 
 KEY = {
     "account_id": "000000000001",
@@ -120,7 +122,7 @@ def test_send_with_an_ended_key_names_it_and_the_way_back(installation: Installa
             raise ClientError({"Error": {"Code": "InvalidClientTokenId", "Message": "invalid"}}, "GetQueueUrl")
 
     with pytest.raises(CommandError, match=f"{KEY['access_key_id']} opens nothing.* rm "):
-        sqs_client.queue_url(installation, Client(), "hello", create=True)
+        queue_url(installation, Client(), "hello", create=True)
 
 
 def test_printed_queue_is_made_before_it_is_sent_to(installation: Installation, state: State) -> None:

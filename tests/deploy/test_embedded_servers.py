@@ -19,7 +19,8 @@ from deploy.child import Child, ChildSpec, StartFailed
 from deploy.errors import CommandError
 from deploy.installation import Installation
 from deploy.leftovers import find_leftovers
-from deploy.state import State, choose_port
+from deploy.ports import choose_port
+from deploy.state import State
 
 
 @pytest.fixture

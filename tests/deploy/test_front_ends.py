@@ -10,7 +10,7 @@ import pytest
 from deploy import limits, roles
 from deploy.errors import CommandError
 from deploy.installation import Installation, default_front_ends
-from deploy.state import choose_port
+from deploy.ports import choose_port
 
 
 @pytest.fixture

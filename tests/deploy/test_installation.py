@@ -13,11 +13,11 @@ import pytest
 from deploy import allocator, limits, roles
 from deploy.commands import doctor
 from deploy.errors import CommandError
-from deploy.installation import MARK, ROOT, SECRET_NAMES, SETTINGS_OF_ROLE, Installation
+from deploy.installation import MARK, ROOT, SETTINGS_OF_ROLE, Installation
+from deploy.make_secrets import SECRET_NAMES, write_private_once
 from deploy.management import schema_fingerprint
 from deploy.outside_servers import is_outside
-from deploy.private_files import write_private_once
-from deploy.state import LOOPBACK, choose_port, is_free
+from deploy.ports import LOOPBACK, choose_port, is_free
 from storage_nodes.ids import make_node_id, node_name
 from storage_nodes.model import parse_node_list
 

@@ -158,7 +158,7 @@ def test_call_that_cannot_be_noted_is_not_made(installation: Installation, monke
 
     monkeypatch.setattr(management, "conversing", refuse)
     for command in (send, receive):
-        monkeypatch.setattr(command.sqs_client, "connect", lambda _: pytest.fail("it was made"))
+        monkeypatch.setattr(command, "sqs_client", lambda _: pytest.fail("it was made"))
         options = type("Options", (), {"data_dir": installation.data, "queue": "orders", "max": 1, "idle": 1})
         with pytest.raises(CommandError, match="the database is away"):
             command.run(options)

@@ -7,7 +7,8 @@ import re
 
 from deploy import limits
 from deploy.__main__ import parser
-from deploy.installation import ADMIN_SECRET_NAMES, ROOT, SECRET_NAMES, SERVER_SECRET_NAMES
+from deploy.installation import ADMIN_SECRET_NAMES, ROOT, SERVER_SECRET_NAMES
+from deploy.make_secrets import SECRET_NAMES
 from deploy.state import State, internal_roles
 
 TEXT = (ROOT / "docs" / "operations.md").read_text()

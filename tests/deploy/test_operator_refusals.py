@@ -16,7 +16,8 @@ from api.limits import COMMAND_CONNECT_TIMEOUT_S
 from deploy import management
 from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
 from deploy.installation import ROOT, Installation
-from deploy.state import State, choose_port
+from deploy.ports import choose_port
+from deploy.state import State
 
 HUNG_S_MAX = COMMAND_CONNECT_TIMEOUT_S + 25  # on a crowded machine the start of Django is most of it
 

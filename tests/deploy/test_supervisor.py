@@ -16,7 +16,7 @@ from deploy.commands.status import not_up_lines
 from deploy.demo import data_dir_flag
 from deploy.errors import CommandError
 from deploy.installation import Installation
-from deploy.state import choose_port
+from deploy.ports import choose_port
 from deploy.supervisor import STOP_ORDER, Supervisor, first_failure
 from frontend.limits import SHUTDOWN_GRACE_S
 from storage_nodes.client.storage_client import CALL_TIMEOUT_S

@@ -13,7 +13,8 @@ from deploy import roles, tls
 from deploy.commands import doctor, up
 from deploy.errors import EXIT_FAILED, CommandError
 from deploy.installation import Installation
-from deploy.state import State, choose_port, endpoint, internal_endpoint
+from deploy.ports import choose_port
+from deploy.state import State, endpoint, internal_endpoint
 from deploy.tls import TlsWish
 from tests.support.certificates import DAY, CertificateAuthority
 

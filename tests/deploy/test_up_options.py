@@ -13,7 +13,7 @@ from deploy.__main__ import main
 from deploy.commands import up
 from deploy.errors import EXIT_USAGE, CommandError
 from deploy.installation import Installation
-from deploy.state import choose_port, require_free
+from deploy.ports import choose_port, require_free
 
 
 @pytest.mark.parametrize(

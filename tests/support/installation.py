@@ -25,7 +25,7 @@ import pytest
 
 from deploy.commands.status import status_of
 from deploy.installation import Installation
-from deploy.state import choose_port
+from deploy.ports import choose_port
 from storage_nodes.ids import CLUSTER_NUMBER_MAX
 from tests.support.webhook_receiver import WebhookReceiver
 

@@ -9,7 +9,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from deploy.installation import SECRET_NAMES
+from deploy.make_secrets import SECRET_NAMES
 
 if "PENSTOCK_SECRETS_DIR" not in os.environ:
     _directory = tempfile.TemporaryDirectory(prefix="penstock-typing-")

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from deploy import limits, port_claims
+from deploy import limits, ports
 from deploy.__main__ import main
 from deploy.commands import up
 from deploy.errors import CommandError
 from deploy.installation import ROOT, Installation
-from deploy.port_claims import claim
-from deploy.state import LOOPBACK, State, choose_port, is_free, settle_ports
+from deploy.ports import LOOPBACK, choose_port, claim_port, is_free
+from deploy.state import State, settle_ports
 
 PORTS = 4
 _CLAIMING = """
 import sys
-from deploy.port_claims import claim
-print(all(claim(int(port)) for port in sys.argv[1:]), flush=True)
+from deploy.ports import claim_port
+print(all(claim_port(int(port)) for port in sys.argv[1:]), flush=True)
 sys.stdin.read()
 """
 
@@ -33,18 +33,18 @@ def claimed_elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     first = next(
         start
         for start in range(limits.INTERNAL_PORT_MIN, limits.INTERNAL_PORT_MAX, PORTS)
-        if all(is_free(LOOPBACK, port) and claim(port) for port in range(start, start + PORTS))
+        if all(is_free(LOOPBACK, port) and claim_port(port) for port in range(start, start + PORTS))
     )
-    ports = list(range(first, first + PORTS))
-    for port in ports:
-        port_claims._held.pop(port).close()
-    monkeypatch.setattr(limits, "INTERNAL_PORT_MIN", ports[0])
-    monkeypatch.setattr(limits, "INTERNAL_PORT_MAX", ports[-1])
-    command = [sys.executable, "-c", _CLAIMING, *map(str, ports[:-1])]
+    numbers = list(range(first, first + PORTS))
+    for port in numbers:
+        ports._held.pop(port).close()
+    monkeypatch.setattr(limits, "INTERNAL_PORT_MIN", numbers[0])
+    monkeypatch.setattr(limits, "INTERNAL_PORT_MAX", numbers[-1])
+    command = [sys.executable, "-c", _CLAIMING, *map(str, numbers[:-1])]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "True\n"
-        yield ports
+        yield numbers
         other.communicate()
 
 
@@ -66,15 +66,15 @@ def test_port_of_an_earlier_start_is_given_up_while_another_installation_has_cho
 
 
 def test_claims_end_with_their_process(claimed_elsewhere: list[int]) -> None:
-    assert not claim(claimed_elsewhere[0])
+    assert not claim_port(claimed_elsewhere[0])
     assert another_can_claim(claimed_elsewhere[-1])
-    assert claim(claimed_elsewhere[-1])
+    assert claim_port(claimed_elsewhere[-1])
 
 
 def test_claims_are_given_up_for_the_process_that_listens_instead() -> None:
     port = choose_port(set())
     assert not another_can_claim(port)
-    port_claims.release_all()
+    ports.release_claims()
     assert another_can_claim(port)
 
 
@@ -86,11 +86,11 @@ def test_detached_start_leaves_its_claims_to_the_process_that_goes_on(
 
     def settled(installation: Installation, *given: Any) -> State:
         state = settle(installation, *given)
-        held.append(len(port_claims._held))
+        held.append(len(ports._held))
         return state
 
     def detach(*_: object) -> int:
-        held.append(len(port_claims._held))
+        held.append(len(ports._held))
         return 0
 
     monkeypatch.setattr(Installation, "settle_state", settled)

@@ -1,21 +1,27 @@
-"""An SQS client of a running installation, signed with the demo account's key."""
+"""Clients of the queues of a running installation, with the demo account's key: of SQS, and of the bulk socket."""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 from deploy import limits
 from deploy.demo import ensure_demo_key, refused_text
 from deploy.errors import EXIT_NOT_RUNNING, CommandError
-from deploy.installation import Installation
+from deploy.installation import PYTHON_CLIENT, Installation
 from deploy.state import internal_endpoint
+
+if TYPE_CHECKING:
+    from penstock_client import Queue
 
 # Of a key that is not there, switched off, or expired.
 KEY_REFUSED = "InvalidClientTokenId"
 
 
-def connect(installation: Installation) -> Any:
-    """A boto3 client; several threads may use it at once."""
+def sqs_client(installation: Installation) -> Any:
+    """Of boto3, signed with the key; several threads may use it at once."""
     import boto3
     from botocore.config import Config
 
@@ -56,3 +62,21 @@ def queue_url(installation: Installation, client: Any, name: str, create: bool) 
         return str(client.create_queue(QueueName=name)["QueueUrl"])
     except ClientError as error:
         raise CommandError(f"queue {name!r} could not be created: {error}") from None
+
+
+@asynccontextmanager
+async def open_queue(installation: Installation, name: str) -> AsyncIterator[Queue]:
+    """Over the bulk socket. Raises CommandError, also for what the client raises while it is open."""
+    if str(PYTHON_CLIENT) not in sys.path:
+        sys.path.append(str(PYTHON_CLIENT))  # it stands in the repository, and is not installed
+    from penstock_client import ClientError, NotConnected, connect
+
+    state = installation.load_state()
+    key = ensure_demo_key(installation, state)
+    try:
+        async with connect(internal_endpoint(state), key["bearer_token"], name, proxy=None) as queue:
+            yield queue
+    except NotConnected as error:
+        raise CommandError(f"the endpoint does not answer ({error}); see ./penstock status", EXIT_NOT_RUNNING) from None
+    except ClientError as error:
+        raise CommandError(f"the service refused: {error}") from None
