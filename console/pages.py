@@ -29,7 +29,7 @@ from api.people.roles import Act, MemberRole, gives, roles_that_may
 from api.people.selectors import membership_of
 from console import notices
 from console.error_notices import REFUSED, ErrorNotice, notice_of
-from console.page_time import one_page
+from console.page_times import one_page
 from console.sessions import session_of
 from console.visits import AccountVisit, Visit, note_visit
 from frontend.authz.actions import MANAGEMENT_OPERATIONS

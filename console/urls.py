@@ -8,7 +8,6 @@ import api.converters  # noqa: F401 - registers `name`
 from console.assets import serve_asset
 from console.views import (
     account,
-    acting,
     alarms,
     audit_log,
     billing,
@@ -195,11 +194,11 @@ _OPERATORS = [
     path("moves/cancel", cluster.cancel_move),
     path("accounts", operators.accounts),
     path("accounts/<name:account_id>", operators.one_account),
-    path("accounts/<name:account_id>/act-as", acting.act_as),
+    path("accounts/<name:account_id>/act-as", operators.act_as),
     path("accounts/<name:account_id>/quotas", operator_quotas.account_quotas),
     path("quotas", operator_quotas.installation_quotas),
     path("quota-requests", operator_quotas.quota_requests),
-    path("acting/end", acting.end),
+    path("acting/end", operators.stop_acting),
     path("background", operator_work.work),
     path("background/<int:failure_id>/retry", operator_work.retry),
     path("background/queues/<name:account_id>/<name:name>/retry", operator_work.retry_queue_now),

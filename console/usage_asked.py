@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import DAY, BillingPeriod, Interval
 from api.billing.usage_reports import UsageAsked, UsageCut
-from console.months import month_asked
+from console.page_times import month_asked
 
 BY_KEY = "key"
 CUTS = (*(cut.value for cut in UsageCut), BY_KEY)

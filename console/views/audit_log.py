@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,11 +12,11 @@ from django.shortcuts import render
 from api.accounts.selectors import keys_of
 from api.audit.asked import ASKED, WrongQuery, query_of
 from api.audit.exporting import FORMS, export_entries
+from api.audit.models import AuditEntry
 from api.audit.selectors import AuditQuery, entries_of
 from api.limits import AUDIT_EXPORT_ENTRIES_MAX
 from api.people.roles import Act
-from api.people.selectors import member_at, members_of
-from console.actors import actor_names
+from api.people.selectors import member_addresses, member_at, members_of, operator_addresses
 from console.error_notices import ErrorNotice
 from console.pages import account_page, operation_page, show
 from console.visits import AccountVisit
@@ -66,6 +67,16 @@ def download(request: HttpRequest, visit: AccountVisit) -> HttpResponseBase:
         return export_entries(request, visit.actor, visit.account_id, _query(visit, _given(request)), form)
     except WrongQuery as error:
         return show(request, _notice(error))
+
+
+def actor_names(account_id: str, entries: Iterable[AuditEntry]) -> dict[str, str]:
+    """Of actors, of those as whom they act, and of subjects that are people the address, where they are members or
+    operators; of all others what the trail says."""
+    actors = {name for entry in entries for name in (entry.actor, entry.subject, entry.details.get("acting_as", ""))}
+    people = [actor.removeprefix(PERSON_PREFIX) for actor in actors if actor.startswith(PERSON_PREFIX)]
+    operators = {person: f"operator {email}" for person, email in operator_addresses(people).items()}
+    addresses = {**operators, **member_addresses(account_id, people)}
+    return {actor: addresses.get(actor.removeprefix(PERSON_PREFIX), actor) for actor in actors}
 
 
 def _given(request: HttpRequest) -> dict[str, str]:

@@ -19,7 +19,7 @@ from api.billing.pricing.money import format_minor, parse_minor
 from api.billing.pricing.periods import period_of
 from api.people.roles import Act
 from console.error_notices import notice_of
-from console.months import month_asked, months_since
+from console.page_times import month_asked, months_since
 from console.pages import account_page, told
 from console.views.billing import budget_states, held_by_budgets
 from console.visits import AccountVisit

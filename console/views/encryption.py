@@ -12,9 +12,9 @@ from api.encryption.models import EncryptionKey
 from api.encryption.serializers import EncryptionKeySerializer
 from api.people.roles import Act
 from api.queues.selectors import queues_under
-from console.actors import actor_names
 from console.error_notices import ErrorNotice, notice_of
 from console.pages import operation_page, require_recent_sign_in, told
+from console.views.audit_log import actor_names
 from console.visits import AccountVisit
 
 # Hours of use, queues and entries of the audit trail that a page shows.

@@ -25,7 +25,7 @@ from api.billing.documents.note_content import note_document, note_file_name
 from api.billing.models import CreditNote, Invoice
 from api.billing.pricing.periods import period_of
 from api.people.roles import Act
-from console.months import before_asked
+from console.page_times import before_asked
 from console.pages import account_page
 from console.visits import AccountVisit
 

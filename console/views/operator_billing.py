@@ -34,7 +34,7 @@ from api.billing.provisional import meter_reading
 from api.clock import parse_time
 from api.people.operator_selectors import account_row
 from console.error_notices import notice_of
-from console.months import before_asked, month_asked, months_since
+from console.page_times import before_asked, month_asked, months_since
 from console.pages import operator_page, require_recent_sign_in, told
 from console.templatetags.money import minor
 from console.views.invoices import with_notes

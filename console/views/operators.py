@@ -1,11 +1,15 @@
-"""Accounts as operators see them: searched, suspended, resumed."""
+"""Accounts as operators see them: searched, suspended, resumed. An operator acts as a member of one, with a banner on
+every page."""
 
 from __future__ import annotations
+
+import uuid
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from api.people.actions import account_life
+from api.people.actions.acting import begin_acting, end_acting
 from api.people.errors import PeopleError
 from api.people.limits import ACTING_S_MAX
 from api.people.operator_selectors import account_row, accounts_found
@@ -56,6 +60,31 @@ def account_page_of(request: HttpRequest, account_id: str, refusal: ErrorNotice 
         "refusal": refusal,
     }
     return render(request, "console/operators/account.html", shown, status=refusal.status if refusal else 200)
+
+
+@operator_page("POST")
+def act_as(request: HttpRequest, visit: Visit, account_id: str) -> HttpResponse:
+    try:
+        person_id = uuid.UUID(request.POST.get("person", ""))
+    except ValueError:
+        return account_page_of(request, account_id, ErrorNotice(400, "Choose a member of the account."))
+    try:
+        reason = request.POST.get("reason", "").strip()
+        begin_acting(visit.origin, visit.session, account_id, person_id, reason)
+    except PeopleError as error:
+        if error.code == "recent-authentication-required":
+            raise
+        return account_page_of(request, account_id, notice_of(error))
+    return told(f"/console/a/{account_id}/", "What you do here is in the audit log of the account.", "warn")
+
+
+@operator_page("POST")
+def stop_acting(request: HttpRequest, visit: Visit) -> HttpResponse:
+    acting = visit.acting
+    account_id = "" if acting is None else acting.member.account_id
+    end_acting(visit.origin, visit.session)
+    target = f"/console/operators/accounts/{account_id}" if account_id else "/console/operators/accounts"
+    return told(target, "You act as yourself again.")
 
 
 def _change(request: HttpRequest, visit: Visit, account_id: str) -> HttpResponse:

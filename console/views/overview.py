@@ -23,12 +23,12 @@ from api.quotas.selectors import holder_of
 from api.series.collecting import OF_ACCOUNT
 from api.series.selectors import account_levels
 from api.settings.environment import environment
-from console.actors import actor_names
 from console.data_plane import DataPlaneError
 from console.error_notices import notice_of
 from console.metric_charts import ACCOUNT_CHARTS, ChartReader, span_named
 from console.pages import account_page
 from console.same_as import creating
+from console.views.audit_log import actor_names
 from console.views.billing import held_by_budgets
 from console.visits import AccountVisit
 

@@ -26,7 +26,7 @@ from api.people.roles import Act
 from api.people.selectors import member_addresses
 from api.spreadsheets import plain
 from console.bars import BarChart, BarValue, bar_chart
-from console.months import months_since
+from console.page_times import months_since
 from console.pages import account_page
 from console.templatetags.money import nanos
 from console.usage_asked import BY_KEY, UsageQuery, usage_asked

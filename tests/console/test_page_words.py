@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from console.bars import BarValue, bar_chart
-from console.templatetags.words import detail, sentence, took
+from console.templatetags.words import browser, detail, sentence, took
 from tests.console.browsing import Browser
 from tests.console.test_billing import see_open_usage
+
+_WEBKIT = "AppleWebKit/537.36 (KHTML, like Gecko)"
 
 
 @pytest.mark.parametrize(
@@ -65,3 +67,19 @@ def test_requests_of_a_person_are_shown_with_the_address(ann: Browser) -> None:
     text = ann.get(ann.at("billing/usage?by=key")).content.decode()
     rows = dict(re.findall(r'<td class="mono">person:([0-9a-f-]+)</td><td class="wrap">([^<]*)</td>', text))
     assert rows.pop(str(member.person_id)) == ann.email and list(rows.values()) == ["–"]
+
+
+@pytest.mark.parametrize(
+    ("user_agent", "name"),
+    [
+        (f"Mozilla/5.0 (X11; Linux x86_64) {_WEBKIT} Chrome/130.0.0.0 Safari/537.36", "Chrome on Linux"),
+        (f"Mozilla/5.0 (Windows NT 10.0) {_WEBKIT} Chrome/130.0.0.0 Safari/537.36 Edg/130.0", "Edge on Windows"),
+        ("Mozilla/5.0 (Android 15; Mobile; rv:132.0) Gecko/132.0 Firefox/132.0", "Firefox on Android"),
+        (f"Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) {_WEBKIT} Safari/604.1", "Safari on iPhone"),
+        ("curl/8.5.0", "curl"),
+        ("<b>" + "x" * 100, "<b>" + "x" * 37),
+        ("", ""),
+    ],
+)
+def test_session_names_browser_and_system(user_agent: str, name: str) -> None:
+    assert browser(user_agent) == name

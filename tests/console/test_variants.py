@@ -15,9 +15,7 @@ from tests.console.pictures import browsing
 from tests.console.variants import PHONE_DARK, VARIANTS, holding
 from tests.console.window import Window
 
-FILES = sorted(
-    path.stem for path in Path(__file__).parent.glob("test_browser*.py") if path.stem != "test_browser_names"
-)
+FILES = sorted(path.stem for path in Path(__file__).parent.glob("test_browser*.py"))
 # It looks at both widths by itself, in each scheme.
 OTHERS = {"test_pages_about_money_fit_and_can_be_read"}
 
