@@ -154,8 +154,7 @@ def tell_cost(report: Report, name: str, cost: Cost) -> None:
 
 def laid_into(root: Path, files: Path) -> int:
     """The files as an entry of a lake, as if an ingestion had written them. How many windows they have."""
-    from workers.spark_jobs.lake.described_files import describe_file
-    from workers.spark_jobs.lake.manifest import MANIFEST_VERSION, WINDOWS_TABLE, Lake, LakeEntry
+    from workers.spark_jobs.lake.manifest import MANIFEST_VERSION, WINDOWS_TABLE, Lake, LakeEntry, describe_file
 
     lake = Lake(root)
     place = lake.table(WINDOWS_TABLE, "made")

@@ -9,8 +9,8 @@ import importlib
 import json
 import sys
 
-from workers.spark_jobs.exit_codes import EXIT_MISSING, EXIT_USAGE
 from workers.spark_jobs.java import missing_parts
+from workers.spark_jobs.jobs.command import EXIT_MISSING, EXIT_USAGE
 
 JOBS = {
     "ingest": "workers.spark_jobs.jobs.ingest",

@@ -23,7 +23,7 @@ import structlog
 
 from workers import limits
 from workers.spark_jobs.java import find_java
-from workers.spark_jobs.jobs.owned import OWNED
+from workers.spark_jobs.jobs.command import OWNED
 
 _log = structlog.get_logger(__name__)
 _ROOT = Path(__file__).resolve().parent.parent.parent

@@ -1,18 +1,25 @@
-"""The command line of jobs: what is missing is said, spans are read strictly. No Spark is started here."""
+"""The command line of jobs: what is missing is said, spans are read strictly, a job that is done ends well. No Spark is
+started here."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
+from deploy.installation import ROOT
 from workers.spark_jobs import __main__ as program
-from workers.spark_jobs.jobs.command import job_parser, span_of
+from workers.spark_jobs.jobs.command import OWNED, job_parser, span_of
 from workers.spark_jobs.limits import HOUR_MS
 from workers.spark_jobs.spans import HourSpan, month_interval
 
 DAY_MS = 24 * HOUR_MS
+JOB = "import time; from workers.spark_jobs.jobs.command import end_with_owner; end_with_owner(); time.sleep(0.2)"
+ENDS_S_MAX = 30
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
@@ -50,3 +57,10 @@ def test_span_is_a_month_or_two_hours() -> None:
 def test_what_is_no_span_is_refused(arguments: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit, match=r".+"):
         span_of(parsed(*arguments))
+
+
+def test_job_that_is_done_ends_well_while_its_owner_lives() -> None:
+    environment = {**os.environ, OWNED: "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", JOB]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, cwd=ROOT, start_new_session=True) as job:
+        assert job.wait(ENDS_S_MAX) == 0

@@ -26,8 +26,8 @@ from tests.workers.spark_jobs.frames import (
     window,
     windows_frame,
 )
-from workers.spark_jobs.exit_codes import EXIT_REFUSED
 from workers.spark_jobs.jobs import ingest_files as ingest_files_job
+from workers.spark_jobs.jobs.command import EXIT_REFUSED
 from workers.spark_jobs.lake import ingestion
 from workers.spark_jobs.lake.ingestion import ingest_files, ingest_records
 from workers.spark_jobs.lake.manifest import Lake, LakeError

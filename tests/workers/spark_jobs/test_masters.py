@@ -14,8 +14,8 @@ import pytest
 
 from tests.workers.spark_jobs.frames import java_or_skip
 from workers.spark_jobs import masters
-from workers.spark_jobs.exit_codes import EXIT_NO_MASTER
 from workers.spark_jobs.jobs import report
+from workers.spark_jobs.jobs.command import EXIT_NO_MASTER
 from workers.spark_jobs.masters import MASTER, MasterAway, require_master
 
 ROOT = Path(__file__).resolve().parents[3]

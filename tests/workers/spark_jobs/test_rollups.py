@@ -24,8 +24,7 @@ from tests.workers.spark_jobs.frames import (
 )
 from tests.workers.spark_jobs.histories import expected, random_history
 from workers.spark_jobs.limits import DAY_MS, HOUR_MS, STORED_BYTES_MAX
-from workers.spark_jobs.schemas.contract import SchemaMismatch
-from workers.spark_jobs.schemas.frames import COUNTERS
+from workers.spark_jobs.schemas.frames import COUNTERS, SchemaMismatch
 from workers.spark_jobs.schemas.usage_record import UsageWindow
 from workers.spark_jobs.spans import HourSpan, month_interval
 from workers.spark_jobs.transforms.periods import Period

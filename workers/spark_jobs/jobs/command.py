@@ -1,22 +1,38 @@
-"""What every job's command line has: the lake, a span of hours, one JSON line as its answer."""
+"""What every job's command line has: the lake, a span of hours, one JSON line as its answer, exit codes.
+
+A job that a worker started ends with that worker, however the worker ends: its standard input is closed then. Imports
+nothing of Spark: workers and `__main__.py` use it where Spark is not.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from workers.spark_jobs.exit_codes import EXIT_NO_MASTER
-from workers.spark_jobs.jobs.owned import end_with_owner
 from workers.spark_jobs.lake.manifest import Lake
 from workers.spark_jobs.masters import MasterAway
 from workers.spark_jobs.spans import HourSpan, month_interval
 
 Answer = dict[str, Any]
+# What a job ends with beside 0, all was done, and 1, it failed.
+EXIT_USAGE = 2
+# What Spark needs is not there.
+EXIT_MISSING = 3
+# Files were refused; the others were taken.
+EXIT_REFUSED = 4
+# The cluster of SPARK_MASTER does not answer.
+EXIT_NO_MASTER = 5
+# In the environment of a job that a worker started.
+OWNED = "PENSTOCK_JOB_OWNED"
+_STDIN = 0
 
 
 def job_parser(name: str, text: str, spanned: bool = True) -> argparse.ArgumentParser:
@@ -49,6 +65,12 @@ def run_job(
     return exit_code_of(answer)
 
 
+def end_with_owner() -> None:
+    """Watches standard input from now on, where a worker asked for it."""
+    if os.environ.pop(OWNED, ""):
+        threading.Thread(target=_watch, name="owner-watch", daemon=True).start()
+
+
 def span_of(options: argparse.Namespace) -> HourSpan:
     """Raises SystemExit for what is no span."""
     try:
@@ -75,3 +97,11 @@ def add_now(parser: argparse.ArgumentParser) -> None:
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _watch() -> None:
+    # Not through sys.stdin: an interpreter that ends while a thread waits in its buffer aborts (-6), done or not.
+    while os.read(_STDIN, 1):
+        pass
+    # The session's: the JVM and its Python workers belong to the same one.
+    os.killpg(os.getpgrp(), signal.SIGTERM)

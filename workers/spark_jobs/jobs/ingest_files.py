@@ -11,8 +11,7 @@ import sys
 import uuid
 from pathlib import Path
 
-from workers.spark_jobs.exit_codes import EXIT_REFUSED
-from workers.spark_jobs.jobs.command import Answer, add_now, job_parser, now_ms, run_job
+from workers.spark_jobs.jobs.command import EXIT_REFUSED, Answer, add_now, job_parser, now_ms, run_job
 from workers.spark_jobs.lake.ingestion import ingest_files
 from workers.spark_jobs.lake.manifest import TABLES, Lake, RefusedFile
 from workers.spark_jobs.limits import QUARANTINE_SHOWN_MAX

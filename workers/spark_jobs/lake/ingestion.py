@@ -36,8 +36,7 @@ from workers.spark_jobs.lake.manifest import (
 from workers.spark_jobs.lake.shown import show_quarantine
 from workers.spark_jobs.lake.staging import Copies, Staging
 from workers.spark_jobs.lake.tables import read_files, write_table
-from workers.spark_jobs.schemas.contract import conform
-from workers.spark_jobs.schemas.frames import PLACED_REQUESTS, PLACED_WINDOWS, QUARANTINE, REQUESTS, WINDOWS
+from workers.spark_jobs.schemas.frames import PLACED_REQUESTS, PLACED_WINDOWS, QUARANTINE, REQUESTS, WINDOWS, conform
 from workers.spark_jobs.transforms.checks import accepted, any_refused, judged_requests, judged_windows, refused
 
 _ARROW_WINDOWS = to_arrow_schema(WINDOWS)

@@ -16,8 +16,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from pyspark.sql import DataFrame
 
-from workers.spark_jobs.lake.described_files import describe_file
-from workers.spark_jobs.lake.manifest import WINDOWS_TABLE, Lake, LakeEntry, LakeFile
+from workers.spark_jobs.lake.manifest import WINDOWS_TABLE, Lake, LakeEntry, LakeFile, describe_file
 from workers.spark_jobs.limits import DAY_MS, LEVELS_KEPT_MAX
 
 _LEVELS = "levels"

@@ -27,10 +27,12 @@ TABLES = (WINDOWS_TABLE, REQUESTS_TABLE, QUARANTINE_TABLE)
 MANIFEST_VERSION = 1
 CORRUPT_FILE, DUPLICATE_FILE, UNKNOWN_SCHEMA = "corrupt_file", "duplicate_file", "unknown_schema"
 _HASHED_BYTES = 1024 * 1024
+_HOUR = "hour_ms"
+NO_HOUR_MS = -1
 
 
 class LakeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`hour_ms_min` and `hour_ms_max` are of its records, -1 where it has no hours."""
+    """`hour_ms_min` and `hour_ms_max` are of its records, NO_HOUR_MS where it has no hours."""
 
     path: str  # below the lake's root
     bytes: int
@@ -142,6 +144,20 @@ def files_of_hours(entries: Iterable[LakeEntry], table: str, span: HourSpan) -> 
         for file in entry.tables.get(table, ()):
             if file.hour_ms_min < span.to_ms and file.hour_ms_max >= span.from_ms:
                 yield file
+
+
+def describe_file(root: Path, path: Path) -> LakeFile:
+    """What the lake notes of a Parquet file. Raises what pyarrow raises where it is none."""
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_metadata(path)
+    first, last = NO_HOUR_MS, NO_HOUR_MS
+    names = list(metadata.schema.names)
+    if _HOUR in names and metadata.num_rows:
+        at = names.index(_HOUR)
+        groups = [metadata.row_group(number).column(at).statistics for number in range(metadata.num_row_groups)]
+        first, last = min(group.min for group in groups), max(group.max for group in groups)
+    return LakeFile(str(path.relative_to(root)), path.stat().st_size, metadata.num_rows, sha256_of(path), first, last)
 
 
 def sha256_of(path: Path) -> str:

@@ -32,8 +32,7 @@ from storage_nodes.protocol.usage import Origin
 from workers.spark_jobs.lake.manifest import Lake
 from workers.spark_jobs.lake.tables import FoundWindows
 from workers.spark_jobs.limits import CONFLICTS_SHOWN_MAX, PIECE_WINDOWS
-from workers.spark_jobs.schemas.contract import conform
-from workers.spark_jobs.schemas.frames import COUNTERS, REQUESTS, WINDOWS
+from workers.spark_jobs.schemas.frames import COUNTERS, REQUESTS, WINDOWS, conform
 from workers.spark_jobs.schemas.usage_record import UUID_BYTES
 from workers.spark_jobs.spans import HourSpan
 from workers.spark_jobs.transforms.day_packs import SHOWN, DayPacks, owners_of, pack_requests, pack_windows

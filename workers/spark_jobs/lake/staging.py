@@ -32,8 +32,7 @@ from workers.spark_jobs.lake.manifest import (
 )
 from workers.spark_jobs.lake.tables import listed_table
 from workers.spark_jobs.limits import FILE_GROUP_ROWS
-from workers.spark_jobs.schemas.contract import conform
-from workers.spark_jobs.schemas.frames import STREAM_BATCHES
+from workers.spark_jobs.schemas.frames import STREAM_BATCHES, conform
 from workers.spark_jobs.transforms.decoding import (
     QUARANTINE_SCHEMA,
     REQUESTS_SCHEMA,

@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from workers.spark_jobs.lake.described_files import describe_file
 from workers.spark_jobs.lake.levels import files_behind, latest_levels
 from workers.spark_jobs.lake.manifest import (
     CORRUPT_FILE,
@@ -23,13 +22,13 @@ from workers.spark_jobs.lake.manifest import (
     LakeError,
     LakeFile,
     RefusedFile,
+    describe_file,
     files_of_hours,
     sync,
     what_is_wrong,
 )
 from workers.spark_jobs.limits import HOUR_MS, TASK_WINDOWS_MAX
-from workers.spark_jobs.schemas.contract import conform
-from workers.spark_jobs.schemas.frames import WINDOWS
+from workers.spark_jobs.schemas.frames import WINDOWS, conform
 from workers.spark_jobs.spans import HourSpan
 from workers.spark_jobs.transforms.windows import last_windows
 

@@ -1,4 +1,5 @@
 """The frames between transforms, and the files of the lake. Every time is in ms since the epoch, every size in bytes.
+A schema is the contract of a frame: transforms check it where a frame comes in and where one goes out (`conform`).
 
 `WINDOWS` has a row per window and origin. What a window stores stands in its row of the origin CLIENT, which every
 window has: one row of a window, however many origins it has and whichever is added when a later window replaces it.
@@ -6,6 +7,7 @@ window has: one row of a window, however many origins it has and whichever is ad
 
 from __future__ import annotations
 
+from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -117,3 +119,22 @@ TAGS = _schema("account_id", "queue_uuid", "tag_key", "tag_value", "from_ms", "t
 ACCOUNTS = _schema("account_id")
 # What a cluster costs in a span, as its operator says.
 COSTS = _schema("cluster", "cost_minor", cost_minor=LongType())
+
+
+class SchemaMismatch(ValueError):
+    """A frame is not what a transform was written for."""
+
+
+def conform(frame: DataFrame, schema: StructType, what: str) -> DataFrame:
+    """The columns of `schema`, in its order. Raises SchemaMismatch for a column that is missing or of another type;
+    columns beyond the schema are left out."""
+    present = {field.name: field.dataType for field in frame.schema.fields}
+    wrong = [
+        f"{field.name}: {present[field.name].simpleString() if field.name in present else 'missing'} "
+        f"and not {field.dataType.simpleString()}"
+        for field in schema.fields
+        if present.get(field.name) != field.dataType
+    ]
+    if wrong:
+        raise SchemaMismatch(f"{what}: {'; '.join(wrong)}")
+    return frame.select(*schema.fieldNames())

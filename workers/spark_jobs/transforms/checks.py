@@ -19,8 +19,15 @@ from workers.spark_jobs.limits import (
     STORED_BYTE_MS_MAX,
     STORED_BYTES_MAX,
 )
-from workers.spark_jobs.schemas.contract import conform
-from workers.spark_jobs.schemas.frames import ACCOUNTS, COUNTERS, QUARANTINE, REQUEST_COUNTERS, REQUESTS, WINDOWS
+from workers.spark_jobs.schemas.frames import (
+    ACCOUNTS,
+    COUNTERS,
+    QUARANTINE,
+    REQUEST_COUNTERS,
+    REQUESTS,
+    WINDOWS,
+    conform,
+)
 from workers.spark_jobs.schemas.usage_record import ACCOUNT_ID_DIGITS, UUID_BYTES
 
 UNKNOWN_ACCOUNT = "unknown_account"

@@ -12,8 +12,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from workers.spark_jobs.limits import ANOMALY_DAYS, ANOMALY_FACTOR, ANOMALY_OPERATIONS_MIN, DAY_MS
-from workers.spark_jobs.schemas.contract import conform
-from workers.spark_jobs.schemas.frames import COSTS, PERIODS
+from workers.spark_jobs.schemas.frames import COSTS, PERIODS, conform
 from workers.spark_jobs.spans import HourSpan
 
 PRICED_OPERATIONS = 1_000_000

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from workers.spark_jobs.schemas.contract import conform
-from workers.spark_jobs.schemas.frames import COUNTERS, PERIODS, REQUEST_COUNTERS, REQUESTS, TAGS
+from workers.spark_jobs.schemas.frames import COUNTERS, PERIODS, REQUEST_COUNTERS, REQUESTS, TAGS, conform
 from workers.spark_jobs.transforms.settlements import latest_requests, origin_name, uuid_text
 
 # Usage of queues without the tag that is asked for.

@@ -9,8 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from workers.spark_jobs.schemas.contract import conform
-from workers.spark_jobs.schemas.frames import COUNTERS, PERIODS, SETTLED, WINDOWS, WINDOWS_AND_GAPS
+from workers.spark_jobs.schemas.frames import COUNTERS, PERIODS, SETTLED, WINDOWS, WINDOWS_AND_GAPS, conform
 from workers.spark_jobs.spans import HourSpan
 from workers.spark_jobs.transforms.exact_sums import HIGH, LOW, joined, pair_of, pair_of_product
 from workers.spark_jobs.transforms.periods import Period, begins, begins_of, ends, only_period

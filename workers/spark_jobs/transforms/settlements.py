@@ -8,8 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from storage_nodes.protocol.usage import Origin
-from workers.spark_jobs.schemas.contract import conform
-from workers.spark_jobs.schemas.frames import REQUESTS
+from workers.spark_jobs.schemas.frames import REQUESTS, conform
 from workers.spark_jobs.spans import HourSpan
 
 _UUID_PARTS = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))

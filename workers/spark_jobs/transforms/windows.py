@@ -17,8 +17,7 @@ from pyspark.sql import functions as F
 
 from storage_nodes.protocol.usage import Origin
 from workers.spark_jobs.limits import STORED_BYTES_BITS
-from workers.spark_jobs.schemas.contract import conform
-from workers.spark_jobs.schemas.frames import COUNTERS, WINDOWS, WINDOWS_AND_GAPS
+from workers.spark_jobs.schemas.frames import COUNTERS, WINDOWS, WINDOWS_AND_GAPS, conform
 from workers.spark_jobs.spans import HourSpan
 
 # The number first: Spark compares rows by eight bytes of the first column, and reads the others where these are equal.
