@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Hint(enum.StrEnum):
-    """Names of tasks in `workers/lifecycle/tasks.py` and `workers/moves/tasks.py`."""
+    """Names of tasks in `workers/tasks.py`."""
 
     PROVISION_QUEUE = "workers.lifecycle.provision_queue"
     CONFIGURE_QUEUE = "workers.lifecycle.configure_queue"

@@ -69,15 +69,7 @@ app.conf.update(
     worker_hijack_root_logger=False,
     worker_enable_remote_control=True,
     worker_cancel_long_running_tasks_on_connection_loss=False,
-    include=[
-        "workers.lifecycle.tasks",
-        "workers.moves.tasks",
-        "workers.cron.tasks",
-        "workers.billing.tasks",
-        "workers.series.tasks",
-        "workers.webhooks.tasks",
-        "workers.usage.tasks",
-    ],
+    include=["workers.tasks"],
     beat_scheduler="workers.schedule:LockedScheduler",
     beat_schedule={
         "resync": {

@@ -19,7 +19,7 @@ from api.audit.actions import remove_old_entries
 from api.audit.models import AuditEntry
 from api.settings.environment import Environment, environment
 from workers.application import app
-from workers.lifecycle.tasks import remove_old_audit_entries
+from workers.tasks import remove_old_audit_entries
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ROLE = "audit_trimmer"

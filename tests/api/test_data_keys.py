@@ -17,7 +17,7 @@ from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import QueueStats
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
-from workers.lifecycle.old_keys import forget_old_keys
+from workers.lifecycle.reconciling import forget_old_keys
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FRONT_END = Caller("", "")

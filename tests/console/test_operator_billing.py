@@ -389,7 +389,7 @@ def test_failure_goes_with_the_round_that_succeeds(billed: str, monkeypatch: pyt
 
 def test_round_leaves_a_row_of_how_it_went(operator: Browser) -> None:
     from api.billing.models import WorkRound
-    from workers.billing.noted import noted_round
+    from workers.tasks import noted_round
 
     def fail() -> int:
         raise ValueError("no disk")

@@ -16,7 +16,7 @@ from api.queues.actions import create_queue
 from api.queues.models import Queue
 from tests.support.control_plane import Caller, new_caller
 from workers.application import app
-from workers.lifecycle.tasks import people_upkeep
+from workers.tasks import people_upkeep
 
 TASK = "workers.lifecycle.people_upkeep"
 

@@ -122,7 +122,9 @@ def test_job_shows_the_certificate_of_its_worker(monkeypatch: pytest.MonkeyPatch
 
 def test_job_ends_with_the_worker_that_started_it() -> None:
     """However that ends: the pipe to the job's standard input is closed with it."""
-    program = "from workers.spark_jobs.jobs.owned import end_with_owner; import time; end_with_owner(); time.sleep(60)"
+    program = (
+        "from workers.spark_jobs.jobs.command import end_with_owner; import time; end_with_owner(); time.sleep(60)"
+    )
     environment = {**os.environ, "PENSTOCK_JOB_OWNED": "1"}
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, env=environment, start_new_session=True
@@ -136,7 +138,7 @@ def test_job_ends_with_the_worker_that_started_it() -> None:
 
 def test_usage_tasks_go_to_a_queue_that_other_workers_do_not_take() -> None:
     code = (
-        "import json; from workers.application import app; import workers.usage.tasks as t; "
+        "import json; from workers.application import app; import workers.tasks as t; "
         "route = app.amqp.router.route({}, t.settle_usage.name)['queue'].name; "
         "print(json.dumps([route, sorted(q.name for q in app.conf.task_queues), t.settle_usage.acks_late]))"
     )

@@ -1,7 +1,9 @@
-"""One hint: claim the row, reconcile its partitions, note it; again if the desired state has changed by then."""
+"""One hint: claim the row, reconcile its partitions, note it; again if the desired state has changed by then. And what
+is done without a hint: rows that make no progress are found, and what was kept for a time is forgotten."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import structlog
@@ -14,6 +16,7 @@ from api.hints import Hint, send_hint
 from api.idempotency.actions import forget_old_outcomes
 from api.limits import LIFECYCLE_STEP_MS_MAX, RECONCILE_ROUNDS_MAX
 from api.queues import lifecycle, moving
+from api.queues.data_keys import forget_replaced_keys, replaced_long_ago
 from api.queues.keeping import end_due_extensions, end_due_keeping
 from api.queues.redrive import forget_expired_grants
 from storage_nodes.protocol.errors import StorageError
@@ -57,3 +60,22 @@ def resync() -> int:
     end_due_extensions()
     overdue = [*lifecycle.overdue_hints(), *((Hint.MOVE_MESSAGES, task_id) for task_id in moving.overdue_moves())]
     return sum(send_hint(Hint(hint), row_id) for hint, row_id in overdue)
+
+
+def forget_old_keys(storage: StorageRunner[PartitionAdmin]) -> int:
+    """Data keys that were replaced long ago, where storage says that no scheduled message may need them. How many
+    versions went. A queue that cannot be asked keeps its keys until the next round."""
+    forgotten = 0
+    for found in replaced_long_ago():
+        try:
+            scheduled = storage.run(partial(_scheduled, found.partitions), LIFECYCLE_STEP_MS_MAX / 1000)
+        except (StorageError, TimeoutError, OSError) as error:
+            _log.warning("scheduled_not_counted", queue=found.queue_id, error=str(error))
+            continue
+        if not scheduled:
+            forgotten += forget_replaced_keys(found.queue_id)
+    return forgotten
+
+
+async def _scheduled(partitions: Sequence[int], admin: PartitionAdmin) -> int:
+    return sum([(await admin.stats(partition)).scheduled for partition in partitions])

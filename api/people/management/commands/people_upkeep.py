@@ -1,5 +1,5 @@
 """`manage.py people_upkeep`: closes accounts whose grace period is over, forgets what has expired. At once what the
-schedule does (workers/lifecycle/tasks.py)."""
+schedule does (workers/tasks.py)."""
 
 from __future__ import annotations
 
