@@ -76,8 +76,8 @@ HARSH_REGRESSIONS = [7000868, 7001076, 7002379]
 # Those that a few seeds are enough for; all of them run by `python -m tests.simulation --bugs`.
 QUICK = (
     "B1", "B3", "B6a", "B10", "B11", "B12", "B14", "B16", "B17", "B22", "B26", "B27", "B29", "B36", "B38",
-    "B39", "B40", "B41", "B42", "B43", "B50", "B51", "B52", "B54", "B55", "B57", "B60", "B61", "B62", "B64", "B65", "B70",
-    "B71", "B72",
+    "B39", "B40", "B41", "B42", "B43", "B50", "B51", "B52", "B54", "B55", "B57", "B60", "B61", "B62", "B64", "B65",
+    "B70", "B71", "B72",
 )  # fmt: skip
 QUICK_SEEDS_FROM = 50_000
 QUICK_SEEDS_MAX = 40
