@@ -50,6 +50,7 @@ class Lease(NamedTuple):
     until_us: int
     delivery: int
     lead_ms: int  # leader time less the monotonic clock, when the request arrived
+    attempt: bytes = b""
 
 
 class Referee:
@@ -67,6 +68,9 @@ class Referee:
         self.cancelled = 0
         # (node, epoch, place) -> lease
         self._leases: dict[tuple[int, int, tuple[int, int]], Lease] = {}
+        # (partition, attempt) -> the earliest end that its requests asked for. Each renews what the others leased, and
+        # its answer may be lost.
+        self._asked_until_us: dict[tuple[int, bytes], int] = {}
         # (partition, offset, delivery, visibility as the log has it) of changes: calls, and how often they took effect
         self._asked: Counter[tuple[int, int, int, int]] = Counter()
         self._changed: Counter[tuple[int, int, int, int]] = Counter()
@@ -161,6 +165,11 @@ class Referee:
         replica = node.replicas.get(partition) if node is not None else None
         operation.applied = replica.applied if replica is not None else -1
         operation.lead_ms = _lead_ms(process, partition)
+        attempt = getattr(operation.request, "attempt", b"")
+        if attempt:
+            until_us = operation.arrived_us + operation.request.visibility_ms * 1_000
+            earliest_us = self._asked_until_us.get((partition, attempt), until_us)
+            self._asked_until_us[partition, attempt] = min(earliest_us, until_us)
 
     def answered(self, process: SimProcess, operation: Operation, reply: Any) -> None:
         oracle = self._world.oracle
@@ -310,7 +319,8 @@ class Referee:
         """LEASE: one leader does not hand out a message again while its lease holds.
 
         An answer that waited for the disk may come after the next delivery of its message: its number is lower. One
-        attempt that asks twice gets one delivery twice. A lease may be shorter by what leader time was slewed over it.
+        attempt that asks twice gets one delivery twice, and the second request sets its end anew. A lease may be
+        shorter by what leader time was slewed over it.
         """
         partition = operation.request.partition
         place = partition, message.offset
@@ -323,12 +333,13 @@ class Referee:
             slack_us = LEASE_SLACK_US + slew_us(lease, now_us, _lead_ms(process, partition))
             is_repeated = bool(operation.request.attempt) and message.delivery == lease.delivery
             is_changed = (message.offset, lease.delivery) in self._world.book(partition).changed
-            if now_us < lease.until_us - slack_us and not is_changed and not is_repeated:
-                early_ms = (lease.until_us - now_us) // 1_000
+            until_us = min(lease.until_us, self._asked_until_us.get((partition, lease.attempt), lease.until_us))
+            if now_us < until_us - slack_us and not is_changed and not is_repeated:
+                early_ms = (until_us - now_us) // 1_000
                 self._world.oracle.fail("LEASE", f"offset {message.offset}, {early_ms} ms too early")
         since_us = operation.arrived_us
         until_us = since_us + operation.request.visibility_ms * 1_000
-        self._leases[key] = Lease(since_us, until_us, message.delivery, operation.lead_ms)
+        self._leases[key] = Lease(since_us, until_us, message.delivery, operation.lead_ms, operation.request.attempt)
 
     def check_delete_committed(self, process: SimProcess, request: DeleteRequest, reply: CodesReply) -> None:
         """I2: an acknowledged delete, by the receipt of whatever delivery, is in the committed log."""
