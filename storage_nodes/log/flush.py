@@ -409,8 +409,10 @@ class Flusher:
         partition = item.log.partition
         writer: SegmentWriter | None = None
         for bases, places, lengths in _pieces(item):
+            epochs = item.log.epochs_of(bases)
             for first, last in split_runs(places, lengths):
-                batches = read_run(self._store, partition, bases[first:last], places[first:last], lengths[first:last])
+                run = bases[first:last], epochs[first:last], places[first:last], lengths[first:last]
+                batches = read_run(self._store, partition, *run)
                 for at, batch in enumerate(batches, first):
                     if writer is not None and writer.size_bytes + len(batch) > self._bounds.segment_bytes_max:
                         segments.append(writer.finish(number))

@@ -258,9 +258,11 @@ class PartitionLog:
             bases = index.bases[first:last].tolist()
             places = index.places[first:last].tolist()
             lengths = index.lengths[first:last].tolist()
+            epochs = self.epochs_of(bases)
         batches: list[bytes] = []
         for start, end in split_runs(places, lengths):
-            batches += read_run(self._store, self.partition, bases[start:end], places[start:end], lengths[start:end])
+            found = bases[start:end], epochs[start:end], places[start:end], lengths[start:end]
+            batches += read_run(self._store, self.partition, *found)
         return batches
 
     # --- changes: by the node's log, on the event-loop thread -------------------------------------------------------
@@ -387,6 +389,12 @@ class PartitionLog:
             if entry.end_offset <= end
         )
 
+    def epochs_of(self, bases: list[int]) -> list[int]:
+        """Of the unflushed entries that begin there. In another thread under `LogStore.lock`, or for committed ones."""
+        starts, epochs = self._starts, self._epochs
+        known = (bisect_right(starts, base) for base in bases)
+        return [epochs[at - 1] if at else 0 for at in known]
+
     def boundaries(self, first_offset: int, end: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Epochs and their starts that matter from `first_offset` to `end`, with the epoch of the entry before."""
         first = max(bisect_left(self._starts, first_offset) - 1, 0)
@@ -426,7 +434,9 @@ def split_runs(places: list[int], lengths: list[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def read_run(store: LogStore, partition: int, bases: list[int], places: list[int], lengths: list[int]) -> list[bytes]:
+def read_run(
+    store: LogStore, partition: int, bases: list[int], epochs: list[int], places: list[int], lengths: list[int]
+) -> list[bytes]:
     """BLOCKING: the entries of one run, from memory where they are there (what is not written yet always is), otherwise
     from the WAL file, each checked against what it must be. Raises CorruptionError, FileNotFoundError."""
     payloads = store.cache.payloads
@@ -448,19 +458,22 @@ def read_run(store: LogStore, partition: int, bases: list[int], places: list[int
                 record = wal_file.file.read(position + start, RECORD_BYTES + lengths[at])
             else:
                 record = window[start : start + RECORD_BYTES + lengths[at]]
-            problem = _problem_of(record, partition, bases[at], lengths[at])
+            problem = _problem_of(record, partition, bases[at], epochs[at], lengths[at])
             if problem:
                 raise CorruptionError(wal_file.file.path, position + start, problem)
             batches[at] = record[RECORD_BYTES:]
     return cast(list[bytes], batches)
 
 
-def _problem_of(record: bytes, partition: int, base: int, length: int) -> str:
-    """Why the record is not the entry that was written there; empty if it is."""
+def _problem_of(record: bytes, partition: int, base: int, epoch: int, length: int) -> str:
+    """Why the record is not the entry that was written there; empty if it is. The checksum of a batch covers neither
+    its base offset nor its epoch."""
     if record[:RECORD_BYTES] != RECORD.pack(RECORD_ENTRY, partition, length):
         return f"not the record of partition {partition} that was written there"
     try:
         header = verify_batch(record[RECORD_BYTES:])
     except BatchError as error:
         return str(error)
-    return "" if header.base_offset == base else f"the entry starts at offset {header.base_offset}, not at {base}"
+    if (header.base_offset, header.epoch) == (base, epoch):
+        return ""
+    return f"the entry starts at offset {header.base_offset} in epoch {header.epoch}, not at {base} in {epoch}"

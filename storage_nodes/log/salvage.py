@@ -153,7 +153,8 @@ def _unflushed_runs(store: LogStore, log: PartitionLog) -> Iterator[tuple[list[i
         return
     bases, places, lengths = (part.tolist() for part in index.copy_first(len(index), log.log_end))
     for first, last in split_runs(places, lengths):
-        batches = read_run(store, log.partition, bases[first:last], places[first:last], lengths[first:last])
+        epochs = log.epochs_of(bases[first:last])
+        batches = read_run(store, log.partition, bases[first:last], epochs, places[first:last], lengths[first:last])
         yield bases[first:last], batches
 
 

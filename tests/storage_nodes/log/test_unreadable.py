@@ -14,9 +14,10 @@ from storage_nodes.log import recovery
 from storage_nodes.log.disk import OsDisk
 from storage_nodes.log.errors import CorruptionError, UnreadableError
 from storage_nodes.log.node_log import NodeLog
+from storage_nodes.log.wal import GROUP_HEADER_BYTES, RECORD_BYTES
 from tests.storage_nodes.log.faulty_disk import SECTOR_BYTES, FaultyDisk
 from tests.storage_nodes.log.test_salvage import FIRST_WAL, MARK, Store, kept_by_repair
-from tests.storage_nodes.log.writing import SMALL, append, commit, read_all
+from tests.storage_nodes.log.writing import SMALL, append, commit, facts_of, fill_until_flush_due, flush, read_all
 
 
 @pytest.fixture(autouse=True)
@@ -200,3 +201,23 @@ def test_note_that_cannot_be_read_is_none() -> None:
     assert log.read_note("scrub.json") == b"{}"
     disk.make_unreadable("/node/scrub.json", 0)
     assert log.read_note("scrub.json") == b""
+
+
+def test_entry_whose_epoch_changed_in_the_log_is_neither_read_nor_flushed() -> None:
+    """The checksum of a batch leaves its epoch out, and a segment would put its own checksum over what it is given."""
+    disk = FaultyDisk(random.Random(1))
+    log = NodeLog.open("/node", dataclasses.replace(SMALL, memtable_bytes_max=1), disk)
+    for partition in (1, 2):
+        log.create(partition, 1, "queue")
+    commit(log)
+    epoch_at = log._wal.gathering.position + GROUP_HEADER_BYTES + log.staged_bytes + RECORD_BYTES + 12
+    append(log, 1, epoch=5)
+    commit(log)
+    fill_until_flush_due(log, 2)
+    disk.data_of(FIRST_WAL)[epoch_at] ^= 4
+    with pytest.raises(CorruptionError, match="in epoch"):
+        log.partitions[1].read_cold(0, 1 << 20)
+    with pytest.raises(CorruptionError, match="in epoch"):
+        flush(log, facts_of(log))
+    found = NodeLog.open("/node", SMALL, disk, repair=True)
+    assert found.damage and found.partitions[1].suspect
