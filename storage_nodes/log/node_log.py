@@ -242,6 +242,9 @@ class NodeLog:
     def set_suspect(self, partition: int, suspect: bool) -> None:
         """Stage that this replica may lack what it acknowledged, or no longer does (R12)."""
         self._wal.add(RECORD_SUSPECT, partition, bytes([suspect]))
+        if not suspect:
+            # It is trusted for entries that may not be durable yet: no manifest may say so before they are.
+            self._flusher.removed(self._wal.gathering.sequence)
         self.partitions[partition].suspect = suspect
 
     # --- group commit ------------------------------------------------------------------------------------------

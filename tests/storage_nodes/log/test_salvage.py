@@ -380,3 +380,18 @@ def test_incarnation_grows_past_one_that_stood_in_the_damaged_part_only_though_t
     data[:] = bytes(len(data))
     found = NodeLog.open("/node", SMALL, disk.as_killed(), incarnation_min=5_000, repair=True)
     assert found.damage and found.incarnation == 9_001 + 5_000
+
+
+def test_no_manifest_says_that_a_replica_is_trusted_before_the_entries_are_durable_for_which_it_is() -> None:
+    disk = FaultyDisk(random.Random(1))
+    log = NodeLog.open("/node", SMALL, disk)
+    log.create(1, 1, "queue")
+    log.set_suspect(1, True)
+    fill_until_flush_due(log, 1)
+    append(log, 1)
+    log.set_suspect(1, False)
+    assert log.begin_flush() is None
+    commit(log)
+    flush(log, facts_of(log))
+    again = NodeLog.open("/node", SMALL, disk.after_power_loss()).partitions[1]
+    assert (again.suspect, again.log_end) == (False, log.partitions[1].log_end)
