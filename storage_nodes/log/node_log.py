@@ -313,7 +313,11 @@ class NodeLog:
         the configuration that was in force at the checkpoint: it is committed."""
         log = self.partitions[partition]
         image = EMPTY._replace(configuration=log.committed_configuration())
-        return self._flusher.plan_install(log, image, True)
+        plan = self._flusher.plan_install(log, image, True)
+        if plan is not None:
+            # That it is trusted may be staged already, and would come behind the manifest.
+            self.set_suspect(partition, True)
+        return plan
 
     def run_install(self, plan: InstallPlan) -> None:
         """BLOCKING, any thread, like `run_flush` and never beside it."""

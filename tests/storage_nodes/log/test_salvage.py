@@ -395,3 +395,20 @@ def test_no_manifest_says_that_a_replica_is_trusted_before_the_entries_are_durab
     flush(log, facts_of(log))
     again = NodeLog.open("/node", SMALL, disk.after_power_loss()).partitions[1]
     assert (again.suspect, again.log_end) == (False, log.partitions[1].log_end)
+
+
+def test_replica_that_is_emptied_right_after_it_was_trusted_is_suspect_after_a_restart_too() -> None:
+    disk = FaultyDisk(random.Random(1))
+    log = NodeLog.open("/node", SMALL, disk)
+    log.create(1, 1, "queue")
+    append(log, 1)
+    log.set_suspect(1, True)
+    commit(log)
+    log.set_suspect(1, False)
+    plan = log.plan_reset(1)
+    assert plan is not None
+    log.run_install(plan)
+    log.install_done(plan)
+    commit(log)
+    for found in (log, NodeLog.open("/node", SMALL, disk.as_killed())):
+        assert (found.partitions[1].suspect, found.partitions[1].log_end) == (True, 0)
