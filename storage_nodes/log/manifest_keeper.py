@@ -132,7 +132,8 @@ class ManifestKeeper:
         self._store.generation += 1
         for path, to_trash in garbage:
             if to_trash:
-                self._disk.rename(path, os.path.join(self._trash, os.path.basename(path)))
+                with suppress(FileNotFoundError):  # that it was missing may be why its replica was emptied
+                    self._disk.rename(path, os.path.join(self._trash, os.path.basename(path)))
             else:
                 self._disk.remove(path)
         if any(to_trash for _path, to_trash in garbage):

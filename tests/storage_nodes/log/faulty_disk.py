@@ -172,6 +172,8 @@ class FaultyDisk:
     def rename(self, old: str, new: str) -> None:
         self.change()
         (old_directory, old_name), (new_directory, new_name) = os.path.split(old), os.path.split(new)
+        if old_name not in self._names[old_directory]:
+            raise FileNotFoundError(2, "no such file", old)
         self._names[new_directory][new_name] = self._names[old_directory].pop(old_name)
         self._renamed(new_directory)
         if new_directory != old_directory:

@@ -412,3 +412,16 @@ def test_replica_that_is_emptied_right_after_it_was_trusted_is_suspect_after_a_r
     commit(log)
     for found in (log, NodeLog.open("/node", SMALL, disk.as_killed())):
         assert (found.partitions[1].suspect, found.partitions[1].log_end) == (True, 0)
+
+
+def test_flush_goes_on_after_a_replica_was_emptied_because_a_file_of_it_is_missing() -> None:
+    store = Store()
+    log = store.log
+    store.disk.remove(log._store.segments.path(1, log.partitions[1].segments[0].number))
+    plan = log.plan_reset(1)
+    assert plan is not None
+    log.run_install(plan)
+    log.install_done(plan)
+    fill_until_flush_due(log, 2)
+    flush(log, facts_of(log))
+    assert log.partitions[2].flushed_end
