@@ -483,7 +483,8 @@ class NodeLog:
                 log.suspect = True
                 if log.epoch < log.last_epoch:
                     log.epoch, log.voted_for = log.last_epoch, 0  # the record of it was in the damaged part
-        first_sequence = max(walk.end.sequence, self._wal.mark.sequence + 1)
+        void_sequence = max((log.void_sequence for log in self.partitions.values()), default=0)
+        first_sequence = max(walk.end.sequence, self._wal.mark.sequence + 1, void_sequence + 1)
         old = sorted(walk.files)
         self._wal.resume(walk.free_number, 0, first_sequence)
         rewrite_unflushed(self._store, list(self.partitions.values()), self._wal, self._commit)

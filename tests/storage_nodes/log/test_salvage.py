@@ -11,7 +11,7 @@ import pytest
 
 from storage_nodes.limits import DAMAGE_NOTES_BYTES_MAX
 from storage_nodes.log.errors import CorruptionError
-from storage_nodes.log.node_log import NodeLog
+from storage_nodes.log.node_log import ImportedLog, NodeLog
 from storage_nodes.log.salvage import append_notes
 from storage_nodes.log.wal import RECORD_VOTE, VOTE, wal_number
 from tests.storage_nodes.log.faulty_disk import FaultyDisk, FaultyFile, PowerLost
@@ -425,3 +425,27 @@ def test_flush_goes_on_after_a_replica_was_emptied_because_a_file_of_it_is_missi
     fill_until_flush_due(log, 2)
     flush(log, facts_of(log))
     assert log.partitions[2].flushed_end
+
+
+def test_entries_written_after_a_repair_are_not_taken_for_those_that_a_snapshot_replaced() -> None:
+    """The rows name the groups that a snapshot made void; what told of them, the log and its mark, is lost."""
+    disk = FaultyDisk(random.Random(1))
+    log = NodeLog.open("/node", SMALL, disk)
+    for partition in (1, 2):
+        log.create(partition, 1, "queue")
+    for _ in range(10):
+        append(log, 2)
+        commit(log)
+    plan = log.plan_install(1, ImportedLog(7, [1], [0], b"state", []))
+    assert plan is not None
+    log.run_install(plan)
+    log.install_done(plan)
+    for name in disk.list_directory("/node/wal"):
+        disk.remove(f"/node/wal/{name}")
+    disk.remove(MARK)
+    found = NodeLog.open("/node", SMALL, disk, incarnation_min=5_000, repair=True)
+    found.set_suspect(1, False)
+    append(found, 1, epoch=2)
+    commit(found)
+    again = NodeLog.open("/node", SMALL, disk.as_killed()).partitions[1]
+    assert (again.log_end, again.suspect) == (8, False)
