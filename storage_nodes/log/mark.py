@@ -34,6 +34,8 @@ from storage_nodes.log.disk import Disk, File
 from storage_nodes.log.errors import CorruptionError, UnreadableError
 
 MARK_NAME = "synced"
+# The mark of a repair that is under way: it takes its name once the manifests know what is suspect.
+NEW_MARK_NAME = "synced.new"
 MAGIC = b"PSM\x02"
 SLOT_BYTES = 512
 _SLOT = struct.Struct(">4sQQQ")
@@ -54,9 +56,11 @@ class SyncMark:
         self._newest_slot = SLOT_BYTES  # where the newest valid mark is; the next one goes to the other slot
 
     @staticmethod
-    def create(disk: Disk, directory: str, identity: bytes, sequence: int = 0, file_number: int = 0) -> SyncMark:
+    def create(
+        disk: Disk, directory: str, identity: bytes, sequence: int = 0, file_number: int = 0, name: str = MARK_NAME
+    ) -> SyncMark:
         """BLOCKING. Both slots and the name are durable on return."""
-        mark = SyncMark(disk.open(os.path.join(directory, MARK_NAME), create=True), identity)
+        mark = SyncMark(disk.open(os.path.join(directory, name), create=True), identity)
         for _ in range(2):
             mark.note(sequence, file_number)
         mark._file.sync()

@@ -48,7 +48,16 @@ from storage_nodes.log.record_batch import (
 from storage_nodes.log.recovery import LoadedManifests, WalWalk
 from storage_nodes.log.replay import Replay
 from storage_nodes.log.rewrite import Rewriter
-from storage_nodes.log.salvage import Damage, Salvage, append_notes, emptied, open_mark, rewrite_unflushed, row_of
+from storage_nodes.log.salvage import (
+    Damage,
+    Salvage,
+    append_notes,
+    emptied,
+    name_mark,
+    open_mark,
+    rewrite_unflushed,
+    row_of,
+)
 from storage_nodes.log.segment import SegmentStore
 from storage_nodes.log.verify import StoredFile, stored_files, verify
 from storage_nodes.log.wal import (
@@ -437,12 +446,12 @@ class NodeLog:
             if salvage is None:
                 raise error
             salvage.found(error, "its replica starts empty and is fed again by its group")
-        self._wal.mark, doubtful = open_mark(self._disk, self.directory, manifest.head, salvage)
+        self._wal.mark, mark_lost = open_mark(self._disk, self.directory, manifest.head, salvage)
         walk = WalWalk(self._disk, self._wal.directory, manifest, self._wal.mark.sequence, salvage is not None)
         replay = Replay(self._store, self.partitions, manifest, self._flusher)
         for number, block in walk:
             replay.apply(number, block.position, block.sequence, block.body, bool(walk.damage))
-        doubtful = doubtful or bool(walk.damage)
+        doubtful = mark_lost or bool(walk.damage)
         replay.finish(doubtful)
         self.recovered_sequence = walk.end.sequence - 1
         last_incarnation = max(walk.end.incarnation, self._wal.mark.incarnation)
@@ -455,7 +464,7 @@ class NodeLog:
             self._wal.files[number].touched = replay.touched.get(number, {})
         if doubtful or incomplete:
             assert salvage is not None
-            self._rebuild(walk, salvage, doubtful, set(incomplete))
+            self._rebuild(walk, salvage, doubtful, mark_lost, set(incomplete))
         else:
             if walk.files:
                 # A process that was killed may have left its last group in the page cache only.
@@ -470,7 +479,7 @@ class NodeLog:
             salvage.note()
             self.damage = salvage.findings
 
-    def _rebuild(self, walk: WalWalk, salvage: Salvage, doubtful: bool, incomplete: set[int]) -> None:
+    def _rebuild(self, walk: WalWalk, salvage: Salvage, doubtful: bool, mark_lost: bool, incomplete: set[int]) -> None:
         """Go on with what is intact (`salvage.py`)."""
         for error in walk.damage:
             salvage.found(error, "what is intact was kept, every replica is suspect and is fed again by its group")
@@ -491,6 +500,8 @@ class NodeLog:
         salvage.note()
         rows = {partition: row_of(log) for partition, log in self.partitions.items()}
         self._manifests.rewrite(Head(b"", self.incarnation, walk.free_number, first_sequence, 0, {}), rows)
+        if mark_lost:
+            name_mark(self._disk, self.directory)
         for path in [*lost, *self._flusher.take_dropped()]:
             if os.path.basename(path) in self._disk.list_directory(os.path.dirname(path)):
                 salvage.quarantine(path)

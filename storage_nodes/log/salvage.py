@@ -40,7 +40,7 @@ from storage_nodes.log.disk import Disk
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.manifest import Head, PartitionRow
 from storage_nodes.log.manifest_keeper import DAMAGED_PREFIX
-from storage_nodes.log.mark import SyncMark
+from storage_nodes.log.mark import MARK_NAME, NEW_MARK_NAME, SyncMark
 from storage_nodes.log.memtable import UnflushedIndex
 from storage_nodes.log.partition_log import LogStore, PartitionLog, read_run, split_runs
 from storage_nodes.log.wal import RECORD_ENTRY, Wal
@@ -188,7 +188,15 @@ def open_mark(disk: Disk, directory: str, head: Head, salvage: Salvage | None) -
             if salvage is None:
                 raise
             salvage.found(error, "whether synced groups are lost is not known: every replica is suspect")
-    return SyncMark.create(disk, directory, head.identity), head.marked
+    return SyncMark.create(
+        disk, directory, head.identity, name=NEW_MARK_NAME if head.marked else MARK_NAME
+    ), head.marked
+
+
+def name_mark(disk: Disk, directory: str) -> None:
+    """BLOCKING: the mark made in the place of a lost one counts from now on. Before, a start finds the old one lost."""
+    disk.rename(os.path.join(directory, NEW_MARK_NAME), os.path.join(directory, MARK_NAME))
+    disk.sync_directory(directory)
 
 
 def _add_to_index(index: UnflushedIndex, base: int, place: int, length: int) -> None:

@@ -449,3 +449,31 @@ def test_entries_written_after_a_repair_are_not_taken_for_those_that_a_snapshot_
     commit(found)
     again = NodeLog.open("/node", SMALL, disk.as_killed()).partitions[1]
     assert (again.log_end, again.suspect) == (8, False)
+
+
+@pytest.mark.parametrize("power_loss", [False, True])
+def test_crash_anywhere_in_the_repair_of_a_lost_mark_and_a_cut_log_leaves_every_replica_suspect(
+    power_loss: bool,
+) -> None:
+    """Without the mark the cut looks like a torn tail, so that the mark is lost must not be forgotten."""
+    crashed = True
+    crash_after = 0
+    while crashed:
+        crash_after += 1
+        store = Store()
+        last = store.needed()[-1]
+        used = len(bytes(store.disk.data_of(last)).rstrip(b"\0"))
+        store.disk.data_of(last)[used - 60 :] = bytes(60)
+        store.disk.open(last).sync()
+        store.disk.remove(MARK)
+        store.disk.sync_directory("/node")
+        store.disk.crash_after = crash_after
+        try:
+            found = store.repaired()
+            crashed = False
+        except PowerLost:
+            store.disk = store.disk.after_power_loss() if power_loss else store.disk.as_killed()
+            found = store.repaired()
+        assert all(log.suspect for log in found.partitions.values()), crash_after
+        assert not NodeLog.open("/node", SMALL, store.disk.as_killed(), repair=True).damage
+        assert "synced.new" not in store.disk.list_directory("/node")
