@@ -36,7 +36,8 @@ class StoredFile(NamedTuple):
 def stored_files(disk: Disk, directory: str, partitions: Mapping[int, PartitionLog]) -> list[StoredFile]:
     versions = filter(None, map(manifest_version, disk.list_directory(directory)))
     files = [StoredFile(NO_PARTITION, version, 0) for version in versions]
-    for log in partitions.values():
+    # In one step, since the event loop makes and drops partitions meanwhile.
+    for log in list(partitions.values()):
         files += [StoredFile(log.partition, ref.number, ref.size_bytes, ref) for ref in log.segments]
         offset, _blob, number = log.checkpoint_source
         if number:

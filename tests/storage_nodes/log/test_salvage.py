@@ -13,6 +13,8 @@ from storage_nodes.limits import DAMAGE_NOTES_BYTES_MAX
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.node_log import ImportedLog, NodeLog
 from storage_nodes.log.salvage import append_notes
+from storage_nodes.log.segment import SegmentRef
+from storage_nodes.log.verify import stored_files
 from storage_nodes.log.wal import RECORD_VOTE, VOTE, wal_number
 from tests.storage_nodes.log.faulty_disk import FaultyDisk, FaultyFile, PowerLost
 from tests.storage_nodes.log.writing import (
@@ -477,3 +479,23 @@ def test_crash_anywhere_in_the_repair_of_a_lost_mark_and_a_cut_log_leaves_every_
         assert all(log.suspect for log in found.partitions.values()), crash_after
         assert not NodeLog.open("/node", SMALL, store.disk.as_killed(), repair=True).damage
         assert "synced.new" not in store.disk.list_directory("/node")
+
+
+def test_partition_made_while_a_scrub_lists_the_files_does_not_end_the_listing() -> None:
+    store = Store()
+    partitions = dict(store.log.partitions)
+
+    class Made:
+        """As the first of them: another one is made while its files are named."""
+
+        partition = 1
+
+        @property
+        def segments(self) -> tuple[SegmentRef, ...]:
+            partitions[3] = store.log.partitions[2]
+            return store.log.partitions[1].segments
+
+        checkpoint_source = (0, None, 0)
+
+    partitions[1] = Made()  # type: ignore[assignment]
+    assert {file.partition for file in stored_files(store.disk, "/node", partitions)} == {-1, 1}
