@@ -123,6 +123,8 @@ class DamageControl:
             _log.critical("stored data is damaged", kind="manifest", error=str(error))
             self._restate_wanted = True
             self._begin("manifest", set())
+        elif _partition_of(error.path) is None:
+            raise error  # of the write-ahead log: the next start repairs it
         elif not self.reset_replica(error) and error.path not in self.waiting:
             _log.critical("stored data is damaged, and its group cannot repair it now", error=str(error))
             FOUND[_kind_of(error.path)].inc()

@@ -271,3 +271,12 @@ def test_damage_to_what_belongs_to_all_partitions_is_not_for_one_replica_to_bear
     bench = Bench(Role.FOLLOWER, peer_match=0)
     assert not bench.control.on_read_corruption(CorruptionError("/node/wal/0000000000000001.wal", 0, "rotten"))
     assert bench.replicas
+
+
+def test_damage_to_the_log_found_by_maintenance_ends_the_process_as_damage() -> None:
+    """Of a stopped replica's tail, which is carried forward in the write-ahead log."""
+    bench = Bench(Role.FOLLOWER, peer_match=0)
+    with pytest.raises(CorruptionError, match="rotten"):
+        bench.control.scrubbed(CorruptionError("/node/wal/0000000000000001.wal", 0, "rotten"))
+    bench.control.look()
+    assert bench.replicas and not bench.control.waiting
