@@ -253,6 +253,11 @@ class Flusher:
         """Was it dropped, with its row still in the manifest?"""
         return any(log.partition == partition for log, _ in self._dropped)
 
+    def made_again(self) -> list[int]:
+        """Partitions that the replay dropped and made again: the manifest has the row of the earlier log, which must go
+        before the later one gets its own."""
+        return [log.partition for log, _sequence in self._dropped if log.partition in self._partitions]
+
     def plan_forget(self, partition: int) -> ForgetPlan | None:
         """None while a flush runs or the tombstone is not durable."""
         log, sequence = next(item for item in self._dropped if item[0].partition == partition)

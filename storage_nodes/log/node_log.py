@@ -472,6 +472,11 @@ class NodeLog:
             self._wal.resume(walk.end.number, walk.end.position, walk.end.sequence)
             self._flusher.resume(self._disk.list_directory(self._wal.directory))
             self._commit()
+            for partition in self._flusher.made_again():
+                forget = self._flusher.plan_forget(partition)
+                assert forget is not None, "what was replayed is durable, and no flush runs"
+                self._flusher.run_forget(forget)
+                self._flusher.forget_done()
             if loaded.previous is None or not manifest.head.marked:
                 self._manifests.rewrite_unchanged()
         self._wal.mark.sync()  # with the new incarnation

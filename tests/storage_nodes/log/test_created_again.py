@@ -144,3 +144,24 @@ def test_forgotten_log_goes_to_the_trash_with_a_later_manifest() -> None:
         flush(log, facts_of(log))
     assert [name for name in disk.list_directory("/node/trash") if name.endswith(".seg")]
     assert len(read_all(log.partitions[1])) == 1
+
+
+@pytest.mark.parametrize("entries", [0, 1])
+def test_log_created_again_while_a_flush_forgets_the_first_one_outlives_a_kill_before_its_manifest(
+    entries: int,
+) -> None:
+    log, disk = dropped()
+    fill_until_flush_due(log, 2)
+    log.begin_flush()
+    log.create(1, 1, AGAIN)
+    commit(log)
+    log = NodeLog.open("/node", SMALL, disk.as_killed())
+    assert log.partitions[1].tag == AGAIN and not log.is_dropping(1)
+    install(log, ImportedLog(100, [3], [0], b"state", []))
+    for _ in range(entries):
+        append(log, 1, epoch=3)
+        commit(log)
+    fill_until_flush_due(log, 2)
+    flush(log, facts_of(log))
+    found = NodeLog.open("/node", SMALL, disk.as_killed()).partitions[1]
+    assert (found.log_end, found.checkpoint, found.tag) == (100 + entries, b"state", AGAIN)
