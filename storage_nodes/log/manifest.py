@@ -85,6 +85,14 @@ class Manifest:
         self.rows = rows
 
 
+def may_replace(previous: Manifest, newest: Manifest) -> bool:
+    """Does a replay from `previous` give what `newest` says? Not where an install was cut short between its two."""
+    return all(
+        row.void_sequence == (previous.rows[partition].void_sequence if partition in previous.rows else 0)
+        for partition, row in newest.rows.items()
+    )
+
+
 def manifest_name(version: int) -> str:
     return f"manifest-{version:016x}"
 

@@ -34,7 +34,7 @@ from storage_nodes.log.disk import Disk, Lock, OsDisk
 from storage_nodes.log.errors import UnreadableError
 from storage_nodes.log.flush import Flusher, FlushFacts, FlushPlan, ForgetPlan
 from storage_nodes.log.install import EMPTY, ImportedLog, InstallPlan, LogImport
-from storage_nodes.log.manifest import Head
+from storage_nodes.log.manifest import Head, may_replace
 from storage_nodes.log.manifest_keeper import ManifestKeeper
 from storage_nodes.log.memtable import PayloadCache
 from storage_nodes.log.partition_log import LogStore, PartitionLog
@@ -477,7 +477,7 @@ class NodeLog:
                 assert forget is not None, "what was replayed is durable, and no flush runs"
                 self._flusher.run_forget(forget)
                 self._flusher.forget_done()
-            if loaded.previous is None or not manifest.head.marked:
+            if loaded.previous is None or not manifest.head.marked or not may_replace(loaded.previous, manifest):
                 self._manifests.rewrite_unchanged()
         self._wal.mark.sync()  # with the new incarnation
         if salvage is not None:

@@ -240,3 +240,26 @@ def test_incarnation_of_an_older_directory_is_no_second_one_of_an_equal_number()
     later = NodeLog.open("/node", SMALL, disk.as_killed(), incarnation_min=5_000)
     from_copy = NodeLog.open("/node", SMALL, copy, incarnation_min=5_100)
     assert 9_000 < later.incarnation != from_copy.incarnation > 9_000
+
+
+def test_install_cut_short_between_its_two_manifests_is_not_undone_by_the_loss_of_the_later_one() -> None:
+    """The manifest before would bring back the log that was replaced, and what follows does not fit it."""
+    for crash_after in range(1, 60):
+        log, disk = opened()
+        fill_until_flush_due(log, 1)
+        flush(log, facts_of(log))
+        plan = log.plan_install(1, image_of(log))
+        assert plan is not None
+        disk.crash_after = crash_after
+        try:
+            log.run_install(plan)
+        except PowerLost:
+            disk = disk.as_killed()
+        disk.crash_after = None
+        log = NodeLog.open("/node", SMALL, disk.as_killed())
+        expected = [*read_all(log.partitions[1]), append(log, 1, epoch=4)]
+        commit(log)
+        newest = max(name for name in disk.list_directory("/node") if name.startswith("manifest-"))
+        disk.data_of(f"/node/{newest}")[30] ^= 1
+        found = NodeLog.open("/node", SMALL, disk.as_killed(), repair=True).partitions[1]
+        assert (read_all(found), found.suspect) == (expected, False), crash_after
