@@ -126,7 +126,8 @@ class WalScanner:
         """Is the block at `position`, if there is one, not valid because the device cannot read it?"""
         header = self._bytes(position, GROUP_HEADER_BYTES)
         length = 0
-        if len(header) == GROUP_HEADER_BYTES and header[: len(MAGIC)] == MAGIC:
+        if header.startswith(MAGIC + self._number.to_bytes(8, "big")) and len(header) == GROUP_HEADER_BYTES:
+            # Not one of an earlier life of the file: that stands where nothing was written since.
             length = min(GROUP_HEADER.unpack(header)[5], self.size_bytes)
             self._bytes(position + GROUP_HEADER_BYTES, length)
         return self._holds_unreadable(position, position + GROUP_HEADER_BYTES + length)

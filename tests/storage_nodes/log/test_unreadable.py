@@ -14,7 +14,7 @@ from storage_nodes.log import recovery
 from storage_nodes.log.disk import OsDisk
 from storage_nodes.log.errors import CorruptionError, UnreadableError
 from storage_nodes.log.node_log import NodeLog
-from storage_nodes.log.wal import GROUP_HEADER_BYTES, RECORD_BYTES
+from storage_nodes.log.wal import GROUP_HEADER, GROUP_HEADER_BYTES, MAGIC, RECORD_BYTES, wal_name
 from tests.storage_nodes.log.faulty_disk import SECTOR_BYTES, FaultyDisk
 from tests.storage_nodes.log.test_salvage import FIRST_WAL, MARK, Store, kept_by_repair
 from tests.storage_nodes.log.writing import SMALL, append, commit, facts_of, fill_until_flush_due, flush, read_all
@@ -221,3 +221,20 @@ def test_entry_whose_epoch_changed_in_the_log_is_neither_read_nor_flushed() -> N
         flush(log, facts_of(log))
     found = NodeLog.open("/node", SMALL, disk, repair=True)
     assert found.damage and found.partitions[1].suspect
+
+
+def test_sector_of_a_block_from_an_earlier_life_of_the_file_behind_the_end_of_the_log_costs_nothing() -> None:
+    disk = FaultyDisk(random.Random(1))
+    log = NodeLog.open("/node", SMALL, disk)
+    log.create(1, 1, "queue")
+    commit(log)
+    for _ in range(4):
+        fill_until_flush_due(log, 1)
+        flush(log, facts_of(log))
+    number, end = log.wal_file_number, log._wal.gathering.position
+    path = f"/node/wal/{wal_name(number)}"
+    stale = GROUP_HEADER.pack(MAGIC, number - 3, 1, 1, 0, 10 * SECTOR_BYTES, 0)
+    disk.data_of(path)[end : end + len(stale)] = stale
+    disk.make_unreadable(path, end + 5 * SECTOR_BYTES)
+    found = NodeLog.open("/node", SMALL, disk)
+    assert not found.partitions[1].suspect and found.partitions[1].log_end == log.partitions[1].log_end
