@@ -97,6 +97,10 @@ def main() -> int:
     except (NotOurDirectory, DirectoryInUseError, OSError) as error:
         _log.critical("stopping: this directory cannot be used", error=str(error))
         return EXIT_CONFIG
+    except CorruptionError as error:
+        hint = "give the node an empty directory, which the others fill again"
+        _log.critical("stopping: whose this directory is cannot be read", error=str(error), hint=hint)
+        return EXIT_DATA
     serve_metrics(config.metrics_listen)
     try:
         uvloop.run(run(config, credentials))

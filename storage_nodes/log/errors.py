@@ -38,6 +38,10 @@ class DirectoryInUseError(LogError):
         )
 
 
+class NotVerifiedError(LogError):
+    """A stored file could not be looked at, and nothing says that it is damaged."""
+
+
 class DiskFailedError(LogError):
     """A write or fsync failed before. What reached the disk is unknown, so the process must end (never retry)."""
 

@@ -149,15 +149,17 @@ class ManifestKeeper:
         found: list[tuple[bool, int, str]] = []
         for name in self._disk.list_directory(self._trash):
             path = os.path.join(self._trash, name)
-            found.append((name.startswith(DAMAGED_PREFIX), self._disk.changed_ms(path), path))
+            with suppress(FileNotFoundError):  # an operator may empty the trash meanwhile
+                found.append((name.startswith(DAMAGED_PREFIX), self._disk.changed_ms(path), path))
         kept_bytes = purged = 0
         # The youngest first, damaged ones before all: what exceeds the bound is the oldest of the others.
         for damaged, changed_ms, path in sorted(found, key=lambda file: (not file[0], -file[1])):
-            with suppress(UnreadableError):
-                kept_bytes += self._disk.open(path).size()
-            if kept_bytes > bytes_max or changed_ms < (damaged_older_than_ms if damaged else older_than_ms):
-                self._disk.remove(path)
-                purged += 1
+            with suppress(FileNotFoundError, IsADirectoryError):  # a directory is not ours
+                with suppress(UnreadableError):
+                    kept_bytes += self._disk.open(path).size()
+                if kept_bytes > bytes_max or changed_ms < (damaged_older_than_ms if damaged else older_than_ms):
+                    self._disk.remove(path)
+                    purged += 1
         return purged
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from storage_nodes.log.disk import Disk
-from storage_nodes.log.errors import CorruptionError
+from storage_nodes.log.errors import CorruptionError, NotVerifiedError
 from storage_nodes.log.manifest import manifest_name, manifest_version, read_manifest
 from storage_nodes.log.partition_log import LogStore, PartitionLog
 from storage_nodes.log.segment import SegmentRef
@@ -54,7 +54,8 @@ def verify(
     file: StoredFile,
     piece_bytes: int,
 ) -> Iterator[int]:
-    """BLOCKING steps. Raises CorruptionError."""
+    """BLOCKING steps. Raises CorruptionError; NotVerifiedError where the reason is not the file (no descriptor is left,
+    say)."""
     try:
         if file.partition == NO_PARTITION:
             read_manifest(disk, directory, file.number)
@@ -67,9 +68,7 @@ def verify(
             path = error.filename or _path(store, directory, file)
             raise CorruptionError(path, 0, "a file that the manifest names is missing") from error
     except OSError as error:
-        # A sector that cannot be read is what a scrub looks for.
-        path = error.filename or _path(store, directory, file)
-        raise CorruptionError(path, 0, f"it cannot be read: {error}") from error
+        raise NotVerifiedError(f"{error.filename or _path(store, directory, file)}: {error.strerror}") from error
     except CorruptionError:
         if _is_named(partitions, file) or file.partition == NO_PARTITION:
             raise

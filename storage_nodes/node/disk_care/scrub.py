@@ -19,7 +19,7 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from storage_nodes.limits import SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL_MS, SCRUB_NOTE_INTERVAL_MS, SCRUB_PIECE_BYTES
-from storage_nodes.log.errors import CorruptionError
+from storage_nodes.log.errors import CorruptionError, NotVerifiedError
 from storage_nodes.log.node_log import NodeLog, StoredFile
 from storage_nodes.node.clocks.clock import NodeClock
 from storage_nodes.node.disk.blocking_work import BlockingWork
@@ -110,6 +110,8 @@ class Scrub:
             except CorruptionError as error:
                 self.found += 1
                 self._damage.scrubbed(error)
+            except NotVerifiedError as error:
+                _log.warning("scrub left a file out", error=str(error))
             note.partition, note.number = file.place
             self.files_done += 1
             await self._keep_note()
@@ -121,7 +123,7 @@ class Scrub:
         _log.info("scrub ended", files=self.files_done, bytes=self.bytes_done, damaged=self.found)
 
     async def _read(self, file: StoredFile) -> None:
-        """Raises CorruptionError."""
+        """Raises CorruptionError, NotVerifiedError."""
         pieces = self._log.verify(file, SCRUB_PIECE_BYTES)
         while size := await self._work.run_blocking(lambda: next(pieces, 0)):
             self.bytes_done += size

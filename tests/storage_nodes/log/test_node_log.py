@@ -317,6 +317,11 @@ def test_dropped_partition_goes_to_trash_and_stays_gone(log: NodeLog) -> None:
     assert again.purge_trash(older_than_ms=2**60) == len(trash)
 
 
+def test_directory_in_trash_is_left_alone(log: NodeLog) -> None:
+    os.mkdir(os.path.join(log.directory, "trash", "kept by hand"))
+    assert log.purge_trash(older_than_ms=2**60) == 0
+
+
 def test_late_read_of_a_dropped_partition_finds_nothing_and_takes_nothing_for_damaged(log: NodeLog) -> None:
     """It may have been asked for before the drop, and its files are gone when its turn comes."""
     log.create(2, 1, "kept")

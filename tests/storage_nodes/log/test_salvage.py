@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Callable
 
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 
 from storage_nodes.limits import DAMAGE_NOTES_BYTES_MAX
-from storage_nodes.log.errors import CorruptionError
+from storage_nodes.log.errors import CorruptionError, NotVerifiedError
 from storage_nodes.log.node_log import ImportedLog, NodeLog
 from storage_nodes.log.salvage import append_notes
 from storage_nodes.log.segment import SegmentRef
@@ -347,14 +348,10 @@ def test_scrub_reads_every_stored_file_and_finds_every_flipped_byte() -> None:
         list(log.verify(file, 300))
 
 
-def test_scrub_sector_that_cannot_be_read_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scrub_sector_that_cannot_be_read_is_damage() -> None:
     store = Store()
     (file, *_) = [file for file in store.log.stored_files() if file.segment is not None]
-
-    def fail(*_: object) -> bytes:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(FaultyFile, "read", fail)
+    store.disk.make_unreadable(store.log._store.segments.path(file.partition, file.number), 0)
     with pytest.raises(CorruptionError, match="cannot be read") as caught:
         list(store.log.verify(file, 300))
     assert caught.value.path.endswith(".seg")
@@ -370,6 +367,20 @@ def test_scrub_file_that_a_flush_let_go_of_is_no_damage_and_one_that_vanished_is
     fill_until_flush_due(log, 1)
     flush(log, facts_of(log, none_live))
     assert list(log.verify(file, 300)) == []
+
+
+def test_file_that_cannot_be_opened_for_want_of_descriptors_is_not_taken_for_damaged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> FaultyFile:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    store = Store()
+    files = store.log.stored_files()
+    monkeypatch.setattr(store.disk, "open", fail)
+    for file in files:
+        with pytest.raises(NotVerifiedError, match="Too many open files"):
+            list(store.log.verify(file, 300))
 
 
 def test_incarnation_grows_past_one_that_stood_in_the_damaged_part_only_though_the_clock_is_behind() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from storage_nodes import __main__ as storage_node
 from storage_nodes.__main__ import EXIT_CONFIG
 from storage_nodes.ids import make_node_id
 from storage_nodes.log.disk import OsDisk
-from storage_nodes.log.errors import DirectoryInUseError
+from storage_nodes.log.errors import DirectoryInUseError, UnreadableError
 from storage_nodes.node.directory_owner import OWNER_NAME, NotOurDirectory, claim_directory
 
 ROOT = Path(__file__).parents[3]
@@ -54,6 +56,23 @@ def test_process_with_the_directory_of_another_node_stops_before_it_opens_it(tmp
     ended = subprocess.run(command, env=os.environ | environment, cwd=ROOT, capture_output=True, timeout=60)
     assert ended.returncode == EXIT_CONFIG and b"holds the data of node c/1, and this is node c/2.1" in ended.stderr
     assert sorted(os.listdir(tmp_path)) == ["LOCK", OWNER_NAME]
+
+
+def test_owner_that_cannot_be_read_stops_the_process_with_the_next_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def claim(*_: object) -> None:
+        raise UnreadableError(str(tmp_path / OWNER_NAME), 0, OSError(errno.EIO, "Input/output error"))
+
+    for name, value in {
+        "CLUSTER_ID": "c", "NODE_ID": "1", "NODE_DIR": str(tmp_path), "NODE_LISTEN": "127.0.0.1:1",
+        "STORAGE_NODES": "1=127.0.0.1:1", "INNER_TLS": "off",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(f"PENSTOCK_{name}", value)
+    monkeypatch.setattr(storage_node, "claim_directory", claim)
+    monkeypatch.setattr(storage_node, "configure_logging", lambda *_: None)
+    assert storage_node.main() == storage_node.EXIT_DATA
+    assert "give the node an empty directory" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("turn", range(20))
