@@ -1,16 +1,16 @@
 """The only module of the log that opens, writes, syncs, renames or removes files.
 
-`Disk` and `DiskFile` are what everything else in `storage_nodes/log` is written against, so that a test or a simulation
+`Disk` and `File` are what everything else in `storage_nodes/log` is written against, so that a test or a simulation
 can put a disk in their place that loses or tears what was not synced. Paths are joined by the callers; nothing
 here knows what a file means.
 
 Rules kept here:
 
 - a name (created, renamed, removed) is durable only after `sync_directory` of its directory;
-- bytes are durable only after `DiskFile.sync`;
+- bytes are durable only after `File.sync`;
 - a write is whole or raises: the callers never see a short write;
 - what the device cannot read is damage (CorruptionError), not a failure of the process. A failed write or sync is one;
-- a file stays readable as long as somebody holds its `DiskFile`, even when another thread let go of it: the
+- a file stays readable as long as somebody holds its `File`, even when another thread let go of it: the
   descriptor is closed when the last reference goes, so it can never be reused under a reader.
 """
 
@@ -27,6 +27,10 @@ from storage_nodes.log.errors import DirectoryInUseError, UnreadableError
 
 # What a read of stored bytes fails with where the medium, or a file system that checks, has them no more.
 UNREADABLE_ERRNOS = frozenset((errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENODATA))
+_NOT_OPENED = (
+    "Start the node once more. If it ends in the same way, its file system is damaged: keep a copy and give the node "
+    "an empty directory, on another device if you can; the other voters fill it again."
+)
 _ZEROS = bytes(256 * 1024)
 
 
@@ -178,7 +182,7 @@ class OsDisk:
             return OsFile(path, os.O_RDWR | (os.O_CREAT | os.O_TRUNC if create else 0))
         except OSError as error:
             if error.errno in UNREADABLE_ERRNOS and not create:
-                raise UnreadableError(path, 0, error) from error
+                raise UnreadableError(path, 0, error, _NOT_OPENED) from error
             raise
 
     def rename(self, old: str, new: str) -> None:

@@ -24,8 +24,8 @@ class CorruptionError(LogError):
 class UnreadableError(CorruptionError):
     """The device has these bytes no more (EIO). They are as lost as changed ones, and repaired in the same way."""
 
-    def __init__(self, path: str, position: int, error: OSError) -> None:
-        super().__init__(path, position, f"it cannot be read: {error.strerror}")
+    def __init__(self, path: str, position: int, error: OSError, next_step: str = "") -> None:
+        super().__init__(path, position, f"it cannot be read: {error.strerror}", next_step)
 
 
 class DirectoryInUseError(LogError):

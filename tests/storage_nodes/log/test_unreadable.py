@@ -58,7 +58,7 @@ def test_file_that_cannot_be_opened_for_its_medium_is_damaged_and_one_to_be_made
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "open", fail)
-    with pytest.raises(UnreadableError):
+    with pytest.raises(UnreadableError, match="give the node an empty directory"):
         OsDisk().open(str(tmp_path / "file"))
     with pytest.raises(OSError, match="Input/output error"):
         OsDisk().open(str(tmp_path / "file"), create=True)
