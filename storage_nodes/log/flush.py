@@ -253,10 +253,14 @@ class Flusher:
         """Was it dropped, with its row still in the manifest?"""
         return any(log.partition == partition for log, _ in self._dropped)
 
-    def made_again(self) -> list[int]:
-        """Partitions that the replay dropped and made again: the manifest has the row of the earlier log, which must go
-        before the later one gets its own."""
-        return [log.partition for log, _sequence in self._dropped if log.partition in self._partitions]
+    def forget_made_again(self) -> None:
+        """BLOCKING, at the start: of a partition that the replay dropped and made again the manifest has the row of the
+        earlier log, which must go before the later one gets its own."""
+        for log in [log for log, _sequence in self._dropped if log.partition in self._partitions]:
+            plan = self.plan_forget(log.partition)
+            assert plan is not None, "what was replayed is durable, and no flush runs"
+            self.run_forget(plan)
+            self.forget_done()
 
     def plan_forget(self, partition: int) -> ForgetPlan | None:
         """None while a flush runs or the tombstone is not durable."""

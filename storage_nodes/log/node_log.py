@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 from storage_nodes.limits import INCARNATIONS_SPREAD
 from storage_nodes.log.bounds import LogBounds
@@ -52,12 +53,12 @@ from storage_nodes.log.salvage import (
     Damage,
     Salvage,
     append_notes,
-    emptied,
+    doubt,
     name_mark,
     open_mark,
     rewrite_unflushed,
     row_of,
-)
+)  # fmt: skip
 from storage_nodes.log.segment import SegmentStore
 from storage_nodes.log.verify import StoredFile, stored_files, verify
 from storage_nodes.log.wal import (
@@ -81,18 +82,9 @@ from storage_nodes.log.wal import (
 )
 
 __all__ = [
-    "Damage",
-    "FlushFacts",
-    "FlushPlan",
-    "ImportedLog",
-    "InstallPlan",
-    "LogBounds",
-    "LogImport",
-    "NodeLog",
-    "PartitionLog",
-    "StoredFile",
-    "WriteGroup",
-]
+    "Damage", "FlushFacts", "FlushPlan", "ImportedLog", "InstallPlan", "LogBounds", "LogImport", "NodeLog",
+    "PartitionLog", "StoredFile", "WriteGroup",
+]  # fmt: skip
 
 _ENTRY_PLACE_BYTES = GROUP_HEADER_BYTES + RECORD_BYTES
 
@@ -456,9 +448,8 @@ class NodeLog:
         self.recovered_sequence = walk.end.sequence - 1
         last_incarnation = max(walk.end.incarnation, self._wal.mark.incarnation)
         next_incarnation = last_incarnation + 1 + incarnation_min % INCARNATIONS_SPREAD
-        is_ahead = last_incarnation >= incarnation_min
-        self._wal.incarnation = self.incarnation = next_incarnation if is_ahead else incarnation_min
-        self._wal.mark.incarnation = self.incarnation
+        self.incarnation = next_incarnation if last_incarnation >= incarnation_min else incarnation_min
+        self._wal.incarnation = self._wal.mark.incarnation = self.incarnation
         for number, (file, first_sequence) in walk.files.items():
             self._wal.files[number] = WalFile(number, first_sequence, file, file.size())
             self._wal.files[number].touched = replay.touched.get(number, {})
@@ -472,11 +463,7 @@ class NodeLog:
             self._wal.resume(walk.end.number, walk.end.position, walk.end.sequence)
             self._flusher.resume(self._disk.list_directory(self._wal.directory))
             self._commit()
-            for partition in self._flusher.made_again():
-                forget = self._flusher.plan_forget(partition)
-                assert forget is not None, "what was replayed is durable, and no flush runs"
-                self._flusher.run_forget(forget)
-                self._flusher.forget_done()
+            self._flusher.forget_made_again()
             if loaded.previous is None or not manifest.head.marked or not may_replace(loaded.previous, manifest):
                 self._manifests.rewrite_unchanged()
         self._wal.mark.sync()  # with the new incarnation
@@ -486,20 +473,10 @@ class NodeLog:
 
     def _rebuild(self, walk: WalWalk, salvage: Salvage, doubtful: bool, mark_lost: bool, incomplete: set[int]) -> None:
         """Go on with what is intact (`salvage.py`)."""
-        for error in walk.damage:
-            salvage.found(error, "what is intact was kept, every replica is suspect and is fed again by its group")
-        lost: list[str] = []
-        for log in list(self.partitions.values()):
-            if log.partition in incomplete or log.checkpoint_offset > log.log_end:
-                lost += self._manifests.files_of(log)
-                self.partitions[log.partition] = emptied(self._store, log)
-            elif doubtful:
-                log.suspect = True
-                if log.epoch < log.last_epoch:
-                    log.epoch, log.voted_for = log.last_epoch, 0  # the record of it was in the damaged part
-        void_sequence = max((log.void_sequence for log in self.partitions.values()), default=0)
-        first_sequence = max(walk.end.sequence, self._wal.mark.sequence + 1, void_sequence + 1)
-        old = sorted(walk.files)
+        salvage.found_in_wal(walk.damage)
+        replaced = doubt(self._store, self.partitions, incomplete, doubtful)
+        voids = (log.void_sequence for log in self.partitions.values())
+        first_sequence = 1 + max(walk.end.sequence - 1, self._wal.mark.sequence, *voids)
         self._wal.resume(walk.free_number, 0, first_sequence)
         rewrite_unflushed(self._store, list(self.partitions.values()), self._wal, self._commit)
         salvage.note()
@@ -507,10 +484,9 @@ class NodeLog:
         self._manifests.rewrite(Head(b"", self.incarnation, walk.free_number, first_sequence, 0, {}), rows)
         if mark_lost:
             name_mark(self._disk, self.directory)
-        for path in [*lost, *self._flusher.take_dropped()]:
-            if os.path.basename(path) in self._disk.list_directory(os.path.dirname(path)):
-                salvage.quarantine(path)
-        for number in old:
+        for path in [*chain.from_iterable(map(self._manifests.files_of, replaced)), *self._flusher.take_dropped()]:
+            salvage.quarantine_if_there(path)
+        for number in sorted(walk.files):
             del self._wal.files[number]
             salvage.quarantine(os.path.join(self._wal.directory, wal_name(number)))
         self._flusher.resume(self._disk.list_directory(self._wal.directory))

@@ -74,6 +74,10 @@ class Salvage:
     def found(self, error: CorruptionError, outcome: str) -> None:
         self.findings.append(Damage(error.path, error.position, error.problem, outcome))
 
+    def found_in_wal(self, errors: Sequence[CorruptionError]) -> None:
+        for error in errors:
+            self.found(error, "what is intact was kept, every replica is suspect and is fed again by its group")
+
     def quarantine(self, path: str) -> None:
         """Move a file to trash/, under a name of its own."""
         taken = set(self._disk.list_directory(self._trash))
@@ -85,6 +89,10 @@ class Salvage:
         self._disk.rename(path, os.path.join(self._trash, free))
         self._disk.sync_directory(self._trash)
         self._disk.sync_directory(os.path.dirname(path))
+
+    def quarantine_if_there(self, path: str) -> None:
+        if os.path.basename(path) in self._disk.list_directory(os.path.dirname(path)):
+            self.quarantine(path)
 
     def start_over(self, error: CorruptionError, subdirectories: list[str], manifests: list[str]) -> None:
         """No manifest can be read, so nothing can: all of it goes to trash/. The manifests last, so that a crash
@@ -135,7 +143,24 @@ def row_of(log: PartitionLog) -> PartitionRow:
     )  # fmt: skip
 
 
-def emptied(store: LogStore, log: PartitionLog) -> PartitionLog:
+def doubt(
+    store: LogStore, partitions: dict[int, PartitionLog], incomplete: set[int], doubtful: bool
+) -> list[PartitionLog]:
+    """Begin each replica anew whose files are missing or whose log ends below its checkpoint, and make the others
+    suspect where the write-ahead log is `doubtful`. Returns the logs that were replaced."""
+    replaced = []
+    for log in list(partitions.values()):
+        if log.partition in incomplete or log.checkpoint_offset > log.log_end:
+            replaced.append(log)
+            partitions[log.partition] = _emptied(store, log)
+        elif doubtful:
+            log.suspect = True
+            if log.epoch < log.last_epoch:
+                log.epoch, log.voted_for = log.last_epoch, 0  # the record of it was in the damaged part
+    return replaced
+
+
+def _emptied(store: LogStore, log: PartitionLog) -> PartitionLog:
     """The same replica without its log: suspect, its hard state and the committed configuration kept."""
     empty = PartitionLog(store, log.partition, log.kind, log.tag)
     empty.epoch, empty.voted_for = log.epoch, log.voted_for
