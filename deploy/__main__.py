@@ -120,6 +120,8 @@ def add_node(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     for verb in ("start", "stop"):
         command = add_command(verbs, verb, "node", f"{verb} one storage node")
         command.add_argument("id", type=node_of, metavar="ID")
+        if verb == "stop":
+            command.add_argument("--force", action="store_true", help="also where no majority is up without it")
     listed = add_command(verbs, "list", "node", "every storage node: its state and what it holds")
     listed.add_argument("--json", action="store_true")
     add_command(verbs, "add", "node", "start one storage node more, which joins the cluster")

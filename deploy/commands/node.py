@@ -48,18 +48,24 @@ def run(options: argparse.Namespace) -> int:
 
 
 def turn(installation: Installation, options: argparse.Namespace) -> int:
+    if options.verb == "stop" and not options.force:
+        require_majority_without(installation, options.id)
     request = {"command": f"node {options.verb}", "id": options.id}
     # Stopping waits for the node's clean end, starting for its recovery.
     answer = control.ask(installation.run, request, limits.STOP_DEADLINE_S + limits.CONTROL_TIMEOUT_S)
     output.say(f"storage node {node_name(answer['id'])} is {answer['health']}")
-    if options.verb == "stop":
-        rows = control.ask(installation.run, {"command": "status"})["processes"]
-        nodes = [row["health"] for row in rows if row["role"] == "storage-node"]
-        up = nodes.count("healthy")
-        if up <= len(nodes) // 2:
-            text = f"{up} of {len(nodes)} storage nodes are up, which is no majority: nothing is sent or received until"
-            output.say(f"penstock: {text} another one is started with ./penstock node start")
     return 0
+
+
+def require_majority_without(installation: Installation, node_id: int) -> None:
+    """Raises CommandError where nothing could be sent or received without this node, and it is up."""
+    rows = control.ask(installation.run, {"command": "status"})["processes"]
+    nodes = {row["id"]: row["health"] for row in rows if row["role"] == "storage-node"}
+    up = list(nodes.values()).count("healthy")
+    if nodes.get(node_id) == "healthy" and up - 1 <= len(nodes) // 2:
+        left = f"{up - 1} of {len(nodes)} storage nodes would be up without {node_name(node_id)}, which is no majority"
+        text = f"{left}: nothing could be sent or received until one more is started"
+        raise CommandError(f"{text}. Start another one first, or stop it all the same with --force")
 
 
 class Cluster:

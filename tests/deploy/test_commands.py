@@ -169,24 +169,37 @@ def test_console_link_is_for_an_account_or_for_the_operator(
 
 
 @pytest.mark.parametrize(
-    ("verb", "healths", "warns"),
+    ("words", "healths", "refused"),
     [
-        ("stop", ["healthy", "stopped", "stopped"], True),
-        ("stop", ["healthy", "healthy", "stopped"], False),
-        ("start", ["healthy", "stopped", "stopped"], False),
+        (["stop", "2.3"], ["healthy", "healthy", "stopped"], "1 of 3 storage nodes would be up without 2.3"),
+        (["stop", "2.3"], ["healthy"], "0 of 1 storage nodes would be up without 2.3"),
+        (["stop", "2.3"], ["healthy", "healthy", "healthy"], ""),
+        (["stop", "2.3"], ["unhealthy", "healthy", "stopped"], ""),
+        (["stop", "2.3", "--force"], ["healthy", "healthy", "stopped"], ""),
+        (["start", "2.3"], ["stopped", "healthy", "stopped"], ""),
     ],
 )
-def test_stop_of_a_node_says_when_the_majority_is_gone(
+def test_stop_of_a_node_that_the_majority_needs_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    verb: str, healths: list[str], warns: bool,
+    words: list[str], healths: list[str], refused: str,
 ) -> None:  # fmt: skip
-    rows = [{"role": "storage-node", "health": health} for health in healths]
-    answers = {f"node {verb}": {"id": make_node_id(2, 3), "health": "stopped"}, "status": {"processes": rows}}
-    monkeypatch.setattr(node.control, "ask", lambda run, request, timeout_s=0: answers[request["command"]])
-    assert main(["node", verb, "2.3", "--data-dir", str(tmp_path)]) == 0
+    numbers = [make_node_id(2, number) for number in (3, 1, 2)]
+    rows = [
+        {"role": "storage-node", "id": number, "health": health}
+        for number, health in zip(numbers, healths, strict=False)
+    ]
+    answers = {f"node {words[0]}": {"id": numbers[0], "health": "turned"}, "status": {"processes": rows}}
+    asked = []
+
+    def ask(run: Path, request: dict[str, object], timeout_s: float = 0) -> object:
+        asked.append(request["command"])
+        return answers[str(request["command"])]
+
+    monkeypatch.setattr(node.control, "ask", ask)
+    assert main(["node", *words, "--data-dir", str(tmp_path)]) == (1 if refused else 0)
     said = capsys.readouterr().err
-    assert "storage node 2.3 is stopped" in said
-    assert ("1 of 3 storage nodes are up, which is no majority" in said) is warns
+    assert refused in said and ("--force" in said) is bool(refused)
+    assert (f"node {words[0]}" in asked) is not bool(refused)
 
 
 @pytest.mark.parametrize(
