@@ -74,9 +74,9 @@ class TakenLetters:
                 self._forget(source, letter)
         if known is not None and not move:
             return known[1]
+        self._count += letter.place not in source.places  # it may be known, and forgotten just now
         source.places.pop(letter.place, None)
         source.places[letter.place] = (move, offset if known is None else known[1])
-        self._count += known is None
         self._tidy(source)
         return NOT_SEEN if known is None else known[1]
 

@@ -194,3 +194,12 @@ def test_memory_of_letters_has_bounds_and_keeps_the_latest() -> None:
     assert taken.find(DeadSource(1, 0, 0, 0, 1, place=50)) == NOT_SEEN
     assert TakenLetters.unpack(taken.pack()).pack() == taken.pack()
     assert len(TakenLetters.unpack(taken.pack())) == len(taken)
+
+
+def test_letters_are_counted_as_a_checkpoint_counts_them() -> None:
+    """A place that is forgotten with its move and named again by the same letter: the bound must cut the same letters
+    on a replica that began from a checkpoint."""
+    taken = TakenLetters()
+    for move, kept in ((5, 0), (9, 9)):
+        taken.take(DeadSource(SOURCE, 1, 0, 0, 1, place=1, move=move, kept=kept), 100 + move)
+    assert len(taken) == len(TakenLetters.unpack(taken.pack())) == 1
