@@ -7,14 +7,18 @@ everything below it was taken. Data batches that arrive at its end extend it for
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from storage_nodes.limits import READ_AHEAD_MESSAGES_MAX
 from storage_nodes.machines.queue.effects import FreshRange
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
 from storage_nodes.machines.queue.state.queue_state import QueueState
+
+_first_offset = attrgetter("first_offset")
 
 
 class Window:
@@ -71,7 +75,7 @@ class Window:
         self.end = max(self.end, end)
 
     def holds(self, offset: int) -> bool:
-        return any(r.first_offset <= offset <= r.last_offset for r in self.ranges)
+        return self._place_of(offset) >= 0
 
     def take(self, count_max: int) -> FreshRange:
         """Take up to count_max messages off the first range."""
@@ -105,15 +109,26 @@ class Window:
 
     def cut(self, gone: Sequence[int]) -> None:
         """Messages that were deleted ahead of the cursor (rare: their lease was lost in a failover)."""
-        ranges, self.ranges, self.count = self.ranges, deque(), 0
-        for first, last, timestamp_ms in ranges:
-            self.extend(first, last, timestamp_ms, sorted(o for o in gone if first <= o <= last))
+        for offset in gone:
+            at = self._place_of(offset)
+            if at >= 0:
+                first, last, timestamp_ms = self.ranges[at]
+                del self.ranges[at]
+                for part in ((offset + 1, last), (first, offset - 1)):
+                    if part[0] <= part[1]:
+                        self.ranges.insert(at, FreshRange(*part, timestamp_ms))
+                self.count -= 1
 
     def clear(self, end: int) -> None:
         """Nothing below `end` is fresh."""
         self.ranges.clear()
         self.count = 0
         self.end = max(self.end, end)
+
+    def _place_of(self, offset: int) -> int:
+        """Of the range that holds it; -1 = none does."""
+        at = bisect_right(self.ranges, offset, key=_first_offset) - 1
+        return at if at >= 0 and offset <= self.ranges[at].last_offset else -1
 
     def _append(self, first: int, last: int, timestamp_ms: int) -> None:
         self.ranges.append(FreshRange(first, last, timestamp_ms))

@@ -160,3 +160,20 @@ def test_message_that_two_remove_at_once_is_counted_once() -> None:
     assert (partition.answers["one"], partition.answers["two"]) == ([OK], [GONE])
     partition.send(1)
     assert partition.counts() == (1, 0, 0)
+
+
+def test_removal_leaves_what_waits_beside_it_as_it_stands(partition: Partition) -> None:
+    """Each call is folded by itself: none goes through all that waits."""
+    for _ in range(5):
+        partition.send(3)
+        partition.pass_ms(1)
+    leader = partition.leader.leader
+    assert leader is not None
+    window = leader.delivery.window
+    before = list(window.ranges)  # type: ignore[attr-defined]
+    first, last, sent_ms = before[1]
+    partition.remove("middle", [first + 1])
+    partition.commit()
+    after = list(window.ranges)  # type: ignore[attr-defined]
+    assert after[1:3] == [(first, first, sent_ms), (last, last, sent_ms)] and window.count == 14
+    assert all(one is other for one, other in zip(after[3:], before[2:], strict=True))
