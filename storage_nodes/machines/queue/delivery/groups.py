@@ -245,8 +245,8 @@ class GroupWindow:
         live, leases = self._state.live, self._leases
         again = 0
         for offset in group.back:
-            if not leases.is_ready(offset):
-                break
+            if again > room or not leases.is_ready(offset):
+                break  # one more than there is room for tells as much as all of them
             if offset >= self.end and live[offset][1] == 0:
                 break  # messages in front of it may not have been read yet
             again += 1

@@ -70,6 +70,8 @@ class Waiters:
         heapq.heappush(self._deadlines, (until_ms, waiter.number, token))
         if not is_long_poll:
             self._hasty.append(token)
+            if len(self._hasty) > 2 * len(self._waiting) + _GARBAGE_MAX:
+                self._hasty = [one for one in self._hasty if one in self._waiting]
         if self._untagged is not None:
             for tag in tags:
                 self.by_tag.setdefault(tag, OrderedDict())[token] = waiter

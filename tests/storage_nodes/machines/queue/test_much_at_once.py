@@ -132,3 +132,34 @@ def test_filter_by_tag_waits_for_a_crowd_and_says_so() -> None:
     partition.commit()
     assert set(offsets_of(picks)) | set(offsets_of(partition.acquire("again", 1, tags=(b"red",)))) <= set(sent)
     partition.check()
+
+
+def test_short_polls_that_were_served_are_not_kept() -> None:
+    """Of a queue on which always something comes back."""
+    partition = Partition(QueueConfig())
+    partition.send(1)
+    partition.acquire("first", 1, visibility_ms=0)
+    for number in range(1_000):
+        assert partition.acquire(number, 1, visibility_ms=0) is None, "it waits for the message that comes back"
+        partition.append(partition.take(), control=True)
+        assert partition.delivered[number]
+    leader = partition.leader.leader
+    assert leader is not None and len(leader._waiters) == 0
+    assert len(leader._waiters._hasty) < 300
+
+
+def test_receive_of_a_group_looks_at_no_more_messages_than_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delayed messages of a FIFO queue that are all due stand in their group, and none of them is in flight."""
+    monkeypatch.setattr(leases, "LEASE_STEPS_PER_INPUT_MAX", 1_000)
+    partition = Partition(QueueConfig(fifo=True))
+    sent = list(partition.send_keyed(*[(b"g", b"")] * 500, delay_ms=1_000))
+    partition.pass_ms(1_000)
+    partition.tick()
+    assert ready_count(partition) == len(sent)
+    looked: list[int] = []
+    is_ready = leases.Leases.is_ready
+    monkeypatch.setattr(leases.Leases, "is_ready", lambda self, offset: looked.append(offset) or is_ready(self, offset))
+    partition.acquire("few", 3)
+    partition.commit()
+    assert offsets_of(partition.delivered["few"]) == sent[:3]
+    assert len(looked) < 20
