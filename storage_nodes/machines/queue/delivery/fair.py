@@ -176,11 +176,13 @@ class FairDelivery:
             if picks:
                 waiters.remove(waiter.token)
                 effects.append(Deliver(waiter.token, picks))
+            elif waiter.tags and self._may_take:
+                _, tag = heapq.heappop(line)
+                if self._takes_in_order or self._leases.is_crowded:
+                    backlog.tags_with_new.add(tag)  # its messages are there, and wait; those who take any go first
             elif self._takes_in_order or self._leases.is_crowded or not self._may_take:
-                backlog.tags_with_new.update(tag for _, tag in line)  # their messages are there, and wait
+                backlog.tags_with_new.update(tag for _, tag in line)
                 return
-            elif waiter.tags:
-                heapq.heappop(line)
             else:
                 return  # there is nothing for anybody
 

@@ -163,3 +163,22 @@ def test_receive_of_a_group_looks_at_no_more_messages_than_it_takes(monkeypatch:
     partition.commit()
     assert offsets_of(partition.delivered["few"]) == sent[:3]
     assert len(looked) < 20
+
+
+def test_who_takes_anything_does_not_wait_behind_a_filter_that_the_crowd_holds_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leases, "LEASE_STEPS_PER_INPUT_MAX", 1_000)
+    partition = Partition(QueueConfig())
+    sent = partition.send_tagged(*[(b"", b"red")] * (2 * CROWD))
+    partition.acquire("taken", len(sent), visibility_ms=1_000)
+    partition.commit()
+    assert partition.acquire("filter", 1, wait_ms=20_000, tags=(b"red",)) is None
+    assert partition.acquire("any", 1, wait_ms=20_000) is None
+    partition.pass_ms(1_000)
+    partition.tick()
+    assert len(partition.delivered["any"]) == 1 and "filter" not in partition.delivered
+    picks = partition.acquire("others", CROWD + 1)
+    assert len(offsets_of(picks)) == CROWD + 1
+    partition.tick()
+    assert len(partition.delivered["filter"]) == 1, "it is served once there are few"
