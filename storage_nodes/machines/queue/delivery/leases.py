@@ -36,8 +36,8 @@ class Leases:
     """Messages in `live`: when they become available, and which of them are."""
 
     __slots__ = (
-        "_held", "_is_our_turn", "_live", "_order", "_paused", "_ready", "_retry", "_timers", "dead", "delayed",
-        "is_behind", "receives_max",
+        "_held", "_is_our_turn", "_live", "_order", "_paused", "_ready", "_retry", "_taken_first", "_timers", "dead",
+        "delayed", "is_behind", "receives_max",
     )  # fmt: skip
 
     def __init__(self, live: Live, receives_max: int, retry: RetryPolicy | None = None) -> None:
@@ -50,6 +50,7 @@ class Leases:
         self._order: deque[int] = deque()  # _ready in the order in which they came, and offsets that left it
         self._timers: list[_Timer] = []  # heap
         self._held: dict[int, int] = {}  # offset -> commands of ours on it that are not folded yet
+        self._taken_first: set[int] = set()  # of these, delayed ones that were taken: they count as delayed no more
         self._is_our_turn = False
         self.is_behind = False  # more is due than one input made ready
         self.delayed = sum(map(not_, map(itemgetter(1), live.values())))  # delivery 0: not due yet
@@ -129,7 +130,7 @@ class Leases:
         live = self._live
         deleted = {offset for offset, delivery in zip(receipts[::2], receipts[1::2], strict=True) if delivery > 0}
         undelivered = [offset for offset in deleted if offset in live and not live[offset][1]]
-        self.delayed -= sum(offset not in self._ready and offset not in self._held for offset in undelivered)
+        self.delayed -= sum(offset not in self._ready and offset not in self._taken_first for offset in undelivered)
 
     def advance(self, now_ms: int) -> list[int]:
         """Make ready what is due, up to a bound; what that is."""
@@ -200,7 +201,7 @@ class Leases:
     def take_one(self, offset: int) -> None:
         """Take a ready message, whatever stands before it; now held."""
         self._ready.remove(offset)
-        self.hold(offset)
+        self._hold_taken(offset)
         self._tidy_order()
 
     def hide(self, changes: Sequence[tuple[int, int, int]]) -> list[int]:
@@ -239,7 +240,7 @@ class Leases:
             if offset in ready:
                 ready.remove(offset)
                 taken.append(offset)
-                self.hold(offset)
+                self._hold_taken(offset)
         return taken
 
     def first_ready(self) -> int | None:
@@ -256,6 +257,7 @@ class Leases:
             self._held[offset] = count
         else:
             del self._held[offset]
+            self._taken_first.discard(offset)
         entry = self._live.get(offset)
         self._paused.discard(offset)
         if entry is not None and not self._is_due(offset):
@@ -269,7 +271,7 @@ class Leases:
             self._paused.discard(offset)
             if offset in self._ready:
                 self._ready.remove(offset)
-            elif entry is not None and entry[1] == 0 and offset not in self._held:
+            elif entry is not None and entry[1] == 0 and offset not in self._taken_first:
                 self.delayed -= 1
 
     def forget(self, offsets: Sequence[int]) -> None:
@@ -292,6 +294,11 @@ class Leases:
         self._timers.clear()
         self.is_behind = False
         self.delayed = 0
+
+    def _hold_taken(self, offset: int) -> None:
+        self.hold(offset)
+        if not self._live[offset][1]:
+            self._taken_first.add(offset)
 
     def _tidy_order(self) -> None:
         if len(self._order) > 2 * len(self._ready) + _GARBAGE_MAX:

@@ -182,3 +182,29 @@ def test_who_takes_anything_does_not_wait_behind_a_filter_that_the_crowd_holds_u
     assert len(offsets_of(picks)) == CROWD + 1
     partition.tick()
     assert len(partition.delivered["filter"]) == 1, "it is served once there are few"
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_message_that_was_not_made_ready_yet_and_is_changed_and_deleted_counts_as_delayed_no_more(
+    removed: bool,
+) -> None:
+    """Its lease was lost with the leader, and the receipt stayed."""
+    partition = Partition(QueueConfig())
+    sent = list(partition.send(6 * STEPS, delay_ms=1_000))
+    partition.now_ms += 1_000
+    for _ in range(6):
+        partition.tick()
+    assert offsets_of(partition.acquire("lost", len(sent))) == sent
+    partition.fail_over()
+    if removed:
+        partition.remove("gone", sent[-1:])
+        under_way = partition.take()
+        partition.change("changed", [(sent[-1], 1, 5_000)])
+        partition.append(under_way, control=True)
+    else:
+        partition.change("changed", [(sent[-1], 1, 5_000)])
+        partition.delete("gone", [(sent[-1], 1)])
+    partition.commit()
+    partition.pass_ms(0)
+    partition.check()
+    assert partition.counts() == (len(sent) - 1, 0, 0)
