@@ -285,7 +285,7 @@ class QueueMachine:
 
     def reschedule(self, token: Token, changes: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
         """Changes are (offset, due_ms; 0 = cancel) of scheduled messages; answered with a code each, after commit."""
-        if self._term < 0:
+        if self._term < 0 or self.state.is_retired:  # since the sizes of those to be cancelled were looked up
             return [_not_leader(token)]
         if any(not 0 <= due_ms <= now_ms + SCHEDULE_MS_MAX for _, due_ms in changes):
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "due_ms is out of range")]

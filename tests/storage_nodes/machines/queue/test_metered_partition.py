@@ -349,6 +349,14 @@ def test_retired_partition_may_go_once_its_last_window_is_confirmed(partition: P
     assert partition.leader.usage.may_be_deleted
 
 
+def test_cancel_whose_sizes_were_read_while_the_partition_was_retired_is_refused(partition: Partition) -> None:
+    send(partition, message(100, group=b"g", due=b"+1000000000"), plain=False)
+    retire(partition)
+    confirm_last_window(partition)
+    partition.reschedule("late", [(partition.leader.scheduled_page((0, 0), 1, 2**62)[0][1], 0)])
+    assert "late" in partition.refused and partition.leader.usage.may_be_deleted
+
+
 def test_retired_partition_says_once_more_what_it_stores(partition: Partition) -> None:
     """Nothing happened since the last record, but what it stores would be billed until its next one."""
     send(partition, message(100, group=b"g"), plain=False)
