@@ -101,6 +101,7 @@ class PendingCommands:
         "_taken",
         "_term",
         "announced",
+        "cursor",
         "expired_count",
         "fresh_expired",
         "fresh_picked",
@@ -115,6 +116,7 @@ class PendingCommands:
         """`level`: of the partition."""
         self._term = term
         self._level = level  # once what was taken is folded
+        self.cursor = 0  # of the fold, once what was taken is folded, or below it
         self._sequence = 0
         self._acquisitions: list[Acquisition] = []
         self._keys: dict[Key, list[int]] = {}  # of the fresh messages in _acquisitions: flat (first, last)...
@@ -277,7 +279,9 @@ class PendingCommands:
             bodies.append(self._issue(expired, time_ms, fresh_expired=fresh, live_expired=len(offsets)))
             self._expired_ranges, self._expired_offsets = [], []
             self.expired_count = self._fresh_expired_staged = 0
+            self.cursor = max(self.cursor, moved)
         if self._acquisitions:
+            self.cursor = cursor
             keys = [field for key, ranges in self._keys.items() for field in (*key, ranges)]
             self._keys, self._keys_bytes = {}, 0
             acquired = AcquiredCommand(*NOT_ISSUED, cursor, self._acquisitions, keys)
@@ -295,6 +299,10 @@ class PendingCommands:
             bodies.append(self._issue(dead, time_ms))
             self._dead = []
         told = self.handed_over.take() if self.handed_over.due_ms else None
+        if self._deletes and cursor > self.cursor:
+            # Below it is nothing that waits, and control records, which no receipt may take for a message.
+            bodies.append(self._issue(ExpiredCommand(*NOT_ISSUED, cursor, [], []), time_ms))
+            self.cursor = cursor
         if self._deletes:
             merged = self._deletes.pop(0)
             deleted = DeletedCommand(*NOT_ISSUED, merged.items, self._sizes_deleted(merged.items[::2]), told)

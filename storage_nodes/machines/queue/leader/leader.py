@@ -260,6 +260,7 @@ class Leader:
         return min([due for due in due_ms if due], default=0) if any(due_ms[1:]) else due_ms[0]
 
     def take_commands(self, now_ms: int, level: int) -> list[bytes]:
+        self._staging.cursor = max(self._staging.cursor, self._state.cursor)
         return self._staging.take(self._advance(now_ms), self.delivery.window.head, level)
 
     def stats(self, now_ms: int) -> QueueStats:

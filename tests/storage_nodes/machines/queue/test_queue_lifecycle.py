@@ -456,3 +456,27 @@ def test_effects_of_an_acquire_are_what_the_contract_says(partition: Partition) 
     assert effect == Propose()
     partition.append(partition.take(), control=True)
     assert partition.effects[-1] == CommandAnswer("d", [OK])
+
+
+def test_made_up_receipt_of_a_control_record_at_the_cursor_takes_no_message_away() -> None:
+    """The leader has read past the control record, and no command said so yet."""
+    partition = Partition(fetch_batches_max=1)
+    (first,) = partition.send()
+    partition.change("a control record", [(first, 1, 0)])
+    partition.commit()
+    (control,), (second,) = range(first + 1, first + 2), partition.send()
+    partition.fail_over()
+    taken = partition.acquire("first", 1)
+    assert taken is not None
+    leader = partition.leader.leader
+    assert leader is not None
+    window = leader.delivery.window
+    window.ranges.clear()  # type: ignore[attr-defined]
+    window.count, window.end = 0, control
+    partition.holds_fetches = True
+    partition.commit()
+    window.end = second
+    partition.delete("made up", [(control, 1)])
+    partition.commit()
+    partition.check()
+    assert partition.leader.state.fresh_count == 1 and partition.leader.look_at(second, partition.now_ms) is not None
