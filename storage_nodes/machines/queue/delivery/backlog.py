@@ -21,11 +21,12 @@ import heapq
 from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 
 from storage_nodes.limits import LOOKAHEAD_RUNS_MAX, LOOKAHEAD_STEPS_MAX, LOOKAHEAD_TAG_QUEUES_MAX, SIGHT_RUNS_NEAR
 from storage_nodes.machines.queue.delivery.fairness import GroupsInFlight
 from storage_nodes.machines.queue.delivery.leases import Leases
+from storage_nodes.machines.queue.delivery.placed_keys import PlacedKeys
 from storage_nodes.machines.queue.delivery.tag_queues import NOTHING, TagQueue
 from storage_nodes.machines.queue.effects import NO_KEY, FreshRange, Keys, Tags
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
@@ -37,29 +38,10 @@ _GARBAGE_MAX = 1_024
 
 class Backlog:
     __slots__ = (
-        "_again_count",
-        "_again_place",
-        "_bases",
-        "_fronts",
-        "_in_flight",
-        "_leases",
-        "_next_number",
-        "_noisy",
-        "_passed_over",
-        "_quiet",
-        "_runs",
-        "_state",
-        "_tag_queues",
-        "_tags",
-        "_throttled",
-        "_times_ms",
-        "count",
-        "end",
-        "noisy_count",
-        "tags_waited_for",
-        "tags_with_new",
-        "taken",
-    )
+        "_again_count", "_again_place", "_bases", "_fronts", "_in_flight", "_leases", "_next_number", "_noisy",
+        "_passed_over", "_placed", "_quiet", "_runs", "_state", "_tag_queues", "_tags", "_throttled", "_times_ms",
+        "count", "end", "noisy_count", "tags_waited_for", "tags_with_new", "taken",
+    )  # fmt: skip
 
     def __init__(
         self, state: QueueState, leases: Leases, in_flight: GroupsInFlight, tags_waited_for: Collection[bytes]
@@ -78,6 +60,7 @@ class Backlog:
         self._tag_queues: dict[int, TagQueue] = {}  # by number; none of them is empty for long
         self._tags: dict[bytes, dict[bytes | None, TagQueue]] = {}
         self._throttled: dict[bytes, dict[bytes, TagQueue]] = {}  # group -> tag -> tag queue
+        self._placed = PlacedKeys()
         self._passed_over: set[bytes] = set()  # groups whose throttled tag queues count as noisy
         # Heaps of (standing, tag queue number). What stands there is true or too low; an entry counts if it is what the
         # tag queue was offered by.
@@ -281,12 +264,12 @@ class Backlog:
 
     def holds(self, offset: int) -> bool:
         """Does a message that waits in view, or is on its way out, stand here?"""
-        return offset in self.taken or any(tag_queue.holds(offset) for tag_queue in self._tag_queues.values())
+        return offset in self.taken or self._holder_of(offset) is not None
 
     def cut(self, gone: Sequence[int]) -> None:
         """Messages that were deleted ahead of the cursor (rare: their lease was lost in a failover)."""
         for offset in gone:
-            tag_queue = next((each for each in self._tag_queues.values() if each.holds(offset)), None)
+            tag_queue = self._holder_of(offset)
             if tag_queue is not None:
                 self._runs += tag_queue.cut(offset)
                 self.count -= 1
@@ -300,6 +283,7 @@ class Backlog:
                 tag_queue.clear_fresh()
                 self._remove_if_empty(tag_queue)
         self.count = self.noisy_count = self._runs = 0
+        self._placed.clear()
         del self._bases[:], self._times_ms[:]
         self.end = max(self.end, end)
 
@@ -322,9 +306,21 @@ class Backlog:
         tag_queue = self._common(tag)
         self._runs += tag_queue.add(first, end, group)
         self.count += end - first
+        self._placed.note(first, (group, tag))
+        if len(self._placed) > 2 * self._runs + _GARBAGE_MAX:
+            self._placed.replace(chain.from_iterable(each.placed() for each in self._tag_queues.values()))
         self._put_on(tag_queue)
         if tag in self.tags_waited_for:
             self.tags_with_new.add(tag)
+
+    def _holder_of(self, offset: int) -> TagQueue | None:
+        """The tag queue on which the message waits."""
+        group, tag = self._placed.key_at(offset)
+        of_tag = self._tags.get(tag, {})
+        for tag_queue in (of_tag.get(None), of_tag.get(group)):
+            if tag_queue is not None and tag_queue.holds(offset):
+                return tag_queue
+        return None
 
     def _put_on(self, tag_queue: TagQueue) -> None:
         """A run was added to it."""

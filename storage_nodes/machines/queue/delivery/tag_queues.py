@@ -15,6 +15,8 @@ import heapq
 from array import array
 from bisect import bisect_right
 
+from storage_nodes.machines.queue.effects import Key
+
 # Runs at the front that are used up, before the arrays are cut.
 _HEAD_MAX = 256
 NOTHING = 1 << 62
@@ -92,6 +94,12 @@ class TagQueue:
         if self.group is None:
             self._groups.append(group)
         return True
+
+    def placed(self) -> list[tuple[int, Key]]:
+        """(first offset, (group, tag)) of each run."""
+        runs = range(self._head, len(self._starts))
+        groups = self._groups
+        return [(self._starts[at], (groups[at] if self.group is None else self.group, self.tag)) for at in runs]
 
     def add_again(self, place: int, offset: int) -> None:
         heapq.heappush(self.again, (place, offset))
