@@ -147,6 +147,21 @@ class FaultyDisk:
         inode = self._names[os.path.dirname(path)][os.path.basename(path)]
         inode.unreadable.append((first, first + SECTOR_BYTES))
 
+    def settle(self) -> None:
+        """Everything written is on the medium, as long after the last write."""
+        for directory, names in self._names.items():
+            for inode in names.values():
+                inode.sync()
+            self._synced_names[directory] = dict(names)
+            self._steps[directory] = []
+
+    def paths(self) -> list[str]:
+        return sorted(os.path.join(directory, name) for directory, names in self._names.items() for name in names)
+
+    def lose(self, path: str) -> None:
+        """The file is gone, and no process removed it."""
+        del self._names[os.path.dirname(path)][os.path.basename(path)]
+
     def make_directory(self, path: str) -> None:
         if path not in self._names:
             self._names[path], self._synced_names[path], self._steps[path] = {}, {}, []
