@@ -87,10 +87,14 @@ class Manifest:
 
 def may_replace(previous: Manifest, newest: Manifest) -> bool:
     """Does a replay from `previous` give what `newest` says? Not where an install was cut short between its two."""
-    return all(
-        row.void_sequence == (previous.rows[partition].void_sequence if partition in previous.rows else 0)
-        for partition, row in newest.rows.items()
-    )
+    return all(_follows(previous.rows.get(partition), row) for partition, row in newest.rows.items())
+
+
+def _follows(before: PartitionRow | None, row: PartitionRow) -> bool:
+    """Two installs between which no group was written have one void sequence, but the second's log is apart."""
+    if before is None or not row.void_sequence == before.void_sequence > 0:
+        return row.void_sequence == (before.void_sequence if before else 0)
+    return row.whole_from <= before.flushed_end <= row.flushed_end
 
 
 def manifest_name(version: int) -> str:

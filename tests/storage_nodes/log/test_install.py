@@ -263,3 +263,26 @@ def test_install_cut_short_between_its_two_manifests_is_not_undone_by_the_loss_o
         disk.data_of(f"/node/{newest}")[30] ^= 1
         found = NodeLog.open("/node", SMALL, disk.as_killed(), repair=True).partitions[1]
         assert (read_all(found), found.suspect) == (expected, False), crash_after
+
+
+def test_second_install_before_any_group_cut_short_between_its_manifests_is_not_undone_either() -> None:
+    """Both make the same groups void."""
+    for crash_after in range(1, 60):
+        log, disk = opened()
+        for end in (50, 60):
+            plan = log.plan_install(1, ImportedLog(end, [3], [0], b"state of %d" % end, []))
+            assert plan is not None
+            disk.crash_after = crash_after if end == 60 else None
+            try:
+                log.run_install(plan)
+                log.install_done(plan)
+            except PowerLost:
+                disk = disk.as_killed()
+        disk.crash_after = None
+        log = NodeLog.open("/node", SMALL, disk.as_killed())
+        expected = [append(log, 1, epoch=4)]
+        commit(log)
+        newest = max(name for name in disk.list_directory("/node") if name.startswith("manifest-"))
+        disk.data_of(f"/node/{newest}")[30] ^= 1
+        found = NodeLog.open("/node", SMALL, disk.as_killed(), repair=True).partitions[1]
+        assert (read_all(found), found.suspect) == (expected, False), crash_after
