@@ -133,8 +133,7 @@ SLOW_RECOVERY_LOOKS_MIN = 10
 # how many are tried in one look (CARE_INTERVAL_MS); what is kept of the reason.
 STOPPED_RETRY_MS = 30_000
 STOPPED_RETRIES_AT_ONCE_MAX = 16
-# One that stops at the same entry in the same way rests twice as long each time: another version has to come, or the
-# process be started again.
+# One that stops at the same entry in the same way rests twice as long each time: a restart or another version helps.
 STOPPED_RETRY_DOUBLINGS_MAX = 4
 STOPPED_REASON_CHARS_MAX = 300
 # What it holds beyond the commit that it knows is carried forward once it lies so many files of the write-ahead log
@@ -300,14 +299,12 @@ RETENTION_MS_DEFAULT = 345_600_000
 # Undelivered messages whose offsets a leader keeps at hand ahead of its consumers.
 READ_AHEAD_MESSAGES_MAX = 2_000
 READ_AHEAD_BYTES_MAX = 2 * MIB
-# Fair queues: a group is noisy when it has at least so many messages in flight, and more than this share of all in
-# flight.
+# Fair queues: a group is noisy with at least so many messages in flight, and more than this share of all of them.
 NOISY_IN_FLIGHT_MIN = 30
 NOISY_SHARE_PERCENT = 10
-# What a leader sees of the backlog of a standard queue whose messages have groups or tags (backlog.py). Messages of one
-# group and tag that stand next to each other in the log are one run, about 100 bytes, however many they are. It takes
-# in what arrives while it knows fewer runs than NEAR; beyond, it reads on for those who find nothing in it, up to the
-# second number, and up to so many different tags (about a kilobyte each).
+# What a leader sees of the backlog of a standard queue whose messages have groups or tags (backlog.py): neighbours of
+# one group and tag are one run, about 100 bytes. It takes in what arrives while it knows fewer runs than NEAR; beyond,
+# it reads on for who finds nothing, up to the second number, and up to so many tags (about a kilobyte each).
 SIGHT_RUNS_NEAR = 10_000
 LOOKAHEAD_RUNS_MAX = 100_000
 LOOKAHEAD_TAG_QUEUES_MAX = 10_000
@@ -332,9 +329,12 @@ FIFO_READ_AHEAD_MESSAGES_MAX = 120_000
 DEDUP_IDS_MAX = 1_000_000
 DEDUP_WINDOW_MS_DEFAULT = 300_000
 DEDUP_WINDOW_MS_MAX = 3_600_000
-# Receives with an attempt id that a FIFO partition remembers, and for how long; beyond, the oldest are forgotten.
+# Receives with an attempt id that a FIFO partition remembers, and for how long; beyond, the oldest are forgotten. Of
+# what they got: so many messages, 16 bytes each; from the first number on only of receives that their callers named.
 ATTEMPTS_MAX = 10_000
 ATTEMPT_MS_MAX = 300_000
+REMEMBERED_UNASKED_MESSAGES_MAX = 100_000
+REMEMBERED_MESSAGES_MAX = 200_000
 # The longest pause before a message is given again (retry policy).
 RETRY_PAUSE_MS_MAX = VISIBILITY_MS_MAX
 # Dead letters: how many move together, receives before they do, and the pause after a move that failed.

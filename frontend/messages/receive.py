@@ -144,8 +144,8 @@ async def lease(
     except StorageError as error:
         if error.code == ErrorCode.OVER_LIMIT and tags:
             raise filter_finds_nothing(error.message) from None
-        if error.code == ErrorCode.OVER_LIMIT and (wait_ms or queue.fifo is not None):
-            return []  # a long poll does not tell, nor does a FIFO queue
+        if error.code == ErrorCode.OVER_LIMIT and (wait_ms or queue.fifo is not None) and not attempt:
+            return []  # a long poll does not tell, nor does a FIFO queue, but for what it cannot remember of an attempt
         raise await explain_storage_error(services, queue, error) from None
 
 

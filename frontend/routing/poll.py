@@ -28,7 +28,7 @@ from frontend.limits import POLL_OVERDUE_MS
 from frontend.routing.partitioner import PriorityLevel, Routes
 from frontend.routing.storage import MessageStorage
 from storage_nodes.limits import RECEIPTS_PER_CALL_MAX
-from storage_nodes.protocol.errors import StorageError
+from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, QueueStats, VisibilityMode
 
 T = TypeVar("T")
@@ -241,6 +241,9 @@ async def _park_at_all(storage: MessageStorage, partitions: Sequence[int], reque
     answered = [poll.result() for poll in done if poll.exception() is None]
     if not answered:
         return done[0].result()  # raises
+    if request.attempt and not any(answered):
+        for poll in done:
+            _raise_over_limit(poll)
     given: list[Lease] = []
     surplus: list[Lease] = []
     for leases in answered:  # in the order of the partitions: the highest level first
@@ -276,6 +279,13 @@ async def _first_with_something(polls: Sequence[asyncio.Task[list[Lease]]]) -> N
         done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         if any(poll.exception() is None for poll in done):
             return
+
+
+def _raise_over_limit(poll: asyncio.Task[list[Lease]]) -> None:
+    """Of a named receive: its messages are not there for it, which is not the same as none."""
+    error = poll.exception()
+    if isinstance(error, StorageError) and error.code == ErrorCode.OVER_LIMIT:
+        raise error
 
 
 async def _cancel_and_release(storage: MessageStorage, polls: Sequence[asyncio.Task[list[Lease]]]) -> None:

@@ -29,6 +29,7 @@ from storage_nodes.limits import CORRELATION_ID_MAX, PRODUCER_CALL_MS_MAX, PRODU
 from storage_nodes.model import Acks, NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
+    CLIENT_ATTEMPT_PREFIX,
     AcquireReply,
     AcquireRequest,
     CancelMoveRequest,
@@ -147,7 +148,8 @@ class StorageClient:
         self._attempts_max = attempts_max
         self._sends = Sends(self._links, self._chance, timeout_s, attempts_max)
         # Names of calls: a prefix of this client, and a number.
-        self._attempt_prefix = b"\0" + self._chance.getrandbits(ATTEMPT_PREFIX_BITS).to_bytes(ATTEMPT_PREFIX_BITS // 8)
+        random_bytes = self._chance.getrandbits(ATTEMPT_PREFIX_BITS).to_bytes(ATTEMPT_PREFIX_BITS // 8)
+        self._attempt_prefix = CLIENT_ATTEMPT_PREFIX + random_bytes
         self._attempts = 0
         self._deletes = Deletes(self._delete)
         self._handing_back: set[asyncio.Task[None]] = set()

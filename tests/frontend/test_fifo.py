@@ -235,6 +235,16 @@ async def test_too_many_in_flight_on_a_fifo_queue_is_an_empty_answer(line: Insta
     assert (await line.sqs("ReceiveMessage", {"QueueUrl": QUEUE_URL})).error == "OverLimit"
 
 
+@pytest.mark.parametrize("wait_s", [0, 1])
+async def test_receive_that_cannot_be_remembered_is_not_told_that_there_is_nothing(
+    line: Installation, wait_s: int
+) -> None:
+    line.storage.fail_with, line.storage.fail_text = ErrorCode.OVER_LIMIT, "too many receives"
+    asked = {"QueueUrl": FIFO_URL, "ReceiveRequestAttemptId": "try", "WaitTimeSeconds": wait_s}
+    reply = await line.sqs("ReceiveMessage", asked)
+    assert reply.error == "OverLimit" and "too many receives" in reply.json["message"]
+
+
 async def test_delete_of_a_fifo_receipt_tells_that_it_has_expired_and_a_change_that_it_is_not_in_flight(
     line: Installation,
 ) -> None:

@@ -231,3 +231,17 @@ async def test_leases_of_a_repeated_receive_of_which_one_partition_does_not_answ
     with pytest.raises(StorageError if fails else Disconnected):
         await call
     assert storage.leased == storage.given_back == [(1, 5)]
+
+
+class Forgetful(FullAtOnce):
+    """The first partition can remember no more receives, and the second one has nothing."""
+
+    async def acquire(self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, *_: Any) -> Any:
+        if partition == 1 and max_messages:
+            raise StorageError(ErrorCode.OVER_LIMIT, "too many")
+        return AcquireReply(1, [], 9)
+
+
+async def test_named_receive_hears_of_the_partition_that_cannot_remember_it() -> None:
+    with pytest.raises(StorageError, match="too many"):
+        await (await parked(Forgetful(), asyncio.Event(), request=PollRequest(10, 30_000, 20_000, b"attempt")))

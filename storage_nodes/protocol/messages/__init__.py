@@ -33,6 +33,7 @@ from storage_nodes.protocol.messages.core import (
     message_reader,
 )
 from storage_nodes.protocol.messages.queues import (
+    CLIENT_ATTEMPT_PREFIX,
     NOT_TAKEN,
     AcquiredMessage,
     AcquireReply,
@@ -68,6 +69,7 @@ from storage_nodes.protocol.messages.queues import (
     SendRequest,
     UnparkRequest,
     VisibilityMode,
+    is_client_attempt,
 )
 from storage_nodes.protocol.messages.streams import (
     CloseUsageReply,
@@ -89,6 +91,7 @@ from storage_nodes.protocol.messages.streams import (
 )
 
 __all__ = [
+    "CLIENT_ATTEMPT_PREFIX",
     "NOT_TAKEN",
     "UNREADABLE",
     "AcquireReply",
@@ -162,5 +165,6 @@ __all__ = [
     "UnparkRequest",
     "VisibilityMode",
     "encode_message",
+    "is_client_attempt",
     "message_reader",
 ]

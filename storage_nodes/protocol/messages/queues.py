@@ -8,6 +8,13 @@ import msgspec
 
 from storage_nodes.protocol.messages.core import Message
 
+# How attempt ids begin that the storage client gives to receives whose caller named none. Callers' ids are text.
+CLIENT_ATTEMPT_PREFIX = b"\0"
+
+
+def is_client_attempt(attempt: bytes) -> bool:
+    return attempt.startswith(CLIENT_ATTEMPT_PREFIX)
+
 
 class SendRequest(Message, frozen=True):
     """Append messages. `plain` promises that no record body has headers.
@@ -56,7 +63,9 @@ class AcquireRequest(Message, frozen=True):
     """Lease up to max_messages for visibility_ms; wait up to wait_ms for the first one (0 = do not wait).
 
     `attempt` names the receive on a FIFO queue: within five minutes the same attempt gets the same messages again,
-    their visibility counted anew, unless one of them changed its state since.
+    their visibility counted anew, unless one of them changed its state since. OVER_LIMIT where what such receives got
+    is too much to be remembered; one that the storage client named (CLIENT_ATTEMPT_PREFIX) is served all the same, and
+    not remembered.
     `tags`, on a standard queue: only messages with one of them; none: whatever there is.
     """
 

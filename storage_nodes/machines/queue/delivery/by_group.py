@@ -7,6 +7,11 @@ its successor finds them leased, by the fold, or free. While a lease is under wa
 fold on each message in flight holds back what follows it in its group, and nothing that stands before it. Deletes and
 changes are decided by the fold too: a receipt whose lease ran out, or whose message was handed out again, is refused
 (RECEIPT_STALE), not taken as done.
+
+What the fold remembers of receives, so that they can be repeated, is bounded here, by the messages that they got: the
+log keeps its rule. A receive that the storage client named itself goes without first, which costs something only where
+its answer is lost; one that its caller named is refused at the second bound (OVER_LIMIT), not served without the
+repeat that it was promised.
 """
 
 from __future__ import annotations
@@ -18,8 +23,10 @@ from storage_nodes.limits import (
     FIFO_READ_AHEAD_MESSAGES_MAX,
     PARKED_GROUPS_MAX,
     READ_AHEAD_MESSAGES_MAX,
+    REMEMBERED_MESSAGES_MAX,
+    REMEMBERED_UNASKED_MESSAGES_MAX,
 )
-from storage_nodes.machines.driver_contract import Token
+from storage_nodes.machines.driver_contract import Refuse, Token
 from storage_nodes.machines.queue.commands import (
     AcquiredCommand,
     DeletedCommand,
@@ -34,6 +41,7 @@ from storage_nodes.machines.queue.effects import Deliver, Effect, Tags, answers_
 from storage_nodes.machines.queue.state.fifo_state import FifoState
 from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
 from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.messages import is_client_attempt
 
 
 class ByGroupDelivery:
@@ -72,6 +80,9 @@ class ByGroupDelivery:
             return True
         if self._waiters:
             self.serve(effects, time_ms)  # those who came first
+        if self._remembers_too_much(attempt, time_ms):
+            effects.append(_cannot_remember(token))
+            return True
         return self._lease(token, messages_max, visibility_ms, attempt, time_ms)
 
     def tags_parked(self, tags: Tags) -> None:
@@ -94,9 +105,17 @@ class ByGroupDelivery:
     def serve(self, effects: list[Effect], time_ms: int) -> None:
         while self._waiters:
             waiter = self._waiters.first()
-            if not self._lease(waiter.token, waiter.messages_max, waiter.visibility_ms, waiter.attempt, time_ms):
+            if self._remembers_too_much(waiter.attempt, time_ms):
+                effects.append(_cannot_remember(waiter.token))
+            elif not self._lease(waiter.token, waiter.messages_max, waiter.visibility_ms, waiter.attempt, time_ms):
                 return
             self._waiters.remove_first()
+
+    def _remembers_too_much(self, attempt: bytes, time_ms: int) -> bool:
+        """For a receive that its caller named."""
+        if not attempt or is_client_attempt(attempt):
+            return False
+        return self._state.remembered_count(time_ms, REMEMBERED_MESSAGES_MAX) >= REMEMBERED_MESSAGES_MAX
 
     def _lease(self, token: Token, messages_max: int, visibility_ms: int, attempt: bytes, time_ms: int) -> bool:
         """Stage a lease on as many messages of as few groups as may be; False if there is nothing."""
@@ -122,6 +141,9 @@ class ByGroupDelivery:
         self._is_hungry = room > 0
         if not parts:
             return False
+        bound = REMEMBERED_UNASKED_MESSAGES_MAX
+        if is_client_attempt(attempt) and self._state.remembered_count(time_ms, bound) >= bound:
+            attempt = b""
         if attempt:
             self._attempts_under_way.add(attempt)
         lease = FifoLease(time_ms, time_ms + visibility_ms, attempt, False, parts)
@@ -271,3 +293,7 @@ class ByGroupDelivery:
             expired.add(offset, offset + 1)
         for first, end in expired.ranges():
             staging.expired_range(first, end - 1)
+
+
+def _cannot_remember(token: Token) -> Refuse:
+    return Refuse(token, ErrorCode.OVER_LIMIT, "receives with an attempt id got too many messages in the last minutes")

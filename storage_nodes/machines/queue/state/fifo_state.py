@@ -8,7 +8,8 @@ waiting messages, so there are never more of them than messages wait.
     group_of   message group of every message in `live`. A message in flight holds back what follows it in its group
                (R26), so who leads next knows every lock by the fold alone.
     parked     groups that are held because a message of theirs became a dead letter (parking.py)
-    attempts   receives that may be asked for again: attempt id -> (time_ms, deadline_ms, flat (offset, delivery)...)
+    attempts   receives that may be asked for again: attempt id -> (time_ms, deadline_ms, flat (offset, delivery)...).
+               The fold bounds their number; how many messages they name is up to leaders (delivery/by_group.py).
 
 Leases are folded before anything is delivered, so a receipt always names a message in `live`, or one that is gone.
 
@@ -19,6 +20,7 @@ In the checkpoint: [flat (group, offsets, each less the one before)...,
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -52,22 +54,25 @@ ATTEMPTS_MAX = LEVEL_1.attempts_max
 class Attempt(NamedTuple):
     time_ms: int
     deadline_ms: int
-    receipts: list[int]  # flat (offset, delivery)
+    receipts: array[int]  # flat (offset, delivery), 16 bytes a message; never changed
 
 
 class FifoState(QueueState):
-    __slots__ = ("attempts", "group_of", "parked")
+    __slots__ = ("_remembered_count", "attempts", "group_of", "parked")
 
     def __init__(self, config: QueueConfig) -> None:
         super().__init__(config)
         self.group_of: dict[int, bytes] = {}
         self.attempts: OrderedDict[bytes, Attempt] = OrderedDict()
+        self._remembered_count = 0  # messages that `attempts` name
         self.parked = ParkedGroups()
 
     def check(self) -> None:
         super().check()
         known, held = len(self.group_of), len(self.live)
         assert known == held, f"the group of {known} messages is known, {held} are in flight or delayed"
+        named = sum(len(attempt.receipts) for attempt in self.attempts.values()) // 2
+        assert named == self._remembered_count, f"{named} messages are remembered, not {self._remembered_count}"
 
     # --- entries ----------------------------------------------------------------------------------------------
 
@@ -213,6 +218,18 @@ class FifoState(QueueState):
         if not self.config.park_groups:
             self.parked.clear()
 
+    def remembered_count(self, time_ms: int, enough: int) -> int:
+        """Messages that attempts name which may still be asked for again; not less than that below `enough`. The fold
+        forgets the others only when it remembers one."""
+        count = self._remembered_count
+        if count < enough:
+            return count
+        for attempt in self.attempts.values():
+            if attempt.time_ms > time_ms - ATTEMPT_MS_MAX:
+                break
+            count -= len(attempt.receipts) // 2
+        return count
+
     @property
     def parked_count(self) -> int:
         return len(self.parked)
@@ -223,6 +240,7 @@ class FifoState(QueueState):
         if result[0] is ErrorCode.OK and not is_repeat:
             self.group_of.clear()
             self.attempts.clear()
+            self._remembered_count = 0
             self.parked.clear()
         return result
 
@@ -234,20 +252,24 @@ class FifoState(QueueState):
 
     def _remember(self, attempt: bytes, now_ms: int, deadline_ms: int, picks: list[Pick]) -> None:
         attempts = self.attempts
-        attempts.pop(attempt, None)
+        earlier = attempts.pop(attempt, None)
+        if earlier is not None:
+            self._remembered_count -= len(earlier.receipts) // 2
         if picks:
-            receipts = [number for pick in picks for number in pick[:2]]
+            receipts = array("q", [number for pick in picks for number in pick[:2]])
             attempts[attempt] = Attempt(now_ms, deadline_ms, receipts)
+            self._remembered_count += len(picks)
         while attempts:
             oldest = next(iter(attempts.values()))
             if len(attempts) <= ATTEMPTS_MAX and oldest.time_ms > now_ms - ATTEMPT_MS_MAX:
                 break
+            self._remembered_count -= len(oldest.receipts) // 2
             attempts.popitem(last=False)
 
     def _groups_packer(self, copied: bool) -> Callable[[], list[Any]]:
-        attempts = [field for attempt, known in self.attempts.items() for field in (attempt, *known)]
+        attempts = list(self.attempts.items())
         group_of, parked = self.group_of.copy() if copied else self.group_of, self.parked.pack()
-        return lambda: [_pack_group_of(group_of), attempts, parked]
+        return lambda: [_pack_group_of(group_of), _pack_attempts(attempts), parked]
 
     def _unpack_groups(self, packed: list[Any]) -> None:
         groups, attempts, *later = packed  # a checkpoint of an earlier version has nothing parked
@@ -261,8 +283,10 @@ class FifoState(QueueState):
                 self.group_of[offset] = group
         fields = iter(attempts)
         self.attempts = OrderedDict(
-            (attempt, Attempt(*known)) for attempt, *known in zip(fields, fields, fields, fields, strict=True)
+            (attempt, Attempt(time_ms, deadline_ms, array("q", receipts)))
+            for attempt, time_ms, deadline_ms, receipts in zip(fields, fields, fields, fields, strict=True)
         )
+        self._remembered_count = sum(len(attempt.receipts) for attempt in self.attempts.values()) // 2
 
 
 def _pack_group_of(group_of: dict[int, bytes]) -> list[Any]:
@@ -274,3 +298,11 @@ def _pack_group_of(group_of: dict[int, bytes]) -> list[Any]:
         offsets_of.setdefault(group, []).append(offset - last_of.get(group, 0))
         last_of[group] = offset
     return [field for group in sorted(offsets_of) for field in (group, offsets_of[group])]
+
+
+def _pack_attempts(attempts: list[tuple[bytes, Attempt]]) -> list[Any]:
+    """Flat (attempt, time_ms, deadline_ms, receipts)..."""
+    packed: list[Any] = []
+    for attempt, (time_ms, deadline_ms, receipts) in attempts:
+        packed += (attempt, time_ms, deadline_ms, receipts.tolist())
+    return packed

@@ -7,7 +7,7 @@ import pytest
 from storage_nodes.limits import ATTEMPT_MS_MAX, PURGE_INTERVAL_MS, RETENTION_MS_MIN
 from storage_nodes.machines.queue.effects import Pick
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import QueueConfig
+from storage_nodes.protocol.messages import CLIENT_ATTEMPT_PREFIX, QueueConfig
 from tests.storage_nodes.machines.queue.fifo_partition import partition as partition
 from tests.storage_nodes.machines.queue.fifo_partition import send, take
 from tests.storage_nodes.machines.queue.partition import VISIBILITY_MS, Partition, offsets_of, receipts_of
@@ -289,6 +289,88 @@ def test_attempts_beyond_the_limit_are_forgotten_oldest_first(
         partition.acquire(name, 1, attempt=name.encode())
         partition.commit()
     assert list(partition.leader.state.attempts) == [b"y", b"z"]  # type: ignore[attr-defined]
+
+
+# --- how much is remembered of attempts -----------------------------------------------------------------------
+
+CLIENTS_OWN = CLIENT_ATTEMPT_PREFIX + b"1"
+
+
+@pytest.fixture
+def bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From two messages on receives that the client named are not remembered, from four on callers' are refused."""
+    monkeypatch.setattr("storage_nodes.machines.queue.delivery.by_group.REMEMBERED_UNASKED_MESSAGES_MAX", 2)
+    monkeypatch.setattr("storage_nodes.machines.queue.delivery.by_group.REMEMBERED_MESSAGES_MAX", 4)
+
+
+def remembered(partition: Partition) -> list[bytes]:
+    return list(partition.leader.state.attempts)  # type: ignore[attr-defined]
+
+
+def receive_as(partition: Partition, name: str, attempt: bytes, messages_max: int = 1) -> list[Pick]:
+    partition.acquire(name, messages_max, attempt=attempt)
+    partition.commit()
+    return partition.delivered[name]
+
+
+@pytest.mark.usefixtures("bounds")
+def test_receive_that_the_client_named_is_served_without_memory_of_it_beyond_the_first_bound(
+    partition: Partition,
+) -> None:
+    send(partition, "abcdef")
+    receive_as(partition, "one", b"try", 2)
+    assert len(receive_as(partition, "two", CLIENTS_OWN)) == 1
+    assert remembered(partition) == [b"try"]
+    assert len(receive_as(partition, "three", b"next", 2)) == 2, "its caller named it"
+    assert remembered(partition) == [b"try", b"next"]
+    partition.check()
+
+
+@pytest.mark.usefixtures("bounds")
+def test_receive_that_its_caller_named_is_refused_beyond_the_second_bound_until_others_are_over(
+    partition: Partition,
+) -> None:
+    send(partition, "abcdef")
+    first = receive_as(partition, "one", b"try", 4)
+    partition.acquire("two", attempt=b"next")
+    assert partition.refused["two"].code is ErrorCode.OVER_LIMIT
+    assert receive_as(partition, "three", b"try", 4) == first, "what is remembered can still be repeated"
+    assert len(receive_as(partition, "four", b"", 1)) == len(receive_as(partition, "client", CLIENTS_OWN)) == 1
+    assert partition.acquire("asked", 0, attempt=b"next") == []
+    partition.pass_ms(ATTEMPT_MS_MAX)
+    assert receive_as(partition, "five", b"next") != []
+    assert remembered(partition) == [b"next"]
+    partition.check()
+
+
+@pytest.mark.usefixtures("bounds")
+def test_long_poll_that_its_caller_named_is_refused_once_the_bound_is_reached(partition: Partition) -> None:
+    partition.acquire("first", 4, wait_ms=20_000, attempt=b"try")
+    partition.acquire("waits", 1, wait_ms=20_000, attempt=b"late")
+    partition.acquire("unnamed", 1, wait_ms=20_000)
+    send(partition, "abcd")
+    partition.commit()
+    assert len(partition.delivered["first"]) == 4
+    send(partition, "e")
+    partition.commit()
+    assert partition.refused["waits"].code is ErrorCode.OVER_LIMIT
+    assert len(partition.delivered["unnamed"]) == 1
+
+
+def test_attempts_are_counted_by_their_messages_through_a_checkpoint_and_a_purge(partition: Partition) -> None:
+    send(partition, "abcd")
+    receive_as(partition, "one", b"try", 2)
+    receive_as(partition, "two", b"next", 2)
+    count = partition.leader.state.remembered_count  # type: ignore[attr-defined]
+    assert (count(partition.now_ms, 0), count(partition.now_ms + ATTEMPT_MS_MAX, 4)) == (4, 0)
+    partition.fail_over()
+    count = partition.leader.state.remembered_count  # type: ignore[attr-defined]
+    assert count(partition.now_ms, 0) == 4
+    partition.purge("p")
+    partition.commit()
+    count = partition.leader.state.remembered_count  # type: ignore[attr-defined]
+    assert count(partition.now_ms, 0) == 0 and remembered(partition) == []
+    partition.check()
 
 
 def test_attempt_that_is_on_its_way_is_told_to_come_again(partition: Partition) -> None:
