@@ -174,20 +174,32 @@ class Leases:
         self._order.extend(revived)
         return revived
 
-    def configure(self, receives_max: int, retry: RetryPolicy | None) -> list[int]:
-        """The configuration changed; what is ready now and was not. What is ready stays so."""
+    def configure(self, receives_max: int, retry: RetryPolicy | None, moving: Sequence[int]) -> None:
+        """The configuration changed. What is ready stays so. Dead messages that may be received again get a timer, as
+        everything else that is due: a hundred thousand of them become ready in many inputs. Those that are moving wait
+        for the outcome, since nobody is given what stands in the dead-letter queue by then."""
         self.receives_max = receives_max
-        live = self._live
-        revived = self.revive([o for o in self.dead if not receives_max or live[o][1] & RECEIVES_MASK < receives_max])
+        live, dead = self._live, self.dead
+        spared = {offset for offset in dead if self._may_live(offset)}
+        spared.difference_update(moving)
+        dead -= spared
         if receives_max:
             died = {offset for offset in self._ready if live[offset][1] & RECEIVES_MASK >= receives_max}
             self._ready -= died
-            self.dead |= died
-        if retry is not None or self._retry is not None:
+            dead |= died
+        has_policy = retry is not None or self._retry is not None
+        if has_policy:
             self._retry = retry
             self._paused.clear()
+        if has_policy or spared:
             self._rebuild()
-        return revived
+
+    def spare(self, offsets: Iterable[int]) -> list[int]:
+        """Dead messages that did not move, and that the configuration lets live by now: those are ready."""
+        return self.revive(offset for offset in offsets if offset in self.dead and self._may_live(offset))
+
+    def _may_live(self, offset: int) -> bool:
+        return not self.receives_max or self._live[offset][1] & RECEIVES_MASK < self.receives_max
 
     def ready_offsets(self) -> list[int]:
         return sorted(self._ready)
@@ -338,9 +350,14 @@ class Leases:
     def _rebuild(self) -> None:
         """Timers from `live`: neighbours that share a deadline share a timer, where nothing is due later than that."""
         if self._retry is not None:
-            due = [(self._next_ms(o, entry), o, o, _ALL) for o, entry in self._live.items() if not self._is_due(o)]
-            heapq.heapify(due)
-            self._timers = due
+            ready, dead, paused = self._ready, self.dead, self._paused
+            each = [
+                (self._next_ms(offset, entry) if offset in paused else entry[0], offset, offset, _ALL)
+                for offset, entry in self._live.items()
+                if offset not in ready and offset not in dead
+            ]
+            heapq.heapify(each)
+            self._timers = each
             return
         timers: list[_Timer] = []
         first = end = deadline_ms = -1

@@ -89,6 +89,7 @@ class LeaderFold(StateFold):
         groups = self.delivery.groups_of(command.offsets)
         self._state.fold_dead_lettered(command)
         self._context.forget(command.offsets)
+        self.delivery.window.became_ready(self._leases.spare(self._letters.under_way))
         self._letters.under_way = []
         self.delivery.left(command.offsets, groups)
 
@@ -128,7 +129,7 @@ class LeaderFold(StateFold):
         state, parked = self._state, self.delivery.parked_groups()
         state.fold_configured(command)
         self._context.pauses_staged -= state.config.paused
-        self.delivery.window.became_ready(self._leases.configure(state.receives_max, state.retry))
+        self._leases.configure(state.receives_max, state.retry, self._letters.under_way)
         self.delivery.unparked(parked)
         self._answer((ErrorCode.OK, state.held_count))
 

@@ -200,11 +200,10 @@ class Leader:
 
     def move_failed(self, is_final: bool, now_ms: int) -> list[Effect]:
         """The move under way did not succeed. If it never will (there is no such queue), the messages may be received
-        again; else it is tried again after a pause, and they are not."""
+        again; else it is tried again after a pause, and they are not, unless the configuration lets them by now."""
         time_ms = self._advance(now_ms)
         moving = self._letters.failed(time_ms)
-        if is_final:
-            self.delivery.window.became_ready(self._leases.revive(moving))
+        self.delivery.window.became_ready(self._leases.revive(moving) if is_final else self._leases.spare(moving))
         return self._settle([], time_ms)
 
     # --- the driver's other inputs ----------------------------------------------------------------------------
@@ -237,9 +236,9 @@ class Leader:
     def tick(self, now_ms: int) -> list[Effect]:
         time_ms = self._advance(now_ms)
         if self._retention_check_ms and time_ms >= self._retention_check_ms:
-            self._expire_live(time_ms)
+            has_more = self._expire_live(time_ms)
             self.delivery.expire_fresh(time_ms)
-            self._retention_check_ms = 0
+            self._retention_check_ms = time_ms + RETENTION_CHECK_MS_MIN if has_more else 0
             self.delivery.check()
         effects = self._settle([], time_ms)
         return effects + [Deliver(token, []) for token in self._waiters.remove_overdue(now_ms)]
@@ -370,12 +369,15 @@ class Leader:
             return min(due_ms + ahead_ms, max(due_ms, self.time_ms + CLOCK_LOOK_MS))
         return due_ms
 
-    def _expire_live(self, time_ms: int) -> None:
+    def _expire_live(self, time_ms: int) -> bool:
+        """Drops messages in `live` that outlived their retention, as many as there is room for; are there more?"""
         if self._staging.live_expired:
-            return  # the last ones are still on their way through the log
+            return True  # the last ones are still on their way through the log
         oldest_ms = self._context.outlived_ms(time_ms)
         expired = [offset for offset, entry in self._state.live.items() if entry[3] <= oldest_ms]
-        self._staging.expired_offsets(expired[: max(0, self._staging.expired_room)])
+        room = max(0, self._staging.expired_room)
+        self._staging.expired_offsets(expired[:room])
+        return len(expired) > room
 
     def _park(
         self,

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from storage_nodes.limits import DEAD_LETTER_PAUSE_MS_MIN, DEAD_LETTERS_PER_MOVE_MAX, RETENTION_MS_MIN
+from storage_nodes.limits import (
+    DEAD_LETTER_PAUSE_MS_MIN,
+    DEAD_LETTERS_PER_MOVE_MAX,
+    RETENTION_MS_MIN,
+)
 from storage_nodes.machines.queue.effects import DeadLetter, DeadLetterInfo
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import DeadSource, QueueConfig, encode_message
@@ -124,15 +128,55 @@ def test_group_goes_on_when_its_dead_letter_is_moved() -> None:
     assert receive(partition, "three") == [second]
 
 
+def allow_more(partition: Partition, max_receives: int = 0) -> None:
+    config = QueueConfig(fifo=partition.leader.is_fifo, max_receives=max_receives, dead_letter_partition=TARGET)
+    partition.perform(partition.leader.configure("more", config))
+    partition.commit()
+
+
 def test_more_receives_allowed_give_the_message_back(partition: Partition) -> None:
     offsets = kill_letters(partition)
     partition.moves.clear()
     partition.perform(partition.leader.move_failed(False, partition.now_ms))
-    assert receive(partition, "meanwhile") == []
-    config = QueueConfig(fifo=partition.leader.is_fifo, max_receives=0)
-    partition.perform(partition.leader.configure("c", config))
-    partition.commit()
+    assert partition.acquire("meanwhile") is None or partition.delivered["meanwhile"] == []
+    allow_more(partition)
     assert receive(partition, "third") == offsets
+    partition.check()
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_letter_that_moves_while_more_receives_are_allowed_is_given_to_nobody_before_the_outcome(
+    partition: Partition, moves: bool
+) -> None:
+    offsets = kill_letters(partition, DEAD_LETTERS_PER_MOVE_MAX + 1)
+    moving = [letter.offset for letter in partition.moves.pop().letters]
+    allow_more(partition, 3)
+    assert receive(partition, "third", 1_000) == ([] if partition.leader.is_fifo else offsets[-1:]), "one does not move"
+    if moves:
+        partition.perform(partition.leader.moved(moving[1:], partition.now_ms))
+        partition.commit()
+    else:
+        partition.perform(partition.leader.move_failed(False, partition.now_ms))
+    expected = moving[:1] if moves else moving
+    received = receive(partition, "fourth", 1_000)
+    assert sorted(set(received) - {offsets[-1]}) == expected
+    partition.check()
+
+
+def test_many_dead_letters_that_may_be_received_again_are_ready_in_many_inputs(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offsets = kill_letters(partition, 25)
+    monkeypatch.setattr("storage_nodes.machines.queue.delivery.leases.LEASE_STEPS_PER_INPUT_MAX", 10)
+    partition.moves.clear()
+    partition.perform(partition.leader.move_failed(False, partition.now_ms))
+    allow_more(partition)
+    assert partition.leader.next_tick_ms() <= partition.now_ms
+    before = partition.counts()  # an input of its own, after the fold
+    partition.pass_ms(0)
+    assert (before, partition.counts()) == ((20, 5, 0), (25, 0, 0))
+    assert sorted(partition.leader.state.live) == offsets
+    partition.check()
 
 
 def test_purge_takes_dead_letters_too(partition: Partition) -> None:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from storage_nodes.machines.queue.delivery import leases
+from storage_nodes.limits import RETENTION_MS_DEFAULT
+from storage_nodes.machines.queue.delivery import leases, pending_commands
+from storage_nodes.machines.queue.leader.leader import RETENTION_CHECK_MS_MIN
 from storage_nodes.protocol.messages import QueueConfig
 from tests.storage_nodes.machines.queue.partition import VISIBILITY_MS, Partition, offsets_of, receipts_of
 
@@ -208,3 +210,21 @@ def test_message_that_was_not_made_ready_yet_and_is_changed_and_deleted_counts_a
     partition.pass_ms(0)
     partition.check()
     assert partition.counts() == (len(sent) - 1, 0, 0)
+
+
+def test_messages_in_flight_that_outlived_their_retention_expire_a_part_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One command names so many; the rest does not wait for the next check, which is a hundredth of the retention."""
+    monkeypatch.setattr(pending_commands, "EXPIRED_PER_COMMAND_MAX", STEPS)
+    partition = Partition(QueueConfig())
+    sent = list(partition.send(3 * STEPS))
+    partition.acquire("a", len(sent), visibility_ms=2 * RETENTION_MS_DEFAULT)
+    partition.commit()
+    partition.now_ms += RETENTION_MS_DEFAULT
+    for left in (2 * STEPS, STEPS, 0):
+        partition.tick()
+        partition.commit()
+        assert partition.counts() == (0, left, 0)
+        partition.now_ms += RETENTION_CHECK_MS_MIN
+    partition.check()
