@@ -7,6 +7,7 @@ at a time (MOVES_PER_NODE_MAX of one node), so that it neither crowds out traffi
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Collection, Iterator
 from itertools import chain, islice
 
@@ -21,7 +22,7 @@ from storage_nodes.machines.cluster.commands import (
 )
 from storage_nodes.machines.cluster.machine import ClusterMachine
 from storage_nodes.machines.cluster.placement import place_one
-from storage_nodes.model import NodeId, NodeState
+from storage_nodes.model import NodeAddress, NodeId, NodeState
 
 
 def plan_work(machine: ClusterMachine, in_group: Collection[NodeId], is_up: Callable[[NodeId], bool]) -> list[Command]:
@@ -73,9 +74,12 @@ class _Room:
     def target_for(self, plan: PartitionPlan, source: NodeId) -> NodeId | None:
         """The best node for one more replica; None while there is none, or all that would do are busy."""
         machine = self._machine
-        free = [node for node in self._takers if node.node_id not in plan.replicas and self.of(node.node_id) > 0]
         zones = {machine.nodes[node].zone for node in plan.replicas if node != source}
-        return place_one(free, zones, self.load_of)
+        return place_one(self.free(plan.replicas), zones, self.load_of)
+
+    def free(self, replicas: Collection[NodeId]) -> list[NodeAddress]:
+        """The nodes that could take a replica of a partition that stands on these."""
+        return [node for node in self._takers if node.node_id not in replicas and self.of(node.node_id) > 0]
 
 
 def _empty(machine: ClusterMachine, node_id: NodeId, room: _Room) -> list[Command]:
@@ -84,8 +88,14 @@ def _empty(machine: ClusterMachine, node_id: NodeId, room: _Room) -> list[Comman
     if room.of(node_id) <= 0:
         return commands
     resting = [plan for plan in map(machine.partitions.__getitem__, machine.held.get(node_id, ())) if plan.move is None]
-    resting.sort(key=lambda plan: (plan.replicas[0] != node_id, plan.partition))
-    for plan in resting:
+    # Few sets of nodes hold many partitions: whether one has somewhere to go is asked once a set.
+    movable = {replicas for replicas in {plan.replicas for plan in resting} if room.free(replicas)}
+    first = heapq.nsmallest(
+        MOVES_PER_NODE_MAX,
+        [plan for plan in resting if plan.replicas in movable],
+        key=lambda plan: (plan.replicas[0] != node_id, plan.partition),
+    )
+    for plan in first:
         target = room.target_for(plan, node_id)
         if target is not None:
             room.take(node_id, target)

@@ -295,6 +295,20 @@ def test_nodes_that_are_down_get_nothing() -> None:
     assert plan_work(machine, EVERYBODY, lambda node: node != 4) == []
 
 
+def test_partitions_that_have_nowhere_to_go_do_not_hide_those_behind_them() -> None:
+    machine = machine_of_four(MOVES_PER_NODE_MAX + 4)
+    for partition in list(machine.partitions):
+        number = begin(machine, partition, 1, 4)
+        apply(machine, TakeMove(partition, number, 1))
+        apply(machine, EndMove(partition, number, True, 1))
+    for tag in ("x", "y", "z"):
+        apply(machine, create(tag))
+    apply(machine, SetNodeState(2, NodeState.DRAINING))
+    able = [made.partition for made in machine.partitions.values() if 2 in made.replicas and 4 not in made.replicas]
+    moves = plan_work(machine, EVERYBODY, lambda node: node == 4)
+    assert able and set(moves) == {BeginMove(partition, 2, 4) for partition in able}
+
+
 def test_partitions_made_in_a_small_cluster_grow_with_it() -> None:
     machine = machine_with(["a"])
     for number in range(3):
