@@ -302,7 +302,10 @@ class MemoryNode:
     def call_soon(self, call: Callable[..., None], *args: Any) -> None:
         self._later.append(partial(call, *args))
 
-    def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+    def run_cold(
+        self, work: Callable[[], T], done: Callable[[T], None], damaged: Callable[[], None] = lambda: None
+    ) -> None:
+        """Memory is never damaged."""
         self._later.append(lambda: done(work()))
 
     def propose_soon(self, replica: MemoryReplica) -> None:

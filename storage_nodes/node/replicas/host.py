@@ -70,8 +70,9 @@ class Host(Protocol):
     def retired(self, partition: int) -> None:
         """A queue partition led here is to be deleted, and takes no requests any more."""
 
-    def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
-        """A read that a request waits for, in a thread; then `done` on the event loop."""
+    def run_cold(self, work: Callable[[], T], done: Callable[[T], None], damaged: Callable[[], None] = ...) -> None:
+        """A read that a request waits for, in a thread; then `done` on the event loop, or `damaged` where the partition
+        cannot be read."""
 
     def run_maintenance(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """The same for what takes long, and keeps no read waiting."""

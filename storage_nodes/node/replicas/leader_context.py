@@ -49,8 +49,8 @@ class LeaderContext:
         return ended
 
     def run_cold(self, work: Callable[[], T], done: Callable[[T], None], lost: Callable[[], None] = _nothing) -> None:
-        """Run blocking reads off the event loop, `then` go on."""
-        self.replica.host.run_cold(work, self.then(done, lost))
+        """Run blocking reads off the event loop, `then` go on. Damage to what is read ends the leadership."""
+        self.replica.host.run_cold(work, self.then(done, lost), lost)
 
     def read_then(self, token: Token, offset: int, bytes_max: int, done: Callable[[list[bytes]], None]) -> None:
         """Batches of the log from this offset on: at once where they are in memory. The token is refused where the

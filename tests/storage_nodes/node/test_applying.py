@@ -32,7 +32,7 @@ class Follower(Replica):
         self.later: list[Callable[[], None]] = []
         loop: Any = SimpleNamespace(call_soon=lambda call, *args: self.later.append(partial(call, *args)))
         host: Any = SimpleNamespace(
-            run_cold=lambda read, done: self.reads.append((read, done)), fold_turn=FoldTurn(loop)
+            run_cold=lambda read, done, damaged=None: self.reads.append((read, done)), fold_turn=FoldTurn(loop)
         )  # fmt: skip
         raft: Any = SimpleNamespace(commit=30)
         self.host, self.log, self.raft = host, log, raft

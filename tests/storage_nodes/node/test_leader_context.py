@@ -30,10 +30,11 @@ class Bench:
         self.refused: list[StorageError] = []
         self.cached: list[bytes] | None = None
         self.leased_until_ms = NOW_MS + 1
+        self.is_damaged = False
         replica = kind.__new__(kind)
         raft: Any = SimpleNamespace(epoch=EPOCH, leader=1, lease_until_ms=lambda _: self.leased_until_ms)
         host: Any = SimpleNamespace(
-            run_cold=lambda work, done: self.ends.append(lambda: done(work())),
+            run_cold=self.run_cold,
             clock=SimpleNamespace(mono_ms=lambda: NOW_MS),
             leases=LeaderLeases(),
             loop=SimpleNamespace(call_soon=lambda call: None),
@@ -45,6 +46,9 @@ class Bench:
         connection: Any = self
         self.token = Token(connection, 1, Opcode.STREAM_READ)
         self.context = LeaderContext(replica)
+
+    def run_cold(self, work: Callable[[], Any], done: Callable[[Any], None], damaged: Callable[[], None]) -> None:
+        self.ends.append(damaged if self.is_damaged else lambda: done(work()))
 
     def refuse(self, token: Token, error: StorageError) -> None:
         assert token is self.token
@@ -101,6 +105,16 @@ def test_request_whose_read_ends_after_the_leadership_is_refused_with_the_leader
     end()
     (error,) = bench.refused
     assert not found and error.code is ErrorCode.NOT_LEADER and error.leader == bench.replica.raft.leader
+
+
+def test_request_whose_read_meets_damage_is_refused_at_once() -> None:
+    bench, found = Bench(), list[object]()
+    bench.is_damaged = True
+    bench.context.read_then(bench.token, 0, 100, found.append)
+    (end,) = bench.ends
+    end()
+    (error,) = bench.refused
+    assert not found and error.code is ErrorCode.NOT_LEADER and error.traits.retriable
 
 
 @pytest.mark.parametrize(("cached", "reads"), [([b"in memory"], 0), (None, 1)])
