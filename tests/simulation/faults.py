@@ -72,6 +72,7 @@ ONE_BY_ONE = {
     "storage_nodes.machines.queue.state.queue_state.DELAYED_LIVE_MAX": 2,
     "storage_nodes.machines.queue.state.held_messages.CHECKPOINT_PIECES_MESSAGES": 2,
     "storage_nodes.machines.queue.state.held_messages.LAZY_RANGES_MIN": 2,
+    "storage_nodes.machines.producers.LAZY_ROWS_MIN": 2,
     "storage_nodes.machines.queue.state.checkpoint.LAZY_RANGES_MIN": 2,
     "storage_nodes.machines.queue.state.offset_ranges._GARBAGE_MIN": 1,
     "storage_nodes.machines.queue.delivery.leases.LEASE_STEPS_PER_INPUT_MAX": 3,

@@ -16,6 +16,7 @@ import msgspec
 from storage_nodes.log.node_log import NodeLog
 from storage_nodes.log.recovery import WalWalk
 from storage_nodes.machines.cluster.mover import Finish, next_step
+from storage_nodes.machines.packed_later import array_header
 from storage_nodes.machines.queue.effects import CommandAnswer
 from storage_nodes.machines.queue.leader.leader import Leader
 from storage_nodes.machines.queue.state.dedup import NOT_SEEN, DedupWindow
@@ -314,7 +315,7 @@ def answers_repeats_before_commit() -> AbstractContextManager[Any]:
 
 def forgets_ids_in_checkpoints() -> AbstractContextManager[Any]:
     """B19: deduplication ids are not in checkpoints and snapshots."""
-    return mock.patch.object(DedupWindow, "pack", _always([]))
+    return mock.patch.multiple(DedupWindow, pack=_always([]), pack_later=_always((array_header(0),)))
 
 
 @contextmanager

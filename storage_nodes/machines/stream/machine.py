@@ -9,15 +9,6 @@ Commands are msgpack arrays in control records whose key is (int16 0, int16 20):
     2 CONFIGURED   time_ms, retention_ms, retention_bytes (0 = no limit)
     3 to 11        of consumer groups            `consumers.py`
    12 LEVELED      time_ms, level                from here on the partition is at this level (protocol/levels.py)
-
-The checkpoint is a msgpack array, version first; it is of version 1 as long as there was no group,
-and of version 4 only beyond level 1:
-
-    [1, log_start, log_end, last_ms, retention_ms, retention_bytes, mark_bytes,
-     [[first_offset, last_offset, oldest_ms, newest_ms, bytes]...]]
-    [2, what version 1 has, consumers]
-    [3, what version 1 has, consumers (empty where there are none), producers (../producers.py)]
-    [4, what version 3 has, level]
 """
 
 from __future__ import annotations
@@ -37,23 +28,25 @@ from storage_nodes.limits import (
     STREAM_COMMANDS_LEFT_MAX,
     WAITERS_PER_PARTITION_MAX,
 )
-from storage_nodes.machines.driver_contract import CheckpointError, Propose, Refuse, Token
+from storage_nodes.machines.driver_contract import Piece, Propose, Refuse, Token
 from storage_nodes.machines.producers import ProducerTable
+from storage_nodes.machines.stream.checkpoint import (
+    StreamState,
+    checkpoint_pieces,
+    encode_checkpoint,
+    read_checkpoint,
+)
 from storage_nodes.machines.stream.consumers import Consumers
 from storage_nodes.machines.stream.coordinator import GroupCoordinator, GroupRequest, View
 from storage_nodes.machines.stream.effects import Effect, Fence, ReadNow, StreamAnswer, not_leader
 from storage_nodes.machines.stream.readers import Readers
-from storage_nodes.machines.stream.retention import Mark, Marks
+from storage_nodes.machines.stream.retention import Marks
 from storage_nodes.machines.unknown_entries import require_known
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.levels import LEVEL_FIRST
 from storage_nodes.protocol.messages import Empty
 from storage_nodes.protocol.records import decode_body, encode_body
 
-CHECKPOINT_VERSION = 1
-CHECKPOINT_VERSION_GROUPS = 2
-CHECKPOINT_VERSION_PRODUCERS = 3
-CHECKPOINT_VERSION_LEVEL = 4
 CONTROL_STREAM_KEY = struct.pack(">hh", 0, 20)
 TRIMMED = 1
 CONFIGURED = 2
@@ -169,39 +162,28 @@ class StreamMachine:
         return self.log_start
 
     def checkpoint(self) -> bytes:
-        marks, consumers = self._marks, self._consumers
-        fields = [
-            CHECKPOINT_VERSION, self.log_start, self.log_end, self.last_ms, self.retention_ms,
-            self.retention_bytes, marks.mark_bytes, marks.marks,
-        ]  # fmt: skip
-        groups = consumers.pack() if consumers is not None and not consumers.is_blank else []
-        if self.level > LEVEL_FIRST:
-            fields[0] = CHECKPOINT_VERSION_LEVEL
-            fields += (groups, self.producers.pack() if self.producers is not None else [], self.level)
-        elif self.producers is not None:
-            fields[0] = CHECKPOINT_VERSION_PRODUCERS
-            fields += (groups, self.producers.pack())
-        elif groups:
-            fields[0] = CHECKPOINT_VERSION_GROUPS
-            fields.append(groups)
-        return _encode(fields)
+        return encode_checkpoint(self._state())
+
+    def checkpoint_pieces(self) -> bytes | list[Piece]:
+        """The same; not joined where that would take long. Nothing of it changes any more."""
+        return checkpoint_pieces(self._state())
 
     def restore(self, blob: bytes) -> None:
         """Raises CheckpointError."""
-        try:
-            version, *fields = _decode(blob)
-            if not CHECKPOINT_VERSION <= version <= CHECKPOINT_VERSION_LEVEL:
-                raise CheckpointError(f"stream checkpoint of version {version}, 1 to 4 are read here")
-            self.level = fields.pop() if version >= CHECKPOINT_VERSION_LEVEL else LEVEL_FIRST
-            producers = fields.pop() if version >= CHECKPOINT_VERSION_PRODUCERS else []
-            self.producers = ProducerTable.unpack(producers) if producers else None
-            groups = fields.pop() if version >= CHECKPOINT_VERSION_GROUPS else []
-            self._consumers = Consumers.unpack(groups) if groups else None
-            *fields, mark_bytes, marks = fields
-            self.log_start, self.log_end, self.last_ms, self.retention_ms, self.retention_bytes = fields
-            self._marks = Marks([Mark(*mark) for mark in marks], mark_bytes)
-        except (TypeError, ValueError, msgspec.DecodeError) as error:
-            raise CheckpointError(f"stream checkpoint: {error}") from error
+        self.adopt(read_checkpoint(blob))
+
+    def adopt(self, state: StreamState) -> None:
+        """The same, from what `read_checkpoint` read."""
+        (
+            self.log_start, self.log_end, self.last_ms, self.retention_ms, self.retention_bytes,
+            self._marks, self._consumers, self.producers, self.level,
+        ) = state  # fmt: skip
+
+    def _state(self) -> StreamState:
+        return StreamState(
+            self.log_start, self.log_end, self.last_ms, self.retention_ms, self.retention_bytes,
+            self._marks, self._consumers, self.producers, self.level,
+        )  # fmt: skip
 
     # --- leader -----------------------------------------------------------------------------------------------
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from storage_nodes.machines.driver_contract import Piece
+
 
 class FoldedMachine(Protocol):
     """The state of a partition, folded from its log."""
@@ -32,6 +34,13 @@ class PartitionMachine(FoldedMachine, Protocol):
     @property
     def last_ms(self) -> int:
         """The latest time in what was folded."""
+
+    def checkpoint_pieces(self) -> bytes | list[Piece]:
+        """What `checkpoint` gives; not joined where that would take long. Nothing of it changes any more, so that a
+        thread can pack and write it."""
+
+    def adopt(self, state: Any) -> None:
+        """What `restore` does, from a state that was read in a thread."""
 
     @property
     def ahead_ms(self) -> int:

@@ -7,9 +7,10 @@ sends    --> Appends     --> one batch per group commit, before the commands tha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from storage_nodes.limits import PRODUCER_CALL_MS_MAX, PRODUCER_MEMORY_MS
+from storage_nodes.log.checkpoint import Blob
 from storage_nodes.log.node_log import PartitionLog
 from storage_nodes.node.replicas.appends import Appends
 from storage_nodes.node.replicas.host import Host
@@ -86,6 +87,12 @@ class PartitionReplica(Replica):
             raft, applied = self.raft, self.applied
             commit = raft.commit
             appends.progressed(self.log.durable_end, applied if applied < commit else commit, raft.replicated)
+
+    def take_state(self, state: Any) -> None:
+        self.machine.adopt(state)
+
+    def checkpoint_pieces(self) -> Blob:
+        return self.machine.checkpoint_pieces()
 
     def on_lead(self) -> None:
         self._do(self.machine.lead(self.now_ms()))

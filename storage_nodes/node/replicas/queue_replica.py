@@ -22,7 +22,6 @@ from storage_nodes.limits import (
     READ_AHEAD_BYTES_MAX,
     SCHEDULED_BATCH_BYTES_MAX,
 )
-from storage_nodes.log.checkpoint import Blob
 from storage_nodes.log.node_log import PartitionLog
 from storage_nodes.log.record_batch import BatchHeader, read_header, records_to_fold, usages_of
 from storage_nodes.machines.queue import effects as queue_effects
@@ -277,12 +276,6 @@ class QueueReplica(PartitionReplica):
     @staticmethod
     def read_state(checkpoint: bytes) -> QueueState:
         return state_of(checkpoint)
-
-    def take_state(self, state: QueueState) -> None:
-        self.machine.adopt(state)
-
-    def checkpoint_pieces(self) -> Blob:
-        return self.machine.checkpoint_pieces()
 
     def on_follow(self) -> None:
         self._released = ()

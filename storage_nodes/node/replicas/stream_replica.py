@@ -13,6 +13,7 @@ from storage_nodes.limits import ACQUIRE_WAIT_MS_MAX, READ_BYTES_MAX
 from storage_nodes.log.node_log import PartitionLog
 from storage_nodes.log.record_batch import BatchHeader, iterate_bodies, read_header
 from storage_nodes.machines.driver_contract import Propose, Refuse
+from storage_nodes.machines.stream.checkpoint import StreamState, read_checkpoint
 from storage_nodes.machines.stream.effects import Evict, Fence, ReadNow, StreamAnswer
 from storage_nodes.machines.stream.machine import StreamMachine
 from storage_nodes.node.replicas.appends import Appends
@@ -133,6 +134,10 @@ class StreamReplica(PartitionReplica):
 
     def fold(self, header: BatchHeader, batch: bytes) -> None:
         self._do(self.machine.apply(header, lambda: iterate_bodies(batch), self.now_ms()))
+
+    @staticmethod
+    def read_state(checkpoint: bytes) -> StreamState:
+        return read_checkpoint(checkpoint)
 
     # --- the machine's effects --------------------------------------------------------------------------------
 

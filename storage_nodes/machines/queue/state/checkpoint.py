@@ -33,15 +33,15 @@ Equal states give equal bytes: replicas can be compared by their checkpoints.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import msgspec
 
 from storage_nodes.machines.driver_contract import CheckpointError, Piece, piece_bytes
 from storage_nodes.machines.fold_constants import LEVEL_1
+from storage_nodes.machines.packed_later import PackedLater, PackedPieces, array_header, packed_pieces
 from storage_nodes.machines.queue.state.offset_ranges import LAZY_RANGES_MIN, OffsetRanges
 from storage_nodes.machines.queue.state.schedule import Schedule
 from storage_nodes.protocol.levels import LEVEL_FIRST
@@ -60,42 +60,19 @@ _FIFO = 2  # of the config
 Entry = tuple[int, int, int, int]
 Live = dict[int, Entry]
 
-# What msgpack writes before an array of up to 15 elements, less their count.
-_SMALL_ARRAY = 0x90
-_ARRAY_OF_13, _ARRAY_OF_14 = bytes((_SMALL_ARRAY + 13,)), bytes((_SMALL_ARRAY + 14,))
-
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Any]).decode
-
-
-class PackedLater:
-    """A piece of a checkpoint that its writer's thread makes, of copies: its size is known only then."""
-
-    __slots__ = ("_made", "_make")
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        """`make` says what is to be packed."""
-        self._make = make
-        self._made = b""
-
-    @property
-    def nbytes(self) -> int:
-        return len(bytes(self))
-
-    def __bytes__(self) -> bytes:
-        self._made = self._made or _encode(self._make())
-        return self._made
 
 
 class Checkpoint(NamedTuple):
     scalars: list[int]
     live: Live
     ahead: OffsetRanges
-    dedup: list[Any]
-    groups: list[Any] | PackedLater
+    dedup: list[Any] | PackedPieces
+    groups: list[Any] | PackedPieces
     config: list[Any]
     scheduled: Schedule
-    producers: list[Any]
+    producers: list[Any] | PackedPieces
     last_purge: list[Any]
     metering: list[Any]
     letters_taken: list[Any]
@@ -117,14 +94,13 @@ def checkpoint_pieces(checkpoint: Checkpoint, later: bool = False) -> list[Piece
     is copied, and packed by who writes."""
     scalars, live, ahead, dedup, groups, config, scheduled, *others, delayed, level = checkpoint
     assert len(scalars) == SCALARS
-    head = _ARRAY_OF_13 if level == LEVEL_FIRST else _ARRAY_OF_14
+    head = array_header(13 if level == LEVEL_FIRST else 14)
     runs = PackedLater(partial(_pack_runs, live.copy())) if later else _encode(_pack_runs(live))
     pieces: list[Piece] = [head, _encode(VERSION), _encode(scalars), runs]
     pieces += ahead.pack_lazily() if len(ahead) >= LAZY_RANGES_MIN else (_encode(ahead.pack()),)
-    packed = groups if isinstance(groups, PackedLater) else _encode(groups)
-    pieces += (_encode(dedup), packed, _encode(config))
+    pieces += chain.from_iterable(map(packed_pieces, (dedup, groups, config)))
     _add_schedule(pieces, scheduled)
-    pieces += map(_encode, others)
+    pieces += chain.from_iterable(map(packed_pieces, others))
     _add_schedule(pieces, delayed)
     if level != LEVEL_FIRST:
         pieces.append(_encode(level))
@@ -133,7 +109,7 @@ def checkpoint_pieces(checkpoint: Checkpoint, later: bool = False) -> list[Piece
 
 def _add_schedule(pieces: list[Piece], schedule: Schedule) -> None:
     columns = schedule.freeze()
-    pieces.append(bytes((_SMALL_ARRAY + len(columns),)))
+    pieces.append(array_header(len(columns)))
     for chunks in columns:
         pieces.append(_binary_header(sum(map(piece_bytes, chunks))))
         pieces += chunks

@@ -13,15 +13,24 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b
+from itertools import islice
 from sys import byteorder
 from typing import Any
 
+from msgspec import Raw
+
 from storage_nodes.machines.fold_constants import LEVEL_1
+from storage_nodes.machines.packed_later import PackedLater, PackedPieces, array_header, raw_elements
 
 DIGEST_BYTES = 16
 SLICES_PER_WINDOW = LEVEL_1.dedup_slices_per_window
 NOT_SEEN = -1
+# So many ids are packed in one step, a fraction of a millisecond.
+_STEP_IDS = 8_192
+_SLICE_FIELDS = 4
 
 
 class _Slice:
@@ -38,13 +47,28 @@ class _Slice:
     def time_of(self, offset: int) -> int:
         return self.times_ms[bisect_right(self.bases, offset) - 1]
 
+    def pack_full(self) -> list[Any]:
+        """Of one to which nothing is added any more."""
+        self.packed = self.packed or self.pack()
+        return self.packed
+
+    def copied(self) -> _Slice:
+        other = _Slice(self.start_ms)
+        other.offsets, other.bases, other.times_ms = self.offsets.copy(), self.bases[:], self.times_ms[:]
+        return other
+
     def pack(self) -> list[Any]:
         steps: list[int] = []
         before = 0
         for base, time_ms in zip(self.bases, self.times_ms, strict=True):
             steps += (base - before, time_ms - self.start_ms)
             before = base
-        return [self.start_ms, steps, b"".join(self.offsets), _offsets_bytes(array("q", self.offsets.values()))]
+        digests, offsets = iter(self.offsets), iter(self.offsets.values())
+        joined, numbers = bytearray(), array("q")
+        for _ in range(0, len(self.offsets), _STEP_IDS):
+            joined += b"".join(islice(digests, _STEP_IDS))
+            numbers.extend(islice(offsets, _STEP_IDS))
+        return [self.start_ms, steps, bytes(joined), _offsets_bytes(numbers)]
 
 
 _NOTHING: list[_Slice] = []  # of windows that never held an id; nothing is ever put into it
@@ -110,11 +134,17 @@ class DedupWindow:
     def pack(self) -> list[Any]:
         flat: list[Any] = []
         for each in self._slices[:-1]:
-            each.packed = each.packed or each.pack()  # nothing is added to it any more
-            flat += each.packed
+            flat += each.pack_full()
         if self._slices:
             flat += self._slices[-1].pack()
         return flat
+
+    def pack_later(self) -> PackedPieces:
+        """The same as it is now, by who writes. Only the newest slice is copied: nothing changes in the others."""
+        makers = [each.pack_full for each in self._slices[:-1]]
+        makers += (each.copied().pack for each in self._slices[-1:])
+        later = (PackedLater(partial(_elements, make)) for make in makers)
+        return (array_header(_SLICE_FIELDS * len(makers)), *later)
 
     def unpack(self, flat: list[Any]) -> None:
         """Take the place of what was remembered: ids never outlive the log that they stand in (R28)."""
@@ -130,6 +160,10 @@ class DedupWindow:
             keys = [digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)]
             each.offsets = dict(zip(keys, _offsets_of(offsets_bytes), strict=True))
             self._slices.append(each)
+
+
+def _elements(pack: Callable[[], list[Any]]) -> Raw:
+    return raw_elements(pack())
 
 
 def _offsets_bytes(offsets: array[int]) -> bytes:

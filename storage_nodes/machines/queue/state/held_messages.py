@@ -10,13 +10,13 @@ from typing import Any
 from storage_nodes.limits import CHECKPOINT_PIECES_MESSAGES
 from storage_nodes.machines.driver_contract import Piece
 from storage_nodes.machines.fold_constants import LEVEL_1
+from storage_nodes.machines.packed_later import PackedLater, PackedPieces
 from storage_nodes.machines.producers import ProducerTable
 from storage_nodes.machines.queue.effects import Key
 from storage_nodes.machines.queue.state.checkpoint import (
     Checkpoint,
     Entry,
     Live,
-    PackedLater,
     checkpoint_pieces,
     encode_checkpoint,
 )
@@ -197,29 +197,37 @@ class HeldMessages:
 
     def checkpoint_pieces(self) -> bytes | list[Piece]:
         """The same; not joined where that would take long."""
-        waiting, ahead = len(self.scheduled) + len(self.delayed), len(self.removed_above_cursor)
-        is_wide = len(self.live) >= CHECKPOINT_PIECES_MESSAGES
-        if waiting < CHECKPOINT_PIECES_MESSAGES and ahead < LAZY_RANGES_MIN and not is_wide:
-            return self.checkpoint()
-        return checkpoint_pieces(self._checkpoint(is_wide), is_wide)
+        return checkpoint_pieces(self._checkpoint(True), True) if self._is_much() else self.checkpoint()
+
+    def _is_much(self) -> bool:
+        """Would packing it all at once stall the event loop?"""
+        waiting, most = len(self.scheduled) + len(self.delayed), CHECKPOINT_PIECES_MESSAGES
+        if waiting >= most or len(self.live) >= most or len(self.dedup) >= most:
+            return True
+        return len(self.removed_above_cursor) >= LAZY_RANGES_MIN or (
+            self.producers is not None and self.producers.is_large
+        )
 
     def _checkpoint(self, later: bool = False) -> Checkpoint:
-        """`later`: groups are copied, and packed by who writes."""
+        """`later`: groups, ids and producers are copied, and packed by who writes."""
         self.check()
         scalars = [
             self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
             self.sent, self.received, self.deleted, self.expired, self.purged,
             self.duplicates, self.dead_lettered,
         ]  # fmt: skip
+        producers: list[Any] | PackedPieces = []
+        if self.producers is not None:
+            producers = self.producers.pack_later() if later else self.producers.pack()
         return Checkpoint(
             scalars,
             self.live,
             self.removed_above_cursor,
-            self.dedup.pack(),
-            PackedLater(self._groups_packer(True)) if later else self._groups_packer(False)(),
+            self.dedup.pack_later() if later else self.dedup.pack(),
+            (PackedLater(self._groups_packer(True)),) if later else self._groups_packer(False)(),
             config_fields(self.config),
             self.scheduled,
-            self.producers.pack() if self.producers is not None else [],
+            producers,
             list(self.last_purge or ()),
             self.metering.pack() if self.metering is not None else [],
             self.letters_taken.pack() if self.letters_taken is not None else [],
@@ -238,10 +246,11 @@ class HeldMessages:
         ) = checkpoint.scalars  # fmt: skip
         self.config = shared_config(config_of(checkpoint.config, QueueConfig()))
         self.dedup = DedupWindow(self.config.dedup_window_ms)
-        self.dedup.unpack(checkpoint.dedup)
-        assert isinstance(checkpoint.groups, list), "as it was read"
-        self._unpack_groups(checkpoint.groups)
-        self.producers = ProducerTable.unpack(checkpoint.producers) if checkpoint.producers else None
+        packed = (checkpoint.dedup, checkpoint.groups, checkpoint.producers)
+        dedup, groups, producers = (field for field in packed if isinstance(field, list))  # as they were read
+        self.dedup.unpack(dedup)
+        self._unpack_groups(groups)
+        self.producers = ProducerTable.unpack(producers) if producers else None
         is_purged = last_purge_ms != _NEVER_PURGED
         self.purge = (last_purge_ms, tuple(checkpoint.last_purge) or None) if is_purged else None
         self.metering = Metering.unpack(checkpoint.metering) if checkpoint.metering else None

@@ -10,6 +10,7 @@ import pytest
 
 from storage_nodes.limits import DELAYED_LIVE_MAX, DELAYED_MESSAGES_MAX
 from storage_nodes.log.checkpoint import blob_bytes, joined
+from storage_nodes.machines.packed_later import PackedLater
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.queue.state import checkpoint, held_messages, queue_state, sorted_pairs
 from storage_nodes.protocol.errors import ErrorCode
@@ -237,7 +238,7 @@ def test_many_messages_by_themselves_are_packed_by_who_writes_as_they_were(
     partition.acquire("a", 6)
     partition.commit()
     before, pieces = partition.leader.checkpoint(), partition.leader.checkpoint_pieces()
-    assert isinstance(pieces, list) and any(isinstance(piece, checkpoint.PackedLater) for piece in pieces)
+    assert isinstance(pieces, list) and any(isinstance(piece, PackedLater) for piece in pieces)
     partition.delete("done", receipts_of(partition.delivered["a"][:2]))
     partition.acquire("b", 3)
     partition.commit()
