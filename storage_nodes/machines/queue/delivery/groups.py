@@ -9,6 +9,8 @@ Derived from the replicated state and the log, thrown away with the leadership.
             came back goes behind all that waited then. An entry is only a hint: `run` decides. A group whose first
             message is in flight leaves the heap and is offered again when something of it changes
 
+What a new leader finds in flight becomes a `MessageGroup` with the first input that concerns it (untouched_groups.py).
+
 The window is the stretch [.., end) of the log in which every waiting message is known here. New messages extend it
 while it reaches to the log's end and holds fewer than FIFO_READ_AHEAD_MESSAGES_MAX; the rest is read from the log when
 needed.
@@ -19,10 +21,15 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_left, bisect_right, insort
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
+from operator import itemgetter, not_
+from typing import NoReturn
 
 from storage_nodes.limits import FIFO_READ_AHEAD_MESSAGES_MAX
 from storage_nodes.machines.queue.delivery.leases import Leases
+from storage_nodes.machines.queue.delivery.untouched_groups import UntouchedGroups
 from storage_nodes.machines.queue.effects import FreshRange, Groups
 from storage_nodes.machines.queue.state.fifo_state import FifoState
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
@@ -32,20 +39,35 @@ _HEAD_MAX = 256
 _TIMES_GARBAGE_MAX = 1_024
 # Sums over all groups are compared up to so many: a millisecond or two.
 _GROUPS_CHECKED_MAX = 10_000
+# Groups in which one input looks for outlived messages.
+_GROUPS_PER_LOOK_MAX = 20_000
 # Where a group stands: at the place of a message in the log; of those that came back, in the order in which they did.
 _Standing = tuple[int, int]
 _NOT_OFFERED: _Standing = (-1, 0)
 _IN_PLACE: _Standing = (-1, 0)
 _NOTHING = (0, 0)
+_delivery_of = itemgetter(1)
+# Up to this part of the messages in `live` the groups of those that lock nothing are counted, beyond it the others.
+_FREE_PART = 3
+
+
+class _NoneFresh(array):
+    """What groups share that have none: one of its own takes 80 bytes."""
+
+    def append(self, offset: int) -> NoReturn:
+        raise AssertionError("nothing is put into what many groups share")
+
+
+_NONE_FRESH: array[int] = _NoneFresh("q")
 
 
 class MessageGroup:
     __slots__ = ("back", "behind", "fresh", "head", "key", "leases_under_way", "offered")
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, back: list[int]) -> None:
         self.key = key
-        self.back: list[int] = []
-        self.fresh = array("q")
+        self.back = back
+        self.fresh = _NONE_FRESH
         self.head = 0  # fresh[head:] wait
         self.leases_under_way = 0  # leases of ours that are not folded yet: 0 or 1
         self.offered = _NOT_OFFERED
@@ -66,7 +88,7 @@ class MessageGroup:
         taken = self.fresh[head : head + count]
         self.head = head + count
         if self.head == len(self.fresh):
-            self.fresh = array("q")
+            self.fresh = _NONE_FRESH
             self.head = 0
         elif self.head > _HEAD_MAX and 2 * self.head > len(self.fresh):
             del self.fresh[: self.head]
@@ -75,14 +97,19 @@ class MessageGroup:
 
 
 class GroupWindow:
-    __slots__ = ("_bases", "_leases", "_offers", "_returns", "_state", "_times_ms", "count", "end", "groups")
+    __slots__ = (
+        "_bases", "_expired_to", "_expiring", "_expiring_to", "_leases", "_offers", "_returns", "_state", "_times_ms",
+        "_untouched", "_with_back", "count", "end", "groups",
+    )  # fmt: skip
 
     head = 0  # commands need not say what waits from where on: the fold of a FIFO queue moves the cursor by itself
 
     def __init__(self, state: FifoState, leases: Leases) -> None:
         self._state = state
         self._leases = leases
-        self.groups: dict[bytes, MessageGroup] = {}
+        self._untouched = UntouchedGroups(state.group_of)
+        self.groups: dict[bytes, MessageGroup] = {}  # all others
+        self._with_back = len(self._untouched)  # groups that have messages in `live`
         self.count = 0  # fresh messages known
         self.end = state.cursor
         self._offers: list[tuple[_Standing, bytes]] = []
@@ -90,8 +117,11 @@ class GroupWindow:
         # Fresh messages from _bases[i] on were appended at _times_ms[i].
         self._bases = array("q")
         self._times_ms = array("q")
-        for offset in sorted(state.group_of):
-            self._group(state.group_of[offset]).back.append(offset)
+        # Groups in which outlived messages below the first offset are still to be looked for, the next one last; no
+        # fresh ones are left below the second.
+        self._expiring: list[MessageGroup] = []
+        self._expiring_to = 0
+        self._expired_to = 0
 
     # --- messages come ----------------------------------------------------------------------------------------
 
@@ -136,15 +166,18 @@ class GroupWindow:
         self.end = max(self.end, end)
         for offset in group_of if len(group_of) < len(beyond) else beyond:
             if offset in beyond and offset in group_of:
-                self.offer(self.groups[group_of[offset]])
+                self.offer(self._group(group_of[offset]))
 
     def came_live(self, offset: int) -> None:
         """A delayed message arrived."""
-        insort(self._group(self._state.group_of[offset]).back, offset)
+        back = self._group(self._state.group_of[offset]).back
+        self._with_back += not back
+        insort(back, offset)
 
     def run_came_live(self, key: bytes, offsets: list[int]) -> None:
         """The lease of fresh messages of a group was folded; offsets ascend."""
         back = self._group(key).back
+        self._with_back += not back
         back += offsets
         if len(back) > len(offsets):
             back.sort()  # delayed ones stood there: two runs, merged in one step each
@@ -158,19 +191,20 @@ class GroupWindow:
             if group is None or group.key != key:
                 if group is not None:
                     self.offer(group)
-                group = self.groups.get(key)
+                group = self._known(key)
                 if group is None:
                     continue
             back = group.back
             at = bisect_left(back, offset)
             if at < len(back) and back[at] == offset:
                 del back[at]
+                self._with_back -= not back
         if group is not None:
             self.offer(group)
 
     def remove_fresh(self, offset: int, key: bytes) -> None:
         """One that waits was removed, from wherever it stood in its group."""
-        group = self.groups.get(key)
+        group = self._known(key)
         if group is None:
             return
         at = bisect_left(group.fresh, offset, group.head)
@@ -187,24 +221,49 @@ class GroupWindow:
     def clear(self, end: int) -> None:
         """Nothing below `end` waits or is in `live`."""
         self.groups.clear()
+        self._untouched.clear()
+        self._with_back = 0
+        self._expiring.clear()
         self._offers.clear()
         self.count = 0
         self.end = max(self.end, end)
 
     def take_expired(self, oldest_ms: int, room: int) -> list[int]:
-        """Take up to `room` fresh messages that were sent at or before `oldest_ms`."""
+        """Take up to `room` fresh messages that were sent at or before `oldest_ms`, of so many groups as one input may
+        look at; the next call goes on where this one stopped (`is_expiring`)."""
         at = bisect_right(self._times_ms, oldest_ms)
         boundary = self._bases[at] if at < len(self._bases) else self.end
         expired: list[int] = []
-        if not at or self._state.cursor >= boundary:
+        expiring = self._expiring
+        if not at or boundary <= max(self._state.cursor, self._expired_to):
+            expiring.clear()
             return expired
-        for group in list(self.groups.values()):
-            count = min(bisect_left(group.fresh, boundary, group.head) - group.head, room - len(expired))
-            if count > 0:
-                expired += group.take_fresh(count)
-                self.count -= count
-                self.offer(group)
+        if not expiring:
+            expiring += reversed(self.groups.values())
+            self._expiring_to = boundary
+        # Groups that come later have no messages below it; less has outlived once the retention was raised.
+        self._expiring_to = boundary = min(boundary, self._expiring_to)
+        for _ in range(min(len(expiring), _GROUPS_PER_LOOK_MAX)):
+            group = expiring[-1]
+            fresh, head = group.fresh, group.head
+            if head < len(fresh) and fresh[head] < boundary:
+                found = bisect_left(fresh, boundary, head) - head
+                count = min(found, room - len(expired))
+                if count:
+                    expired += group.take_fresh(count)
+                    self.count -= count
+                    self.offer(group)
+                if count < found:
+                    return expired
+            expiring.pop()
+        if not expiring:
+            self._expired_to = boundary
         return expired
+
+    @property
+    def is_expiring(self) -> bool:
+        """Has a search for outlived messages to go on?"""
+        return bool(self._expiring)
 
     # --- what may be handed out -------------------------------------------------------------------------------
 
@@ -277,20 +336,20 @@ class GroupWindow:
     def unparked(self, keys: Iterable[bytes]) -> None:
         """These are held no more."""
         for key in keys:
-            group = self.groups.get(key)
+            group = self._known(key)
             if group is not None:
                 self.offer(group)
 
     def known_count(self, key: bytes) -> int:
         """Messages of a group, as far as the window reaches."""
         group = self.groups.get(key)
-        return 0 if group is None else len(group.back) + len(group.fresh) - group.head
+        return self._untouched.count_of(key) if group is None else len(group.back) + len(group.fresh) - group.head
 
     def became_ready(self, offsets: Sequence[int]) -> None:
         """These may be received again, or are due: their groups have something to hand out."""
         state = self._state
         for offset in offsets:
-            group = self.groups[state.group_of[offset]]
+            group = self._group(state.group_of[offset])
             if state.live[offset][1] and group.behind == _IN_PLACE:
                 self._returns += 1
                 group.behind = (state.log_end - 1, self._returns)
@@ -306,12 +365,20 @@ class GroupWindow:
         return self.sent_ms(max(self._state.cursor, self._bases[0])) if self.count and self._bases else 0
 
     def group_counts(self) -> tuple[int, int]:
-        """Groups in view, and the locked ones among them."""
-        state, leases = self._state, self._leases
-        locked = {
-            state.group_of[offset] for offset, entry in state.live.items() if entry[1] and not leases.is_ready(offset)
-        }
-        return len(self.groups), len(locked)
+        """Groups in view, and the locked ones among them: some message of theirs was delivered and is not ready. Asked
+        for by callers, so what is looked at message by message is the smaller part of `live`."""
+        live, group_of = self._state.live, self._state.group_of
+        free = self._leases.ready
+        if not all(map(_delivery_of, live.values())):
+            free = free | set(compress(live, map(not_, map(_delivery_of, live.values()))))
+        if len(live) == self._with_back:  # each is alone in its group
+            locked = len(live) - len(free)
+        elif _FREE_PART * len(free) > len(live):
+            locked = len(set(map(group_of.__getitem__, live.keys() - free)))
+        else:
+            free_counts = Counter(map(group_of.__getitem__, free))
+            locked = self._with_back - sum(count == self._back_count(key) for key, count in free_counts.items())
+        return len(self.groups) + len(self._untouched), locked
 
     def check(self) -> None:
         live, group_of = self._state.live, self._state.group_of
@@ -321,22 +388,33 @@ class GroupWindow:
         """Asserts that each message in `live`, and no other, holds back what follows it in its group, and that no group
         is locked for a lease that is not under way; `leased` groups are named by those that are. Not of many groups."""
         groups, live = self.groups.values(), self._state.live
-        if len(groups) > _GROUPS_CHECKED_MAX:
+        if len(groups) + len(self._untouched) > _GROUPS_CHECKED_MAX:
             return
-        back = sum([len(group.back) for group in groups])
+        back = self._untouched.messages + sum([len(group.back) for group in groups])
         assert back == len(live), f"{back} messages hold back what follows them, of {len(live)}"
         waiting = sum([len(group.fresh) - group.head for group in groups])
         assert waiting == self.count, f"{waiting} messages wait in their groups, {self.count} are counted"
         locked = sum([group.leases_under_way for group in groups])
         assert locked <= leased, f"{locked} groups wait for the commit of a lease, {leased} are leased"
+        holding = len(self._untouched) + sum([bool(group.back) for group in groups])
+        assert holding == self._with_back, f"{holding} groups hold something back, {self._with_back} are counted"
 
     # --- inside -----------------------------------------------------------------------------------------------
 
     def _group(self, key: bytes) -> MessageGroup:
         group = self.groups.get(key)
         if group is None:
-            group = self.groups[key] = MessageGroup(key)
+            group = self.groups[key] = MessageGroup(key, self._untouched.take(key))
         return group
+
+    def _known(self, key: bytes) -> MessageGroup | None:
+        """The group, where it is in view."""
+        group = self.groups.get(key)
+        return self._group(key) if group is None and key in self._untouched else group
+
+    def _back_count(self, key: bytes) -> int:
+        group = self.groups.get(key)
+        return self._untouched.count_of(key) if group is None else len(group.back)
 
     def _add_fresh(self, messages: Iterable[tuple[int, bytes]]) -> None:
         """Each with its group."""
@@ -344,6 +422,8 @@ class GroupWindow:
         for offset, key in messages:
             group = known(key) or self._group(key)
             fresh = group.fresh
+            if fresh is _NONE_FRESH:
+                fresh = group.fresh = array("q")
             fresh.append(offset)
             self.count += 1
             if len(fresh) - group.head == 1:

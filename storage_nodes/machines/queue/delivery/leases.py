@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from operator import itemgetter, not_
 
 from storage_nodes.limits import AGAIN_READY_MAX, LEASE_STEPS_PER_INPUT_MAX, RETRIES_PAUSED_MAX
@@ -59,6 +59,11 @@ class Leases:
     @property
     def ready_count(self) -> int:
         return len(self._ready)
+
+    @property
+    def ready(self) -> Set[int]:
+        """Which they are, to look at before the next input."""
+        return self._ready
 
     @property
     def is_crowded(self) -> bool:

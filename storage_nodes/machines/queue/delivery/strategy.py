@@ -68,7 +68,8 @@ class DeliveryContext:
     """What a leader shares with its delivery strategy."""
 
     __slots__ = (
-        "ahead_ms", "coming_back", "leases", "pauses_staged", "probes", "staging", "state", "waiters",
+        "ahead_ms", "coming_back", "expiry_goes_on_ms", "leases", "pauses_staged", "probes", "staging", "state",
+        "waiters",
     )  # fmt: skip
 
     def __init__(self, state: QueueState, term: int, ahead_ms: int) -> None:
@@ -79,6 +80,7 @@ class DeliveryContext:
         self.probes = Probes(state, self.staging)
         self.ahead_ms = ahead_ms  # so far the time here may be ahead of what most clocks of the cluster say
         self.pauses_staged = 0  # configurations on their way that pause the queue
+        self.expiry_goes_on_ms = 0  # when `expire_fresh` is to look at what it left for later; 0 = nothing was left
         self.coming_back = 0  # messages handed out without a visibility that is not folded yet: ready then
 
     @property
@@ -173,7 +175,8 @@ class DeliveryStrategy(Protocol):
         """Drops what outlived its retention, after every input: only where that costs next to nothing."""
 
     def expire_fresh(self, time_ms: int) -> None:
-        """Drops what outlived its retention, from time to time."""
+        """Drops what outlived its retention, from time to time; or a part of it, and says when to go on (the context's
+        `expiry_goes_on_ms`)."""
 
     @property
     def holds_dead_letters(self) -> bool:

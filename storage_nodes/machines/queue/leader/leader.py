@@ -240,6 +240,8 @@ class Leader:
             self.delivery.expire_fresh(time_ms)
             self._retention_check_ms = time_ms + RETENTION_CHECK_MS_MIN if has_more else 0
             self.delivery.check()
+        elif 0 < self._context.expiry_goes_on_ms <= time_ms:
+            self.delivery.expire_fresh(time_ms)
         effects = self._settle([], time_ms)
         return effects + [Deliver(token, []) for token in self._waiters.remove_overdue(now_ms)]
 
@@ -247,7 +249,8 @@ class Leader:
         """Leases that run out are only waited for when somebody waits for messages, or when messages may be dead then;
         else the next acquire looks. Where more was due than one input looks at, the rest is next."""
         # Asked for after every input.
-        due_ms = [self._retention_check_ms, self._fetch_again_ms, self._letters.again_ms]
+        expiry_ms = self._context.expiry_goes_on_ms
+        due_ms = [self._retention_check_ms, self._fetch_again_ms, self._letters.again_ms, expiry_ms]
         if not self._staging.announced:
             due_ms.append(self.handed_over.due_ms)
         if self._state.scheduled or self._state.delayed:
