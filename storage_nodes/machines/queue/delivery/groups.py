@@ -191,7 +191,7 @@ class GroupWindow:
             if group is None or group.key != key:
                 if group is not None:
                     self.offer(group)
-                group = self._known(key)
+                group = self._group(key) if key in self._untouched else self.groups.get(key)
                 if group is None:
                     continue
             back = group.back
@@ -204,7 +204,7 @@ class GroupWindow:
 
     def remove_fresh(self, offset: int, key: bytes) -> None:
         """One that waits was removed, from wherever it stood in its group."""
-        group = self._known(key)
+        group = self.groups.get(key)
         if group is None:
             return
         at = bisect_left(group.fresh, offset, group.head)
@@ -336,7 +336,7 @@ class GroupWindow:
     def unparked(self, keys: Iterable[bytes]) -> None:
         """These are held no more."""
         for key in keys:
-            group = self._known(key)
+            group = self.groups.get(key)  # of an untouched one nothing is ready
             if group is not None:
                 self.offer(group)
 
@@ -406,11 +406,6 @@ class GroupWindow:
         if group is None:
             group = self.groups[key] = MessageGroup(key, self._untouched.take(key))
         return group
-
-    def _known(self, key: bytes) -> MessageGroup | None:
-        """The group, where it is in view."""
-        group = self.groups.get(key)
-        return self._group(key) if group is None and key in self._untouched else group
 
     def _back_count(self, key: bytes) -> int:
         group = self.groups.get(key)

@@ -309,6 +309,64 @@ def test_retention_that_is_raised_during_a_search_spares_what_it_did_not_come_to
     partition.check()
 
 
+def test_retention_that_is_raised_during_a_search_ends_it_before_what_has_not_outlived_that(
+    little_at_once: None,
+) -> None:
+    partition = short_lived()
+    send_groups(partition, range(6))
+    partition.now_ms += 20_000
+    send_groups(partition, range(10, 16))
+    partition.now_ms += RETENTION_MS_MIN
+    assert look(partition) == 4
+    partition.perform(partition.leader.configure("c", QueueConfig(RETENTION_MS_MIN + 10_000, fifo=True)))
+    partition.commit()
+    for _ in range(6):
+        partition.pass_ms(STEP_MS)
+        partition.commit()
+    assert partition.leader.state.expired == 6 and partition.leader.state.fresh_count == 6
+    partition.check()
+
+
+def test_groups_that_a_search_has_passed_are_looked_at_again_for_what_outlived_since(little_at_once: None) -> None:
+    partition = short_lived()
+    send_groups(partition, range(3))
+    partition.now_ms += 1_000
+    send_groups(partition, range(3))
+    send_groups(partition, range(10, 30))
+    partition.now_ms += RETENTION_MS_MIN - 500
+    assert look(partition) == 3, "of the ten first groups"
+    partition.now_ms += 500
+    assert look(partition) == 0, "the others had not outlived it when the search began"
+    partition.now_ms += STEP_MS
+    assert look(partition) == 0
+    partition.commit()
+    assert partition.leader.state.expired == 3 and not window_of(partition).is_expiring
+    for _ in range(50):
+        partition.pass_ms(STEP_MS)
+        partition.commit()
+    assert partition.leader.state.expired == 26
+    partition.check()
+
+
+def test_search_does_not_go_on_in_groups_that_a_purge_emptied(little_at_once: None) -> None:
+    """No look came between the purge and the time when what was sent after it had outlived its retention, too."""
+    partition = short_lived()
+    send_groups(partition, range(9))
+    partition.now_ms += RETENTION_MS_MIN + 1_000
+    assert look(partition) == 4
+    partition.purge("p")
+    purge = partition.take()
+    partition.delete("late", [(0, 1)])  # the queue is not idle, so the leader's view of it stays
+    partition.append(purge, control=True)
+    send_groups(partition, range(20, 22))
+    partition.commit()
+    partition.now_ms += RETENTION_MS_MIN + 1_000
+    assert look(partition) == 2
+    partition.commit()
+    assert partition.leader.state.expired == 6 and partition.leader.state.fresh_count == 0
+    partition.check()
+
+
 def test_purge_during_a_search_ends_it(little_at_once: None) -> None:
     partition = short_lived()
     send_groups(partition, range(9))
