@@ -74,7 +74,7 @@ ONE_BY_ONE = {
     "storage_nodes.machines.queue.state.held_messages.LAZY_RANGES_MIN": 2,
     "storage_nodes.machines.producers.LAZY_ROWS_MIN": 2,
     "storage_nodes.machines.queue.state.checkpoint.LAZY_RANGES_MIN": 2,
-    "storage_nodes.machines.queue.state.offset_ranges._GARBAGE_MIN": 1,
+    "storage_nodes.machines.queue.state.offset_ranges.BLOCK_RANGES_MAX": 2,
     "storage_nodes.machines.queue.delivery.leases.LEASE_STEPS_PER_INPUT_MAX": 3,
     "storage_nodes.machines.queue.delivery.leases.AGAIN_READY_MAX": 4,
     "storage_nodes.node.replicas.queue_replica.FIFO_PARSED_BYTES_MAX": 1_000,

@@ -44,10 +44,8 @@ from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import is_client_attempt
 
-# Outlived messages stand in any of the groups: so many one input lets go of, and the rest after a pause. Each may be a
-# range by itself among those that the fold of every replica keeps, and move the others: 70 us where they are 120,000.
+# Outlived messages stand in any of the groups: so many one input lets go of, and the rest after a pause.
 _EXPIRED_PER_LOOK_MAX = 2_000
-_RANGES_MOVED_PER_LOOK_MAX = 30_000_000
 _EXPIRY_PAUSE_MS = 50
 
 
@@ -296,9 +294,8 @@ class ByGroupDelivery:
         """A part of them; the next part follows after a pause. No more are on their way through the log than one
         command names."""
         context, staging = self._context, self._staging
-        among_ranges = max(1, _RANGES_MOVED_PER_LOOK_MAX // max(1, len(self._state.removed_above_cursor)))
         under_way_room = EXPIRED_PER_COMMAND_MAX - staging.fresh_expired
-        room = min(_EXPIRED_PER_LOOK_MAX, among_ranges, under_way_room, staging.expired_room)
+        room = min(_EXPIRED_PER_LOOK_MAX, under_way_room, staging.expired_room)
         expired = OffsetRanges()
         for offset in self.window.take_expired(context.outlived_ms(time_ms), max(0, room)):
             expired.add(offset, offset + 1)

@@ -257,24 +257,6 @@ def test_search_that_found_all_is_not_made_again_for_what_is_still_on_its_way(pa
     partition.check()
 
 
-def test_fewer_are_let_go_of_at_once_where_each_moves_many_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_group, "_RANGES_MOVED_PER_LOOK_MAX", 40)
-    partition = short_lived()
-    offsets = send_groups(partition, range(40))
-    for number in range(1, 40, 2):
-        partition.remove(number, [offsets[number]])
-    partition.commit()
-    assert len(partition.leader.state.removed_above_cursor) == 20
-    partition.now_ms += RETENTION_MS_MIN + 1_000
-    steps = []
-    while partition.leader.state.fresh_count:
-        steps.append(look(partition))
-        partition.commit()
-        partition.now_ms += STEP_MS
-    assert steps == sorted(steps) and steps[:2] == [2, 2] and sum(steps) == 20
-    partition.check()
-
-
 def test_no_more_is_let_go_of_than_one_command_names_before_the_log_has_it(
     little_at_once: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,12 +17,12 @@ _SPANS = st.tuples(st.integers(0, 60), st.integers(1, 8))
 _CHANGES = st.sampled_from(["add", "add", "take", "take", "take", "drop"])
 
 
-@given(st.lists(st.tuples(_CHANGES, _SPANS), max_size=40), _SPANS, st.sampled_from([0, 1, 3, 1_000]))
+@given(st.lists(st.tuples(_CHANGES, _SPANS), max_size=40), _SPANS, st.sampled_from([1, 2, 3, 2_048]))
 def test_ranges_answer_as_a_set_would(
-    changes: list[tuple[str, tuple[int, int]]], asked: tuple[int, int], garbage_min: int
+    changes: list[tuple[str, tuple[int, int]]], asked: tuple[int, int], block_ranges_max: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(offset_ranges, "_GARBAGE_MIN", garbage_min)
+        patch.setattr(offset_ranges, "BLOCK_RANGES_MAX", block_ranges_max)
         check(changes, asked)
 
 
@@ -40,6 +40,7 @@ def check(changes: list[tuple[str, tuple[int, int]]], asked: tuple[int, int]) ->
             plain = {offset for offset in plain if offset >= first}
     first, end = asked[0], asked[0] + asked[1]
     wanted = set(range(first, end))
+    assert ranges._lows == [starts[0] for starts in ranges._starts], "no block is empty"
     assert list(ranges) == sorted(plain) and bool(ranges) == bool(plain) and len(ranges) == len(ranges.ranges())
     assert [offset for offset in range(80) if offset in ranges] == sorted(plain)
     assert ranges.covers(first, end) == (wanted <= plain)
@@ -55,7 +56,7 @@ def check(changes: list[tuple[str, tuple[int, int]]], asked: tuple[int, int]) ->
 
 
 def test_packed_pieces_stay_as_they_were_and_say_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offset_ranges, "_PIECE_RANGES", 3)
+    monkeypatch.setattr(offset_ranges, "BLOCK_RANGES_MAX", 3)
     ranges = OffsetRanges()
     for number in range(11):
         ranges.add(2**40 + 5 * number, 2**40 + 5 * number + 2)
@@ -67,14 +68,15 @@ def test_packed_pieces_stay_as_they_were_and_say_their_size(monkeypatch: pytest.
     assert msgspec.msgpack.decode(b"".join(map(bytes, pieces))) == packed
 
 
-def test_front_of_many_ranges_is_dropped_in_few_steps() -> None:
-    """The cursor of a queue with delayed messages between others takes such a step with each message."""
+def test_changes_among_many_ranges_move_those_of_one_block() -> None:
+    """A FIFO queue may have 120,000, and one with delayed messages between others millions."""
     ranges = OffsetRanges()
-    for number in range(10_000):
-        ranges.add(2 * number, 2 * number + 1)
-    lengths = set()
-    for number in range(10_000):
-        ranges.drop_below(2 * number + 1)
-        lengths.add(len(ranges._starts))
-        assert len(ranges) == 9_999 - number
-    assert len(lengths) < 10, "the arrays were cut a few times"
+    count = 5 * offset_ranges.BLOCK_RANGES_MAX
+    for number in range(count):
+        ranges.add(4 * number, 4 * number + 1)
+    for number in range(count):
+        assert ranges.take(4 * number + 2)
+    assert len(ranges) == 2 * count and max(map(len, ranges._starts)) <= offset_ranges.BLOCK_RANGES_MAX
+    for number in range(count):
+        ranges.drop_below(4 * number + 1)
+        assert len(ranges) == 2 * (count - number) - 1
