@@ -86,6 +86,8 @@ class ByGroupDelivery:
         if self._waiters:
             self.serve(effects, time_ms)  # those who came first
         if self._remembers_too_much(attempt, time_ms):
+            if not self._has_something:
+                return False
             effects.append(_cannot_remember(token))
             return True
         return self._lease(token, messages_max, visibility_ms, attempt, time_ms)
@@ -111,6 +113,8 @@ class ByGroupDelivery:
         while self._waiters:
             waiter = self._waiters.first()
             if self._remembers_too_much(waiter.attempt, time_ms):
+                if not self._has_something:
+                    return
                 effects.append(_cannot_remember(waiter.token))
             elif not self._lease(waiter.token, waiter.messages_max, waiter.visibility_ms, waiter.attempt, time_ms):
                 return
@@ -121,6 +125,10 @@ class ByGroupDelivery:
         if not attempt or is_client_attempt(attempt):
             return False
         return self._state.remembered_count(time_ms, REMEMBERED_MESSAGES_MAX) >= REMEMBERED_MESSAGES_MAX
+
+    @property
+    def _has_something(self) -> bool:
+        return not self._context.is_paused and self.window.has_offers
 
     def _lease(self, token: Token, messages_max: int, visibility_ms: int, attempt: bytes, time_ms: int) -> bool:
         """Stage a lease on as many messages of as few groups as may be; False if there is nothing."""

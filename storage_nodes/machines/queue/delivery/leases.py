@@ -199,9 +199,14 @@ class Leases:
         if has_policy or spared:
             self._rebuild()
 
-    def spare(self, offsets: Iterable[int]) -> list[int]:
-        """Dead messages that did not move, and that the configuration lets live by now: those are ready."""
-        return self.revive(offset for offset in offsets if offset in self.dead and self._may_live(offset))
+    def spare(self, offsets: Iterable[int]) -> None:
+        """Dead messages that did not move, and that the configuration lets live by now: they are ready when they are
+        due, which a change of their visibility may have put off. One that is held gets its timer when it is not."""
+        for offset in offsets:
+            if offset in self.dead and self._may_live(offset):
+                self.dead.remove(offset)
+                if offset not in self._held:
+                    self.set_timer(self._live[offset][0], offset, offset)
 
     def _may_live(self, offset: int) -> bool:
         return not self.receives_max or self._live[offset][1] & RECEIVES_MASK < self.receives_max
@@ -385,28 +390,36 @@ class Leases:
 class Removals:
     """Removals by place that are on their way through the log.
 
-    Until the fold has decided, leased messages among them neither become available nor move as dead letters. What is
-    available, or becomes so after a delay, may still be handed out.
+    Until the fold has decided, leased messages among them do not become available, and none moves as a dead letter.
+    What is available, or becomes so after a delay, may still be handed out.
     """
 
     __slots__ = ("_under_way",)
 
     def __init__(self) -> None:
-        # In the order of their commands: messages held for them, groups of those that nobody had received.
-        self._under_way: deque[tuple[list[int], Mapping[int, bytes]]] = deque()
+        # In the order of their commands: all messages that they name, those held for them, groups of those that nobody
+        # had received.
+        self._under_way: deque[tuple[frozenset[int], list[int], Mapping[int, bytes]]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._under_way)
+
+    def among(self, offsets: Iterable[int]) -> set[int]:
+        """Which of these are to be removed."""
+        return {offset for named, _, _ in self._under_way for offset in named.intersection(offsets)}
 
     def begin(self, offsets: Sequence[int], groups: Mapping[int, bytes], leases: Leases, live: Live) -> None:
-        before = {offset for held, _ in self._under_way for offset in held}
+        before = {offset for _, held, _ in self._under_way for offset in held}
         delivered = [o for o in offsets if (entry := live.get(o)) is not None and entry[1]]
         held = [o for o in delivered if o not in before and not leases.is_ready(o)]
         for offset in held:
             leases.hold(offset)
         leases.dead.difference_update(held)
-        self._under_way.append((held, groups))
+        self._under_way.append((frozenset(offsets), held, groups))
 
     def end(self, offsets: Sequence[int], leases: Leases) -> Mapping[int, bytes]:
         """The first command is about to be folded; the groups that came with it."""
-        held, groups = self._under_way.popleft()
+        _, held, groups = self._under_way.popleft()
         for offset in held:
             leases.release(offset)
         leases.expire(offsets)

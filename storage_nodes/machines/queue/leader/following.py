@@ -89,7 +89,7 @@ class LeaderFold(StateFold):
         groups = self.delivery.groups_of(command.offsets)
         self._state.fold_dead_lettered(command)
         self._context.forget(command.offsets)
-        self.delivery.window.became_ready(self._leases.spare(self._letters.under_way))
+        self._leases.spare(self._letters.under_way)
         self._letters.under_way = []
         self.delivery.left(command.offsets, groups)
 

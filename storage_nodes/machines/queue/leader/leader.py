@@ -203,8 +203,10 @@ class Leader:
         again; else it is tried again after a pause, and they are not, unless the configuration lets them by now."""
         time_ms = self._advance(now_ms)
         moving = self._letters.failed(time_ms)
-        self.delivery.window.became_ready(self._leases.revive(moving) if is_final else self._leases.spare(moving))
-        return self._settle([], time_ms)
+        self._leases.spare(moving)
+        if is_final:
+            self.delivery.window.became_ready(self._leases.revive(moving))
+        return self._settle([], self._advance(now_ms))
 
     # --- the driver's other inputs ----------------------------------------------------------------------------
 
@@ -411,6 +413,6 @@ class Leader:
         if self.delivery.holds_dead_letters:
             self._letters.again_ms = 0  # looked at again when groups are unparked
             return
-        move = self._letters.next_move(self._state, self._leases, time_ms)
+        move = self._letters.next_move(self._state, self._leases, self._removals, time_ms)
         if move is not None:
             effects.append(move)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 
 from storage_nodes.limits import DEAD_LETTER_PAUSE_MS_MAX, DEAD_LETTER_PAUSE_MS_MIN, DEAD_LETTERS_PER_MOVE_MAX
-from storage_nodes.machines.queue.delivery.leases import Leases
+from storage_nodes.machines.queue.delivery.leases import Leases, Removals
 from storage_nodes.machines.queue.effects import DeadLetter, DeadLetterInfo
 from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.protocol.deliveries import receives_of
@@ -40,12 +40,16 @@ class Letters:
         self._pause_ms = min(2 * self._pause_ms, DEAD_LETTER_PAUSE_MS_MAX)
         return moving
 
-    def next_move(self, state: QueueState, leases: Leases, time_ms: int) -> DeadLetter | None:
+    def next_move(self, state: QueueState, leases: Leases, removals: Removals, time_ms: int) -> DeadLetter | None:
+        """What is to be removed does not move, since its caller may have it elsewhere by then."""
         if self.again_ms and time_ms >= self.again_ms:
             self.again_ms = 0
         if self.under_way or self.again_ms or not leases.dead or state.is_retired:
             return None
-        chosen = [offset for offset in self._chosen if offset in leases.dead] or self._choose(state, leases)
+        dead = leases.dead - removals.among(leases.dead) if removals else leases.dead
+        chosen = [offset for offset in self._chosen if offset in dead] or self._choose(state, dead)
+        if not chosen:
+            return None
         self.under_way = chosen[:DEAD_LETTERS_PER_MOVE_MAX]
         letters = []
         for offset in self.under_way:
@@ -55,13 +59,15 @@ class Letters:
             )
         return DeadLetter(state.config.dead_letter_partition, letters, self._term, self._move, self._kept)
 
-    def _choose(self, state: QueueState, leases: Leases) -> list[int]:
+    def _choose(self, state: QueueState, dead: set[int]) -> list[int]:
         """The letters of a new move. One of an earlier move that lies here, and may be received again, may come again:
         until it is gone that move is not done."""
+        if not dead:
+            return []
         self._chosen = [offset for offset in self._chosen if offset in state.live]
         self._move = state.log_end
         if not self._chosen:
             self._kept = self._move
-        chosen = heapq.nsmallest(DEAD_LETTERS_PER_MOVE_MAX, leases.dead)
+        chosen = heapq.nsmallest(DEAD_LETTERS_PER_MOVE_MAX, dead)
         self._chosen += chosen
         return chosen

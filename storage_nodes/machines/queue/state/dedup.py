@@ -85,6 +85,11 @@ class DedupWindow:
         return sum(len(each.offsets) for each in self._slices)
 
     @property
+    def packed_numbers(self) -> int:
+        """Ids, and steps of their times: of repeats alone there is one a batch."""
+        return sum(len(each.offsets) + len(each.bases) for each in self._slices)
+
+    @property
     def is_empty(self) -> bool:
         """As it was made: nothing of it stands in a checkpoint."""
         return not self._slices

@@ -266,6 +266,10 @@ class FifoState(QueueState):
             self._remembered_count -= len(oldest.receipts) // 2
             attempts.popitem(last=False)
 
+    @property
+    def _remembered_numbers(self) -> int:
+        return len(self.attempts) + self._remembered_count
+
     def _groups_packer(self, copied: bool) -> Callable[[], list[Any]]:
         attempts = list(self.attempts.items())
         group_of, parked = self.group_of.copy() if copied else self.group_of, self.parked.pack()

@@ -202,11 +202,16 @@ class HeldMessages:
     def _is_much(self) -> bool:
         """Would packing it all at once stall the event loop?"""
         waiting, most = len(self.scheduled) + len(self.delayed), CHECKPOINT_PIECES_MESSAGES
-        if waiting >= most or len(self.live) >= most or len(self.dedup) >= most:
+        if waiting >= most or len(self.live) >= most or self.dedup.packed_numbers + self._remembered_numbers >= most:
             return True
         return len(self.removed_above_cursor) >= LAZY_RANGES_MIN or (
             self.producers is not None and self.producers.is_large
         )
+
+    @property
+    def _remembered_numbers(self) -> int:
+        """Receives that may be repeated, and their messages."""
+        return 0
 
     def _checkpoint(self, later: bool = False) -> Checkpoint:
         """`later`: groups, ids and producers are copied, and packed by who writes."""

@@ -179,6 +179,56 @@ def test_many_dead_letters_that_may_be_received_again_are_ready_in_many_inputs(
     partition.check()
 
 
+@pytest.mark.parametrize("how", ["failed", "final", "partial"])
+def test_change_of_visibility_holds_after_a_move_that_did_not_take_its_message(how: str) -> None:
+    partition = Partition(QueueConfig(max_receives=2, dead_letter_partition=TARGET))
+    first, second = kill_letters(partition, 2)
+    allow_more(partition)
+    partition.change("v", [(first, 2, 60_000), (second, 2, 60_000)])
+    partition.commit()
+    assert partition.answers["v"] == [ErrorCode.OK, ErrorCode.OK]
+    partition.moves.clear()
+    if how == "partial":
+        partition.perform(partition.leader.moved([first], partition.now_ms))
+        partition.commit()
+    else:
+        partition.perform(partition.leader.move_failed(how == "final", partition.now_ms))
+    assert receive(partition, "early") == []
+    partition.pass_ms(60_000)
+    assert sorted(receive(partition, "late")) == ([second] if how == "partial" else [first, second])
+    partition.check()
+
+
+def test_change_that_is_under_way_as_a_move_fails_puts_its_message_off() -> None:
+    partition = Partition(QueueConfig(max_receives=2, dead_letter_partition=TARGET))
+    (offset,) = kill_letters(partition)
+    allow_more(partition)
+    partition.change("v", [(offset, 2, 60_000)])
+    partition.moves.clear()
+    partition.perform(partition.leader.move_failed(False, partition.now_ms))
+    partition.commit()
+    assert receive(partition, "early") == []
+    partition.pass_ms(60_000)
+    assert receive(partition, "late") == [offset]
+
+
+def test_message_that_is_being_removed_does_not_move_though_it_dies_meanwhile() -> None:
+    """It was ready as its removal began; a configuration that was under way makes it a dead letter."""
+    partition = Partition(QueueConfig())
+    (offset, other) = partition.send(2)
+    assert receive(partition, "first") == [offset, other]
+    partition.tick()
+    config = QueueConfig(max_receives=1, dead_letter_partition=TARGET)
+    partition.perform(partition.leader.configure("c", config))
+    staged = partition.take()
+    partition.remove("r", [offset], moved=True)
+    partition.append(staged, control=True)
+    assert [letter.offset for move in partition.moves for letter in move.letters] == [other]
+    partition.commit()
+    assert partition.answers["r"] == [ErrorCode.OK]
+    partition.check()
+
+
 def test_purge_takes_dead_letters_too(partition: Partition) -> None:
     offsets = kill_letters(partition)
     partition.purge("p")

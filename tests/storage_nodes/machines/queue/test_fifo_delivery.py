@@ -357,6 +357,32 @@ def test_long_poll_that_its_caller_named_is_refused_once_the_bound_is_reached(pa
     assert len(partition.delivered["unnamed"]) == 1
 
 
+@pytest.mark.usefixtures("bounds")
+def test_named_receive_of_an_empty_queue_is_told_so_at_the_bound_too(partition: Partition) -> None:
+    send(partition, "abcd")
+    receive_as(partition, "one", b"try", 4)
+    assert partition.acquire("two", attempt=b"next") == []
+    partition.acquire("waits", 1, wait_ms=20_000, attempt=b"late")
+    partition.pass_ms(1_000)
+    assert "waits" not in partition.refused and "waits" not in partition.delivered
+    send(partition, "e")
+    assert partition.refused["waits"].code is ErrorCode.OVER_LIMIT
+
+
+def test_many_remembered_receives_are_packed_by_who_writes(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(partition, "abcd")
+    receive_as(partition, "one", b"try", 2)
+    monkeypatch.setattr("storage_nodes.machines.queue.state.held_messages.CHECKPOINT_PIECES_MESSAGES", 4)
+    assert isinstance(partition.leader.checkpoint_pieces(), bytes)
+    receive_as(partition, "two", b"next", 1)
+    pieces = partition.leader.checkpoint_pieces()
+    before = partition.leader.checkpoint()
+    receive_as(partition, "three", b"last", 1)
+    assert isinstance(pieces, list) and b"".join(map(bytes, pieces)) == before
+
+
 def test_attempts_are_counted_by_their_messages_through_a_checkpoint_and_a_purge(partition: Partition) -> None:
     send(partition, "abcd")
     receive_as(partition, "one", b"try", 2)

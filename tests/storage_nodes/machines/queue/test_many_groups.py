@@ -257,6 +257,30 @@ def test_search_that_found_all_is_not_made_again_for_what_is_still_on_its_way(pa
     partition.check()
 
 
+def test_search_goes_on_in_what_is_read_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long backlog the window holds little while nobody receives: all of it outlives its retention in a look."""
+    for module in (by_group, groups):
+        monkeypatch.setattr(module, "FIFO_READ_AHEAD_MESSAGES_MAX", 20)
+    monkeypatch.setattr(by_group, "READ_AHEAD_MESSAGES_MAX", 4)
+    partition = short_lived()
+    partition.fetch_batches_max = 1
+    for _ in range(30):
+        send_groups(partition, range(10))
+        partition.commit()
+    partition.now_ms += RETENTION_MS_MIN - 5_000
+    send_groups(partition, range(3))
+    partition.pass_ms(5_000)
+    for _ in range(200):
+        partition.now_ms += STEP_MS
+        partition.tick()
+        partition.commit()
+        if partition.leader.next_tick_ms() > partition.now_ms + STEP_MS:
+            break  # it rests
+    assert (partition.leader.state.expired, partition.leader.state.fresh_count) == (300, 3)
+    assert partition.leader.next_tick_ms() > partition.now_ms + STEP_MS
+    partition.check()
+
+
 def test_no_more_is_let_go_of_than_one_command_names_before_the_log_has_it(
     little_at_once: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
