@@ -282,7 +282,7 @@ DELAYED_MESSAGES_MAX = 5_500_000
 SCHEDULE_MS_MAX = 366 * 24 * 3_600_000
 SCHEDULED_MESSAGES_MAX = 4_000_000
 SCHEDULED_MESSAGE_BYTES = 32
-# With so many messages or deduplication ids a checkpoint is packed by the thread that writes it.
+# With so many messages, ids, or messages of remembered receives a checkpoint is packed by the thread that writes it.
 CHECKPOINT_PIECES_MESSAGES = 10_000
 # Scheduled messages leave in an order of their own, so each is read alone, with the batch it is in.
 SCHEDULED_BATCH_BYTES_MAX = 32 * KIB

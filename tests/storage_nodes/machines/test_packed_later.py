@@ -230,7 +230,7 @@ def test_ids_are_the_same_bytes_whoever_packs_them_and_are_packed_as_they_were(m
 
 
 def test_event_loop_packs_no_slice_of_many_ids_and_copies_only_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_messages, "CHECKPOINT_PIECES_MESSAGES", 300)
+    monkeypatch.setattr(held_messages, "CHECKPOINT_PIECES_MESSAGES", window(300).packed_numbers)
     machine = QueueMachine()
     machine.state.dedup = window(299)
     assert isinstance(machine.checkpoint_pieces(), bytes)
