@@ -28,7 +28,6 @@ from storage_nodes.limits import (
 )
 from storage_nodes.machines.driver_contract import Refuse, Token
 from storage_nodes.machines.queue.commands import (
-    EXPIRED_PER_COMMAND_MAX,
     AcquiredCommand,
     DeletedCommand,
     FifoLease,
@@ -46,7 +45,6 @@ from storage_nodes.protocol.messages import is_client_attempt
 
 # Outlived messages stand in any of the groups: so many one input lets go of, and the rest after a pause.
 _EXPIRED_PER_LOOK_MAX = 2_000
-_EXPIRY_PAUSE_MS = 50
 
 
 class ByGroupDelivery:
@@ -299,17 +297,14 @@ class ByGroupDelivery:
         """Nothing: a lease leaves out what is too old, and `expire_fresh` drops the rest."""
 
     def expire_fresh(self, time_ms: int) -> None:
-        """A part of them; the next part follows after a pause. No more are on their way through the log than one
-        command names."""
-        context, staging = self._context, self._staging
-        under_way_room = EXPIRED_PER_COMMAND_MAX - staging.fresh_expired
-        room = min(_EXPIRED_PER_LOOK_MAX, under_way_room, staging.expired_room)
+        context, window = self._context, self.window
+        room = min(_EXPIRED_PER_LOOK_MAX, context.expiry_room)
         expired = OffsetRanges()
-        for offset in self.window.take_expired(context.outlived_ms(time_ms), max(0, room)):
+        for offset in window.take_expired(context.outlived_ms(time_ms), room):
             expired.add(offset, offset + 1)
         for first, end in expired.ranges():
-            staging.expired_range(first, end - 1)
-        context.expiry_goes_on_ms = time_ms + _EXPIRY_PAUSE_MS if self.window.is_expiring else 0
+            self._staging.expired_range(first, end - 1)
+        context.pause_expiry(time_ms, window, room <= 0 or bool(expired) or window.is_expiring)
 
 
 def _cannot_remember(token: Token) -> Refuse:

@@ -281,6 +281,9 @@ class FairDelivery:
         """Nothing: what is too old is dropped when its turn comes, and by `expire_fresh`."""
 
     def expire_fresh(self, time_ms: int) -> None:
-        room = max(0, self._staging.expired_room)
-        for first, last, _ in self.window.take_expired(self._context.outlived_ms(time_ms), room):
+        context, window = self._context, self.window
+        room = context.expiry_room
+        expired = window.take_expired(context.outlived_ms(time_ms), room)
+        for first, last, _ in expired:
             self._staging.expired_range(first, last)
+        context.pause_expiry(time_ms, window, room <= 0 or bool(expired))

@@ -98,8 +98,8 @@ class MessageGroup:
 
 class GroupWindow:
     __slots__ = (
-        "_bases", "_expired_to", "_expiring", "_expiring_to", "_leases", "_may_outlive_more", "_offers", "_returns",
-        "_state", "_times_ms", "_untouched", "_with_back", "count", "end", "groups",
+        "_bases", "_expired_to", "_expiring", "_expiring_to", "_leases", "_offers", "_returns", "_state", "_times_ms",
+        "_untouched", "_with_back", "count", "end", "groups",
     )  # fmt: skip
 
     head = 0  # commands need not say what waits from where on: the fold of a FIFO queue moves the cursor by itself
@@ -122,7 +122,6 @@ class GroupWindow:
         self._expiring: list[MessageGroup] = []
         self._expiring_to = 0
         self._expired_to = 0
-        self._may_outlive_more = False  # all in view has outlived, and there is more to be read
 
     # --- messages come ----------------------------------------------------------------------------------------
 
@@ -225,7 +224,6 @@ class GroupWindow:
         self._untouched.clear()
         self._with_back = 0
         self._expiring.clear()
-        self._may_outlive_more = False
         self._offers.clear()
         self.count = 0
         self.end = max(self.end, end)
@@ -233,13 +231,11 @@ class GroupWindow:
     def take_expired(self, oldest_ms: int, room: int) -> list[int]:
         """Take up to `room` fresh messages that were sent at or before `oldest_ms`, of so many groups as one input may
         look at; the next call goes on where this one stopped (`is_expiring`)."""
-        state = self._state
         at = bisect_right(self._times_ms, oldest_ms)
         boundary = self._bases[at] if at < len(self._bases) else self.end
-        self._may_outlive_more = 0 < at == len(self._bases) and self.end < state.log_end and state.fresh_count > 0
         expired: list[int] = []
         expiring = self._expiring
-        if not at or boundary <= max(state.cursor, self._expired_to):
+        if not at or boundary <= max(self._state.cursor, self._expired_to):
             expiring.clear()
             return expired
         if not expiring:
@@ -266,8 +262,8 @@ class GroupWindow:
 
     @property
     def is_expiring(self) -> bool:
-        """Has a search for outlived messages to go on, in other groups or in what is read next?"""
-        return bool(self._expiring) or self._may_outlive_more
+        """Has a search for outlived messages to go on in other groups?"""
+        return bool(self._expiring)
 
     # --- what may be handed out -------------------------------------------------------------------------------
 

@@ -14,7 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from storage_nodes.machines.driver_contract import Token
-from storage_nodes.machines.queue.commands import AcquiredCommand, DeletedCommand, LeasedCommand, UnparkedCommand
+from storage_nodes.machines.queue.commands import (
+    EXPIRED_PER_COMMAND_MAX,
+    AcquiredCommand,
+    DeletedCommand,
+    LeasedCommand,
+    UnparkedCommand,
+)
 from storage_nodes.machines.queue.delivery.leases import Leases
 from storage_nodes.machines.queue.delivery.pending_commands import InFlightCommand, PendingCommands
 from storage_nodes.machines.queue.delivery.probes import Probes
@@ -23,6 +29,9 @@ from storage_nodes.machines.queue.effects import Effect, FreshRange, Tags
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
 from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.protocol.errors import ErrorCode
+
+# Between two looks for outlived messages, of which each lets go of a part.
+EXPIRY_PAUSE_MS = 50
 
 
 class WaitingMessages(Protocol):
@@ -99,6 +108,20 @@ class DeliveryContext:
     def outlived_ms(self, time_ms: int) -> int:
         """What was sent then, or before, has outlived its retention."""
         return time_ms - self.ahead_ms - self.state.config.retention_ms
+
+    @property
+    def expiry_room(self) -> int:
+        """Messages that a look for outlived ones may let go of: no more are on their way through the log than one
+        command names."""
+        staging = self.staging
+        return max(0, min(staging.expired_room, EXPIRED_PER_COMMAND_MAX - staging.fresh_expired))
+
+    def pause_expiry(self, time_ms: int, window: WaitingMessages, found_some: bool) -> None:
+        """After a look for outlived messages: another one follows soon where this one found some, or has nothing in
+        view while there is more to be read. Else it is made again with the next check."""
+        state = self.state
+        is_read_on = not window.count and window.end < state.log_end and state.fresh_count > 0
+        self.expiry_goes_on_ms = time_ms + EXPIRY_PAUSE_MS if found_some or is_read_on else 0
 
     def check(self, window: WaitingMessages) -> None:
         """As `DeliveryStrategy.check`."""

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from storage_nodes.limits import RETENTION_MS_MIN
-from storage_nodes.machines.queue.delivery import by_group, groups
+from storage_nodes.machines.queue.delivery import backlog, by_group, fair, groups, strategy
 from storage_nodes.machines.queue.delivery.groups import GroupWindow, MessageGroup
 from storage_nodes.machines.queue.delivery.untouched_groups import UntouchedGroups
 from storage_nodes.machines.queue.leader.leader import Leader
@@ -239,6 +239,8 @@ def test_each_look_goes_through_a_few_groups(little_at_once: None) -> None:
     partition.now_ms += STEP_MS
     assert look(partition) == 1
     partition.commit()
+    partition.now_ms += STEP_MS
+    assert look(partition) == 0
     assert partition.leader.next_tick_ms() > partition.now_ms + STEP_MS, "and then it rests"
     assert partition.leader.state.expired == 1 and partition.leader.state.fresh_count == 24
     partition.check()
@@ -281,10 +283,38 @@ def test_search_goes_on_in_what_is_read_next(monkeypatch: pytest.MonkeyPatch) ->
     partition.check()
 
 
+@pytest.mark.parametrize("fifo", [True, False])
+def test_search_waits_for_a_read_that_is_under_way(monkeypatch: pytest.MonkeyPatch, fifo: bool) -> None:
+    for module in (by_group, groups):
+        monkeypatch.setattr(module, "FIFO_READ_AHEAD_MESSAGES_MAX", 10)
+    for module in (by_group, fair):
+        monkeypatch.setattr(module, "READ_AHEAD_MESSAGES_MAX", 4)
+    monkeypatch.setattr(backlog, "SIGHT_RUNS_NEAR", 10)
+    partition = Partition(QueueConfig(RETENTION_MS_MIN, fifo=fifo), fetch_batches_max=1)
+    for _ in range(3):
+        send_groups(partition, range(10))
+    partition.holds_fetches = True
+    partition.now_ms += RETENTION_MS_MIN + 1_000
+    for _ in range(5):
+        look(partition)
+        partition.commit()
+        partition.now_ms += STEP_MS
+    left = partition.leader.state.fresh_count
+    assert 0 < left < 30 and partition.leader.next_tick_ms() <= partition.now_ms
+    partition.holds_fetches = False
+    for _ in range(5):
+        partition.run_fetches()
+        partition.tick()
+        partition.commit()
+        partition.now_ms += STEP_MS
+    assert partition.leader.state.expired == 30
+    partition.check()
+
+
 def test_no_more_is_let_go_of_than_one_command_names_before_the_log_has_it(
     little_at_once: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(by_group, "EXPIRED_PER_COMMAND_MAX", 6)
+    monkeypatch.setattr(strategy, "EXPIRED_PER_COMMAND_MAX", 6)
     partition = short_lived()
     send_groups(partition, range(9))
     partition.now_ms += RETENTION_MS_MIN + 1_000

@@ -13,6 +13,7 @@ from unittest import mock
 
 from storage_nodes.machines.queue.delivery.groups import GroupWindow
 from storage_nodes.machines.queue.delivery.leases import Leases
+from storage_nodes.machines.queue.delivery.strategy import EXPIRY_PAUSE_MS, DeliveryContext
 from storage_nodes.machines.queue.state.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.state.retry import RetryPolicy
 
@@ -50,9 +51,13 @@ def counts_groups_that_left() -> Plant:
     return mock.patch.object(GroupWindow, "left_live", left_live)
 
 
-def expires_in_view_only() -> Plant:
-    """Q4: the search for outlived messages ends with the window, though all in it has outlived."""
-    return mock.patch.object(GroupWindow, "is_expiring", property(lambda self: bool(self._expiring)))
+def expires_one_look_only() -> Plant:
+    """Q4: a search for outlived messages ends with what one look let go of, unless groups are left to be looked at."""
+
+    def pause_expiry(self: DeliveryContext, time_ms: int, window: Any, _found_some: bool) -> None:
+        self.expiry_goes_on_ms = time_ms + EXPIRY_PAUSE_MS if getattr(window, "is_expiring", False) else 0
+
+    return mock.patch.object(DeliveryContext, "pause_expiry", pause_expiry)
 
 
 def leaves_blocks_apart() -> Plant:
@@ -77,6 +82,6 @@ PLANTED: dict[str, Callable[[], Plant]] = {
     "Q1": revives_at_once,
     "Q2": spares_what_moves,
     "Q3": counts_groups_that_left,
-    "Q4": expires_in_view_only,
+    "Q4": expires_one_look_only,
     "Q5": leaves_blocks_apart,
 }

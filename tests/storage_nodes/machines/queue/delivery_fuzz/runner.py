@@ -29,12 +29,11 @@ from tests.storage_nodes.machines.queue.partition import VISIBILITY_MS
 
 STEPS = 150
 DRAIN_ROUNDS_MAX = 400
-# Share of runs of a FIFO queue in which all that is left, and some sends more, expires instead of being received. A
-# standard queue with groups or tags lets go of one command's messages a check, so nothing is asked of it.
+# Share of runs in which all that is left, and some sends more, expires instead of being received.
 LAPSE_SHARE = 0.5
 LAPSE_SENDS_MAX = 12
-# Of retention: all is gone within so many. What a search has read to the end of the log waits for another one.
-LAPSE_CHECKS_MAX = 3
+# Of retention: all is gone within so many.
+LAPSE_CHECKS_MAX = 2
 # In the last of these all that is delayed, paused or remembered is past.
 REST_ROUNDS, REST_MS = 20, 60_000
 
@@ -105,7 +104,7 @@ class Run:
         partition.holds_fetches = False
         partition.run_fetches()
         self._settle()
-        lapses = workload.kind.is_fifo and self._rnd.random() < LAPSE_SHARE
+        lapses = self._rnd.random() < LAPSE_SHARE
         retention_ms = LONG_MS if lapses else self._rnd.choice((20_000, LONG_MS))
         partition.perform(partition.leader.configure(workload.token(), workload.configurations.last(retention_ms)))
         self._settle()

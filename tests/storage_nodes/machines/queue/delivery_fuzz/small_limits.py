@@ -9,7 +9,7 @@ from types import ModuleType
 from unittest import mock
 
 from storage_nodes.machines import producers
-from storage_nodes.machines.queue.delivery import by_group, groups, leases, pending_commands
+from storage_nodes.machines.queue.delivery import by_group, fair, groups, leases, pending_commands, strategy
 from storage_nodes.machines.queue.leader import leader, letters
 from storage_nodes.machines.queue.state import (
     checkpoint,
@@ -30,9 +30,9 @@ DRAWN: tuple[tuple[tuple[int, ...], str, tuple[ModuleType, ...]], ...] = (
     ((1, 3, 10), "_FREE_PART", (groups,)),
     ((2, 1_024), "_TIMES_GARBAGE_MAX", (groups,)),
     ((12, 100_000), "FIFO_READ_AHEAD_MESSAGES_MAX", (by_group, groups)),
-    ((4, 2_000), "READ_AHEAD_MESSAGES_MAX", (by_group,)),
+    ((4, 2_000), "READ_AHEAD_MESSAGES_MAX", (by_group, fair)),
     ((1, 2, 2_000), "_EXPIRED_PER_LOOK_MAX", (by_group,)),
-    ((3, 10, 10_000), "EXPIRED_PER_COMMAND_MAX", (by_group, pending_commands)),
+    ((3, 10, 10_000), "EXPIRED_PER_COMMAND_MAX", (strategy, pending_commands)),
     ((3_000, 300_000), "ATTEMPT_MS_MAX", (by_group, fifo_state)),
     ((2, 10_000), "ATTEMPTS_MAX", (fifo_state,)),
     ((2, 5, 100_000), "REMEMBERED_UNASKED_MESSAGES_MAX", (by_group,)),
