@@ -63,9 +63,9 @@ class AcquireRequest(Message, frozen=True):
     """Lease up to max_messages for visibility_ms; wait up to wait_ms for the first one (0 = do not wait).
 
     `attempt` names the receive on a FIFO queue: within five minutes the same attempt gets the same messages again,
-    their visibility counted anew, unless one of them changed its state since. OVER_LIMIT where what such receives got
-    is too much to be remembered; one that the storage client named (CLIENT_ATTEMPT_PREFIX) is served all the same, and
-    not remembered.
+    their visibility counted again, unless one of them changed its state since. OVER_LIMIT where it would get some, and
+    what such receives got already is all that can be remembered; one that the storage client named
+    (CLIENT_ATTEMPT_PREFIX) is served all the same, and not remembered.
     `tags`, on a standard queue: only messages with one of them; none: whatever there is.
     """
 

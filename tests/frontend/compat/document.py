@@ -60,8 +60,9 @@ _NOTES = """## What differs
 - An account with 100 active move tasks is told OverLimit.
 - The 12 hours of one receive are counted by its receipt handle. The handles of a receive with a
   `ReceiveRequestAttemptId` cannot say when, because the same attempt gives the same handles: they may be extended on.
-- Receives with a `ReceiveRequestAttemptId` that got 200,000 messages of one partition within five minutes can all be
-  repeated; the next one is told OverLimit (429 over REST), and one without an id is served.
+- Of one partition at most 10,000 receives can be repeated with their `ReceiveRequestAttemptId`; older ones are
+  forgotten first. Once those of the last five minutes got 200,000 messages, a new one that would get some is told
+  OverLimit (429 over REST), and one without an id is served.
 - A queue of another account is open where its policy says so (send, receive, delete, change of visibility, purge,
   attributes, URL, sources of a dead-letter queue). Otherwise AccessDenied, whether it exists or not; GetQueueUrl says
   that it does not exist.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from array import array
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,18 +22,9 @@ from storage_nodes.machines.queue.state.dedup import SLICES_PER_WINDOW, DedupWin
 from storage_nodes.machines.stream.machine import StreamMachine
 from storage_nodes.node.replicas.queue_replica import QueueReplica
 from storage_nodes.node.replicas.stream_replica import StreamReplica
+from tests.storage_nodes.machines.test_producers import NOW_MS, Batch
 
-NOW_MS = 1_700_000_000_000
 _encode = msgspec.msgpack.encode
-
-
-class Batch(NamedTuple):
-    base_offset: int
-    record_count: int
-    timestamp_ms: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
 
 
 class Sends:
@@ -128,7 +119,7 @@ def test_folds_while_they_are_packed_change_nothing_of_it(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(packed_later, "_encode", encode)
     assert b"".join(map(bytes, pieces)) == before != packed_at_once(sends.table)
-    assert folded > 150 and sends.table._producers[1].floor > 100, "rows were dropped meanwhile"
+    assert folded > 150 and sends.table._producers[1].floor > 100, "rows were dropped"
     assert b"".join(map(bytes, pieces)) == before, "made once"
 
 
@@ -251,6 +242,17 @@ def test_event_loop_packs_no_slice_of_many_ids_and_copies_only_the_newest(monkey
     done.clear()
     assert joined(machine.checkpoint_pieces()) == blob == machine.checkpoint()
     assert done == ["copied", "pack", "pack"], "once for each that is full"
+
+
+def test_many_repeats_of_few_ids_are_packed_by_who_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch is a step of the window's times, though it brings no id."""
+    monkeypatch.setattr(held_messages, "CHECKPOINT_PIECES_MESSAGES", 300)
+    machine = QueueMachine()
+    machine.state.dedup = known = DedupWindow(8_000)
+    for number in range(299):
+        known.begin(number, NOW_MS)
+        known.original(b"again", number, NOW_MS)
+    assert isinstance(machine.checkpoint_pieces(), list)
 
 
 # --- replicas ---

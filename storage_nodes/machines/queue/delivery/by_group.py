@@ -304,7 +304,7 @@ class ByGroupDelivery:
             expired.add(offset, offset + 1)
         for first, end in expired.ranges():
             self._staging.expired_range(first, end - 1)
-        context.pause_expiry(time_ms, window, room <= 0 or bool(expired) or window.is_expiring)
+        context.pause_expiry(time_ms, window, bool(expired) or window.is_expiring)
 
 
 def _cannot_remember(token: Token) -> Refuse:

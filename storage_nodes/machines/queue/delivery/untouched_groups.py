@@ -37,7 +37,7 @@ class UntouchedGroups:
         return len(several) if several is not None else int(key in self._last)
 
     def take(self, key: bytes) -> list[int]:
-        """Messages of a group in order, which is here no more; none where it was not here."""
+        """Messages of a group, in order; it leaves. None where it was not here."""
         offset = self._last.pop(key, None)
         if offset is None:
             return []

@@ -87,7 +87,7 @@ class DedupWindow:
     @property
     def packed_numbers(self) -> int:
         """Ids, and steps of their times: of repeats alone there is one a batch."""
-        return sum(len(each.offsets) + len(each.bases) for each in self._slices)
+        return len(self) + sum(len(each.bases) for each in self._slices)
 
     @property
     def is_empty(self) -> bool:

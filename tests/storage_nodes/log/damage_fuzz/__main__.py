@@ -1,85 +1,25 @@
-"""Damage and crashes of a node's log, seed by seed; see docs/suite.md.
-
-python -m tests.storage_nodes.log.damage_fuzz --seed S [--damages N] [--plant BUG]   one seed, with all that was done
-python -m tests.storage_nodes.log.damage_fuzz [--seed S] --runs N [--damages N] [--processes P]   so many from S on
-python -m tests.storage_nodes.log.damage_fuzz --bugs [--runs N] [--processes P]      in how many each planted bug shows
-"""
+"""Damage and crashes of a node's log, seed by seed; see docs/suite.md. Options: `tests/support/seeded_fuzz.py`, and how
+many damages a run has."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
-from collections import Counter
 
 from tests.storage_nodes.log.damage_fuzz.planted import PLANTED
-from tests.storage_nodes.log.damage_fuzz.runner import DAMAGES, Case, run_case, run_cases
+from tests.storage_nodes.log.damage_fuzz.runner import DAMAGES, MODULE, Case, run_case
+from tests.support.seeded_fuzz import FuzzCommand
 
 RUNS_DEFAULT = 2_000
-PROGRESS_EVERY_S = 5.0
 
 
-def say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
-def one(case: Case) -> int:
-    verdict = run_case(case)
-    say("\n".join(verdict.trace))
-    say(f"FAILED seed {case.seed}: {verdict.problem}" if verdict.rule else f"seed {case.seed}: every rule holds")
-    return 1 if verdict.rule else 0
-
-
-def many(cases: list[Case], processes: int) -> int:
-    started = shown = time.perf_counter()
-    failed = 0
-    for done, verdict in enumerate(run_cases(cases, processes), 1):
-        if verdict.rule:
-            failed += 1
-            say(f"FAILED seed {verdict.case.seed}: {verdict.problem}")
-            say(f"    again: {verdict.case.command()}")
-        now = time.perf_counter()
-        if now - shown > PROGRESS_EVERY_S:
-            shown = now
-            say(f"... {done:,} of {len(cases):,} runs, {failed} failed, {now - started:,.0f} s")
-    say(f"{len(cases):,} runs, {failed} failed, {time.perf_counter() - started:,.0f} s")
-    return 1 if failed else 0
-
-
-def bugs(seed: int, runs: int, damages: int | None, processes: int) -> int:
-    """In how many runs each planted bug shows: as a table of docs/suite.md."""
-    missed = 0
-    for number, plant in PLANTED.items():
-        cases = [Case(at, damages, number) for at in range(seed, seed + runs)]
-        found = [verdict for verdict in run_cases(cases, processes) if verdict.rule]
-        rules = ", ".join(rule for rule, _ in Counter(verdict.rule for verdict in found).most_common())
-        what = (plant.__doc__ or "").partition(": ")[2].strip().rstrip(".")
-        first = f"{found[0].case.seed:,}" if found else "-"
-        say(f"| {number} | {what} | {len(found):,} | {first} | {rules or 'NOT FOUND'} |")
-        missed += not found
-    return 1 if missed else 0
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.storage_nodes.log.damage_fuzz")
-    parser.add_argument("--seed", type=int, help="alone: this one, with all that was done; otherwise the first")
-    parser.add_argument("--runs", type=int, help=f"how many seeds; {RUNS_DEFAULT:,} without --seed")
-    parser.add_argument("--damages", type=int, choices=sorted(set(DAMAGES)), help="a run; drawn where it is not said")
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--plant", default="", metavar="BUG", help="with this planted bug, for example D4")
-    parser.add_argument("--bugs", action="store_true", help="with each planted bug in turn")
-    arguments = parser.parse_args()
-    if arguments.plant not in ("", *PLANTED):
-        parser.error("no such planted bug")
-    seed, runs = arguments.seed or 1, arguments.runs or RUNS_DEFAULT
-    if arguments.bugs:
-        return bugs(seed, runs, arguments.damages, arguments.processes)
-    if arguments.seed is not None and arguments.runs is None:
-        return one(Case(seed, arguments.damages, arguments.plant))
-    cases = [Case(at, arguments.damages, arguments.plant) for at in range(seed, seed + runs)]
-    return many(cases, arguments.processes)
+def case_of(seed: int, plant: str, arguments: argparse.Namespace) -> Case:
+    return Case(seed, arguments.damages, plant)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command = FuzzCommand(MODULE, RUNS_DEFAULT, PLANTED, run_case, case_of)
+    command.parser.add_argument(
+        "--damages", type=int, choices=sorted(set(DAMAGES)), help="a run; drawn where it is not said"
+    )
+    sys.exit(command.main())

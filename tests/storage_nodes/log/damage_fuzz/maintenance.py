@@ -15,10 +15,10 @@ from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.manifest import manifest_version
 from storage_nodes.log.verify import StoredFile
 from tests.storage_nodes.log.damage_fuzz.damages import Damages
-from tests.storage_nodes.log.damage_fuzz.oracle import require
 from tests.storage_nodes.log.damage_fuzz.workload import OPERATIONS, Workload
 from tests.storage_nodes.log.modelled_log import PARTITIONS
 from tests.storage_nodes.log.writing import read_all
+from tests.support.seeded_fuzz import require
 
 STEPS = 40
 READING = ("read", "read", "read_state", "scrub", "scrub", "purge")

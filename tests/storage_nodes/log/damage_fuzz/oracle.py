@@ -32,21 +32,11 @@ from tests.storage_nodes.log.damage_fuzz.damages import MARK, WAL, Damages
 from tests.storage_nodes.log.damage_fuzz.workload import DoubtedModel, Past, Workload
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
 from tests.storage_nodes.log.writing import read_all
+from tests.support.seeded_fuzz import require
 
 MANIFESTS = "/node/manifest"
 # Of the write-ahead log: what a flush leaves, what the manifest before needs, the current one, spares.
 WAL_FILES_MAX = 7
-
-
-class BrokenRule(AssertionError):
-    def __init__(self, rule: str, problem: object) -> None:
-        super().__init__(f"{rule}: {problem}")
-        self.rule = rule
-
-
-def require(rule: str, holds: bool, problem: object) -> None:
-    if not holds:
-        raise BrokenRule(rule, problem)
 
 
 class Flushed:

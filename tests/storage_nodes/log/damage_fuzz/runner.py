@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import random
-import traceback
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import nullcontext
 from typing import NamedTuple
 from unittest import mock
 
@@ -16,7 +13,6 @@ from storage_nodes.log.record_batch import build_batch
 from tests.storage_nodes.log.damage_fuzz.damages import Damages
 from tests.storage_nodes.log.damage_fuzz.maintenance import Maintenance
 from tests.storage_nodes.log.damage_fuzz.oracle import (
-    BrokenRule,
     Flushed,
     ends_unreadable,
     judge_again,
@@ -29,7 +25,9 @@ from tests.storage_nodes.log.damage_fuzz.planted import PLANTED
 from tests.storage_nodes.log.damage_fuzz.workload import CRASH_AFTER_MAX, Workload
 from tests.storage_nodes.log.faulty_disk import SECTOR_BYTES, FaultyDisk, PowerLost
 from tests.storage_nodes.log.writing import SMALL, carry_out, commit, facts_of
+from tests.support.seeded_fuzz import BrokenRule, Verdict, judge
 
+MODULE = "tests.storage_nodes.log.damage_fuzz"
 # How many damages a seed that does not say draws from.
 DAMAGES = (0, 1, 1, 2)
 IN_USE_SHARE = 0.35
@@ -46,14 +44,7 @@ class Case(NamedTuple):
     def command(self) -> str:
         damages = "" if self.damages is None else f" --damages {self.damages}"
         plant = f" --plant {self.plant}" if self.plant else ""
-        return f"python -m tests.storage_nodes.log.damage_fuzz --seed {self.seed}{damages}{plant}"
-
-
-class Verdict(NamedTuple):
-    case: Case
-    rule: str  # that was broken; empty: none
-    problem: str
-    trace: tuple[str, ...]
+        return f"python -m {MODULE} --seed {self.seed}{damages}{plant}"
 
 
 class Run:
@@ -164,24 +155,6 @@ class Run:
 
 
 def run_case(case: Case) -> Verdict:
-    run = None
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(recovery, "UNREADABLE_STEP_BYTES", SECTOR_BYTES))
-        if case.plant:
-            stack.enter_context(PLANTED[case.plant]())
-        try:
-            run = Run(case)
-            run.run()
-        except BrokenRule as error:
-            return Verdict(case, error.rule, str(error), tuple(run.trace if run else ()))
-        except Exception:
-            return Verdict(case, "ends", traceback.format_exc(limit=-4), tuple(run.trace if run else ()))
-    return Verdict(case, "", "", tuple(run.trace))
-
-
-def run_cases(cases: list[Case], processes: int = 1) -> Iterator[Verdict]:
-    if processes == 1:
-        yield from map(run_case, cases)
-        return
-    with ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(run_case, cases, chunksize=50)
+    small_steps = mock.patch.object(recovery, "UNREADABLE_STEP_BYTES", SECTOR_BYTES)
+    with small_steps, PLANTED[case.plant]() if case.plant else nullcontext():
+        return judge(case, lambda: Run(case), "ends")

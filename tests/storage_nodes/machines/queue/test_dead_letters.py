@@ -212,7 +212,7 @@ def test_change_that_is_under_way_as_a_move_fails_puts_its_message_off() -> None
     assert receive(partition, "late") == [offset]
 
 
-def test_message_that_is_being_removed_does_not_move_though_it_dies_meanwhile() -> None:
+def test_message_that_dies_while_it_is_being_removed_does_not_move() -> None:
     """It was ready as its removal began; a configuration that was under way makes it a dead letter."""
     partition = Partition(QueueConfig())
     (offset, other) = partition.send(2)

@@ -198,6 +198,14 @@ def send_groups(partition: Partition, numbers: range, each: int = 1) -> list[int
     return list(partition.send_keyed(*[(b"%d" % number, b"") for number in numbers for _ in range(each)]))
 
 
+def outlived(groups: int) -> Partition:
+    """So many groups, each with a message that has outlived its retention."""
+    partition = short_lived()
+    send_groups(partition, range(groups))
+    partition.now_ms += RETENTION_MS_MIN + 1_000
+    return partition
+
+
 def look(partition: Partition) -> int:
     """One tick; how many messages it let go of, which the fold did not see yet."""
     staging = leader_of(partition)._staging
@@ -247,12 +255,10 @@ def test_each_look_goes_through_a_few_groups(little_at_once: None) -> None:
 
 
 def test_search_that_found_all_is_not_made_again_for_what_is_still_on_its_way(partition: Partition) -> None:
-    partition = short_lived()
-    send_groups(partition, range(5))
-    partition.now_ms += RETENTION_MS_MIN + 1_000
+    partition = outlived(5)
     assert look(partition) == 5
     window = window_of(partition)
-    window.groups = None  # type: ignore[assignment]  # whoever looks at the groups fails
+    window.groups = None  # type: ignore[assignment]  # a look at the groups fails
     assert window.take_expired(partition.now_ms - RETENTION_MS_MIN, 100) == []
     window.groups = {}
     partition.commit()
@@ -311,25 +317,32 @@ def test_search_waits_for_a_read_that_is_under_way(monkeypatch: pytest.MonkeyPat
     partition.check()
 
 
+@pytest.mark.parametrize("fifo", [True, False])
 def test_no_more_is_let_go_of_than_one_command_names_before_the_log_has_it(
-    little_at_once: None, monkeypatch: pytest.MonkeyPatch
+    little_at_once: None, monkeypatch: pytest.MonkeyPatch, fifo: bool
 ) -> None:
     monkeypatch.setattr(strategy, "EXPIRED_PER_COMMAND_MAX", 6)
-    partition = short_lived()
+    partition = Partition(QueueConfig(RETENTION_MS_MIN, fifo=fifo))
     send_groups(partition, range(9))
     partition.now_ms += RETENTION_MS_MIN + 1_000
     steps = []
+    staged = []
     for _ in range(4):
         steps.append(look(partition))
-        partition.take()  # and it is not committed
+        staged.append(partition.take())  # and it is not committed
         partition.now_ms += STEP_MS
-    assert steps == [4, 2, 0, 0]
+    assert steps == ([4, 2, 0, 0] if fifo else [6, 0, 0, 0])
+    assert partition.leader.next_tick_ms() <= partition.now_ms, "it goes on once they are"
+    for bodies in staged:
+        if bodies:
+            partition.append(bodies, control=True)
+    assert look(partition) == 3
+    partition.commit()
+    partition.check()
 
 
 def test_retention_that_is_raised_during_a_search_spares_what_it_did_not_come_to(little_at_once: None) -> None:
-    partition = short_lived()
-    send_groups(partition, range(9))
-    partition.now_ms += RETENTION_MS_MIN + 1_000
+    partition = outlived(9)
     assert look(partition) == 4
     partition.perform(partition.leader.configure("c", QueueConfig(10 * RETENTION_MS_MIN, fifo=True)))
     partition.commit()
@@ -386,9 +399,7 @@ def test_groups_that_a_search_has_passed_are_looked_at_again_for_what_outlived_s
 
 def test_search_does_not_go_on_in_groups_that_a_purge_emptied(little_at_once: None) -> None:
     """No look came between the purge and the time when what was sent after it had outlived its retention, too."""
-    partition = short_lived()
-    send_groups(partition, range(9))
-    partition.now_ms += RETENTION_MS_MIN + 1_000
+    partition = outlived(9)
     assert look(partition) == 4
     partition.purge("p")
     purge = partition.take()
@@ -404,9 +415,7 @@ def test_search_does_not_go_on_in_groups_that_a_purge_emptied(little_at_once: No
 
 
 def test_purge_during_a_search_ends_it(little_at_once: None) -> None:
-    partition = short_lived()
-    send_groups(partition, range(9))
-    partition.now_ms += RETENTION_MS_MIN + 1_000
+    partition = outlived(9)
     assert look(partition) == 4
     partition.purge("p")
     partition.commit()

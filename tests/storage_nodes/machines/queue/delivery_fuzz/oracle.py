@@ -29,21 +29,11 @@ from storage_nodes.machines.queue.leader.leader import Leader
 from storage_nodes.machines.queue.state.queue_state import QueueState
 from tests.storage_nodes.machines.queue.delivery_fuzz.configured_fifo import ConfiguredFifo
 from tests.storage_nodes.machines.queue.partition import Partition
+from tests.support.seeded_fuzz import BrokenRule, require
 
 RUN_MAX = 100
 NOTHING = (0, 0)
 NOT_OFFERED = (-1, 0)
-
-
-class BrokenRule(AssertionError):
-    def __init__(self, rule: str, problem: object) -> None:
-        super().__init__(f"{rule}: {problem}")
-        self.rule = rule
-
-
-def require(rule: str, holds: bool, problem: object) -> None:
-    if not holds:
-        raise BrokenRule(rule, problem)
 
 
 def judge_replicas(partition: Partition) -> None:

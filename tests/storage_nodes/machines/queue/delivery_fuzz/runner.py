@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import random
-import traceback
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -14,19 +11,19 @@ from storage_nodes.machines.queue.leader.leader import RETENTION_CHECKS_PER_RETE
 from tests.storage_nodes.machines.queue.delivery_fuzz.configurations import KINDS, LONG_MS, Kind
 from tests.storage_nodes.machines.queue.delivery_fuzz.configured_fifo import ConfiguredFifo
 from tests.storage_nodes.machines.queue.delivery_fuzz.oracle import (
-    BrokenRule,
     judge_fold,
     judge_groups,
     judge_leases,
     judge_letters,
     judge_replicas,
-    require,
 )
 from tests.storage_nodes.machines.queue.delivery_fuzz.planted import PLANTED
 from tests.storage_nodes.machines.queue.delivery_fuzz.small_limits import small_limits
 from tests.storage_nodes.machines.queue.delivery_fuzz.workload import Workload
 from tests.storage_nodes.machines.queue.partition import VISIBILITY_MS
+from tests.support.seeded_fuzz import BrokenRule, Verdict, judge, require
 
+MODULE = "tests.storage_nodes.machines.queue.delivery_fuzz"
 STEPS = 150
 DRAIN_ROUNDS_MAX = 400
 # Share of runs in which all that is left, and some sends more, expires instead of being received.
@@ -48,14 +45,7 @@ class Case(NamedTuple):
 
     def command(self) -> str:
         plant = f" --plant {self.plant}" if self.plant else ""
-        return f"python -m tests.storage_nodes.machines.queue.delivery_fuzz --seed {self.seed}{plant}"
-
-
-class Verdict(NamedTuple):
-    case: Case
-    rule: str  # that was broken; empty: none
-    problem: str
-    trace: tuple[str, ...]
+        return f"python -m {MODULE} --seed {self.seed}{plant}"
 
 
 class Run:
@@ -68,6 +58,7 @@ class Run:
         self._naive = ConfiguredFifo(config) if kind.is_fifo else None
         self._entries_seen = self._effects_seen = 0
         self.trace = self._workload.trace
+        self.trace.append(str(kind))
 
     def run(self) -> None:
         for _ in range(STEPS):
@@ -175,21 +166,5 @@ class Run:
 
 def run_case(case: Case) -> Verdict:
     rnd = random.Random(case.seed)
-    run = None
     with small_limits(rnd) as limits, PLANTED[case.plant]() if case.plant else nullcontext():
-        try:
-            run = Run(rnd, case.kind, limits)
-            run.run()
-        except BrokenRule as error:
-            return Verdict(case, error.rule, str(error), tuple(run.trace if run else ()))
-        except Exception:
-            return Verdict(case, "works", traceback.format_exc(limit=-4), tuple(run.trace if run else ()))
-    return Verdict(case, "", "", tuple(run.trace))
-
-
-def run_cases(cases: list[Case], processes: int = 1) -> Iterator[Verdict]:
-    if processes == 1:
-        yield from map(run_case, cases)
-        return
-    with ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(run_case, cases, chunksize=50)
+        return judge(case, lambda: Run(rnd, case.kind, limits), "works")

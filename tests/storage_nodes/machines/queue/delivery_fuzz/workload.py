@@ -7,8 +7,8 @@ import random
 from storage_nodes.machines.queue.commands import NACKED, UNSEEN, uncounted
 from storage_nodes.machines.queue.effects import Deliver
 from tests.storage_nodes.machines.queue.delivery_fuzz.configurations import Configurations, Kind
-from tests.storage_nodes.machines.queue.delivery_fuzz.oracle import require
 from tests.storage_nodes.machines.queue.partition import NOW_MS, Partition
+from tests.support.seeded_fuzz import require
 
 # Steps, and how many of a hundred or so they are.
 WEIGHTS = {
