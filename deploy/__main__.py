@@ -317,7 +317,7 @@ def amount_minor(text: str) -> int:
 
 
 def add_billing(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    billing = commands.add_parser("billing", help="price plans, taxes, credits, corrections, payments")
+    billing = commands.add_parser("billing", help="price plans, taxes, credits, sellers and buyers, payments")
     verbs = billing.add_subparsers(dest="verb", required=True)
     plans = add_command(verbs, "plans", "billing", "every price plan; with --account those that it has, with its taxes")
     plans.add_argument("--account", metavar="NAME", help="name or id of the account")
@@ -348,6 +348,20 @@ def add_billing(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     minor = "in the smallest unit of the currency: 5000 is 50.00 USD"
     credit.add_argument("--amount-minor", type=amount_minor, required=True, metavar="N", help=minor)
     credit.add_argument("--ends", metavar="HOUR", help="in UTC (default: once it is used up)")
+    seller = add_command(verbs, "seller", "billing", "who invoices say sells: show it, or name it")
+    buyer = add_command(verbs, "buyer", "billing", "who invoices say an account is: show it, or name it")
+    buyer.add_argument("--account", required=True, metavar="NAME", help="name or id of the account")
+    for command in (seller, buyer):
+        command.add_argument("--name", metavar="TEXT", help="as the law knows it; all that was given before goes")
+        line = "a line of the address (may be repeated)"
+        command.add_argument("--address", action="append", default=[], metavar="LINE", help=line)
+        command.add_argument("--tax-id", metavar="TEXT", help='like "VAT ATU12345678"')
+        command.add_argument("--remove", action="store_true", help="name nobody from now on")
+        command.add_argument("--json", action="store_true")
+    line = "a line that says how to pay (may be repeated)"
+    seller.add_argument("--payment", action="append", default=[], metavar="LINE", help=line)
+    days = "invoices name the day by which to pay, so long after their issue (default: none)"
+    seller.add_argument("--payment-days", type=int, metavar="N", help=days)
     correct = add_command(verbs, "correct", "billing", "issue a note where usage says another amount than an invoice")
     pay = add_command(verbs, "pay", "billing", "record a payment of an issued invoice")
     for command in (correct, pay):

@@ -74,6 +74,10 @@ INVOICE_TEXT_CHARACTERS_MAX = 200
 PDF_QUEUES_MAX = 200
 # The text of a transfer.
 PAYMENT_REFERENCE_CHARACTERS_MAX = 100
+# Who sells and who buys, as documents name them: their names, tax numbers and lines of text.
+PARTY_LINE_CHARACTERS_MAX = 100
+PARTY_LINES_MAX = 6
+PAYMENT_DAYS_MAX = 365
 # Keys of tags by which a page offers to split an invoice.
 TAG_KEYS_OFFERED_MAX = 50
 

@@ -179,6 +179,18 @@ class NoteDifferenceSerializer(DifferenceSerializer):
     unit = serializers.CharField()
 
 
+class PartySerializer(serializers.Serializer):
+    """Who sells, or who buys, as it was when the document was made. What was not given is left out."""
+
+    name = serializers.CharField()
+    address = serializers.ListField(child=serializers.CharField(), required=False, help_text="Lines.")
+    tax_id = serializers.CharField(required=False)
+    payment = serializers.ListField(
+        child=serializers.CharField(), required=False, help_text="How to pay the seller: lines."
+    )
+    payment_days = serializers.IntegerField(required=False, help_text="From the day of issue.")
+
+
 class NoteDocumentSerializer(InvoiceNoteSerializer):
     """A note whole. The lines sum to the total."""
 
@@ -189,6 +201,8 @@ class NoteDocumentSerializer(InvoiceNoteSerializer):
     account_id = serializers.CharField()
     account_name = serializers.CharField()
     account_title = serializers.CharField(help_text="What people called the account when the invoice was made.")
+    seller = PartySerializer(allow_null=True, help_text="Null: the operator named none.")
+    buyer = PartySerializer(allow_null=True, help_text="Null: the operator named none for the account.")
     period = serializers.CharField()
     currency = serializers.CharField()
     minor_digits = serializers.IntegerField()
@@ -220,12 +234,15 @@ class InvoiceDocumentSerializer(serializers.Serializer):
     account_id = serializers.CharField()
     account_name = serializers.CharField()
     account_title = serializers.CharField(help_text="What people called the account when the invoice was made.")
+    seller = PartySerializer(allow_null=True, help_text="Null: the operator named none.")
+    buyer = PartySerializer(allow_null=True, help_text="Null: the operator named none for the account.")
     period = serializers.CharField()
     open_from = serializers.CharField()
     open_to = serializers.CharField()
     settled_up_to = serializers.CharField(allow_null=True)
     made_at = serializers.CharField()
     issued_at = serializers.CharField(allow_null=True)
+    pay_by = serializers.DateField(allow_null=True, help_text="The last day; null: none is named, or it is a draft.")
     currency = serializers.CharField()
     minor_digits = serializers.IntegerField()
     charges_minor = serializers.IntegerField()

@@ -1,5 +1,5 @@
-"""`billing plans|terms|plan|assign|credit|correct|pay|settle|recount`: prices, who has which, credits, notes, payments,
-usage that another program counted, and closed months that are counted again."""
+"""`billing plans|terms|plan|assign|credit|seller|buyer|correct|pay|settle|recount`: prices, who has which, credits, who
+sells and buys, notes, payments, usage that another program counted, and closed months that are counted again."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ PLAN_COLUMNS = ["CODE", "NAME", "CURRENCY", "VERSIONS", "LATEST FROM", "ACCOUNTS
 ACCOUNT_COLUMNS = ["PLAN", "FROM", "TAXES"]
 # Options that go to the management command as they are, with the names that it has for them.
 HANDED_ON = ("account", "code", "name", "since", "currency", "amount_minor", "ends", "period", "reason", "received",
-             "reference")  # fmt: skip
-NAMES = {"since": "from", "amount_minor": "amount-minor"}
+             "reference", "tax_id", "payment_days")  # fmt: skip
+NAMES = {"since": "from", "amount_minor": "amount-minor", "tax_id": "tax-id", "payment_days": "payment-days"}
+# Options that are given several times.
+REPEATED = ("tax", "address", "payment")
+PARTIES = ("seller", "buyer")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -32,6 +35,8 @@ def run(options: argparse.Namespace) -> int:
     said = management.run_manage(installation, state, arguments, limits.REPORT_DEADLINE_S).strip()
     if options.verb == "terms":
         output.data_json(json.loads(said))
+    elif options.verb in PARTIES:
+        show_party(options, json.loads(said))
     elif options.verb == "plans":
         show_plans(options, json.loads(said))
     else:
@@ -88,12 +93,39 @@ def arguments_of(options: argparse.Namespace) -> list[str]:
     """Options carry their value with them: a value may begin with a dash."""
     given = [(name, getattr(options, name, None)) for name in HANDED_ON]
     arguments = [f"--{NAMES.get(name, name)}={value}" for name, value in given if value is not None]
-    arguments += [f"--tax={tax}" for tax in getattr(options, "tax", ())]
+    arguments += [f"--{name}={value}" for name in REPEATED for value in getattr(options, name, ())]
     if options.verb == "plan":
         arguments.append(terms_or_withdrawal(options))
     elif options.verb == "assign":
         arguments += withdrawal(options)
+    elif options.verb in PARTIES:
+        arguments += removal(options)
     return arguments
+
+
+def removal(options: argparse.Namespace) -> list[str]:
+    """Of a seller or buyer. What is given takes the place of all that was given before, so it has a name."""
+    others = ("address", "tax_id", "payment", "payment_days")
+    is_given = any(getattr(options, name, None) not in (None, []) for name in others)
+    if options.remove and (is_given or options.name is not None):
+        raise CommandError("--remove goes without the other options")
+    if is_given and options.name is None:
+        raise CommandError("give all of it, with the name (--name): it takes the place of what was given before")
+    return ["--remove"] if options.remove else []
+
+
+def show_party(options: argparse.Namespace, found: dict[str, Any]) -> None:
+    if options.json:
+        output.data_json(found)
+        return
+    if not found:
+        output.say(f"invoices name no {options.verb}" + ("" if options.verb == "seller" else " but the account"))
+        return
+    for line in (found["name"], *found.get("address", ()), found.get("tax_id", ""), *found.get("payment", ())):
+        if line:
+            output.data(line)
+    if "payment_days" in found:
+        output.data(f"to be paid within {output.counted(found['payment_days'], 'day')}")
 
 
 def withdrawal(options: argparse.Namespace) -> list[str]:

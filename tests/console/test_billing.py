@@ -408,6 +408,32 @@ def test_correction_stands_with_its_invoice(shop: Browser) -> None:
     assert note.number in text and "Credit note" in text and "counted twice" in text and "-1,000" in text
 
 
+def test_invoice_names_seller_buyer_and_the_day_by_which_to_pay(ann: Browser, request: pytest.FixtureRequest) -> None:
+    from api.audit.actions import OPERATOR
+    from api.billing.actions.parties import Party, name_buyer, name_seller
+
+    name_seller(OPERATOR, Party("Queues <b>Ltd", ["Main Street 1"], "VAT 1", ["IBAN AT00"], 14))
+    name_buyer(OPERATOR, ann.account_id, Party("Ann & Sons", ["Harbour 7"]))
+    shop: Browser = request.getfixturevalue("shop")
+    text = text_of(shop, f"billing/invoices/{invoice_of(shop).pk}")
+    told = [
+        "Queues &lt;b&gt;Ltd",
+        "Main Street 1",
+        "VAT 1",
+        "IBAN AT00",
+        "Ann &amp; Sons",
+        "Harbour 7",
+        "To be paid by",
+    ]
+    assert [line for line in told if line not in text] == []
+    assert "To be paid by" not in text_of(shop, f"billing/invoices/{invoice_of(shop, 'draft').pk}")
+
+
+def test_invoice_without_them_names_neither(shop: Browser) -> None:
+    text = text_of(shop, f"billing/invoices/{invoice_of(shop).pk}")
+    assert "<h2>From</h2>" not in text and "<h2>To</h2>" not in text and "To be paid by" not in text
+
+
 def test_overview_shows_what_the_month_costs_so_far(shop: Browser, join: Joins) -> None:
     from api import clock
     from api.accounts.models import Account

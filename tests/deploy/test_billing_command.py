@@ -171,3 +171,36 @@ def test_recount_says_that_there_is_no_difference_or_lists_what_a_note_would_cor
     assert "PS-2: the settled usage says something else" in printed.err and "windows/a.parquet" in printed.err
     assert "new has no invoice of 2026-10" in printed.err
     assert given == [["--period=2026-10"], ["--period=2026-10", "--account=shop"]] and asked == []
+
+
+SELLER = {"name": "Queues Ltd", "address": ["Main Street 1", "1010 Vienna"], "tax_id": "VAT 1", "payment_days": 14}
+
+
+def test_seller_is_named_whole_and_shown(
+    asked: list[list[str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ANSWERS, "seller", json.dumps(SELLER))
+    lines = ["--address", "Main Street 1", "--address", "1010 Vienna"]
+    given = ["--name", "Queues Ltd", *lines, "--tax-id", "VAT 1", "--payment", "IBAN", "--payment-days", "14"]
+    assert main(["billing", "seller", *given]) == 0
+    named = ["--name=Queues Ltd", "--tax-id=VAT 1", "--payment-days=14"]
+    repeated = ["--address=Main Street 1", "--address=1010 Vienna", "--payment=IBAN"]
+    assert asked == [["billing_admin", "seller", *named, *repeated]]
+    told = ["Queues Ltd", "Main Street 1", "1010 Vienna", "VAT 1", "to be paid within 14 days"]
+    assert capsys.readouterr().out.splitlines() == told
+    assert main(["billing", "seller", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == SELLER and asked[1] == ["billing_admin", "seller"]
+
+
+def test_buyer_is_removed_and_nothing_else_goes_with_that(
+    asked: list[list[str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ANSWERS, "buyer", "{}")
+    buyer = ["billing", "buyer", "--account", "shop"]
+    assert main([*buyer, "--remove"]) == 0
+    assert asked == [["billing_admin", "buyer", "--account=shop", "--remove"]]
+    assert main([*buyer, "--remove", "--name", "Ann"]) == EXIT_FAILED
+    assert main([*buyer, "--tax-id", "VAT 1"]) == EXIT_FAILED
+    told = capsys.readouterr().err
+    assert "no buyer but the account" in told and "without the other options" in told and "(--name)" in told
+    assert len(asked) == 1

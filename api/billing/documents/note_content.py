@@ -27,6 +27,8 @@ def note_document(note: CreditNote) -> dict[str, Any]:
         "account_id": invoice.account_id,
         "account_name": invoice.account.name,
         "account_title": invoice.account_shown,
+        "seller": note.seller or None,
+        "buyer": note.buyer or None,
         "period": period_of(invoice.period_start).name,
         "currency": currency,
         "minor_digits": CURRENCIES[currency],

@@ -1,4 +1,4 @@
-"""Rows of billing, one module a noun: usage, how settlement went, plans, invoices, budgets.
+"""Rows of billing, one module a noun: usage, how settlement went, plans, parties, invoices, budgets.
 
 Written by `actions/` and by the modules that count and settle (`settling.py`, `quarantine.py`, `provisional.py`,
 `usage_reports.py`, `work_notes.py`) only. The database itself refuses changes of what must not change: a plan's version
@@ -20,6 +20,7 @@ from api.billing.models.invoices import (
     LateUsage,
     NoteKind,
 )
+from api.billing.models.parties import BillingParty
 from api.billing.models.plans import AccountPlan, BillingCredit, PricePlan, PricePlanVersion
 from api.billing.models.settlements import (
     FillLedger,
@@ -45,6 +46,7 @@ from api.billing.models.usage import (
 __all__ = [
     "AccountPlan",
     "BillingCredit",
+    "BillingParty",
     "BudgetEffect",
     "BudgetEvent",
     "BudgetEventKind",

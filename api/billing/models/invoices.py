@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import date, timedelta
 
 from django.db import models
 from django.db.models import Q
@@ -35,6 +36,9 @@ class Invoice(models.Model):
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="invoices", db_index=False)
     # What people called it when the invoice was made; empty: made before that was noted.
     account_title = models.CharField(max_length=ACCOUNT_TITLE_CHARACTERS_MAX, default="")
+    # Who sells and who buys (`parties.written_party`), as it was when the invoice was made; empty: nobody was named.
+    seller = models.JSONField(default=dict)
+    buyer = models.JSONField(default=dict)
     period_start = models.DateTimeField()
     period_end = models.DateTimeField()
     # The part of the month in which the account was open.
@@ -86,6 +90,12 @@ class Invoice(models.Model):
             return 0
         notes = sum(note.owed_minor for note in self.notes.all())
         return self.total_minor + notes - self.paid_minor
+
+    @property
+    def pay_by(self) -> date | None:
+        """The last day by which to pay; None of a draft, and where the seller named no number of days."""
+        days = self.seller.get("payment_days")
+        return None if days is None or self.issued_at is None else self.issued_at.date() + timedelta(days=days)
 
     @property
     def is_paid(self) -> bool:
@@ -161,6 +171,9 @@ class CreditNote(models.Model):
     # `[{"meter", "quantity"}]`: by how much the billed quantities were wrong, negative where too much was billed.
     differences = models.JSONField(default=list)
     reason = models.CharField(max_length=limits.INVOICE_TEXT_CHARACTERS_MAX)
+    # As of an invoice; of the time of this note.
+    seller = models.JSONField(default=dict)
+    buyer = models.JSONField(default=dict)
     issued_at = models.DateTimeField()
 
     class Meta:

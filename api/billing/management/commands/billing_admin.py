@@ -1,4 +1,4 @@
-"""`manage.py billing_admin plans|terms|plan|assign|credit|correct|pay ...`: operators' work, as `./penstock billing`
+"""`manage.py billing_admin VERB ...`: operators' work, as `./penstock billing`
 calls it. Prints what was done.
 
 plans [--account NAME]                                      price plans, or those of an account with its taxes: JSON
@@ -9,6 +9,8 @@ plan --code C --withdraw                                    takes its last versi
 assign --account NAME --code C [--from HOUR] [--tax NAME=PERCENT ...]
 assign --account NAME --withdraw                            takes its last plan back, which is still to come
 credit --account NAME --name N --currency USD --amount-minor N [--ends HOUR]
+seller [--name N --address LINE ... --tax-id T --payment LINE ... --payment-days N | --remove]
+buyer --account NAME [--name N --address LINE ... --tax-id T | --remove]    who invoices name; JSON
 correct --account NAME --period 2026-11 --reason TEXT        a note, where the settled usage says something else
 pay --account NAME --period 2026-11 --received 2026-12-03 --reference TEXT [--amount-minor N]    a payment that came
 """
@@ -27,6 +29,7 @@ from api.accounts.selectors import account_named
 from api.audit.actions import OPERATOR
 from api.billing import limits, operator_selectors, selectors
 from api.billing.actions.invoices import correct_invoice
+from api.billing.actions.parties import Party, name_buyer, name_seller, remove_party
 from api.billing.actions.payments import record_payment
 from api.billing.actions.plans import (
     add_plan_version,
@@ -38,6 +41,7 @@ from api.billing.actions.plans import (
 )
 from api.billing.errors import BillingError
 from api.billing.models import AccountPlan, Invoice, InvoiceState
+from api.billing.parties import buyer_of, seller
 from api.billing.plan_reads import plans_of, why_unused
 from api.billing.price_words import terms_lines
 from api.billing.pricing.money import format_minor, format_percent, parse_percent
@@ -46,7 +50,7 @@ from api.clock import WRITTEN_TIME, parse_time
 
 
 class Command(BaseCommand):
-    help = "Plans, which account has which, credits, corrections, payments."
+    help = "Plans, which account has which, credits, who sells and buys, corrections, payments."
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
@@ -67,6 +71,15 @@ class Command(BaseCommand):
             credit.add_argument(name, required=True)
         credit.add_argument("--amount-minor", type=int, required=True)
         credit.add_argument("--ends", default="", metavar="HOUR")
+        seller, buyer = verbs.add_parser("seller"), verbs.add_parser("buyer")
+        buyer.add_argument("--account", required=True, help="name or id")
+        for verb in (seller, buyer):
+            verb.add_argument("--remove", action="store_true")
+            for name in ("--name", "--tax-id"):
+                verb.add_argument(name, default="")
+            verb.add_argument("--address", action="append", default=[], metavar="LINE")
+        seller.add_argument("--payment", action="append", default=[], metavar="LINE")
+        seller.add_argument("--payment-days", type=int, default=None)
         correct = verbs.add_parser("correct")
         for name in ("--account", "--period", "--reason"):
             correct.add_argument(name, required=True)
@@ -194,6 +207,22 @@ def _credit(options: dict[str, Any]) -> str:
     return f"{said}. {why}" if why else said
 
 
+def _party(options: dict[str, Any]) -> str:
+    """Of the seller, or of the buyer that an account is: as it is now, whether or not it was changed."""
+    account_id = account_named(options["account"]).pk if options.get("account") else None
+    given = Party(
+        options["name"], options["address"], options["tax_id"], options.get("payment", []), options.get("payment_days")
+    )
+    if options["remove"]:
+        remove_party(OPERATOR, account_id)
+    elif given != Party("", [], "", []):
+        if account_id is None:
+            name_seller(OPERATOR, given)
+        else:
+            name_buyer(OPERATOR, account_id, given)
+    return json.dumps(seller() if account_id is None else buyer_of(account_id))
+
+
 def _correct(options: dict[str, Any]) -> str:
     reason = options["reason"]
     if not reason or not reason.isprintable() or len(reason) > limits.INVOICE_TEXT_CHARACTERS_MAX:
@@ -224,6 +253,8 @@ _VERBS = {
     "plan": _plan,
     "assign": _assign,
     "credit": _credit,
+    "seller": _party,
+    "buyer": _party,
     "correct": _correct,
     "pay": _pay,
 }
