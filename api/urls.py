@@ -81,6 +81,7 @@ _BILLING = [
     path("billing/budgets", billing.BudgetsView.as_view()),
     path("billing/budgets/<name:name>", billing.BudgetView.as_view()),
     path("billing/budget-events", billing.BudgetEventsView.as_view()),
+    path("billing/buyer", billing.BuyerView.as_view()),
     path("billing/plans", billing.PlansView.as_view()),
     path("billing/credits", billing.CreditsView.as_view()),
 ]

@@ -12,6 +12,7 @@ from console.views import (
     audit_log,
     billing,
     budgets,
+    buyer,
     cluster,
     definitions,
     deleted_queues,
@@ -128,6 +129,8 @@ _BILLING = [
     path("/budgets", budgets.budgets),
     path("/budgets/edit", budgets.edit_budget),
     path("/budgets/delete", budgets.remove_budget),
+    path("/buyer", buyer.edit_buyer),
+    path("/buyer/delete", buyer.remove_buyer),
     path("/prices", billing.prices),
 ]
 _ACCOUNT: list[URLPattern | URLResolver] = [

@@ -26,4 +26,8 @@ def seller() -> dict[str, Any]:
 
 
 def buyer_of(account_id: str) -> dict[str, Any]:
-    return written_party(BillingParty.objects.filter(account_id=account_id).first())
+    return written_party(buyer_row(account_id))
+
+
+def buyer_row(account_id: str) -> BillingParty | None:
+    return BillingParty.objects.filter(account_id=account_id).first()

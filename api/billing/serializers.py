@@ -9,6 +9,7 @@ from rest_framework import serializers
 
 from api.billing import limits
 from api.billing.actions.budgets import BudgetSpec
+from api.billing.actions.parties import Party
 from api.billing.documents.content import document_of, notes_in_order
 from api.billing.models import BudgetEffect
 from api.billing.pricing.meters import UsageMeter
@@ -189,6 +190,25 @@ class PartySerializer(serializers.Serializer):
         child=serializers.CharField(), required=False, help_text="How to pay the seller: lines."
     )
     payment_days = serializers.IntegerField(required=False, help_text="From the day of issue.")
+
+
+class BuyerRequestSerializer(StrictSerializer):
+    name = StrictCharField(help_text="As the law knows it.")
+    address = serializers.ListField(
+        child=StrictCharField(), default=list, max_length=limits.PARTY_LINES_MAX, help_text="Lines."
+    )
+    tax_id = StrictCharField(required=False, default="", allow_blank=True)
+
+    def party(self) -> Party:
+        given = self.validated_data
+        return Party(given["name"], given["address"], given["tax_id"])
+
+
+class BuyerSerializer(serializers.Serializer):
+    name = serializers.CharField()
+    address = serializers.ListField(child=serializers.CharField(), help_text="Lines.")
+    tax_id = serializers.CharField(help_text="Empty: none was given.")
+    updated_at = serializers.DateTimeField()
 
 
 class NoteDocumentSerializer(InvoiceNoteSerializer):

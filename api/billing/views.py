@@ -17,7 +17,7 @@ from api import clock
 from api.accounts.models import Account
 from api.accounts.views import PAGE_PARAMETERS
 from api.billing import selectors
-from api.billing.actions import budgets
+from api.billing.actions import budgets, parties
 from api.billing.actions.plans import ensure_standard_plan
 from api.billing.documents.content import invoice_content, streamed_content, tag_shares
 from api.billing.documents.invoice_csv import invoice_csv, note_csv
@@ -26,6 +26,7 @@ from api.billing.documents.note_content import note_document, note_file_name
 from api.billing.errors import BillingError
 from api.billing.meter import cost_meter
 from api.billing.models import BudgetEffect, CreditNote, Invoice
+from api.billing.parties import buyer_row
 from api.billing.plan_reads import plans_of
 from api.billing.pricing.money import CURRENCIES
 from api.billing.pricing.periods import BillingPeriod, Interval, parse_period, period_of
@@ -36,6 +37,8 @@ from api.billing.serializers import (
     BudgetRequestSerializer,
     BudgetSerializer,
     BudgetsSerializer,
+    BuyerRequestSerializer,
+    BuyerSerializer,
     CostMeterSerializer,
     InvoiceDocumentSerializer,
     InvoicePageSerializer,
@@ -238,6 +241,39 @@ class BudgetEventsView(BillingView):
         period = _period(request)
         events = selectors.budget_events_of(caller(request).account_id, period)
         return Response(BudgetEventsSerializer({"period": period.name, "events": events}).data)
+
+
+class BuyerView(BillingView):
+    tagged = Tagged(creates=True)
+
+    @extend_schema(operation_id="buyer.get", responses=BuyerSerializer)
+    def get(self, request: Request) -> Response:
+        """Who invoices say the account is. Without one they have the account's title and id alone."""
+        found = buyer_row(caller(request).account_id)
+        if found is None:
+            raise NotFound
+        return Response(BuyerSerializer(found).data)
+
+    @extend_schema(
+        operation_id="buyer.put",
+        request=BuyerRequestSerializer,
+        responses={200: BuyerSerializer, 201: BuyerSerializer},
+    )
+    def put(self, request: Request) -> Response:
+        """Names the buyer on drafts, invoices and notes that are made from now on."""
+        asked = BuyerRequestSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        who = caller(request)
+        made, is_new = parties.name_buyer(who, who.account_id, asked.party())
+        return Response(BuyerSerializer(made).data, status=201 if is_new else 200)
+
+    @extend_schema(operation_id="buyer.delete", responses={204: None})
+    def delete(self, request: Request) -> Response:
+        """Names nobody from now on."""
+        who = caller(request)
+        if not parties.remove_party(who, who.account_id):
+            raise NotFound
+        return Response(status=204)
 
 
 class PlansView(BillingView):

@@ -1,9 +1,9 @@
 """What an operator who acts as a member may not do, whatever the member may.
 
 Nothing that outlasts the visit: no keys, no rights for people, keys, groups or other accounts, no alarms and budgets,
-which mail on, no schedules, which send on (those that are there can be muted and paused). Nothing that destroys for
-good what the account chose to keep, no export of the trail, and no change of the account's settings, which guard
-its queues: an operator has commands for these, and the trail says then that the operator did it.
+which mail on, no schedules, which send on (those that are there can be muted and paused), no address on invoices.
+Nothing that destroys for good what the account chose to keep, no export of the trail, and no change of the account's
+settings, which guard its queues: an operator has commands for these, and the trail says then that the operator did it.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ DENIED = (
     "penstock:DeleteSchedule",
     "billing:PutBudget",
     "billing:DeleteBudget",
+    "billing:PutBuyer",
+    "billing:DeleteBuyer",
     "sqs:AddPermission",
     "sqs:RemovePermission",
 )

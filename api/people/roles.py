@@ -59,6 +59,9 @@ class Act(enum.StrEnum):
     READ_BUDGETS = "billing:ListBudgets"
     MANAGE_BUDGETS = "billing:PutBudget"
     DELETE_BUDGETS = "billing:DeleteBudget"
+    READ_BUYER = "billing:GetBuyer"
+    MANAGE_BUYER = "billing:PutBuyer"
+    DELETE_BUYER = "billing:DeleteBuyer"
     READ_PLANS = "billing:ListPlans"
     READ_CREDITS = "billing:ListCredits"
 

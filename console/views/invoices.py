@@ -23,6 +23,7 @@ from api.billing.documents.invoice_csv import invoice_csv, note_csv
 from api.billing.documents.invoice_pdf import invoice_pdf, note_pdf
 from api.billing.documents.note_content import note_document, note_file_name
 from api.billing.models import CreditNote, Invoice
+from api.billing.parties import buyer_row
 from api.billing.pricing.periods import period_of
 from api.people.roles import Act
 from console.page_times import before_asked
@@ -59,9 +60,9 @@ def invoices(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     found = selectors.invoices_of(visit.account_id, before_asked(request), PAGE_INVOICES + 1)
     rows = found[:PAGE_INVOICES]
     more = rows[-1].period_start.isoformat() if len(found) > PAGE_INVOICES else ""
-    return render(
-        request, "console/billing/invoices.html", {"listed": with_notes(rows), "more": more, "tab": "invoices"}
-    )
+    buyer = buyer_row(visit.account_id) if visit.may(Act.READ_BUYER) else None
+    shown = {"listed": with_notes(rows), "more": more, "buyer": buyer, "tab": "invoices"}
+    return render(request, "console/billing/invoices.html", shown)
 
 
 @account_page(Act.READ_INVOICES, "GET")

@@ -165,6 +165,8 @@ _PENSTOCK = (
 )
 _BILLING = (
     "DeleteBudget",
+    "DeleteBuyer",
+    "GetBuyer",
     "GetInvoice",
     "GetMeter",
     "GetUsage",
@@ -173,6 +175,7 @@ _BILLING = (
     "ListInvoices",
     "ListPlans",
     "PutBudget",
+    "PutBuyer",
 )
 # Old policies name these; the plain action stands for both.
 _BATCH_NAMES = ("ChangeMessageVisibilityBatch", "DeleteMessageBatch", "SendMessageBatch")
@@ -345,6 +348,9 @@ MANAGEMENT_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "budgets.events": _billing("ListBudgets"),
     "budgets.put": _billing("PutBudget"),
     "budgets.delete": _billing("DeleteBudget"),
+    "buyer.get": _billing("GetBuyer"),
+    "buyer.put": _billing("PutBuyer"),
+    "buyer.delete": _billing("DeleteBuyer"),
     "plans.list": _billing("ListPlans"),
     "credits.list": _billing("ListCredits"),
     "keys.update": _own("UpdateKey", target=Target.KEY),

@@ -148,6 +148,12 @@ def budget(caller: Caller) -> Resource:
     return Resource(path, "PUT", content, partial(caller.request, "PUT", path, {**content, "limit_minor": 2000}))
 
 
+def buyer(caller: Caller) -> Resource:
+    path, content = "/v1/billing/buyer", {"name": "Ann & Sons", "address": ["Harbour 7"]}
+    assert caller.request("PUT", path, content).status_code == 201
+    return Resource(path, "PUT", content, partial(caller.request, "PUT", path, {**content, "tax_id": "VAT 1"}))
+
+
 def webhook(caller: Caller) -> Resource:
     put_webhook(OPERATOR, caller.account_id, "hook", "https://hooks.example.com/")
     rotate = partial(rotate_webhook, OPERATOR, caller.account_id, "hook", 60)
@@ -163,7 +169,7 @@ def schedule(caller: Caller) -> Resource:
 
 KINDS = (
     account, account_title, queue, policy, group, key, key_policy, key_quotas, queue_quotas, encryption_key, an_alarm,
-    budget, webhook, schedule,
+    budget, buyer, webhook, schedule,
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from api.accounts.models import Account
 from api.audit.actions import OPERATOR
 from api.billing.actions.budgets import BudgetSpec, put_budget
 from api.billing.actions.invoices import BILLING, correct_invoice, draft_invoice, issue_invoice
+from api.billing.actions.parties import Party, name_buyer, name_seller
 from api.billing.actions.payments import record_payment
 from api.billing.actions.plans import add_plan_version, assign_plan, grant_credit
 from api.billing.models import ProvisionalUsage, QueueTags
@@ -49,6 +50,9 @@ def bill(account_name: str) -> None:
     tagged = [queues[name] for name in ("orders", "webhooks") if name in queues]
     QueueTags.objects.filter(account_id=account.pk, queue_uuid__in=tagged).update(tags={"team": "checkout"})
     _settle(Interval(first.start, floor_hour(now)), account.pk, queues)
+    lines = ["By bank transfer to IBAN AT00 1234 5678 9012 3456"]
+    name_seller(OPERATOR, Party("Queues Ltd", ["Main Street 1", "1010 Vienna"], "VAT ATU12345678", lines, 14))
+    name_buyer(OPERATOR, account.pk, Party("Shop AG", ["Harbour 7", "20457 Hamburg"], "VAT DE123456789"))
     for period in (first, last):
         issue_invoice(BILLING, account.pk, period)
     _correct(account.pk, first, queues)

@@ -104,6 +104,7 @@ ACCOUNT_PAGES = {
     "budgets": "billing/budgets",
     "budget-new": "billing/budgets/edit",
     "budget": "billing/budgets/edit?name=Orders",
+    "buyer": "billing/buyer",
     "prices": "billing/prices",
 }
 OPERATOR_PAGES = {

@@ -110,6 +110,7 @@ def test_nothing_that_outlasts_the_visit_can_be_done(ann: Browser, operator: Bro
         ("settings", {"auto_create": "true"}),
         ("alarms/new", {"name": "mine"}),
         ("billing/budgets/edit", {"name": "mine"}),
+        ("billing/buyer", {"name": "mine"}),
         ("queues/orders/schedules", {"name": "mine", "cron": "* * * * *", "body": "x"}),
         ("close", {"typed": ann.account_id}),
     ):
@@ -138,8 +139,8 @@ def test_what_was_deleted_is_not_ended_and_the_trail_not_exported(ann: Browser) 
         assert MemberRights(owner, who).may(operation, targets), operation
         assert not MemberRights(owner, who, [acting_policy()]).may(operation, targets), operation
     left_behind = (
-        "alarms.put", "alarms.delete", "budgets.put", "budgets.delete", "schedules.create", "schedules.update",
-        "schedules.delete", "webhooks.put", "webhooks.rotate", "webhooks.delete", "keys.put_quotas",
+        "alarms.put", "alarms.delete", "budgets.put", "budgets.delete", "buyer.put", "buyer.delete", "schedules.create",
+        "schedules.update", "schedules.delete", "webhooks.put", "webhooks.rotate", "webhooks.delete", "keys.put_quotas",
     )  # fmt: skip
     for operation in left_behind:
         assert MemberRights(owner, who).may(operation, targets), operation

@@ -71,6 +71,7 @@ READS = {
     "billing/invoices": "owner admin billing",
     "billing/budgets": "owner admin billing",
     "billing/budgets/edit": "owner admin billing",
+    "billing/buyer": "owner admin billing",
     "billing/prices": "owner admin billing",
 }
 MEMBER = "11111111-1111-4111-8111-111111111111"
@@ -120,6 +121,8 @@ CHANGES = {
     "alarm/backlog/delete": "owner admin developer",
     "billing/budgets/edit": "owner admin billing",
     "billing/budgets/delete": "owner admin billing",
+    "billing/buyer": "owner admin billing",
+    "billing/buyer/delete": "owner admin billing",
     "keys/AKPS/rotate": "owner admin",
     "queues/orders/policy-editor": "owner admin developer reader",
     "policy-editor": "owner admin developer reader billing guest",

@@ -1,4 +1,5 @@
-"""Who sells and who buys: operators' work. Drafts, invoices and notes that are made from then on name them."""
+"""Who sells, as operators say, and who buys, as customers or operators say. Drafts, invoices and notes that are made
+from then on name them."""
 
 from __future__ import annotations
 
@@ -30,14 +31,14 @@ class Party(NamedTuple):
 
 
 @transaction.atomic
-def name_seller(actor: Principal, party: Party) -> BillingParty:
-    """In place of what was given before. Raises BillingError."""
+def name_seller(actor: Principal, party: Party) -> tuple[BillingParty, bool]:
+    """In place of what was given before; True: nothing was. Raises BillingError."""
     return _put(actor, None, party)
 
 
 @transaction.atomic
-def name_buyer(actor: Principal, account_id: str, party: Party) -> BillingParty:
-    """Who the account is, in place of what was given before. Raises BillingError."""
+def name_buyer(actor: Principal, account_id: str, party: Party) -> tuple[BillingParty, bool]:
+    """Who the account is, in place of what was given before; True: nothing was. Raises BillingError."""
     locked_account(account_id, not_found)
     if party.payment or party.payment_days is not None:
         raise invalid("how to pay is the seller's to say")
@@ -53,9 +54,9 @@ def remove_party(actor: Principal, account_id: str | None) -> bool:
     return bool(removed)
 
 
-def _put(actor: Principal, account_id: str | None, party: Party) -> BillingParty:
+def _put(actor: Principal, account_id: str | None, party: Party) -> tuple[BillingParty, bool]:
     _check(party)
-    row, _ = BillingParty.objects.update_or_create(
+    row, is_new = BillingParty.objects.update_or_create(
         account_id=account_id,
         defaults={
             "name": party.name, "address": list(party.address), "tax_id": party.tax_id,
@@ -63,7 +64,7 @@ def _put(actor: Principal, account_id: str | None, party: Party) -> BillingParty
         },
     )  # fmt: skip
     record(actor, account_id or _NO_ACCOUNT, "billing_party.put", _target(account_id), name=party.name)
-    return row
+    return row, is_new
 
 
 def _target(account_id: str | None) -> str:

@@ -160,3 +160,39 @@ def test_commands_show_name_and_remove(account: str) -> None:
         ("billing_party.put", f"party:{account}"),
         ("billing_party.remove", f"party:{account}"),
     ]
+
+
+def test_customer_gives_its_own_address_over_rest(caller: Caller, account: str) -> None:
+    path, content = "/v1/billing/buyer", {"name": "Ann & Sons", "address": ["Harbour 7"], "tax_id": "VAT DE111"}
+    assert caller.request("GET", path).status_code == 404
+    made = caller.request("PUT", path, content)
+    assert made.status_code == 201 and {**content, "updated_at": made.json()["updated_at"]} == made.json()
+    assert caller.request("GET", path).json() == made.json()
+    assert new_caller("others").request("GET", path).status_code == 404
+    assert issued(account).buyer == WRITTEN_BUYER
+    changed = caller.request("PUT", path, {"name": "Ann"})
+    assert changed.status_code == 200 and (changed.json()["address"], changed.json()["tax_id"]) == ([], "")
+    assert caller.request("DELETE", path).status_code == 204
+    assert caller.request("DELETE", path).status_code == 404 == caller.request("GET", path).status_code
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"name": ""},
+        {"name": 7},
+        {"name": "n", "address": "Harbour 7"},
+        {"name": "n", "address": [7]},
+        {"name": "n", "address": ["x"] * (PARTY_LINES_MAX + 1)},
+        {"name": "n", "address": [""]},
+        {"name": "x" * (PARTY_LINE_CHARACTERS_MAX + 1)},
+        {"name": "n", "tax_id": "a\u0000b"},
+        {"name": "n", "payment": ["IBAN"]},
+        {"name": "n", "payment_days": 3},
+    ],
+)
+def test_address_that_no_invoice_can_have_is_refused(caller: Caller, content: object) -> None:
+    answer = caller.request("PUT", "/v1/billing/buyer", content)
+    assert (answer.status_code, answer["Content-Type"]) == (400, "application/problem+json")
+    assert not BillingParty.objects.exists()

@@ -18,8 +18,8 @@ WORKS = READS | {"PeekMessages", "PutAlarm", "MuteAlarm", "DeleteAlarm", "Remove
 MONEY = {
     f"billing:{name}"
     for name in (
-        "GetUsage", "GetMeter", "ListInvoices", "GetInvoice", "ListBudgets", "PutBudget", "DeleteBudget", "ListPlans",
-        "ListCredits",
+        "GetUsage", "GetMeter", "ListInvoices", "GetInvoice", "ListBudgets", "PutBudget", "DeleteBudget", "GetBuyer",
+        "PutBuyer", "DeleteBuyer", "ListPlans", "ListCredits",
     )
 }  # fmt: skip
 RUNS = WORKS | MONEY | {"ManageMembers", "CreateKey", "UpdateAccount"}
