@@ -45,6 +45,8 @@ _STEPS = {
     "queue-does-not-exist": "It may have been deleted. Check the list of queues.",
     "resource-not-found": "It may have ended or been deleted. Load the page again.",
     "message-does-not-exist": "It was received and deleted, or moved, after you loaded the page. Load the page again.",
+    "message-left": "Look for it in the dead-letter queue, and delete the one of the two that is not wanted.",
+    "deduplication-id-in-use": "Choose another deduplication id, or leave it out.",
     "queue-name-exists": "Choose another name, or open the queue that has it.",
     "queue-deleted-recently": "Wait a minute and send the form again, or choose another name.",
     "precondition-failed": "Another person or program changed it. Load the page again, then repeat your change.",

@@ -56,6 +56,8 @@ _HOP_BY_HOP = frozenset(
 # Credentials are checked here and go no further; what says where a request came from is said by us alone.
 _STRIPPED = frozenset((b"authorization", b"forwarded", b"x-real-ip", b"x-request-id", b"expect"))
 _STRIPPED_PREFIXES = (b"x-penstock-", b"x-forwarded-", b"x-amz-")
+# White space around a value is no part of it (RFC 9110, 5.5), and the client of the control plane sends none.
+_BLANK = b" \t"
 _NOT_RETURNED = _HOP_BY_HOP | {b"server", b"date"}
 
 
@@ -197,7 +199,7 @@ class ControlPlane:
         """Answer `request` with what the control plane answers, and `more_headers`; returns the status. RequestError:
         nothing was sent. Without pages a refusal that is no problem, from below its views, becomes one."""
         target = request.path + (b"?" + request.query if request.query else b"")
-        headers = [(name, value) for name, value in request.headers.items() if _is_passed_on(name)]
+        headers = [(name, value.strip(_BLANK)) for name, value in request.headers.items() if _is_passed_on(name)]
         headers += (
             (b"x-forwarded-proto", request.scheme.encode()),
             (b"x-forwarded-host", request.host.encode()),
@@ -247,6 +249,9 @@ class ControlPlane:
         """Within the watch."""
         try:
             response = await self._watch.unless_away(self._http.send(call, stream=True))
+        except httpx2.LocalProtocolError:
+            # Nothing left: it says nothing of the control plane.
+            raise invalid("The request has a header that cannot be passed on.") from None
         except httpx2.HTTPError:
             self._watch.suspect()
             raise unavailable("The control plane does not answer.") from None

@@ -30,6 +30,8 @@ KINDS: dict[str, ErrorKind] = {
     "QueueDoesNotExist": ErrorKind(_SIMPLE + "NonExistentQueue", 400, 404),
     "QueueNameExists": ErrorKind("QueueAlreadyExists", 400, 409),
     "MessageDoesNotExist": ErrorKind("MessageDoesNotExist", 404, 404),
+    "MessageLeft": ErrorKind("MessageLeft", 400, 409),
+    "DeduplicationIdInUse": ErrorKind("DeduplicationIdInUse", 400, 409),
     "QueueDeletedRecently": ErrorKind(_SIMPLE + "QueueDeletedRecently", 400, 409),
     "ResourceNotFoundException": ErrorKind("ResourceNotFoundException", 404, 404),
     # batches

@@ -152,7 +152,7 @@ class Request:
     @property
     def host(self) -> str:
         """The host the caller used. Raises RequestError if it is not one."""
-        host = self.headers.get(b"host", b"")
+        host = self.headers.get(b"host", b"").strip(b" \t")
         if _HOST.fullmatch(host) is None:
             raise RequestError("InvalidAddress", "The Host header is missing or is not a host.")
         return host.decode()

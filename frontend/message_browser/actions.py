@@ -3,7 +3,8 @@
     find    the message still stands at its place
     note    in the audit trail, by the control plane: what cannot be noted is not done
     store   the copy, if there is to be one; it is acknowledged, then
-    remove  the message itself, whoever has leased it
+    remove  the message itself, whoever has leased it; where it had left its place by then (deleted by a consumer, due,
+            expired, or moved as a dead letter), the caller is told so and not that it was done
 
 A crash between the last two leaves both; the same request again makes no second copy while the target remembers
 deduplication ids. What fails after it was noted is noted too, if it can be. A purge is noted before it is done, too.
@@ -36,7 +37,7 @@ from frontend.parameters import check_text
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.dead_letters import copy_of_dead
-from storage_nodes.protocol.errors import StorageError
+from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import BrowsedMessage, DeadSource, DeathReason, SendReply
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, decode_body, encode_body
 from storage_nodes.protocol.usage import Origin, size_field, usage_key
@@ -44,6 +45,14 @@ from storage_nodes.protocol.usage import Origin, size_field, usage_key
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
+_LEFT = (
+    "The copy is stored, but the message had left its place before it was removed: it may have been received, or stand "
+    "in its dead-letter queue, too."
+)
+_IN_USE = (
+    "The queue remembers the deduplication id of another message, so nothing was sent, and the message stands where it "
+    "was. Give another deduplication id, or none."
+)
 # No sender's id begins with a zero byte.
 _KEY_START = b"\0desk"
 
@@ -110,7 +119,7 @@ async def resend_one(
         raise queue_does_not_exist()
     address = request.address if destination is None else Address(request.caller.account_id, destination)
     target = await also(request.services, request.caller, "SendMessage", address, 1)
-    draft, change = _draft_again(request.services, held, target, edit)
+    draft, change, is_named = _draft_again(request.services, held, target, edit)
     await _note(request, "message.resend", held, target=target.record.name)
     # The id is made of the change: who asks for the same again hears of the same message.
     message_id = as_uuids(change)
@@ -121,6 +130,11 @@ async def resend_one(
     body = encode_body(envelope, record_key, draft.headers)
     partition, reply = await _store(request, "message.resend", held, target, body, held.seen.offset)
     sent = Sent(draft, format_message_id(message_id))
+    for _, original in reply.duplicates if is_named else ():
+        try:
+            await _check_is_ours(request, target, partition, original, sent.message_id)
+        except RequestError as error:
+            raise await _failed(request, "message.resend", held, error) from None
     if target.numbers_messages:
         acknowledge(request.services, target, partition, (sent,), reply)
     await _remove(request, "message.resend", held, moved=False)
@@ -191,13 +205,16 @@ async def _remove(request: BrowserRequest, action: str, held: _Held, moved: bool
     seen, services = held.seen, request.services
     with services.storage_calls:
         try:
-            # It stood there a moment ago: if it is gone by now, somebody else or an earlier try of ours removed it.
-            await services.storage.remove(seen.partition, [seen.offset], moved)
+            codes = await services.storage.remove(seen.partition, [seen.offset], moved)
         except StorageError:
             text = "The message could not be removed."
             if action != "message.delete":
                 text = "The copy is stored, but " + text.lower() + " The same request again makes no second copy."
             raise await _failed(request, action, held, unavailable(text)) from None
+    if codes[0] is not ErrorCode.OK:
+        # An answer of ours that was lost can be the cause, too: the storage client asks again by itself.
+        left = _gone() if action == "message.delete" else RequestError("MessageLeft", _LEFT)
+        raise await _failed(request, action, held, left)
 
 
 async def _dead_letter_queue(request: BrowserRequest, queue: ResolvedQueue) -> ResolvedQueue:
@@ -214,20 +231,40 @@ async def _dead_letter_queue(request: BrowserRequest, queue: ResolvedQueue) -> R
 
 def _draft_again(
     services: FrontendServices, held: _Held, target: ResolvedQueue, edit: Callable[[BrowsedView], OutgoingMessage]
-) -> tuple[Draft, bytes]:
-    """The message with its changes, checked as any that is sent, which remembers what it was; and a digest of it."""
+) -> tuple[Draft, bytes, bool]:
+    """The message with its changes, checked as any that is sent, which remembers what it was; a digest of it; and does
+    the caller name its deduplication id?"""
     seen = held.seen
     message = edit(seen)
     asked = (message.body, message.attributes, message.trace_header, message.delay_s, message.group, message.dedup_id)
     token = MessageToken(seen.partition, seen.offset)
     change = services.message_tokens.digest(held.queue.owner, token, msgspec.msgpack.encode(asked))
-    if target.fifo is not None and message.dedup_id is None:
+    is_named = message.dedup_id is not None
+    if target.fifo is not None and not is_named:
         message.dedup_id = BROWSER_DEDUP_PREFIX + change.hex()
     draft = draft_message(message, target.send_rules)
     if not any(name == HEADER_DEDUP for name, _ in draft.headers):
         draft.headers = (*draft.headers, (HEADER_DEDUP, _KEY_START + change))
     draft.content = msgspec.structs.replace(draft.content, history=history_of(held.queue, seen))
-    return draft, change
+    return draft, change, is_named
+
+
+async def _check_is_ours(
+    request: BrowserRequest, target: ResolvedQueue, partition: int, offset: int, message_id: str
+) -> None:
+    """Of a copy that was dropped, since the target remembers its deduplication id: the original is an earlier try of
+    this request. Raises RequestError where it is another message, or is not there to be compared."""
+    with request.services.storage_calls:
+        try:
+            reply = await request.services.storage.browse(partition, offset, 1)
+        except StorageError as error:
+            raise await explain_storage_error(request.services, target, error) from None
+    original = next((one for one in reply.messages if one.offset == offset), None)
+    if original is not None:
+        _, seen = await see_now(request.services, target, partition, original)
+        if seen.record is not None and seen.record.opened.message_id == message_id:
+            return
+    raise RequestError("DeduplicationIdInUse", _IN_USE)
 
 
 def _gone() -> RequestError:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class QueueCounts(NamedTuple):
-    """Of all partitions together. `oldest_sent_ms` is 0 where nothing waits; `dead_lettered` and `duplicates` count
-    since the queue was made."""
+    """Of all partitions together. `oldest_sent_ms` is 0 where nothing waits. Since the queue was made count
+    `dead_lettered`, `duplicates` that were dropped, `expired`, which outlived their retention, and `purged`."""
 
     waiting: int
     in_flight: int
@@ -31,6 +31,8 @@ class QueueCounts(NamedTuple):
     parked_groups: int
     dead_lettered: int
     duplicates: int
+    expired: int
+    purged: int
 
 
 async def count_messages(
@@ -68,4 +70,6 @@ def _sum(stats: Sequence[QueueStats]) -> QueueCounts:
         sum(one.parked_groups for one in stats),
         sum(one.dead_lettered for one in stats),
         sum(one.duplicates for one in stats),
+        sum(one.expired for one in stats),
+        sum(one.purged for one in stats),
     )

@@ -55,7 +55,7 @@ class DataPlaneScript:
         self.asked.append((who.name, method, target, content))
         if target == "/v1/message-counts":
             zero = dict.fromkeys(("waiting", "in_flight", "delayed", "scheduled", "groups", "parked_groups"), 0)
-            more = {"oldest_sent_ms": None, "dead_lettered": 0, "duplicates": 0}
+            more = {"oldest_sent_ms": None, "dead_lettered": 0, "duplicates": 0, "expired": 0, "purged": 0}
             return {"queues": {name: {**zero, **more, **self.answers.get(name, {})} for name in content["queues"]}}
         path = target.partition("?")[0]
         answer = next(one for tail, one in self.answers.items() if path.endswith(tail))

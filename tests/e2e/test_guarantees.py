@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 import time
 from collections import Counter
@@ -25,13 +26,19 @@ class Crash(Exception):
 
 def leases(sqs: Any, url: str, idle_s: float = 2.0, visibility_s: int = 1, most: int = 1) -> Any:
     """Messages one after the other, until none has come for a while."""
+    for message, _ in timed_leases(sqs, url, idle_s, visibility_s, most):
+        yield message
+
+
+def timed_leases(sqs: Any, url: str, idle_s: float, visibility_s: int, most: int = 1) -> Any:
+    """Each with a time at which its lease had surely not ended (monotonic)."""
     until_s = time.monotonic() + idle_s
     asked = {"WaitTimeSeconds": 1, "VisibilityTimeout": visibility_s, "MaxNumberOfMessages": most}
-    while time.monotonic() < until_s:
+    while (began_s := time.monotonic()) < until_s:
         answer = sqs.receive_message(QueueUrl=url, **asked)
         for message in answer.get("Messages", []):
             until_s = time.monotonic() + idle_s
-            yield message
+            yield message, began_s + visibility_s
 
 
 def test_at_most_once_deletes_before_it_works(installation: RunningInstallation) -> None:
@@ -95,7 +102,8 @@ def test_at_most_once_is_not_sent_again_when_the_leader_dies(installation: Runni
 def test_at_most_once_works_once_at_most_when_the_leader_of_a_fifo_queue_dies(
     installation: RunningInstallation,
 ) -> None:
-    """The consumer deletes, waits for the answer, then works; the node that leases to it is killed in between."""
+    """The consumer deletes, waits for the answer, and works where its lease held; the node that leases to it is killed
+    in between."""
     sqs = installation.sqs()
     url = new_queue(sqs, ".fifo", ContentBasedDeduplication="true", VisibilityTimeout="2")
     bodies = [f"order {number}" for number in range(60)]
@@ -106,7 +114,7 @@ def test_at_most_once_works_once_at_most_when_the_leader_of_a_fifo_queue_dies(
     done: Counter[str] = Counter()
     refused: set[str] = set()
     received = 0
-    for message in leases(sqs, url, idle_s=6.0, visibility_s=2):
+    for message, held_until_s in timed_leases(sqs, url, idle_s=6.0, visibility_s=2):
         received += 1
         if received == 20:
             installation.kill("storage-node", leader)  # while this message is held
@@ -115,11 +123,30 @@ def test_at_most_once_works_once_at_most_when_the_leader_of_a_fifo_queue_dies(
         except (BotoCoreError, ClientError):
             refused.add(message["Body"])
             continue
+        if time.monotonic() >= held_until_s:
+            refused.add(message["Body"])
+            continue
         done[message["Body"]] += 1
     assert leader_of_newest(installation)[1] > epoch, "the kill hit no leader: the test proved nothing"
     assert set(done.values()) == {1}, "nothing is worked on twice"
     assert set(bodies) - set(done) <= refused, "what was not worked on was deleted without an answer"
     installation.wait_healthy()
+
+
+def test_delete_that_is_answered_after_the_lease_gives_no_right_to_work(installation: RunningInstallation) -> None:
+    """Of a message that is gone each delete is answered as done, as SQS does: who had it last cannot be told then."""
+    sqs = installation.sqs()
+    url = new_queue(sqs, ".fifo", ContentBasedDeduplication="true", VisibilityTimeout="5")
+    sqs.send_message(QueueUrl=url, MessageBody="pay once", MessageGroupId="g")
+    (first, first_until_s), (second, second_until_s) = itertools.islice(timed_leases(sqs, url, 20.0, 5), 2)
+    assert first["MessageId"] == second["MessageId"]
+    with pytest.raises(ClientError, match="expired"):
+        sqs.delete_message(QueueUrl=url, ReceiptHandle=first["ReceiptHandle"])
+    works = []
+    for who, message, until_s in (("second", second, second_until_s), ("first", first, first_until_s)):
+        sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        works += [who] if time.monotonic() < until_s else []
+    assert works == ["second"]
 
 
 def leader_of_newest(installation: RunningInstallation) -> tuple[int, int]:

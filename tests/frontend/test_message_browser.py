@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import httpx2
@@ -285,6 +286,34 @@ async def test_removal_that_fails_is_noted_too(front: Installation, monkeypatch:
     front.control_answer = control
     assert (await act(front, "delete", message)).status == 503
     assert [entry["action"] for entry in front.audit] == ["message.delete", "message.delete.failed"]
+
+
+@pytest.mark.parametrize(
+    ("what", "more", "told"),
+    [
+        ("delete", {}, (404, "message-does-not-exist")),
+        ("dead-letter", {"reason": "r"}, (409, "message-left")),
+        ("resend", {"body": "y"}, (409, "message-left")),
+    ],
+)
+async def test_message_that_leaves_before_it_is_removed_is_not_told_as_removed(
+    front: Installation, monkeypatch: pytest.MonkeyPatch, what: str, more: dict[str, str], told: tuple[int, str]
+) -> None:
+    """It may stand in the dead-letter queue by then, or have come due at another place."""
+    with_dead_letter_queue(front)
+    await send(front, "x")
+    (message,) = await peek(front)
+    remove = front.storage.remove
+
+    async def left(partition: int, offsets: Sequence[int], moved: bool = False) -> list[ErrorCode]:
+        await remove(partition, offsets, moved)
+        return await remove(partition, offsets, moved)
+
+    monkeypatch.setattr(front.storage, "remove", left)
+    reply = await act(front, what, message, **more)
+    assert (reply.status, problem(reply)) == told
+    action = f"message.{what.replace('-', '_')}"
+    assert [entry["action"] for entry in front.audit] == [action, f"{action}.failed"]
 
 
 # --- dead-letter ---

@@ -6,6 +6,7 @@ import httpx2
 import pytest
 
 from storage_nodes.protocol.errors import ErrorCode
+from tests.frontend.test_rest import problem
 from tests.support.frontend_plane import QUEUE_URL, Installation
 from tests.support.message_browser import MESSAGES, act, peek, send, storage_fails
 
@@ -116,3 +117,35 @@ async def test_changed_message_is_checked_like_any(front: Installation) -> None:
         reply = await act(front, "resend", message, **change)
         assert reply.status == 400, change
     assert len(await peek(front)) == 1 and not front.audit
+
+
+async def test_deduplication_id_of_another_message_takes_nothing_away(front: Installation) -> None:
+    """The target would drop the copy, and the message would be nowhere."""
+    front.add_queue("line.fifo", (7,))
+    first = await send(front, "one", "line.fifo", group="g", deduplication_id="a")
+    await send(front, "two", "line.fifo", group="h", deduplication_id="b")
+    _, two = await peek(front, "line.fifo")
+    refused = await act(front, "resend", two, "line.fifo", deduplication_id="a")
+    assert (refused.status, problem(refused)) == (409, "deduplication-id-in-use")
+    assert [one["body"] for one in await peek(front, "line.fifo")] == ["one", "two"]
+    assert [entry["action"] for entry in front.audit] == ["message.resend", "message.resend.failed"]
+    (one, _) = (await front.rest("/v1/queues/line.fifo/messages/receive", {"max_messages": 2})).json["messages"]
+    assert one["id"] == first
+    assert (await front.rest("/v1/queues/line.fifo/messages/ack", {"receipts": [one["receipt"]]})).json["done"] == 1
+    gone = await act(front, "resend", two, "line.fifo", deduplication_id="a")
+    assert problem(gone) == "deduplication-id-in-use", "whose it was cannot be seen any more"
+    assert (await act(front, "resend", two, "line.fifo", deduplication_id="c")).status == 200
+
+
+async def test_resend_under_a_named_deduplication_id_is_repeated_as_one(
+    front: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    front.add_queue("line.fifo", (7,))
+    await send(front, "x", "line.fifo", group="g", deduplication_id="a")
+    (message,) = await peek(front, "line.fifo")
+    monkeypatch.setattr(front.storage, "remove", storage_fails)
+    assert (await act(front, "resend", message, "line.fifo", deduplication_id="b")).status == 503
+    monkeypatch.undo()
+    reply = await act(front, "resend", message, "line.fifo", deduplication_id="b")
+    (only,) = await peek(front, "line.fifo")
+    assert (reply.status, only["id"]) == (200, reply.json["id"])

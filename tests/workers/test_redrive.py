@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.utils import timezone
+from structlog.testing import capture_logs
 
 from api import limits
 from api.accounts.actions import set_account_active
@@ -229,6 +231,21 @@ def test_pause_is_heard_between_two_batches_and_a_paused_task_can_be_cancelled(s
     assert run(scene, task).status == "CANCELLED"
     for what in ("pause", "resume"):
         assert order(scene, task, what).status_code == 400
+
+
+def test_message_that_left_while_its_copy_was_sent_is_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may stand in two places: whoever looks for the second one finds the move in the log."""
+    dead_letters(scene)
+    remove = scene.storage.remove
+
+    async def late(partition: int, offsets: Sequence[int], moved: bool = False) -> list[ErrorCode]:
+        await remove(partition, offsets[:1], moved)
+        return await remove(partition, offsets, moved)
+
+    monkeypatch.setattr(scene.storage, "remove", late)
+    with capture_logs() as logs:
+        assert run(scene, start(scene)).moved == 3
+    assert [line["messages"] for line in logs if line["event"] == "messages_left_during_move"] == [1]
 
 
 @pytest.mark.parametrize("dies_at", ["send", "remove"])

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import structlog
+
 from api import limits
 from api.queues import moving
 from api.queues.moving import MoveClaim, ScanProgress
@@ -23,9 +25,12 @@ from frontend.message_browser.view import BrowsedView, see, unopened
 from frontend.messages.opening import KeyNotGranted
 from frontend.messages.storage_errors import check_taken
 from frontend.queues.resolver import ResolvedQueue
+from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import BrowsedMessage, MessageState, QueueBrowseReply
 from workers.moves.letters import copy_of, partition_for
 from workers.moves.work import MoveFailed, MoveStorage, Slice, Step, Tools
+
+_log = structlog.get_logger(__name__)
 
 # Position of a partition.
 _NEXT, _END, _WATCHED = range(3)
@@ -159,7 +164,11 @@ class ScanSlice(Slice):
             bodies.setdefault(partition_for(target, seen), []).append(body)
         for target_partition, sent in bodies.items():
             check_taken(await client.send(target_partition, sent, False))
-        await client.remove(partition, [seen.offset for _, seen, _ in wanted])
+        codes = await client.remove(partition, [seen.offset for _, seen, _ in wanted])
+        left = sum(code is not ErrorCode.OK for code in codes)
+        if left:
+            # Received and deleted, due, expired or a dead letter by then: such a message may stand in two places.
+            _log.warning("messages_left_during_move", task=str(self._task.uuid), partition=partition, messages=left)
 
     # --- watching -----------------------------------------------------------------------------------------------
 

@@ -222,7 +222,8 @@ class QueueStats(Message, frozen=True):
     """Counts of messages: waiting (visible), in flight, delayed; oldest_sent_ms is 0 where nothing waits.
 
     On FIFO queues `groups` are the message groups with messages in view of the leader, `locked_groups` those of them
-    that have messages in flight. Totals since the partition was made: `duplicates` that were dropped, `dead_lettered`.
+    that have messages in flight. Totals since the partition was made: `duplicates` that were dropped, `dead_lettered`,
+    `expired`, which outlived their retention, and `purged`.
     `parked_groups` are held. On standard queues `groups` are those with messages in flight,
     `noisy_groups` those of them that are noisy now, `noisy_waiting` messages of such groups that others go before.
     `scheduled` messages are delayed ones that have a due time of their own.
@@ -240,6 +241,8 @@ class QueueStats(Message, frozen=True):
     noisy_groups: int = 0
     noisy_waiting: int = 0
     scheduled: int = 0
+    expired: int = 0
+    purged: int = 0
 
 
 class ParkedGroupsRequest(Message, frozen=True):

@@ -47,7 +47,10 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.RetireRequest(7, "queue:a:0"), "9207a971756575653a613a30"),
     (m.RetireReply(True), "91c3"),
     (m.QueueStatsRequest(7), "9107"),
-    (m.QueueStats(1, 2, 3, 1_700_000_000_000, 4, 5, 6, 7, 8, 9, 10, 11), "9c010203cf0000018bcfe568000405060708090a0b"),
+    (
+        m.QueueStats(1, 2, 3, 1_700_000_000_000, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13),
+        "9e010203cf0000018bcfe568000405060708090a0b0c0d",
+    ),
     (m.ParkedGroupsRequest(7, b"g", 10), "9307c401670a"),
     (m.ParkedGroup(b"g", 1_000, 5, 3), "94c40167cd03e80503"),
     (m.ParkedGroupsReply([m.ParkedGroup(b"g", 1_000, 5, 3)], 4), "929194c40167cd03e8050304"),

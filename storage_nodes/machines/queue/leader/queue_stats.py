@@ -26,4 +26,6 @@ def queue_stats(context: DeliveryContext, delivery: DeliveryStrategy) -> QueueSt
         state.parked_count,
         *delivery.noisy_counts(),
         scheduled=len(state.scheduled),
+        expired=state.expired,
+        purged=state.purged,
     )

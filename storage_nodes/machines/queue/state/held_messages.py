@@ -181,7 +181,10 @@ class HeldMessages:
         scheduled = len(self.scheduled)
         totals = (self.duplicates, self.dead_lettered, self.parked_count)
         waiting = self.fresh_count + len(ready)
-        return QueueStats(waiting, in_flight, delayed + scheduled, oldest_ms, 0, 0, *totals, scheduled=scheduled)
+        return QueueStats(
+            waiting, in_flight, delayed + scheduled, oldest_ms, 0, 0, *totals, scheduled=scheduled,
+            expired=self.expired, purged=self.purged,
+        )  # fmt: skip
 
     def check(self) -> None:
         """Asserts what holds at the end of every entry. O(1). Where it does not, the replica stops before a checkpoint
