@@ -388,7 +388,7 @@ class QueueMachine:
 
     def look_at(self, offset: int, now_ms: int) -> tuple[MessageState, int, int, int] | None:
         """(state, delivery, deadline_ms, sent_ms, 0 = that of its batch) of a message, None for one that is gone."""
-        return self.state.look_at(offset, now_ms)
+        return (self.leader or self.state).look_at(offset, now_ms)
 
     def is_tracked(self, offset: int) -> bool:
         """Is the message known by itself: was it handed out, or delayed?"""

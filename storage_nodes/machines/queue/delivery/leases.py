@@ -211,6 +211,11 @@ class Leases:
     def _may_live(self, offset: int) -> bool:
         return not self.receives_max or self._live[offset][1] & RECEIVES_MASK < self.receives_max
 
+    def is_dying(self, offset: int) -> bool:
+        """Of one whose lease is over: is it a dead letter, which nobody receives here any more? One that was revived is
+        ready."""
+        return offset in self._live and offset not in self._ready and not self._may_live(offset)
+
     def ready_offsets(self) -> list[int]:
         return sorted(self._ready)
 

@@ -48,7 +48,7 @@ from storage_nodes.machines.queue.state.fifo_state import FifoState
 from storage_nodes.machines.queue.state.headers import FoldedHeaders
 from storage_nodes.machines.queue.state.queue_state import QueueState
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import QueueConfig, QueueStats
+from storage_nodes.protocol.messages import MessageState, QueueConfig, QueueStats
 
 # After a read of the log that got nowhere.
 FETCH_RETRY_MS = 50
@@ -164,6 +164,13 @@ class Leader:
     def is_held(self, offset: int) -> bool:
         """Is a command on this message under way?"""
         return self._leases.is_held(offset)
+
+    def look_at(self, offset: int, now_ms: int) -> tuple[MessageState, int, int, int] | None:
+        """As the state says it, but for a dead letter: it waits for nobody, and counts as in flight, as in `stats`."""
+        found = self._state.look_at(offset, now_ms)
+        if found is None or found[0] is not MessageState.WAITING or not self._leases.is_dying(offset):
+            return found
+        return (MessageState.IN_FLIGHT, found[1], 0, found[3])
 
     def purge(self, token: Token, now_ms: int, attempt: bytes) -> list[Effect]:
         return self._single(PurgedCommand(*NOT_ISSUED, attempt), token, self._advance(now_ms))

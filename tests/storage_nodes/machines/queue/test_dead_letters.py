@@ -11,7 +11,7 @@ from storage_nodes.limits import (
 )
 from storage_nodes.machines.queue.effects import DeadLetter, DeadLetterInfo
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import DeadSource, QueueConfig, encode_message
+from storage_nodes.protocol.messages import DeadSource, MessageState, QueueConfig, encode_message
 from storage_nodes.protocol.records import HEADER_DEAD_SOURCE, encode_body
 from tests.storage_nodes.machines.queue.partition import Partition, offsets_of
 
@@ -51,6 +51,27 @@ def test_message_that_died_is_not_put_off_by_any_of_its_receipts(partition: Part
     partition.commit()
     refusal = ErrorCode.RECEIPT_STALE if partition.leader.is_fifo else ErrorCode.NOT_IN_FLIGHT
     assert partition.answers["late"] == [refusal] * 2
+
+
+def test_dead_letter_is_seen_in_flight_until_somebody_may_receive_it(partition: Partition) -> None:
+    """Who looks for messages that wait, to move them, does not copy one that stands in two places then."""
+    (offset,) = partition.send_keyed((b"g", b""))
+
+    def seen(after_ms: int = 0) -> MessageState:
+        found = partition.leader.look_at(offset, partition.now_ms + after_ms)
+        assert found is not None
+        return found[0]
+
+    assert seen() is MessageState.WAITING
+    receive(partition, "first")
+    assert seen() is MessageState.WAITING
+    partition.acquire("second", 1, 1_000)
+    partition.commit()
+    assert seen() is seen(1_000) is MessageState.IN_FLIGHT, "also before the leader has noticed that it died"
+    partition.pass_ms(1_000)
+    assert seen() is MessageState.IN_FLIGHT and partition.moves
+    partition.perform(partition.leader.move_failed(True, partition.now_ms))
+    assert seen() is MessageState.WAITING
 
 
 def test_message_that_was_moved_is_gone_from_the_source(partition: Partition) -> None:
