@@ -81,6 +81,8 @@ class Child:
         self._environment = {**environment, **spec.environment}
         self._keeper: asyncio.Task[None] | None = None
         self._stop_asked = asyncio.Event()
+        self._try_now = asyncio.Event()  # ends the wait for the next start
+        self._backoff = Backoff()
         self._deaths_before_ready = 0
         self._was_ready = False
         self._crashes = 0  # short lives, one after the other
@@ -90,12 +92,18 @@ class Child:
         self.not_up_since: float | None = None
 
     def start(self) -> None:
-        if not self.wanted:
-            self.wanted = True
+        """Of one that keeps dying: try now, and judge by this try alone, because the cause may have been mended."""
+        if self.pid is None:
             end = self.log_path.stat().st_size if self.log_path.exists() else 0
             self._log_marks = (end, end)
-            self._crashes = self._deaths_before_ready = 0
             self.last_end = ""
+        else:
+            self._log_marks = (self._log_marks[1], self._log_marks[1])
+        self._crashes = self._deaths_before_ready = 0
+        self._backoff = Backoff()
+        self._try_now.set()
+        if not self.wanted:
+            self.wanted = True
             self._stop_asked.clear()
             self._keeper = asyncio.create_task(self._keep_alive())
 
@@ -103,6 +111,7 @@ class Child:
         """End the process and stay down; returns when it is gone."""
         self.wanted = False
         self._stop_asked.set()
+        self._try_now.set()
         if self._keeper is not None:
             await self._keeper
             self._keeper = None
@@ -167,8 +176,8 @@ class Child:
     # --- the keeper -------------------------------------------------------------------------------------
 
     async def _keep_alive(self) -> None:
-        backoff = Backoff()
         while self.wanted:
+            self._try_now.clear()
             born = self._born_s = time.monotonic()
             try:
                 process = self._spawn()
@@ -185,7 +194,7 @@ class Child:
             self.restarts += 1
             self.not_up_since = self.not_up_since or time.time()
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._stop_asked.wait(), backoff.after_death(lived_s))
+                await asyncio.wait_for(self._try_now.wait(), self._backoff.after_death(lived_s))
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         spec = self.spec

@@ -165,6 +165,43 @@ async def test_child_stopped_stays_down_until_started(tmp_path: Path) -> None:
     await child.stop()
 
 
+async def test_child_that_keeps_dying_is_tried_at_once_by_a_start_and_judged_by_that_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cause is mended in the middle of a long wait: the deaths before that count no more."""
+    monkeypatch.setattr(limits, "RESTART_DELAY_S_MIN", 0.01)
+    child = server(tmp_path)
+    mended = tmp_path / "mended"
+    broken = f"import os\nif not os.path.exists({str(mended)!r}): raise SystemExit('is broken')\n"
+    child.spec.command[3] = broken + SERVER
+    child.start()
+    await until(lambda: child.restarts >= limits.START_ATTEMPTS_MAX)
+    monkeypatch.setattr(Backoff, "after_death", lambda backoff, lived_s: 60.0)
+    restarts = child.restarts
+    await until(lambda: child.restarts > restarts and child.pid is None)
+    mended.touch()
+    child.start()
+    await child.ready(10)
+    assert await child.health() == "healthy" and child.last_end == ""
+    assert "is broken" not in child.log_path.read_text()[child.own_words_from() :]
+    await child.stop()
+
+
+async def test_child_that_is_still_broken_fails_a_start_by_its_new_deaths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "RESTART_DELAY_S_MIN", 0.01)
+    child = Child(ChildSpec(role="broken", command=["/bin/false"]), dict(os.environ), tmp_path)
+    child.start()
+    await until(lambda: child.restarts > limits.START_ATTEMPTS_MAX and child.pid is None)
+    restarts = child.restarts
+    child.start()
+    with pytest.raises(StartFailed, match=f"died {limits.START_ATTEMPTS_MAX} times"):
+        await child.ready(10)
+    assert child.restarts >= restarts + limits.START_ATTEMPTS_MAX
+    await child.stop()
+
+
 async def test_child_deaf_to_term_is_killed_at_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child_module.limits, "STOP_DEADLINE_S", 0.3)
     child = server(tmp_path, "deaf")
