@@ -20,7 +20,10 @@ def main(arguments: list[str]) -> int:
     try:
         if arguments and arguments[0] in PASSING_ON:
             return int(importlib.import_module(f"deploy.commands.{PASSING_ON[arguments[0]]}").run(arguments[1:]))
-        options = parser().parse_args(arguments)
+        understood = parser()
+        options = understood.parse_args(arguments)
+        # Imported here: what was mistyped is answered before anything is installed.
+        output.hints = importlib.import_module("deploy.hints").hints_for(options.data_dir, understood)
         return int(importlib.import_module(f"deploy.commands.{options.module}").run(options))
     except CommandError as error:
         output.say(f"penstock: {error}")
@@ -31,6 +34,8 @@ def main(arguments: list[str]) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away (`| head`): nobody is left to tell
         return EXIT_FAILED
+    finally:
+        output.hints = None
 
 
 def version() -> str:

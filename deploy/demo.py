@@ -75,7 +75,7 @@ def refused_text(installation: Installation, access_key_id: str) -> str:
     return (
         f"the demo account's key {access_key_id} opens nothing: it was revoked, rotated or has expired, or the account "
         f"is suspended. For another key: rm {shlex.quote(str(installation.demo_key_file))}, then "
-        f"./penstock up{data_dir_flag(installation)}"
+        "./penstock up"
     )
 
 
@@ -99,19 +99,18 @@ def curl_line(key: dict[str, Any]) -> str:
 
 def introduction(installation: Installation, state: State, key: dict[str, Any], seconds: float | None) -> str:
     """What `up` prints; `seconds` is how long the start took, None where everything ran before."""
-    flag = data_dir_flag(installation)
     head = f"""
 Penstock is up{"" if seconds is None else f" after {seconds:.1f} s"}.
 
   endpoint   {endpoint(state)}          (SQS on /, REST on /v1, health on /healthz)
-  console    {endpoint(state)}/console          (sign in: ./penstock console-link --account {DEMO_ACCOUNT}{flag})"""
+  console    {endpoint(state)}/console          (sign in: ./penstock console-link --account {DEMO_ACCOUNT})"""
     if is_refused(state, key):
         return f"""{head}
   data       {installation.data}
 
 Of the examples: {refused_text(installation, key["access_key_id"])}
 
-Stop with: ./penstock down{flag}"""
+Stop with: ./penstock down"""
     lines = "\n".join(f"    {line}" for line in boto3_lines(key).splitlines())
     return f"""{head}
   account    {key["account_id"]} ({DEMO_ACCOUNT}), region {key["region"]}
@@ -128,14 +127,10 @@ The same queue by REST; the first line makes it where it is not there:
     {curl_queue_line(key)}
     {curl_line(key)}
 
-Stop with: ./penstock down{flag}"""
+Stop with: ./penstock down"""
 
 
 def interpreter() -> str:
     """The Python that has boto3: of the virtual environment, wherever PENSTOCK_VENV says that it is."""
     path = Path(sys.executable)
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
-
-
-def data_dir_flag(installation: Installation) -> str:
-    return "" if installation.data == Installation().data else f" --data-dir {shlex.quote(str(installation.data))}"

@@ -10,15 +10,31 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from deploy.hints import Hints
+
+
+# Set once it is known which installation a command acts on.
+hints: Hints | None = None
+
 
 def say(text: str) -> None:
     """A line for the person at the terminal."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{complete(text)}\n")
     sys.stderr.flush()
+
+
+def complete(text: str) -> str:
+    """The commands that it names can be pasted."""
+    return text if hints is None else hints.complete(text)
 
 
 def data(text: str) -> None:
     """A line of the command's result."""
+    verbatim(complete(text))
+
+
+def verbatim(text: str) -> None:
+    """A line that others wrote, or that a program reads."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -30,7 +46,7 @@ def red(text: str) -> str:
 
 
 def data_json(value: Any) -> None:
-    data(json.dumps(value, indent=2))
+    verbatim(json.dumps(value, indent=2))
 
 
 def counted(count: int, noun: str) -> str:

@@ -16,7 +16,7 @@ def run(options: argparse.Namespace) -> int:
     if options.verb == "export":
         asked = [f"--account={options.account}", f"--form={options.form}", "--", "export"]
         said = management.run_manage(installation, state, ["operate_audit", *asked], limits.MIGRATE_DEADLINE_S)
-        output.data(said.rstrip("\n"))
+        output.verbatim(said.rstrip("\n"))
         return 0
     # The application may only add to the trail.
     owner_url = "" if is_outside(DATABASE_URL) else administrator_url(installation, state)

@@ -58,9 +58,9 @@ def run(options: argparse.Namespace) -> int:
 
 def check(name: str, look: Callable[[], str]) -> tuple[str, bool, str]:
     try:
-        return name, True, look()
+        return name, True, output.complete(look())
     except CommandError as error:
-        return name, False, str(error)
+        return name, False, output.complete(str(error))
 
 
 def database(installation: Installation) -> str:

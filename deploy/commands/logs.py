@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
 def show_end(path: Path, title: str) -> int:
     content = path.read_bytes()[-limits.LOG_FILE_BYTES_MAX :]
     for line in content.splitlines()[-SHOWN_LINES:]:
-        output.data(f"{title} | {line.decode(errors='replace')}")
+        output.verbatim(f"{title} | {line.decode(errors='replace')}")
     return path.stat().st_size
 
 
@@ -50,5 +50,5 @@ def show_new(path: Path, title: str, position: int) -> int:
         content = file.read(size - start)
     complete = content.rfind(b"\n") + 1
     for line in content[:complete].splitlines():
-        output.data(f"{title} | {line.decode(errors='replace')}")
+        output.verbatim(f"{title} | {line.decode(errors='replace')}")
     return start + complete

@@ -13,7 +13,7 @@ from typing import Any
 
 from deploy import control, limits, output
 from deploy.commands.status import not_up_lines
-from deploy.demo import data_dir_flag, ensure_demo_key, introduction
+from deploy.demo import ensure_demo_key, introduction
 from deploy.errors import EXIT_FAILED, EXIT_USAGE, CommandError
 from deploy.installation import ROOT, Installation
 from deploy.ports import release_claims
@@ -71,8 +71,7 @@ def already_running(installation: Installation, options: argparse.Namespace) -> 
     others = [f"{option} {present[option]}" for option, value in given.items() if value not in (None, present[option])]
     if others:
         raise CommandError(
-            f"{installation.data} already runs, with {', '.join(others)}. Stop it first to change that: "
-            f"./penstock down{data_dir_flag(installation)}"
+            f"{installation.data} already runs, with {', '.join(others)}. Stop it first to change that: ./penstock down"
         )
     if options.tls_certificate or options.tls_key or options.no_tls or options.redirect_port is not None:
         raise CommandError(

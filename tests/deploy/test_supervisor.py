@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 from deploy import limits, roles
 from deploy.child import ChildSpec, StartFailed
 from deploy.commands.status import not_up_lines
-from deploy.demo import data_dir_flag
 from deploy.errors import CommandError
 from deploy.installation import Installation
 from deploy.ports import choose_port
@@ -202,11 +200,6 @@ def test_stop_order_names_every_role_once() -> None:
         "postgres",
     }
     assert sorted(names) == sorted(known)
-
-
-def test_printed_flag_quotes_its_path(tmp_path: Path) -> None:
-    assert data_dir_flag(Installation(tmp_path / "with space")).endswith("with space'")
-    assert data_dir_flag(Installation(os.environ.get("PENSTOCK_DATA_DIR"))) == ""
 
 
 def test_front_end_that_is_stopped_lets_its_storage_calls_end() -> None:
