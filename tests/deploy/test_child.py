@@ -191,7 +191,9 @@ async def test_child_that_is_still_broken_fails_a_start_by_its_new_deaths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "RESTART_DELAY_S_MIN", 0.01)
-    child = Child(ChildSpec(role="broken", command=["/bin/false"]), dict(os.environ), tmp_path)
+    child = Child(
+        ChildSpec(role="broken", command=["/bin/false"], address=("127.0.0.1", 1)), dict(os.environ), tmp_path
+    )
     child.start()
     await until(lambda: child.restarts > limits.START_ATTEMPTS_MAX and child.pid is None)
     restarts = child.restarts
