@@ -21,6 +21,7 @@ from pathlib import Path
 from deploy import limits, probes
 from deploy.identity import Identity
 from deploy.installation import ROOT
+from deploy.last_words import SUPERVISORS
 
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -260,7 +261,7 @@ def describe_exit(status: int) -> str:
 def append_line(path: Path, text: str) -> None:
     """The supervisor's own word in a child's log, marked as such."""
     with open(path, "a") as file:
-        file.write(f"[supervisor {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}] {text}\n")
+        file.write(f"{SUPERVISORS}{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}] {text}\n")
 
 
 def rotate(path: Path) -> None:

@@ -47,6 +47,19 @@ def test_words_of_an_earlier_life_are_not_taken_for_the_last_ones(tmp_path: Path
     assert last_words(log, [], since_bytes=began) == ["own"]
 
 
+def test_warnings_and_worse_are_shown_instead_of_what_is_routine(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    end = "[supervisor 2026-11-29T03:43:30Z] ended with signal SIGKILL; will be started again"
+    changes = [json.dumps({"event": f"leader changed {number}", "level": "info"}) for number in range(9)]
+    slow = json.dumps({"event": "slow disk", "level": "warning"})
+    log.write_text("\n".join([slow, "Traceback", *changes, end]))
+    assert last_words(log, [], 6) == [slow, "Traceback", end]
+    log.write_text("\n".join([*changes, end]))
+    assert last_words(log, [], 3) == [*changes[-2:], end], "there is nothing else"
+    log.write_text("\n".join([*changes, changes[0][:-5]]))
+    assert last_words(log, [], 3) == [changes[0][:-5]]
+
+
 def test_long_logs_and_long_lines_are_cut(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     log.write_text("".join(f"{number}\n" for number in range(50_000)) + "y" * 5_000)
