@@ -17,6 +17,8 @@ from deploy.state import State
 from storage_nodes.ids import node_name
 
 PARTITION_FIELDS = ("partition", "tag", "leader", "epoch", "replicas")
+# Of a process that should be up.
+HEALTHS = {"failing": "dies again and again", "unhealthy": "does not answer"}
 # Leader changes of this last while are shown, so many of them.
 RECENT_S = 600
 SHOWN_MAX = 10
@@ -132,6 +134,25 @@ def stopped_rows(views: dict[int, Any]) -> list[dict[str, Any]]:
         )  # fmt: skip
         row["nodes"].append(node_id)
     return list(rows.values())
+
+
+def with_processes(nodes: list[dict[str, Any]], processes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The nodes as the cluster reports them; of one that is down and should be up, the supervisor knows why: others
+    know how it went down first, for example that it was stopped."""
+    own = {row["id"]: row for row in processes if row["role"] == "storage-node" and row["not_up"] is not None}
+    return [
+        {**node, "why": why_not_up(own[node["node_id"]])} if node["node_id"] in own and not node["alive"] else node
+        for node in nodes
+    ]
+
+
+def why_not_up(process: dict[str, Any]) -> str:
+    words, end = health_words(process["health"]), process["not_up"]["last_end"]
+    return f"{words} ({end})" if end else words
+
+
+def health_words(health: str) -> str:
+    return HEALTHS.get(health, f"is {health}")
 
 
 # --- words --------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 from deploy import control, output
 from deploy.commands import cluster_view
-from deploy.commands.cluster_view import when
+from deploy.commands.cluster_view import health_words, when
 from deploy.commands.quarantine_view import Names, names_of, quarantine_lines
 from deploy.commands.usage_view import last_round, usage_line
 from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
@@ -18,7 +18,6 @@ from deploy.state import State
 from storage_nodes.ids import node_name
 
 COLUMNS = ["ROLE", "ID", "PID", "ADDRESS", "HEALTH", "RESTARTS", "UP SINCE"]
-HEALTHS = {"failing": "dies again and again", "unhealthy": "does not answer"}
 NODE_COLUMNS = ["NODE", "ZONE", "STATE", "SINCE", "REPLICAS", "LEADS", "DISK FREE", "CLOCK"]
 
 
@@ -53,7 +52,9 @@ def run(options: argparse.Namespace) -> int:
 def status_of(installation: Installation, state: State) -> dict[str, Any]:
     """Raises CommandError where nothing runs."""
     processes = control.ask(installation.run, {"command": "status"})
-    return {"running": True, **processes, **asyncio.run(cluster_view.describe_cluster(installation, state))}
+    cluster = asyncio.run(cluster_view.describe_cluster(installation, state))
+    cluster["nodes"] = cluster_view.with_processes(cluster["nodes"], processes["processes"])
+    return {"running": True, **processes, **cluster}
 
 
 def show_partition(status: dict[str, Any], partition: int, as_json: bool) -> int:
@@ -114,9 +115,8 @@ def not_up_lines(processes: list[dict[str, Any]]) -> list[str]:
         not_up = process.get("not_up")
         if not_up is None:
             continue
-        health = process["health"]
         parts = [
-            f"{process['role']} {number_of(process)} {HEALTHS.get(health, f'is {health}')}",
+            f"{process['role']} {number_of(process)} {health_words(process['health'])}",
             f"{process['restarts']} restarts",
             f"not up since {when(not_up['since'])}",
         ]

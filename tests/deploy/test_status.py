@@ -56,6 +56,23 @@ def test_node_that_does_not_answer_is_shown_as_the_others_see_it() -> None:
     assert cluster_view.node_rows({"nodes": nodes, "partitions": [1, 2]})[1][2] == "DOWN: went silent for 700 ms"
 
 
+def test_node_that_dies_again_and_again_is_shown_as_its_supervisor_sees_it() -> None:
+    """Others saw it being stopped once; its process was started since then."""
+    seen = [NodeInfo(node, "h", node, "z", node == 1, NOW_MS, "was stopped") for node in (1, 2, 3)]
+    nodes = cluster_view.merge_nodes({1: view(nodes=seen)}, [])
+    not_up = {"since": 1.0, "last_end": "ended with status 78", "log": "x.log", "last_words": []}
+    rows = [
+        {"role": "storage-node", "id": 1, "health": "starting", "not_up": {**not_up, "last_end": ""}},
+        {"role": "storage-node", "id": 2, "health": "failing", "not_up": not_up},
+        {"role": "storage-node", "id": 3, "health": "stopped", "not_up": None},
+        {"role": "frontend", "id": 3, "health": "failing", "not_up": not_up},
+    ]
+    shown = cluster_view.node_rows({"nodes": cluster_view.with_processes(nodes, rows), "partitions": []})
+    assert [row[2] for row in shown] == [
+        "alive", "DOWN: dies again and again (ended with status 78)", "DOWN: was stopped",
+    ]  # fmt: skip
+
+
 def test_partitions_without_a_leader_come_with_what_they_wait_for() -> None:
     rows = cluster_view.merge_partitions({1: view(row(7, 1, 3), *(row(n, 0, 3, reason="needs") for n in range(8, 30)))})
     lines = cluster_view.leaderless_lines(rows)
