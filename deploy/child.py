@@ -259,8 +259,9 @@ def describe_exit(status: int) -> str:
 
 
 def append_line(path: Path, text: str) -> None:
-    """The supervisor's own word in a child's log, marked as such."""
-    with open(path, "a") as file:
+    """The supervisor's own word in a child's log, marked as such; lost where the disk takes nothing more, which must
+    not end the keeper."""
+    with contextlib.suppress(OSError), open(path, "a") as file:
         file.write(f"{SUPERVISORS}{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}] {text}\n")
 
 

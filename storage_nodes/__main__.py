@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import gc
 import os
+import shutil
 import signal
 import sys
 
@@ -24,6 +27,7 @@ from storage_nodes.trust.credentials import Credentials, CredentialsRefused, cre
 EXIT_CONFIG = 78  # EX_CONFIG
 EXIT_DATA = 65  # EX_DATAERR
 EXIT_BUG = 70  # EX_SOFTWARE
+EXIT_DISK_FULL = 73  # EX_CANTCREAT
 SWITCH_INTERVAL_S = 0.0005
 # Of the garbage collector. Full collections are rare: when thousands of groups elect at once there is so much that is
 # young that one of them stops the loop for a tenth of a second, and what nodes make has few cycles.
@@ -57,14 +61,17 @@ def _stop_on_bug(loop: asyncio.AbstractEventLoop, context: dict[str, object]) ->
     error = context.get("exception")
     if isinstance(error, ConnectionError | TimeoutError):
         return
-    if isinstance(error, CorruptionError):
-        # Nobody here could go on without these bytes; what can be repaired is, at the next start.
-        _log.critical("stopping: stored data is damaged, start the node again to have it repaired", error=str(error))
+    # Nobody here could go on without bytes that are damaged; what can be repaired is, at the next start.
+    is_damage = isinstance(error, CorruptionError)
+    try:
+        if is_damage:
+            text = "stopping: stored data is damaged, start the node again to have it repaired"
+            _log.critical(text, error=str(error))
+        else:
+            _log.critical("stopping after an unhandled error", message=str(context.get("message")), exc_info=error)
         sys.stderr.flush()
-        os._exit(EXIT_DATA)
-    _log.critical("stopping after an unhandled error", message=str(context.get("message")), exc_info=error)
-    sys.stderr.flush()
-    os._exit(EXIT_BUG)
+    finally:  # its log may be on a full disk
+        os._exit(EXIT_DATA if is_damage else EXIT_BUG)
 
 
 def _credentials(config: NodeConfig) -> Credentials | None:
@@ -76,6 +83,21 @@ def _credentials(config: NodeConfig) -> Credentials | None:
     if credentials is not None:
         credentials.tell()
     return credentials
+
+
+def _is_disk_full(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _disk_full(directory: str, error: OSError) -> int:
+    """Its log may be on the same disk: then the exit code alone says it."""
+    with contextlib.suppress(OSError):
+        free_bytes = shutil.disk_usage(directory).free
+        hint = "give it room; every start tries again"
+        _log.critical(
+            "disk full, cannot start", directory=directory, free_bytes=free_bytes, error=str(error), hint=hint
+        )
+    return EXIT_DISK_FULL
 
 
 def main() -> int:
@@ -95,6 +117,8 @@ def main() -> int:
     try:
         claim_directory(OsDisk(), config.node_dir, config.cluster_id, config.node_id)
     except (NotOurDirectory, DirectoryInUseError, OSError) as error:
+        if isinstance(error, OSError) and _is_disk_full(error):
+            return _disk_full(config.node_dir, error)
         _log.critical("stopping: this directory cannot be used", error=str(error))
         return EXIT_CONFIG
     except CorruptionError as error:
@@ -107,6 +131,10 @@ def main() -> int:
     except CorruptionError as error:
         _log.critical("stopping: stored data is damaged", error=str(error))
         return EXIT_DATA
+    except OSError as error:
+        if not _is_disk_full(error):
+            raise
+        return _disk_full(config.node_dir, error)
     return 0
 
 

@@ -237,6 +237,22 @@ async def test_child_without_program_fails_the_start(tmp_path: Path, monkeypatch
     await child.stop()
 
 
+async def test_child_is_started_again_although_the_disk_takes_no_word_about_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "RESTART_DELAY_S_MIN", 0.01)
+    child = server(tmp_path)
+    child.log_path = Path("/dev/full")
+    child.start()
+    await child.ready(10)
+    for restarts in (1, 2):
+        assert child.pid is not None
+        os.kill(child.pid, signal.SIGKILL)
+        await until(lambda restarts=restarts: child.restarts == restarts and child.pid is not None)  # type: ignore[misc]
+    assert child.last_end == "ended with signal SIGKILL"
+    await child.stop()
+
+
 async def test_child_that_never_serves_fails_the_start(tmp_path: Path) -> None:
     command = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
     child = Child(ChildSpec(role="mute", command=command, address=("127.0.0.1", 1)), dict(os.environ), tmp_path)

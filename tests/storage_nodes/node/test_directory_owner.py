@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -58,21 +60,70 @@ def test_process_with_the_directory_of_another_node_stops_before_it_opens_it(tmp
     assert sorted(os.listdir(tmp_path)) == ["LOCK", OWNER_NAME]
 
 
+def configure(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "CLUSTER_ID": "c", "NODE_ID": "1", "NODE_DIR": str(directory), "NODE_LISTEN": "127.0.0.1:1",
+        "STORAGE_NODES": "1=127.0.0.1:1", "INNER_TLS": "off",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(f"PENSTOCK_{name}", value)
+    monkeypatch.setattr(storage_node, "configure_logging", lambda *_: None)
+    monkeypatch.setattr(storage_node, "serve_metrics", lambda *_: None)
+
+
 def test_owner_that_cannot_be_read_stops_the_process_with_the_next_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def claim(*_: object) -> None:
         raise UnreadableError(str(tmp_path / OWNER_NAME), 0, OSError(errno.EIO, "Input/output error"))
 
-    for name, value in {
-        "CLUSTER_ID": "c", "NODE_ID": "1", "NODE_DIR": str(tmp_path), "NODE_LISTEN": "127.0.0.1:1",
-        "STORAGE_NODES": "1=127.0.0.1:1", "INNER_TLS": "off",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(f"PENSTOCK_{name}", value)
+    configure(tmp_path, monkeypatch)
     monkeypatch.setattr(storage_node, "claim_directory", claim)
-    monkeypatch.setattr(storage_node, "configure_logging", lambda *_: None)
     assert storage_node.main() == storage_node.EXIT_DATA
     assert "give the node an empty directory" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("where", ["claim_directory", "StorageNode"])
+def test_full_disk_stops_the_start_with_a_line_and_a_status_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], where: str, number: int
+) -> None:
+    """Where its log is on the same disk, the status alone says it."""
+
+    def full(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    configure(tmp_path, monkeypatch)
+    monkeypatch.setattr(storage_node, where, full)
+    assert storage_node.main() == storage_node.EXIT_DISK_FULL
+    said = capsys.readouterr().out
+    assert "disk full, cannot start" in said and str(tmp_path) in said and "free_bytes" in said
+    monkeypatch.setattr(storage_node, "_log", SimpleNamespace(critical=lambda *_, **__: full()))
+    assert storage_node.main() == storage_node.EXIT_DISK_FULL
+
+
+@pytest.mark.parametrize("error, status", [(ValueError("bug"), 70), (UnreadableError("f", 0, OSError(5, "x")), 65)])
+def test_process_that_must_end_does_also_where_its_log_takes_nothing_more(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, status: int
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    monkeypatch.setattr(storage_node, "_log", SimpleNamespace(critical=full))
+    with pytest.raises(OSError, match="No space"):
+        storage_node._stop_on_bug(cast("Any", None), {"exception": error})
+    assert ended == [status]
+
+
+def test_other_failure_of_the_disk_is_not_taken_for_a_full_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failed(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    configure(tmp_path, monkeypatch)
+    monkeypatch.setattr(storage_node, "StorageNode", failed)
+    with pytest.raises(OSError, match="Input/output"):
+        storage_node.main()
 
 
 @pytest.mark.parametrize("turn", range(20))
