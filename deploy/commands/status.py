@@ -10,6 +10,7 @@ from typing import Any
 from deploy import control, output
 from deploy.commands import cluster_view
 from deploy.commands.cluster_view import health_words, when
+from deploy.commands.next_steps import next_step
 from deploy.commands.quarantine_view import Names, names_of, quarantine_lines
 from deploy.commands.usage_view import last_round, usage_line
 from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
@@ -122,7 +123,8 @@ def not_up_lines(processes: list[dict[str, Any]]) -> list[str]:
         ]
         if not_up["last_end"]:
             parts.append(not_up["last_end"])
-        lines += ["", output.red(", ".join(parts)), *last_words_lines(not_up)]
+        step = next_step(process)
+        lines += ["", output.red(", ".join(parts)), *([f"  {step}"] if step else []), *last_words_lines(not_up)]
     return lines
 
 
