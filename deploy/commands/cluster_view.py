@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Any
 
 from deploy import limits
+from deploy.commands.disk_levels import note_closed
 from deploy.installation import Installation
 from deploy.state import State
 from storage_nodes.ids import node_name
@@ -55,8 +56,10 @@ async def describe_cluster(installation: Installation, state: State) -> dict[str
             "cluster_error": str(error) or type(error).__name__,
         }
     partitions = merge_partitions(views)
+    nodes = merge_nodes(views, partitions)
+    await note_closed(state, nodes)
     return {
-        "nodes": merge_nodes(views, partitions), "partitions": partitions, "quarantined": stopped_rows(views),
+        "nodes": nodes, "partitions": partitions, "quarantined": stopped_rows(views),
         "feature_level": max(view.level for view in views.values()),
     }  # fmt: skip
 
@@ -106,6 +109,7 @@ def merge_nodes(views: dict[int, Any], partitions: list[dict[str, Any]]) -> list
             "clock_off": node.clock_off and node.alive,
             "clock_offset_s": None if node.clock_offset_ms is None else node.clock_offset_ms / 1000,
             "read_only": node.read_only and node.alive,
+            "disk_closed": False,
             "slow_disk": node.slow and node.alive,
             "damage_unrepaired": node.unrepaired,
             "fed_again": sorted(set(node.quarantined) - {one.partition for one in node.stopped}),
@@ -163,15 +167,19 @@ def node_rows(status: dict[str, Any]) -> list[list[str]]:
     rows = []
     for node in status["nodes"]:
         state = "alive" if node["alive"] else f"DOWN: {node['why'] or 'never seen up'}"
-        free = node["disk_free_bytes"]
+        free = node["disk_free_bytes"] or (0 if node["read_only"] else None)
         rows.append(
             [
                 node_name(node["node_id"]), node["zone"], state, when(node["since"]), f"{node['replicas']:,}",
-                f"{len(node['leads']):,} of {total:,}", "-" if free is None else f"{free / 2**30:.1f} GiB",
+                f"{len(node['leads']):,} of {total:,}", "-" if free is None else size(free),
                 clock(node["alive"], node["clock_off"], node["clock_offset_s"]),
             ]
         )  # fmt: skip
     return rows
+
+
+def size(count: int) -> str:
+    return f"{count / 2**30:,.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
 def clock(alive: bool, is_off: bool, offset_s: float | None) -> str:
@@ -196,8 +204,13 @@ def disk_lines(nodes: list[dict[str, Any]]) -> list[str]:
     lines = []
     for node in nodes:
         name = f"node {node_name(node['node_id'])}"
-        if node["read_only"]:
-            free = f"{(node['disk_free_bytes'] or 0) / 2**30:,.1f} GiB"
+        free = size(node["disk_free_bytes"] or 0)
+        if node["disk_closed"]:
+            lines.append(
+                f"{name}: DISK FULL, {free} free, below a quarter of its reserve: its replicas take no messages, "
+                "so what is sent has a copy less; give it room (docs/operations.md)"
+            )
+        elif node["read_only"]:
             lines.append(
                 f"{name}: DISK NEARLY FULL, {free} free, below its reserve: it takes no messages for what it leads; "
                 "give it room (docs/operations.md)"

@@ -110,7 +110,7 @@ def test_node_that_was_stopped_by_hand_is_a_problem(running: Installation, monke
 
 FULL_NODE = {
     "node_id": make_node_id(1, 1), "alive": True, "read_only": True, "disk_free_bytes": 2**30, "slow_disk": False,
-    "damage_unrepaired": 0, "fed_again": [],
+    "damage_unrepaired": 0, "fed_again": [], "disk_closed": False,
 }  # fmt: skip
 
 
@@ -121,6 +121,7 @@ FULL_NODE = {
         ({"partitions": [{"leader": 1}, {"leader": 0}]}, False, "without a leader, so that nothing is sent to"),
         ({"quarantined": [{}]}, False, "with a stopped replica: 1 partitions. See ./penstock status"),
         ({"nodes": [FULL_NODE]}, False, "node 1: DISK NEARLY FULL, 1.0 GiB free"),
+        ({"nodes": [{**FULL_NODE, "disk_closed": True}]}, False, "node 1: DISK FULL, 1.0 GiB free"),
         ({"cluster_error": "no answer"}, False, "no storage node answers: no answer"),
     ],
 )

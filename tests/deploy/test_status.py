@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import time
@@ -13,7 +14,7 @@ import msgspec
 import psycopg
 import pytest
 
-from deploy.commands import cluster_view, node, quarantine_view, status, usage_view
+from deploy.commands import cluster_view, disk_levels, node, quarantine_view, status, usage_view
 from deploy.errors import CommandError
 from deploy.installation import Installation
 from deploy.java import SparkFound
@@ -236,6 +237,43 @@ def test_status_prints_what_disks_need(capsys: pytest.CaptureFixture[str]) -> No
     status.print_status(shown, dict)
     said = capsys.readouterr().out
     assert "node 2: DISK NEARLY FULL, 1.0 GiB free" in said and "no node has room" in said
+
+
+async def test_node_that_is_closed_says_so_itself_and_what_that_costs() -> None:
+    """Others know only that it has less than its reserve."""
+    short = [NodeInfo(node, "h", node, "z", True, NOW_MS, "", 42 * 2**20, read_only=node < 3) for node in (1, 2, 3)]
+    nodes = cluster_view.merge_nodes({1: view(nodes=short)}, [])
+    told = {1: "penstock_node_disk_level 2.0", 2: "x_penstock_node_disk_level 2.0\npenstock_node_disk_level 1.0"}
+    servers = [await metrics_server(text) for text in told.values()]
+    ports = {f"node-{number}-metrics": port for number, (_, port) in enumerate(servers, 1)}
+    await disk_levels.note_closed(State("c", "h", 1, 2, ports=ports), nodes)
+    assert [node["disk_closed"] for node in nodes] == [True, False, False]
+    lines = cluster_view.disk_lines(nodes)
+    assert lines[0].startswith("node 1: DISK FULL, 42 MiB free") and "has a copy less" in lines[0]
+    assert lines[1].startswith("node 2: DISK NEARLY FULL, 42 MiB free") and len(lines) == 2
+    assert cluster_view.node_rows({"nodes": nodes, "partitions": []})[0][6] == "42 MiB"
+    for server, _ in servers:
+        server.close()
+    await disk_levels.note_closed(State("c", "h", 1, 2), nodes)
+    assert not any(node["disk_closed"] for node in nodes)
+
+
+async def metrics_server(text: str) -> tuple[asyncio.Server, int]:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.0 200 OK\r\n\r\n{text}\n".encode())
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    return server, server.sockets[0].getsockname()[1]
+
+
+def test_disk_without_any_room_is_shown_as_one() -> None:
+    full = NodeInfo(1, "h", 1, "z", True, NOW_MS, "", 0, read_only=True)
+    unknown = NodeInfo(2, "h", 2, "z", True, NOW_MS)
+    nodes = cluster_view.merge_nodes({1: view(nodes=[full, unknown])}, [])
+    assert [row[6] for row in cluster_view.node_rows({"nodes": nodes, "partitions": []})] == ["0 MiB", "-"]
 
 
 def levels_shown(level: int, *speaks: tuple[int, int], down: int = 0) -> list[str]:
