@@ -256,7 +256,7 @@ def leaderless_lines(partitions: list[dict[str, Any]]) -> list[str]:
     """Partitions without a leader, and what each waits for."""
     without = [row for row in partitions if not row["leader"]]
     lines = [
-        f"partition {row['partition']} ({row['tag']}): NO LEADER since {when(row['leader_since'])}: "
+        f"{partition_name(row)}: NO LEADER since {when(row['leader_since'])}: "
         f"{row['leader_reason'] or 'no node that holds it answers'}"
         for row in without[:SHOWN_MAX]
     ]
@@ -265,10 +265,14 @@ def leaderless_lines(partitions: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def recent_rows(partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    now = time.time()
+    return [row for row in partitions if row["leader"] and now - (row["leader_since"] or 0) < RECENT_S]
+
+
 def recent_lines(partitions: list[dict[str, Any]]) -> list[str]:
     """Partitions whose leader changed lately, newest first; alike ones in one line where there are many."""
-    now = time.time()
-    recent = [row for row in partitions if row["leader"] and now - (row["leader_since"] or 0) < RECENT_S]
+    recent = recent_rows(partitions)
     if len(recent) <= SHOWN_MAX:
         return [leader_line(row) for row in sorted(recent, key=lambda row: -row["leader_since"])]
     alike: dict[tuple[int, str], list[float]] = {}
@@ -282,8 +286,15 @@ def recent_lines(partitions: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+def partition_name(row: dict[str, Any]) -> str:
+    """By its queue, where `named` knew one."""
+    queue = row.get("queue")
+    name = row["tag"] if queue is None else f"queue {queue} of {row['account']}"
+    return f"partition {row['partition']} ({name})"
+
+
 def leader_line(row: dict[str, Any]) -> str:
-    name = f"partition {row['partition']} ({row['tag']})"
+    name = partition_name(row)
     if not row["leader"]:
         return leaderless_lines([row])[0]
     return f"{name}: node {node_name(row['leader'])} leads since {when(row['leader_since'])}: {row['leader_reason']}"

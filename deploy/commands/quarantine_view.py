@@ -32,8 +32,8 @@ _NAMES = (
 
 
 def names_of(installation: Installation, state: State, rows: list[dict[str, Any]]) -> Names:
-    """What the database calls the queues; nothing where it does not answer."""
-    tags = [row["tag"] for row in rows[:SHOWN_MAX] if row["tag"].startswith("queue:")]
+    """What the database calls the queues of these partitions; nothing where it does not answer."""
+    tags = [row["tag"] for row in rows if row["tag"].startswith("queue:")]
     if not tags:
         return {}
     return ask_database(installation, state, lambda cursor: names_by(cursor, tags)) or {}
@@ -45,6 +45,12 @@ def names_by(cursor: Any, tags: Sequence[str]) -> Names:
     cursor.execute(_NAMES, [list(uuids.values())])
     named = {queue_uuid: (account, name) for queue_uuid, account, name in cursor.fetchall()}
     return {tag: named[found] for tag, found in uuids.items() if found in named}
+
+
+def named(rows: list[dict[str, Any]], names: Names) -> list[dict[str, Any]]:
+    """Partitions with `queue` and `account`, None where no name is known."""
+    known = [(row, *names.get(row["tag"], (None, None))) for row in rows]
+    return [{**row, "account": account, "queue": queue} for row, account, queue in known]
 
 
 def quarantine_lines(

@@ -9,15 +9,16 @@ from typing import Any
 
 from deploy import control, output
 from deploy.commands import cluster_view
-from deploy.commands.cluster_view import health_words, when
+from deploy.commands.cluster_view import SHOWN_MAX, health_words, when
 from deploy.commands.next_steps import next_step
-from deploy.commands.quarantine_view import Names, names_of, quarantine_lines
+from deploy.commands.quarantine_view import Names, named, names_of, quarantine_lines
 from deploy.commands.usage_view import last_round, usage_line
 from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
 from deploy.installation import Installation
 from deploy.state import State
 from storage_nodes.ids import node_name
 
+NamesOf = Callable[[list[dict[str, Any]]], Names]
 COLUMNS = ["ROLE", "ID", "PID", "ADDRESS", "HEALTH", "RESTARTS", "UP SINCE"]
 NODE_COLUMNS = ["NODE", "ZONE", "STATE", "SINCE", "REPLICAS", "LEADS", "DISK FREE", "CLOCK"]
 
@@ -40,13 +41,17 @@ def run(options: argparse.Namespace) -> int:
         }
         output.data_json({"running": False, **nothing})
         return EXIT_NOT_RUNNING
+
+    def names(rows: list[dict[str, Any]]) -> Names:
+        return names_of(installation, state, rows)
+
     if options.partition is not None:
-        return show_partition(status, options.partition, options.json)
+        return show_partition(status, options.partition, options.json, names)
     status["usage_round"] = last_round(installation, state)
     if options.json:
         output.data_json(status)
     else:
-        print_status(status, lambda: names_of(installation, state, status["quarantined"]))
+        print_status(status, names)
     return 0
 
 
@@ -58,33 +63,39 @@ def status_of(installation: Installation, state: State) -> dict[str, Any]:
     return {"running": True, **processes, **cluster}
 
 
-def show_partition(status: dict[str, Any], partition: int, as_json: bool) -> int:
+def show_partition(status: dict[str, Any], partition: int, as_json: bool, names: NamesOf) -> int:
     rows = [row for row in status["partitions"] if row["partition"] == partition]
     if not rows:
         raise CommandError(status.get("cluster_error") or f"there is no partition {partition}", EXIT_USAGE)
-    row = rows[0]
+    known = names(rows)
+    row = named(rows, known)[0]
     if as_json:
         output.data_json(row)
         return 0
     stopped = [one for one in status["quarantined"] if one["partition"] == partition]
-    for quarantined in quarantine_lines(stopped, [row], dict):
+    for quarantined in quarantine_lines(stopped, [row], lambda: known):
         output.data(output.red(quarantined))
     line = cluster_view.leader_line(row)
     output.data(line if row["leader"] else output.red(line))
     output.data(
-        f"epoch {row['epoch']}, replicas on nodes {', '.join(map(node_name, row['replicas']))} (home: the first)"
+        f"epoch {row['epoch']}, replicas on nodes {', '.join(map(node_name, row['replicas']))} (home: the first), "
+        f"tag {row['tag']}"
     )
     return 0
 
 
-def print_status(status: dict[str, Any], names: Callable[[], Names]) -> None:
+def print_status(status: dict[str, Any], names: NamesOf) -> None:
     output.data(f"endpoint {status['endpoint']}   console {status['console']}")
     quarantined = status["quarantined"]
     told = {row["partition"] for row in quarantined}
     others = [row for row in status["partitions"] if row["partition"] not in told]
+    recent = cluster_view.recent_rows(status["partitions"])
+    leaderless = [row for row in others if not row["leader"]]
+    shown = [*quarantined[:SHOWN_MAX], *leaderless[:SHOWN_MAX], *(recent if len(recent) <= SHOWN_MAX else [])]
+    known = names(shown) if shown else {}
     for line in (
-        *quarantine_lines(quarantined, status["partitions"], names),
-        *cluster_view.leaderless_lines(others),
+        *quarantine_lines(quarantined, status["partitions"], lambda: known),
+        *cluster_view.leaderless_lines(named(leaderless, known)),
         *cluster_view.clock_lines(status["nodes"]),
         *cluster_view.disk_lines(status["nodes"]),
     ):
@@ -100,10 +111,9 @@ def print_status(status: dict[str, Any], names: Callable[[], Names]) -> None:
         output.table(NODE_COLUMNS, cluster_view.node_rows(status))
         for line in cluster_view.level_lines(status):
             output.data(line)
-    recent = cluster_view.recent_lines(status["partitions"])
     if recent:
         output.data("\nleaders that changed in the last 10 minutes")
-    for line in recent:
+    for line in cluster_view.recent_lines(named(recent, known)):
         output.data(f"  {line}")
     if "cluster_error" in status:
         output.say(f"penstock: the storage cluster does not answer: {status['cluster_error']}")

@@ -146,6 +146,31 @@ def test_names_are_done_without_where_the_database_is_away(monkeypatch: pytest.M
     assert quarantine_view.names_of(Installation(), state, rows) == {"queue:7": ("acme", "orders")}
 
 
+def test_partitions_are_told_by_their_queues_where_the_database_knows_them(capsys: pytest.CaptureFixture[str]) -> None:
+    partitions = cluster_view.merge_partitions({1: view(row(7, 0, 3), row(8, 1, 3), row(9, 1, 3))})
+    shown: dict[str, Any] = {"endpoint": "e", "console": "c", **{name: [] for name in LISTS}, "usage_round": None}
+    shown["partitions"] = partitions
+    known = {"queue:7": ("acme", "orders"), "queue:8": ("acme", "bills")}
+    asked: list[list[int]] = []
+
+    def names(rows: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
+        asked.append([one["partition"] for one in rows])
+        return known
+
+    status.print_status(shown, names)
+    said = capsys.readouterr().out
+    assert asked == [[7, 8, 9]]
+    assert "partition 7 (queue orders of acme): NO LEADER" in said
+    assert "partition 8 (queue bills of acme): node 1 leads" in said and "partition 9 (queue:9): node 1 leads" in said
+    status.show_partition(shown, 8, False, names)
+    said = capsys.readouterr().out
+    assert "partition 8 (queue bills of acme): node 1 leads" in said and "tag queue:8" in said
+    status.show_partition(shown, 8, True, names)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["queue"], told["account"], told["tag"]) == ("bills", "acme", "queue:8")
+    status.print_status({**shown, "partitions": []}, lambda rows: pytest.fail("nothing is to be named"))
+
+
 def test_quarantined_partition_is_told_once_and_not_as_leaderless_too(capsys: pytest.CaptureFixture[str]) -> None:
     views = {1: view(row(7, 0, 3), row(9, 0, 3), nodes=nodes_with(1, stopped(7)))}
     partitions = cluster_view.merge_partitions(views)
@@ -153,11 +178,11 @@ def test_quarantined_partition_is_told_once_and_not_as_leaderless_too(capsys: py
         "endpoint": "e", "console": "c", "processes": [], "partitions": partitions, "nodes": [],
         "quarantined": cluster_view.stopped_rows(views), "usage_round": None,
     }  # fmt: skip
-    status.print_status(shown, dict)
+    status.print_status(shown, lambda rows: {})
     said = capsys.readouterr().out
     assert said.count("partition 7 ") == 1 and "QUARANTINED" in said and "partition 9 (queue:9): NO LEADER" in said
     partitions[0]["replicas"] = [make_node_id(2, 1), make_node_id(2, 3)]
-    status.show_partition(shown, 7, as_json=False)
+    status.show_partition(shown, 7, False, lambda rows: {})
     said = capsys.readouterr().out
     assert "QUARANTINED" in said and "replicas on nodes 2.1, 2.3 (home: the first)" in said
 
@@ -167,7 +192,7 @@ LISTS = ("processes", "partitions", "nodes", "quarantined")
 
 def usage_said(capsys: pytest.CaptureFixture[str], note: usage_view.UsageRoundNote | None) -> str:
     shown: dict[str, Any] = {"endpoint": "e", "console": "c", **{name: [] for name in LISTS}, "usage_round": note}
-    status.print_status(shown, dict)
+    status.print_status(shown, lambda rows: {})
     return capsys.readouterr().out.splitlines()[-1]
 
 
@@ -234,7 +259,7 @@ def test_status_prints_what_disks_need(capsys: pytest.CaptureFixture[str]) -> No
     full = NodeInfo(make_node_id(1, 2), "h", 2, "z", True, NOW_MS, "", 2**30, read_only=True)
     shown: dict[str, Any] = {"endpoint": "e", "console": "c", **{name: [] for name in LISTS}, "usage_round": None}
     shown |= {"nodes": cluster_view.merge_nodes({1: view(nodes=[full])}, []), "feature_level": 2}
-    status.print_status(shown, dict)
+    status.print_status(shown, lambda rows: {})
     said = capsys.readouterr().out
     assert "node 2: DISK NEARLY FULL, 1.0 GiB free" in said and "no node has room" in said
 
