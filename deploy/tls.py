@@ -106,6 +106,15 @@ def finding(state: State) -> str:
     return told
 
 
+def trouble(state: State) -> str | None:
+    """For `status`: what `doctor` calls a problem."""
+    try:
+        finding(state)
+    except CommandError as error:
+        return f"certificate of the public port: {error}"
+    return None
+
+
 def _of_environment(names: tuple[str, ...]) -> str:
     return next((os.environ[name] for name in names if os.environ.get(name)), "")
 

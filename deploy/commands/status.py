@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from deploy import control, output
+from deploy import control, output, tls
 from deploy.commands import cluster_view
 from deploy.commands.cluster_view import SHOWN_MAX, health_words, when
 from deploy.commands.next_steps import next_step
@@ -38,6 +38,7 @@ def run(options: argparse.Namespace) -> int:
             "quarantined": [],
             "feature_level": None,
             "usage_round": None,
+            "certificate_trouble": None,
         }
         output.data_json({"running": False, **nothing})
         return EXIT_NOT_RUNNING
@@ -48,6 +49,7 @@ def run(options: argparse.Namespace) -> int:
     if options.partition is not None:
         return show_partition(status, options.partition, options.json, names)
     status["usage_round"] = last_round(installation, state)
+    status["certificate_trouble"] = tls.trouble(state)
     if options.json:
         output.data_json(status)
     else:
@@ -96,6 +98,7 @@ def print_status(status: dict[str, Any], names: NamesOf) -> None:
     for line in (
         *quarantine_lines(quarantined, status["partitions"], lambda: known),
         *cluster_view.leaderless_lines(named(leaderless, known)),
+        *filter(None, [status["certificate_trouble"]]),
         *cluster_view.clock_lines(status["nodes"]),
         *cluster_view.disk_lines(status["nodes"]),
     ):

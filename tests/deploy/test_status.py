@@ -23,6 +23,7 @@ from storage_nodes.ids import make_node_id
 from storage_nodes.node.replicas.stopped_replicas import StopKind
 from storage_nodes.protocol.messages import ClusterInfo, NodeInfo, PartitionInfo, StoppedReplica
 
+SOUND = {"certificate_trouble": None}
 NOW_MS = int(time.time() * 1000)
 UP = [NodeInfo(node, "h", node, f"zone-{node}", True, NOW_MS - 60_000, "", 2**30) for node in (1, 2, 3)]
 
@@ -148,7 +149,13 @@ def test_names_are_done_without_where_the_database_is_away(monkeypatch: pytest.M
 
 def test_partitions_are_told_by_their_queues_where_the_database_knows_them(capsys: pytest.CaptureFixture[str]) -> None:
     partitions = cluster_view.merge_partitions({1: view(row(7, 0, 3), row(8, 1, 3), row(9, 1, 3))})
-    shown: dict[str, Any] = {"endpoint": "e", "console": "c", **{name: [] for name in LISTS}, "usage_round": None}
+    shown: dict[str, Any] = {
+        "endpoint": "e",
+        "console": "c",
+        **{name: [] for name in LISTS},
+        "usage_round": None,
+        **SOUND,
+    }
     shown["partitions"] = partitions
     known = {"queue:7": ("acme", "orders"), "queue:8": ("acme", "bills")}
     asked: list[list[int]] = []
@@ -176,7 +183,7 @@ def test_quarantined_partition_is_told_once_and_not_as_leaderless_too(capsys: py
     partitions = cluster_view.merge_partitions(views)
     shown: dict[str, Any] = {
         "endpoint": "e", "console": "c", "processes": [], "partitions": partitions, "nodes": [],
-        "quarantined": cluster_view.stopped_rows(views), "usage_round": None,
+        "quarantined": cluster_view.stopped_rows(views), "usage_round": None, **SOUND,
     }  # fmt: skip
     status.print_status(shown, lambda rows: {})
     said = capsys.readouterr().out
@@ -191,7 +198,13 @@ LISTS = ("processes", "partitions", "nodes", "quarantined")
 
 
 def usage_said(capsys: pytest.CaptureFixture[str], note: usage_view.UsageRoundNote | None) -> str:
-    shown: dict[str, Any] = {"endpoint": "e", "console": "c", **{name: [] for name in LISTS}, "usage_round": note}
+    shown: dict[str, Any] = {
+        "endpoint": "e",
+        "console": "c",
+        **{name: [] for name in LISTS},
+        "usage_round": note,
+        **SOUND,
+    }
     status.print_status(shown, lambda rows: {})
     return capsys.readouterr().out.splitlines()[-1]
 
@@ -257,7 +270,13 @@ def test_disks_and_replicas_that_need_an_operator_are_told() -> None:
 
 def test_status_prints_what_disks_need(capsys: pytest.CaptureFixture[str]) -> None:
     full = NodeInfo(make_node_id(1, 2), "h", 2, "z", True, NOW_MS, "", 2**30, read_only=True)
-    shown: dict[str, Any] = {"endpoint": "e", "console": "c", **{name: [] for name in LISTS}, "usage_round": None}
+    shown: dict[str, Any] = {
+        "endpoint": "e",
+        "console": "c",
+        **{name: [] for name in LISTS},
+        "usage_round": None,
+        **SOUND,
+    }
     shown |= {"nodes": cluster_view.merge_nodes({1: view(nodes=[full])}, []), "feature_level": 2}
     status.print_status(shown, lambda rows: {})
     said = capsys.readouterr().out

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deploy import roles, tls
-from deploy.commands import doctor, up
+from deploy.commands import doctor, status, up
 from deploy.errors import EXIT_FAILED, CommandError
 from deploy.installation import Installation
 from deploy.ports import choose_port
@@ -189,3 +189,16 @@ def test_doctor_tells_how_long_the_certificate_is_good(
         tls.finding(state)
     assert doctor.run(argparse.Namespace(data_dir=str(installation.data), json=False)) == 1
     assert "days are left" in capsys.readouterr().out
+
+
+def test_certificate_that_ends_soon_is_told_by_status_too(
+    installation: Installation, authority: CertificateAuthority, capsys: pytest.CaptureFixture[str]
+) -> None:
+    certificate, key = authority.issue(ends_in=4.5 * DAY)
+    state = settle(installation, certificate=certificate, key=key)
+    nothing: dict[str, Any] = {name: [] for name in ("processes", "partitions", "nodes", "quarantined")}
+    shown = {"endpoint": "e", "console": "c", "usage_round": None, **nothing, "certificate_trouble": tls.trouble(state)}
+    status.print_status(shown, lambda rows: {})
+    said = capsys.readouterr().out
+    assert f"certificate of the public port: {certificate}" in said and "4 days are left; put a new one" in said
+    assert tls.trouble(settle(installation, is_off=True)) is None
