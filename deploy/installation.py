@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shlex
 import ssl
 import sys
 from collections.abc import Mapping
@@ -29,6 +28,7 @@ from deploy.errors import EXIT_USAGE, CommandError
 from deploy.make_secrets import SECRET_NAMES, write_private_once
 from deploy.outside_servers import BROKER_URL, DATABASE_URL, outside_url, passed_on
 from deploy.outside_servers import NAMES as OUTSIDE
+from deploy.place import STATE_FILE, data_directory, no_installation
 from deploy.ports import LOOPBACK, choose_port, require_free
 from deploy.state import (
     State,
@@ -105,14 +105,13 @@ class Installation:
     """The files of one data directory. Nothing here starts or stops anything."""
 
     def __init__(self, data_dir: str | os.PathLike[str] | None = None) -> None:
-        chosen = data_dir or os.environ.get("PENSTOCK_DATA_DIR") or ROOT / ".penstock"
-        self.data = Path(chosen).expanduser().resolve()
+        self.data = data_directory(data_dir)
         self.run = self.data / "run"
         self.secrets = self.data / "secrets"
         self.admin = self.data / "admin"
         self.certificates = self.data / "certificates"
         self.logs = self.data / "logs"
-        self.state_file = self.run / "state.json"
+        self.state_file = self.data / STATE_FILE
         self.pid_file = self.run / "supervisor.pid"
         self.demo_key_file = self.secrets / "demo-key.json"
         self._credentials: Credentials | None = None
@@ -149,8 +148,7 @@ class Installation:
         try:
             return State(**json.loads(self.state_file.read_text()))
         except FileNotFoundError:
-            start = f"./penstock up --data-dir {shlex.quote(str(self.data))}"
-            raise CommandError(f"there is no installation in {self.data} yet. Start one with: {start}") from None
+            raise CommandError(no_installation(self.data)) from None
         except (ValueError, TypeError) as error:
             raise CommandError(f"{self.state_file} is damaged ({error}); restore it from a backup") from None
 

@@ -131,6 +131,28 @@ def test_launcher_answers_help_and_mistakes_without_installing(
     assert not (tmp_path / "venv").exists()
 
 
+@pytest.mark.parametrize(
+    "words", [["status"], ["status", "--json"], ["node", "list"], ["keys", "list", "--account", "a"]]
+)
+def test_command_for_an_installation_that_is_not_there_is_refused_without_installing(
+    tmp_path: Path, words: list[str]
+) -> None:
+    environment = {"PENSTOCK_VENV": str(tmp_path / "venv"), "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-S", str(ROOT / "penstock"), *words, "--data-dir", str(tmp_path / "data")]
+    answer = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    assert answer.returncode == 1 and answer.stdout == ""
+    assert f"no installation in {tmp_path / 'data'} yet. Start one with: ./penstock up" in answer.stderr
+    assert not (tmp_path / "venv").exists()
+
+
+def test_launcher_installs_for_an_installation_that_is_there(launcher: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "state.json").touch()
+    launcher.answer_without_environment(["status", "--data-dir", str(tmp_path)])
+    for command in launcher.NEEDING_NONE:
+        launcher.answer_without_environment(["spark", "install"] if command == "spark" else [command])
+
+
 def test_version_is_that_of_the_project() -> None:
     answer = subprocess.run(
         [sys.executable, "-P", "-m", "deploy", "--version"], capture_output=True, text=True, cwd=ROOT,
