@@ -18,6 +18,8 @@ LAG_OFFSETS_MAX = 10_000
 # One round that failed is tried again by itself.
 TROUBLED_ROUNDS_MAX = 2
 NAMED_MAX = 5
+# As `./penstock doctor` judges it.
+CERTIFICATE_DAYS_LEFT_MIN = 14
 
 
 class SystemAlarm(NamedTuple):
@@ -28,9 +30,15 @@ class SystemAlarm(NamedTuple):
     step: str
 
 
-def system_alarms(view: ClusterView | None, rounds: Sequence[WorkRound]) -> list[SystemAlarm]:
-    """The severe ones first. `view` None: no node answers."""
+def system_alarms(
+    view: ClusterView | None, rounds: Sequence[WorkRound], certificate_left_s: float | None = None
+) -> list[SystemAlarm]:
+    """The severe ones first. `view` None: no node answers. `certificate_left_s`: None: not known."""
     found = _of_work(rounds)
+    if certificate_left_s is not None and certificate_left_s < CERTIFICATE_DAYS_LEFT_MIN * 86_400:
+        ends = f"ends in {int(certificate_left_s // 86_400)} days" if certificate_left_s > 0 else "has expired"
+        step = "Put new files in place of the old; no restart is needed."
+        found.append(SystemAlarm(certificate_left_s <= 0, f"The certificate of the public port {ends}", step))
     if view is None:
         found.append(SystemAlarm(True, "No storage node answers", "See ./penstock status and ./penstock logs."))
     else:

@@ -15,6 +15,7 @@ from django.shortcuts import render
 from api import clock
 from api.billing.work_notes import work_rounds
 from api.cluster import actions
+from api.cluster.public_certificate import expires_at
 from api.cluster.selectors import ClusterView, look_at_cluster, new_nodes, queue_scopes
 from api.cluster.system_alarms import system_alarms
 from api.queues.selectors import backlog_of_lifecycle
@@ -52,10 +53,12 @@ def cluster_now(request: HttpRequest, visit: Visit) -> HttpResponse:
     since = clock.now() - HEAT_SPAN
     busy = busiest_queues(since, BUSY_QUEUES_READ)
     hot = busiest_partitions(busy, environment().cluster_id, since, BUSY_SHOWN)
+    ends_at = expires_at(_data() / STATE_FILE)
+    left_s = None if ends_at is None else ends_at - clock.now().timestamp()
     shown = {
         "cluster": view,
         "scopes": {} if view is None else queue_scopes(view),
-        "alarms": system_alarms(view, work_rounds()),
+        "alarms": system_alarms(view, work_rounds(), left_s),
         "busy": [(one, _leaders(one, view)) for one in busy[:BUSY_SHOWN]],
         "hot": [(one, *_place(one.partition, view)) for one in hot],
         "joining": [] if view is None else new_nodes(view),
@@ -125,10 +128,15 @@ def _move_offered(partition: int, target: int) -> dict[str, Any]:
 
 
 def _command(words: str) -> str:
-    """For this installation, whose data the launcher keeps beside its secrets."""
-    data = Path(environment().secrets_dir).parent
+    """For this installation."""
+    data = _data()
     where = f" --data-dir {shlex.quote(str(data))}" if os.path.exists(data / STATE_FILE) else ""
     return f"./penstock {words}{where}"
+
+
+def _data() -> Path:
+    """The launcher keeps it beside its secrets."""
+    return Path(environment().secrets_dir).parent
 
 
 def _node(given: QueryDict, name: str) -> int:

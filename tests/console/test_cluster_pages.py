@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from storage_nodes.ids import CLUSTER_NUMBER_MAX, make_node_id, make_partition_id
 from tests.console.browsing import Browser, queue_row
 from tests.console.test_operators import operator
+from tests.support.certificates import DAY, CertificateAuthority
 
 __all__ = ["operator"]
 
@@ -137,6 +140,43 @@ def test_alarms_name_what_is_wrong_the_severe_ones_first() -> None:
         (False, "The clock of node 2 is off by 9 ms"),
     ]
     assert [one.is_severe for one in system_alarms(None, [SimpleNamespace(work="x", troubled_rounds=1)])] == [True]
+
+
+@pytest.mark.parametrize(
+    ("left_days", "told"),
+    [
+        (None, []), (14.5, []), (4.5, [(False, "The certificate of the public port ends in 4 days")]),
+        (-0.1, [(True, "The certificate of the public port has expired")]),
+    ],
+)  # fmt: skip
+def test_certificate_that_ends_soon_is_an_alarm(left_days: float | None, told: list[tuple[bool, str]]) -> None:
+    from api.cluster.selectors import view_of
+    from api.cluster.system_alarms import CERTIFICATE_DAYS_LEFT_MIN, system_alarms
+    from deploy import limits
+
+    sound = view_of({1: info(1, leader=1, epoch=5, clocks_off=())}, [])
+    found = system_alarms(sound, [], None if left_days is None else left_days * 86_400)
+    assert [(one.is_severe, one.text) for one in found] == told
+    assert CERTIFICATE_DAYS_LEFT_MIN == limits.CERTIFICATE_DAYS_LEFT_MIN
+
+
+def test_page_shows_the_alarm_of_the_certificate_that_the_launcher_serves(
+    operator: Browser, look: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from api.cluster.selectors import view_of
+    from console.views import cluster
+
+    look(view_of({1: info(1, leader=1, epoch=5, clocks_off=())}, []))
+    monkeypatch.setattr(cluster, "_data", lambda: tmp_path)
+    assert "The certificate of the public port" not in shown(operator)
+    certificate, _ = CertificateAuthority(tmp_path / "tls").issue(ends_in=4.5 * DAY)
+    (tmp_path / "run").mkdir()
+    state = tmp_path / cluster.STATE_FILE
+    state.write_text(json.dumps({"tls_certificate": str(certificate)}))
+    assert "The certificate of the public port ends in 4 days" in shown(operator)
+    for text in (json.dumps({"tls_certificate": ""}), json.dumps({"tls_certificate": str(tmp_path / "absent")}), "{"):
+        state.write_text(text)
+        assert "The certificate of the public port" not in shown(operator)
 
 
 def test_busiest_queues_are_named_with_the_nodes_that_lead_them(ann: Browser, operator: Browser, look: Any) -> None:
