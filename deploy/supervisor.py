@@ -20,6 +20,7 @@ from deploy.demo import ensure_demo_key
 from deploy.errors import CommandError
 from deploy.installation import Installation
 from deploy.leftovers import stop_leftovers
+from deploy.next_steps import next_step
 from deploy.outside_servers import BROKER_URL, DATABASE_URL, is_outside
 from deploy.state import State, endpoint
 from storage_nodes.ids import node_name
@@ -204,8 +205,11 @@ class Supervisor:
             raise StartFailed(f"{failure}. {self._end_of_log(child)}") from None
 
     def _end_of_log(self, child: Child) -> str:
-        words = self._last_words(child, limits.LOG_TAIL_LINES) or ["(empty)"]
-        return "\n".join([f"The end of {child.log_path}:", *(f"    {line}" for line in words)])
+        """With the next step, where there is one."""
+        words = self._last_words(child, limits.LOG_TAIL_LINES)
+        step = next_step(child.spec.role, child.spec.number, child.last_end, words)
+        shown = (f"    {line}" for line in words or ["(empty)"])
+        return "\n".join([f"The end of {child.log_path}:", *shown, *([step] if step else [])])
 
     def _last_words(self, child: Child, lines_max: int) -> list[str]:
         secrets = last_words.secrets_in(self.installation.secrets)

@@ -10,11 +10,11 @@ from typing import Any
 from deploy import control, output, tls
 from deploy.commands import cluster_view
 from deploy.commands.cluster_view import SHOWN_MAX, health_words, when
-from deploy.commands.next_steps import next_step
 from deploy.commands.quarantine_view import Names, named, names_of, quarantine_lines
 from deploy.commands.usage_view import last_round, usage_line
 from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
 from deploy.installation import Installation
+from deploy.next_steps import next_step
 from deploy.state import State
 from storage_nodes.ids import node_name
 
@@ -136,7 +136,7 @@ def not_up_lines(processes: list[dict[str, Any]]) -> list[str]:
         ]
         if not_up["last_end"]:
             parts.append(not_up["last_end"])
-        step = next_step(process)
+        step = next_step(process["role"], process["id"], not_up["last_end"], not_up["last_words"])
         lines += ["", output.red(", ".join(parts)), *([f"  {step}"] if step else []), *last_words_lines(not_up)]
     return lines
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from deploy.commands import next_steps
-from deploy.commands.next_steps import next_step
+from deploy import next_steps
 from deploy.commands.status import not_up_lines
+from deploy.next_steps import next_step
 from storage_nodes import __main__ as storage_node
 from storage_nodes.ids import make_node_id
 from storage_nodes.node.disk.committer import EXIT_DISK_FAILED
 
 
-def failing(last_end: str, *words: str, role: str = "storage-node") -> dict[str, Any]:
+def failing(last_end: str, *words: str) -> dict[str, Any]:
     not_up = {"since": 1.0, "last_end": last_end, "log": "x.log", "last_words": list(words), "last_words_at": 1.0}
-    return {"role": role, "id": make_node_id(7, 4), "health": "failing", "restarts": 3, "not_up": not_up}
+    return {"role": "storage-node", "id": make_node_id(7, 4), "health": "failing", "restarts": 3, "not_up": not_up}
 
 
 @pytest.mark.parametrize(
@@ -38,9 +38,9 @@ def test_cause_that_has_a_next_step_comes_with_it_before_the_last_words(
 
 
 def test_end_without_a_next_step_is_told_without_one() -> None:
-    assert next_step(failing("ended with status 70", "Traceback")) == ""
-    assert next_step(failing("ended with signal SIGKILL")) == ""
-    assert next_step(failing("ended with status 73", role="postgres")) == ""
+    assert next_step("storage-node", 1, "ended with status 70", ["Traceback"]) == ""
+    assert next_step("storage-node", 1, "ended with signal SIGKILL", []) == ""
+    assert next_step("postgres", 1, "ended with status 73", [next_steps.UNUSABLE_DIRECTORY]) == ""
     assert len(not_up_lines([failing("ended with status 70")])) == 3
 
 

@@ -91,6 +91,22 @@ async def test_supervisor_node_stopped_and_started_by_id(supervisor: Supervisor)
     await asyncio.wait_for(task, 20)
 
 
+async def test_start_of_a_node_that_fails_comes_with_the_next_step(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "RESTART_DELAY_S_MIN", 0.01)
+    task, _ = await run_until_ready(supervisor)
+    await supervisor.handle({"command": "node stop", "id": 1})
+    (child,) = supervisor.children_of("storage-node")
+    child.spec.command = [sys.executable, "-S", "-c", "raise SystemExit(73)"]
+    child.spec.address = ("127.0.0.1", 1)
+    told = (await supervisor.handle({"command": "node start", "id": 1}))["error"]
+    assert "died 4 times while starting (ended with status 73)" in told
+    assert told.splitlines()[-1].startswith("disk full: free space; the node starts by itself then")
+    await supervisor.handle({"command": "stop"})
+    await asyncio.wait_for(task, 20)
+
+
 async def test_supervisor_adds_a_node_notes_that_it_joined_and_removes_it(
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

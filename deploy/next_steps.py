@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Sequence
 
 from storage_nodes.ids import node_name
 
@@ -17,15 +17,15 @@ UNREADABLE_OWNER = "stopping: whose this directory is cannot be read"
 NO_CERTIFICATE = "stopping: no certificate that can be used"
 
 
-def next_step(process: dict[str, Any]) -> str:
-    """Of a process that should be up and is not, as the supervisor describes it; empty where there is none to tell."""
-    if process["role"] != "storage-node":
+def next_step(role: str, number: int, last_end: str, last_words: Sequence[str]) -> str:
+    """Of a process that should be up and is not; empty where there is none to tell."""
+    if role != "storage-node":
         return ""
-    name, not_up = node_name(process["id"]), process["not_up"]
+    name = node_name(number)
     start = f"./penstock node start {name}"
-    found = _STATUS.match(not_up["last_end"])
+    found = _STATUS.match(last_end)
     status = int(found[1]) if found else 0
-    said = "\n".join(not_up["last_words"])
+    said = "\n".join(last_words)
     if status == STATUS_DISK_FULL:
         return f"disk full: free space; the node starts by itself then, at once with {start}"
     if status == STATUS_DISK_FAILED:
