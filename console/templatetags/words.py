@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +18,7 @@ from storage_nodes.ids import node_name
 
 register = template.Library()
 _MS_SHOWN_MAX = 10_000
+_FORM_ID_BYTES = 16
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 # Most browsers also name the ones that they want to be taken for: the first mark that is found decides.
 _BROWSERS = (
@@ -28,6 +30,12 @@ _SYSTEMS = (
     ("CrOS", "ChromeOS"), ("Linux", "Linux"),
 )  # fmt: skip
 _UNKNOWN_SHOWN_CHARS = 40
+
+
+@register.simple_tag
+def form_id() -> SafeString:
+    """Of a form that is carried out once (`console/once.py`)."""
+    return format_html('<input type="hidden" name="form_id" value="{}">', secrets.token_urlsafe(_FORM_ID_BYTES))
 
 
 @register.simple_tag
