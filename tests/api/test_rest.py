@@ -71,7 +71,9 @@ def test_invalid_queue_is_refused_with_pointers(caller: Caller) -> None:
     answer = caller.request("POST", "/v1/queues", {"name": "orders", "delay_seconds": 901, "retention_seconds": 1})
     assert code(answer) == (400, "invalid-request")
     assert {item["pointer"] for item in answer.json()["errors"]} == {"/delay_seconds", "/retention_seconds"}
-    assert code(caller.request("POST", "/v1/queues", {"name": "a.b"}))[0] == 400
+    for name in ("a.b", "x" * 81):
+        answer = caller.request("POST", "/v1/queues", {"name": name})
+        assert answer.status_code == 400 and [item["pointer"] for item in answer.json()["errors"]] == ["/name"], name
     assert code(caller.request("POST", "/v1/queues", {"name": "a", "delay": 1}))[0] == 400
 
 
