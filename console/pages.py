@@ -70,6 +70,10 @@ _ACTS_IN_WORDS = {
 }
 
 
+class NoAccountHere(Http404):
+    """The account is another's, or there is none of this id: which of the two is not told."""
+
+
 def open_page(*methods: str) -> Callable[[View], View]:
     """For visitors with and without a session."""
 
@@ -172,7 +176,7 @@ def _page_of_account(
             if membership is None and visit.acting is not None and visit.acting.member.account_id == account_id:
                 acts_for, membership = visit.acting, visit.acting.member
             if membership is None:
-                raise Http404
+                raise NoAccountHere
             inside = AccountVisit(visit, membership, named.get("name"), acts_for)
             note_visit(request, inside)
             refusal = refuse(request, inside, next((named[one] for one in ITEMS if one in named), ""))

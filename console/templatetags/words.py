@@ -130,8 +130,18 @@ def when(value: Any) -> SafeString | str:
     if moment is None:
         return "–"
     seconds = (page_now() - moment).total_seconds()
-    exact = moment.strftime("%Y-%m-%d %H:%M:%S UTC")
-    return format_html('<time datetime="{}" title="{}">{}</time>', moment.isoformat(), exact, _ago(seconds, moment))
+    ago = _ago(seconds, moment)
+    return format_html('<time datetime="{}" title="{}">{}</time>', moment.isoformat(), _exact(moment), ago)
+
+
+@register.filter
+def exact(value: Any) -> SafeString | str:
+    """A time that is ahead: the time itself, as a phone shows nothing on hover; how far it is, on hover."""
+    moment = _moment(value)
+    if moment is None:
+        return "–"
+    ahead = _ago((page_now() - moment).total_seconds(), moment)
+    return format_html('<time datetime="{}" title="{}">{}</time>', moment.isoformat(), ahead, _exact(moment))
 
 
 @register.filter
@@ -163,6 +173,10 @@ def _moment(value: Any) -> datetime | None:
     if not value:
         return None
     return value if isinstance(value, datetime) else datetime.fromtimestamp(int(value) / 1000, UTC)
+
+
+def _exact(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _ago(seconds: float, moment: datetime) -> str:
