@@ -20,6 +20,7 @@ from api.iam.errors import AccessDenied, IamError
 from api.limits import ERRORS_TOLD_MAX, FIRST_ERROR_CHARACTERS_MAX, REQUEST_BYTES_MAX
 from api.outage import DATABASE_AWAY, outage_text
 from api.queues.attributes import QueueProblem
+from frontend.errors import title_of
 
 CONTENT_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:penstock:problem:"
@@ -49,7 +50,8 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> Response | Non
 
 def _problem_of(error: Exception, context: dict[str, Any]) -> Response | None:
     if isinstance(error, QueueProblem):
-        return problem(_QUEUE_STATUS.get(error.code, 400), _hyphenated(error.code), error.message)
+        errors = [{"pointer": error.pointer, "detail": error.message}] if error.pointer else None
+        return problem(_QUEUE_STATUS.get(error.code, 400), _hyphenated(error.code), error.message, errors)
     if isinstance(error, AccessDenied):
         return problem(403, "access-denied", str(error))
     if isinstance(error, IamError):
@@ -79,7 +81,7 @@ def _problem_of(error: Exception, context: dict[str, Any]) -> Response | None:
 
 
 def problem(code: int, name: str, detail: str, errors: list[dict[str, str]] | None = None) -> Response:
-    content: dict[str, Any] = {"type": TYPE_PREFIX + name, "title": name.replace("-", " "), "status": code}
+    content: dict[str, Any] = {"type": TYPE_PREFIX + name, "title": title_of(name), "status": code}
     content |= {"code": name, "detail": detail}
     request_id = structlog.contextvars.get_contextvars().get("request_id")
     if request_id:

@@ -10,6 +10,7 @@ from api.billing.errors import BillingError
 from api.cluster.actions import ClusterProblem
 from api.encryption.actions import EncryptionKeyProblem
 from api.iam.errors import AccessDenied, IamError
+from api.idempotency.errors import IdempotencyRefusal
 from api.outage import DATABASE_AWAY, outage_text
 from api.people.errors import PeopleError
 from api.queues.attributes import QueueProblem
@@ -28,6 +29,7 @@ REFUSED = (
     AccessDenied,
     IamError,
     EncryptionKeyProblem,
+    IdempotencyRefusal,
     QuotaProblem,
     WebhookError,
     *DATABASE_AWAY,
@@ -71,6 +73,9 @@ _STEPS = {
     "policy-attached": "Detach it from all that are listed, then delete it.",
     "encryption-key-exists": "Choose another name.",
     "encryption-key-state": "Another person may have changed the key. Load the page again.",
+    "form-without-id": "Load the page again, and repeat what you did.",
+    "form-in-progress": "Wait a few seconds, then load the page again: it shows what was created.",
+    "too-many-forms": "Try again in some hours.",
     "quota-request-open": "Wait for the answer of the operator.",
     "quota-request-decided": "Another operator may have answered. Load the page again.",
 }
@@ -107,7 +112,7 @@ def notice_of(error: Exception) -> ErrorNotice:
         return ErrorNotice(403, f"{error}.", _STEPS["access-denied"])
     if isinstance(error, IamError):
         return ErrorNotice(error.status, error.text, _STEPS.get(error.code, ""))
-    if isinstance(error, EncryptionKeyProblem | QuotaProblem):
+    if isinstance(error, EncryptionKeyProblem | IdempotencyRefusal | QuotaProblem):
         return ErrorNotice(error.status_code, str(error.detail), _STEPS.get(str(error.default_code), ""))
     if isinstance(error, AccountError):
         text = str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,6 +17,7 @@ from django.http import (
     HttpResponseRedirect,
 )
 from django.shortcuts import render
+from django.urls import Resolver404, resolve
 from django.views.decorators.csrf import csrf_protect
 
 from api import clock
@@ -35,6 +37,7 @@ from console.visits import AccountVisit, Visit, note_visit
 from frontend.authz.actions import MANAGEMENT_OPERATIONS
 
 View = Callable[..., HttpResponseBase]
+_METHODS = "methods_of_page"
 _ACTS_IN_WORDS = {
     Act.READ_QUEUES: "see queues",
     Act.MANAGE_QUEUES: "change queues",
@@ -67,6 +70,10 @@ _ACTS_IN_WORDS = {
 }
 
 
+class NoAccountHere(Http404):
+    """The account is another's, or there is none of this id: which of the two is not told."""
+
+
 def open_page(*methods: str) -> Callable[[View], View]:
     """For visitors with and without a session."""
 
@@ -77,6 +84,9 @@ def open_page(*methods: str) -> Callable[[View], View]:
             if came_as == "HEAD":
                 request.method = "GET"  # the same page, whose body the server leaves out; views know GET and POST alone
             if request.method not in methods:
+                request.method = came_as
+                if came_as in ("GET", "HEAD"):  # what a browser asks for when the answer of a form is opened again
+                    return HttpResponseRedirect(page_above(request.path))
                 return HttpResponseNotAllowed(methods)
             with one_page():
                 try:
@@ -86,9 +96,22 @@ def open_page(*methods: str) -> Callable[[View], View]:
                 finally:
                     request.method = came_as
 
+        setattr(page, _METHODS, methods)
         return csrf_protect(page)
 
     return wrap
+
+
+def page_above(path: str) -> str:
+    """The nearest page above an address that takes forms alone: `/console/a/1/keys` of `/console/a/1/keys/new`."""
+    parts = path.split("/")
+    for count in range(len(parts) - 1, 2, -1):
+        above = "/".join(parts[:count])
+        for page in (above, f"{above}/"):
+            with suppress(Resolver404):
+                if "GET" in getattr(resolve(page).func, _METHODS, ()):
+                    return page
+    return "/console/"
 
 
 def person_page(*methods: str) -> Callable[[View], View]:
@@ -153,7 +176,7 @@ def _page_of_account(
             if membership is None and visit.acting is not None and visit.acting.member.account_id == account_id:
                 acts_for, membership = visit.acting, visit.acting.member
             if membership is None:
-                raise Http404
+                raise NoAccountHere
             inside = AccountVisit(visit, membership, named.get("name"), acts_for)
             note_visit(request, inside)
             refusal = refuse(request, inside, next((named[one] for one in ITEMS if one in named), ""))

@@ -8,6 +8,7 @@ Surface: other planes may import this module.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from frontend.limits import REFUSED_CHARS_SHOWN_MAX, RETRY_AFTER_S
@@ -121,6 +122,17 @@ class MethodNotAllowed(RequestError):
         self.allowed = allowed
 
 
+class WrongRegion(RequestError):
+    """Told to everybody, whether the key exists or not: regions are no secret. SQS does not name those that are
+    `served`, REST does."""
+
+    __slots__ = ("served",)
+
+    def __init__(self, served: Sequence[str]) -> None:
+        super().__init__("SignatureDoesNotMatch", "Credential should be scoped to a valid region.")
+        self.served = served
+
+
 class Throttled(RequestError):
     """Over a quota; REST tells which, what it is per second, and when to come back. `reason`: why it is so low."""
 
@@ -150,6 +162,11 @@ def unavailable(message: str, retry_after_s: int = RETRY_AFTER_S) -> RequestErro
 def retry_after_s(retry_after_ms: int) -> int:
     """Retry-After is in whole seconds, and never earlier than what was said."""
     return max(1, -(-retry_after_ms // 1000))
+
+
+def title_of(code: str) -> str:
+    """The title of a problem over REST, for both planes: `access-denied` -> Access denied."""
+    return code.replace("-", " ").capitalize()
 
 
 def invalid(message: str) -> RequestError:

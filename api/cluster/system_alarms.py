@@ -68,7 +68,8 @@ def _of_node(node: NodeRow) -> list[SystemAlarm]:
         step = "Set it right (NTP): until then the node leads nothing that others can lead."
         found.append(SystemAlarm(False, text, step))
     if node.read_only:
-        found.append(SystemAlarm(True, f"The disk of node {name} is nearly full", "Give it more room."))
+        step = "Free space on it or enlarge it; ./penstock status shows what is left."
+        found.append(SystemAlarm(True, f"The disk of node {name} is nearly full", step))
     if node.slow:
         step = "Replace the disk; until then other nodes lead."
         found.append(SystemAlarm(False, f"The disk of node {name} is slow", step))

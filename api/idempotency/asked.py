@@ -57,6 +57,13 @@ def outcome_asked(request: Request) -> AskedOutcome | None:
     return AskedOutcome(account_id, actor, key_hash, _hash(b"request", *parts))
 
 
+def form_asked(person_id: str, form_id: str) -> AskedOutcome:
+    """Of a form of a page, which its person sends once, with any content."""
+    actor = f"{PERSON_PREFIX}{person_id}"
+    key_hash = _hash(b"form", actor.encode(), form_id.encode())
+    return AskedOutcome("", actor, key_hash, key_hash)
+
+
 def parse_key(given: str) -> str:
     """Raises ValidationError."""
     match = _STRING.fullmatch(given.strip(" \t"))

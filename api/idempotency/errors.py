@@ -29,6 +29,21 @@ def in_progress() -> IdempotencyRefusal:
     return IdempotencyRefusal(409, "idempotency-request-in-progress", text, limits.IDEMPOTENCY_RETRY_AFTER_S)
 
 
+def form_without_id() -> IdempotencyRefusal:
+    return IdempotencyRefusal(400, "form-without-id", "The form was not sent from its page, or it is too old.")
+
+
+def form_in_progress() -> IdempotencyRefusal:
+    text = "This form was sent twice, and the first one is being carried out."
+    return IdempotencyRefusal(409, "form-in-progress", text, limits.IDEMPOTENCY_RETRY_AFTER_S)
+
+
+def too_many_forms() -> IdempotencyRefusal:
+    hours = limits.IDEMPOTENCY_KEPT_S // 3600
+    text = f"You have sent {limits.IDEMPOTENCY_KEYS_PER_ACCOUNT_MAX} forms of this kind in {hours} h."
+    return IdempotencyRefusal(429, "too-many-forms", text, limits.IDEMPOTENCY_FULL_RETRY_AFTER_S)
+
+
 def answer_not_kept(status: int, at: datetime, holds_secret: bool) -> IdempotencyRefusal:
     why = "It showed a secret" if holds_secret else "It was too large"
     text = (

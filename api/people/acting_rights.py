@@ -53,6 +53,13 @@ DENIED = (
     "sqs:AddPermission",
     "sqs:RemovePermission",
 )
+# The same for operators to read.
+DENIED_IN_WORDS = (
+    "Not possible then: to create or change keys, policies, groups, members, owners, permissions, webhooks, alarms, "
+    "budgets, schedules, settings of the account, or the address on invoices; to change or delete encryption keys; to "
+    "export the audit log; to delete for good what the account keeps, or to close it. Alarms can be muted and "
+    "schedules paused."
+)
 
 
 @cache

@@ -60,12 +60,13 @@ _REMOVABLE = frozenset({"Policy", "RedrivePolicy", "RedriveAllowPolicy", "KmsMas
 
 
 class QueueProblem(Exception):
-    """A refusal in the words of SQS: `code` is the JSON error name."""
+    """A refusal in the words of SQS: `code` is the JSON error name; `pointer` names the member of REST."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, pointer: str = "") -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.pointer = pointer
 
 
 class RedriveRefused(QueueProblem):
@@ -386,6 +387,7 @@ def _bad_name() -> QueueProblem:
     return QueueProblem(
         "InvalidParameterValueException",
         "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length",
+        "/name",
     )
 
 

@@ -247,6 +247,10 @@ class MoveRequestSerializer(StrictSerializer):
             raise serializers.ValidationError(refusal.message) from None
 
 
+_COUNTS_OF_SCANS = ("scanned", "matched", "skipped", "returned")
+_SQS_MOVES_NULL = "Null of a task of SQS, which takes what comes and does not look through the queue."
+
+
 class MoveSerializer(serializers.Serializer):
     id = serializers.UUIDField()
     status = serializers.ChoiceField(choices=[*(status.value.lower() for status in MoveStatus), _PAUSED])
@@ -258,10 +262,12 @@ class MoveSerializer(serializers.Serializer):
     dry_run = serializers.BooleanField()
     returned_max = serializers.IntegerField(allow_null=True)
     returned_percent_max = serializers.IntegerField(allow_null=True)
-    scanned = serializers.IntegerField()
-    matched = serializers.IntegerField()
-    skipped = serializers.IntegerField()
-    returned = serializers.IntegerField()
+    scanned = serializers.IntegerField(allow_null=True, help_text=f"Messages looked at. {_SQS_MOVES_NULL}")
+    matched = serializers.IntegerField(allow_null=True, help_text=f"Messages that are wanted. {_SQS_MOVES_NULL}")
+    skipped = serializers.IntegerField(allow_null=True, help_text=f"Messages that stay. {_SQS_MOVES_NULL}")
+    returned = serializers.IntegerField(
+        allow_null=True, help_text=f"Moved messages that died again and came back. {_SQS_MOVES_NULL}"
+    )
     moved = serializers.IntegerField()
     to_move = serializers.IntegerField(allow_null=True)
     failure_reason = serializers.CharField(allow_null=True)
@@ -281,10 +287,7 @@ class MoveSerializer(serializers.Serializer):
             "dry_run": instance.dry_run,
             "returned_max": instance.returned_max,
             "returned_percent_max": instance.returned_percent_max,
-            "scanned": instance.scanned,
-            "matched": instance.matched,
-            "skipped": instance.skipped,
-            "returned": instance.returned,
+            **{name: getattr(instance, name) if instance.scans else None for name in _COUNTS_OF_SCANS},
             "moved": instance.moved,
             "to_move": instance.to_move,
             "failure_reason": instance.failure_reason or None,

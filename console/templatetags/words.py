@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +18,7 @@ from storage_nodes.ids import node_name
 
 register = template.Library()
 _MS_SHOWN_MAX = 10_000
+_FORM_ID_BYTES = 16
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 # Most browsers also name the ones that they want to be taken for: the first mark that is found decides.
 _BROWSERS = (
@@ -28,6 +30,12 @@ _SYSTEMS = (
     ("CrOS", "ChromeOS"), ("Linux", "Linux"),
 )  # fmt: skip
 _UNKNOWN_SHOWN_CHARS = 40
+
+
+@register.simple_tag
+def form_id() -> SafeString:
+    """Of a form that is carried out once (`console/once.py`)."""
+    return format_html('<input type="hidden" name="form_id" value="{}">', secrets.token_urlsafe(_FORM_ID_BYTES))
 
 
 @register.simple_tag
@@ -122,8 +130,18 @@ def when(value: Any) -> SafeString | str:
     if moment is None:
         return "–"
     seconds = (page_now() - moment).total_seconds()
-    exact = moment.strftime("%Y-%m-%d %H:%M:%S UTC")
-    return format_html('<time datetime="{}" title="{}">{}</time>', moment.isoformat(), exact, _ago(seconds, moment))
+    ago = _ago(seconds, moment)
+    return format_html('<time datetime="{}" title="{}">{}</time>', moment.isoformat(), _exact(moment), ago)
+
+
+@register.filter
+def exact(value: Any) -> SafeString | str:
+    """A time that is ahead: the time itself, as a phone shows nothing on hover; how far it is, on hover."""
+    moment = _moment(value)
+    if moment is None:
+        return "–"
+    ahead = _ago((page_now() - moment).total_seconds(), moment)
+    return format_html('<time datetime="{}" title="{}">{}</time>', moment.isoformat(), ahead, _exact(moment))
 
 
 @register.filter
@@ -155,6 +173,10 @@ def _moment(value: Any) -> datetime | None:
     if not value:
         return None
     return value if isinstance(value, datetime) else datetime.fromtimestamp(int(value) / 1000, UTC)
+
+
+def _exact(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _ago(seconds: float, moment: datetime) -> str:

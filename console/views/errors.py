@@ -7,8 +7,9 @@ from django.template.loader import render_to_string
 
 from api import problems
 from console.error_notices import ErrorNotice
-from console.pages import show
+from console.pages import NoAccountHere, show
 from console.security import PAGES
+from console.visits import AccountVisit
 
 
 def form_expired(request: HttpRequest, reason: str = "") -> HttpResponse:
@@ -19,8 +20,14 @@ def form_expired(request: HttpRequest, reason: str = "") -> HttpResponse:
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     if not request.path.startswith(PAGES):
         return problems.not_found(request, exception)
-    text = "There is no such page, or you are no member of the account it belongs to."
-    return show(request, ErrorNotice(404, text, "Choose another account, or sign in with another address."))
+    if isinstance(exception, NoAccountHere):
+        text = "None of your accounts has this id."
+        return show(request, ErrorNotice(404, text, "Choose another account, or sign in with another address."))
+    visit = getattr(request, "visit", None)
+    if isinstance(visit, AccountVisit):
+        text = f"There is nothing at this address in the account {visit.title}."
+        return show(request, ErrorNotice(404, text, "It may have been deleted, or the address is mistyped."))
+    return show(request, ErrorNotice(404, "There is no such page.", "Look for a typing error in the address."))
 
 
 def internal_failure(request: HttpRequest) -> HttpResponse:

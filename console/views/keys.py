@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -19,12 +20,14 @@ from api.iam.actions.keys import KeySpec
 from api.iam.documents import stored_text
 from api.iam.errors import IamError
 from api.iam.holders import keys_with_policies
+from api.idempotency.forms import DoneAlready
 from api.limits import KEYS_PER_ACCOUNT_MAX
 from api.people.roles import Act
 from api.quotas.errors import QuotaProblem
 from api.quotas.selectors import key_quotas
 from api.quotas.single import set_key_quotas
 from console.error_notices import ErrorNotice, notice_of
+from console.once import once
 from console.pages import account_page, operation_page, told
 from console.policy_editor import Editor, editor, editor_given, policy_given
 from console.views.own_quotas import CHANGED, quotas_given, rate_fields
@@ -70,13 +73,16 @@ def keys(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
 
 @account_page(Act.MANAGE_KEYS, "POST")
 def new_key(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
-    """The secrets are in this answer and nowhere else: no redirect."""
+    """The secrets are in this answer and nowhere else: no redirect, and a repetition creates no other key."""
     days, may = request.POST.get("days", ""), request.POST.get("may", "").replace("\0", "")
     expires_at = clock.now() + timedelta(days=int(days)) if days in map(str, LIVES_DAYS) else None
     spec = KeySpec(request.POST.get("name", "").strip(), expires_at, None if may == EVERYTHING else "")
     named = [] if may in (EVERYTHING, NOTHING) else [may]
     try:
-        made = policies.make_key_with(visit.actor, visit.account_id, spec, named)
+        make = partial(policies.make_key_with, visit.actor, visit.account_id, spec, named)
+        made = once(request, visit, make, _id_of)
+    except DoneAlready as done:
+        return _told_again(visit, done.made)
     except (AccountError, IamError) as error:
         return _list(request, visit, refusal=notice_of(error))
     return _list(request, visit, made)
@@ -103,12 +109,15 @@ def one_key(request: HttpRequest, visit: AccountVisit, access_key_id: str) -> Ht
 
 @operation_page("keys.rotate", "POST")
 def rotate(request: HttpRequest, visit: AccountVisit, access_key_id: str) -> HttpResponse:
-    """The new secrets are in this answer and nowhere else: no redirect."""
+    """The new secrets are in this answer and nowhere else: no redirect, and a repetition rotates nothing."""
     key = _key_or_404(visit, access_key_id)
     hours = request.POST.get("hours", "")
     grace_s = int(hours) * 3_600 if hours in map(str, GRACES_H) else limits.ROTATION_GRACE_S_DEFAULT
     try:
-        made = key_rights.rotate_key(visit.actor, visit.account_id, access_key_id, grace_s)
+        make = partial(key_rights.rotate_key, visit.actor, visit.account_id, access_key_id, grace_s)
+        made = once(request, visit, make, _id_of)
+    except DoneAlready as done:
+        return _told_again(visit, done.made)
     except (AccountError, IamError) as error:
         return _page(request, visit, key, notice_of(error))
     return _list(request, visit, made, rotated=_key_or_404(visit, access_key_id))
@@ -123,6 +132,15 @@ def revoke(request: HttpRequest, visit: AccountVisit, access_key_id: str) -> Htt
 
 def key_url(visit: AccountVisit, access_key_id: str) -> str:
     return f"/console/a/{visit.account_id}/keys/{access_key_id}"
+
+
+def _id_of(made: NewKey) -> str:
+    return made.key.access_key_id
+
+
+def _told_again(visit: AccountVisit, access_key_id: str) -> HttpResponse:
+    text = f"The key {access_key_id} was created already, and no other one is. Its secret was shown once."
+    return told(f"/console/a/{visit.account_id}/keys", f"{text} If you do not have it, revoke the key.", "warn")
 
 
 def _change(visit: AccountVisit, access_key_id: str, what: str, fields: dict[str, str]) -> None:

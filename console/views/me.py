@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 
 from api import clock
+from api.idempotency.forms import DoneAlready
 from api.people import selectors
 from api.people.actions import factors, new_passwords, sessions
 from api.people.errors import PeopleError
 from console.error_notices import ErrorNotice, notice_of
+from console.once import once
 from console.pages import person_page, require_recent_sign_in, told
 from console.visits import Visit
 
 ME = "/console/me"
+_CODES_SHOWN = "Recovery codes are shown once: if you do not have them, create new ones."
 
 
 @person_page("GET")
@@ -47,6 +51,8 @@ def confirm_totp(request: HttpRequest, visit: Visit) -> HttpResponse:
     try:
         codes = factors.confirm_totp(visit.origin, visit.session, request.POST.get("code", "").strip())
     except PeopleError as error:
+        if error.code == "second-factor-on":
+            return told(ME, f"The authenticator was added already. {_CODES_SHOWN}", "warn")
         again = {"secret": request.POST.get("secret", "")}
         return show_me(request, visit, refusal=notice_of(error), totp=again)
     if not codes:
@@ -57,7 +63,11 @@ def confirm_totp(request: HttpRequest, visit: Visit) -> HttpResponse:
 @person_page("POST")
 def renew_codes(request: HttpRequest, visit: Visit) -> HttpResponse:
     require_recent_sign_in(visit)
-    return show_me(request, visit, recovery_codes=factors.renew_recovery_codes(visit.origin, visit.session))
+    try:
+        codes = once(request, visit, partial(factors.renew_recovery_codes, visit.origin, visit.session), lambda _: "")
+    except DoneAlready:
+        return told(ME, f"The new recovery codes were created already, and no others are. {_CODES_SHOWN}", "warn")
+    return show_me(request, visit, recovery_codes=codes)
 
 
 @person_page("POST")

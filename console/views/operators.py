@@ -8,6 +8,7 @@ import uuid
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from api.people.acting_rights import DENIED_IN_WORDS
 from api.people.actions import account_life
 from api.people.actions.acting import begin_acting, end_acting
 from api.people.errors import PeopleError
@@ -57,6 +58,7 @@ def account_page_of(request: HttpRequest, account_id: str, refusal: ErrorNotice 
         "row": row,
         "members": members_of(account_id, None, MEMBERS_OFFERED_MAX),
         "acting_minutes": ACTING_S_MAX // 60,
+        "acting_denied": DENIED_IN_WORDS,
         "refusal": refusal,
     }
     return render(request, "console/operators/account.html", shown, status=refusal.status if refusal else 200)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from api import clock
+from api.idempotency.forms import DoneAlready
 from api.webhooks import actions, limits, selectors
 from api.webhooks.actions import PutWebhook, WebhookError
 from api.webhooks.models import CallResult, DeliveryState, Webhook, WebhookDelivery
 from console.error_notices import ErrorNotice, notice_of
+from console.once import once
 from console.pages import operation_page, told
 from console.visits import AccountVisit
 
@@ -31,16 +34,18 @@ RESULTS = {
 
 @operation_page("webhooks.list", "GET", "POST")
 def webhooks(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
-    """A secret that is created is in this answer and nowhere else: no redirect."""
+    """A secret that is created is in this answer and nowhere else: no redirect, and a repetition creates none."""
     if request.method == "GET":
         return _list(request, visit)
     visit.require("webhooks.put")
     name, url = (request.POST.get(field, "").replace("\0", "").strip() for field in ("name", "url"))
     try:
-        if selectors.webhook_of(visit.account_id, name) is not None:
-            text = f"A webhook {name} exists already: choose another name, or delete that webhook."
-            raise WebhookError("invalid-request", text)
-        made = actions.put_webhook(visit.actor, visit.account_id, name, url)
+        made = once(request, visit, partial(_create, visit, name, url), _name_of)
+    except DoneAlready as done:
+        text = (
+            f"The webhook {done.made} was created already. Its secret was shown once: a rotation gives it another one."
+        )
+        return told(f"/console/a/{visit.account_id}/webhooks", text, "warn")
     except WebhookError as error:
         return _list(request, visit, refusal=notice_of(error), form={"name": name, "url": url})
     return _page(request, visit, made.webhook, made)
@@ -67,11 +72,16 @@ def check(request: HttpRequest, visit: AccountVisit, webhook: str) -> HttpRespon
 
 @operation_page("webhooks.rotate", "POST")
 def rotate(request: HttpRequest, visit: AccountVisit, webhook: str) -> HttpResponse:
-    """The new secret is in this answer and nowhere else: no redirect."""
+    """The new secret is in this answer and nowhere else: no redirect, and a repetition rotates nothing."""
     _webhook_or_404(visit, webhook)
     hours = request.POST.get("hours", "")
     grace_s = int(hours) * 3_600 if hours in map(str, GRACES_H) else limits.WEBHOOK_GRACE_S_DEFAULT
-    made = actions.rotate_webhook(visit.actor, visit.account_id, webhook, grace_s)
+    try:
+        make = partial(actions.rotate_webhook, visit.actor, visit.account_id, webhook, grace_s)
+        made = once(request, visit, make, _name_of)
+    except DoneAlready:
+        text = "The secret was rotated already, and is not rotated again. The new one was shown once."
+        return told(webhook_url(visit, webhook), text, "warn")
     return _page(request, visit, made.webhook, made)
 
 
@@ -87,6 +97,18 @@ def delete(request: HttpRequest, visit: AccountVisit, webhook: str) -> HttpRespo
 
 def webhook_url(visit: AccountVisit, name: str) -> str:
     return f"/console/a/{visit.account_id}/webhooks/{name}"
+
+
+def _create(visit: AccountVisit, name: str, url: str) -> PutWebhook:
+    """Raises WebhookError."""
+    if selectors.webhook_of(visit.account_id, name) is not None:
+        text = f"A webhook {name} exists already: choose another name, or delete that webhook."
+        raise WebhookError("invalid-request", text)
+    return actions.put_webhook(visit.actor, visit.account_id, name, url)
+
+
+def _name_of(made: PutWebhook) -> str:
+    return made.webhook.name
 
 
 def _webhook_or_404(visit: AccountVisit, name: str) -> Webhook:

@@ -31,7 +31,7 @@ from frontend.authn.tokens import bearer_token_matches, is_access_key_id, parse_
 from frontend.authz.policy_limits import CALLER_TEXT_CHARACTERS_MAX
 from frontend.crypto.keyring import Keyring, KeyringError
 from frontend.crypto.macs import MacKey
-from frontend.errors import BAD_BEARER_TOKEN, UNKNOWN_KEY, RequestError, unavailable
+from frontend.errors import BAD_BEARER_TOKEN, UNKNOWN_KEY, RequestError, WrongRegion, unavailable
 from frontend.http import Request, network_of
 from frontend.limits import (
     CALLER_TEXTS_CACHED_BYTES_MAX,
@@ -158,8 +158,7 @@ class Authenticator:
         credential = signed.credential
         region, access_key_id = credential.region, credential.access_key_id
         if region not in self._regions:
-            # Told to everybody, whether the key exists or not: regions are no secret.
-            raise RequestError("SignatureDoesNotMatch", "Credential should be scoped to a valid region.")
+            raise WrongRegion(sorted(self._regions))
         record = self._metadata.cached_key(access_key_id)
         if record is MISS:
             record = await self._find_new(access_key_id, request.client_host)

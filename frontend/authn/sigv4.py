@@ -41,7 +41,8 @@ SERVICE = "sqs"
 _SCHEME = ALGORITHM.encode()
 _HEADER_START = f"{ALGORITHM} "
 _SIGNATURE = b"Signature="
-_CREDENTIAL = re.compile(r"([A-Za-z0-9]{16,64})/([0-9]{8})/([a-z0-9-]{1,32})/([a-z0-9-]{1,32})/aws4_request", re.ASCII)
+# An id that no key can have is one of no key, and no fault of the signature's form.
+_CREDENTIAL = re.compile(r"([A-Za-z0-9_]{1,64})/([0-9]{8})/([a-z0-9-]{1,32})/([a-z0-9-]{1,32})/aws4_request", re.ASCII)
 _NAMES = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+(;[a-z0-9!#$%&'*+.^_`|~-]+)*", re.ASCII)
 _AMZ_DATE = re.compile(rb"[0-9]{8}T[0-9]{6}Z")
 _AMZ_DATE_CHARS = 16

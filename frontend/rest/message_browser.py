@@ -27,7 +27,7 @@ from frontend.messages.opening import death_json
 from frontend.messages.outgoing import NO_OPTIONS, MessageOptions, OutgoingMessage, check_options, outgoing_message
 from frontend.queues.resolver import ResolvedQueue
 from frontend.rest.call import RestCall, Route, encode_answer
-from frontend.rest.message_form import MessageJson, attributes_json, history_json, read_json_attribute
+from frontend.rest.message_form import MessageJson, attributes_json, history_json, read_json_attribute, refuse_empty
 from storage_nodes.protocol.messages import MessageState
 
 _WORD_OF = {state: word for word, state in STATE_WORDS.items()}
@@ -133,6 +133,7 @@ def _edited(asked: ResendJson, options: MessageOptions, seen: BrowsedView) -> Ou
     """The message with its changes. Attributes that are given take the place of all. Raises RequestError."""
     content = seen.content
     assert content is not None
+    refuse_empty(asked.body)
     body = content.body if asked.body is None else asked.body
     if asked.attributes is None and options is NO_OPTIONS:
         message = outgoing_message(body, content.attributes, _unchanged)

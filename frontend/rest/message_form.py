@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from frontend.crypto.envelope import Attributes, History
+from frontend.errors import RequestError
 from frontend.messages.attributes import attribute_text, read_attribute
 from frontend.messages.opening import death_json
 from frontend.messages.outgoing import MessageOptions, OutgoingMessage, check_options, outgoing_message
@@ -48,11 +49,18 @@ def check_message(given: MessageJson, acks: str | None = None) -> CheckedMessage
 def read_message(message: CheckedMessage) -> OutgoingMessage:
     """Raises RequestError."""
     given = message.given
+    refuse_empty(given.body)
     outgoing = outgoing_message(given.body, given.attributes, read_json_attribute, message.options)
     outgoing.delay_s = given.delay_seconds
     outgoing.group = given.group
     outgoing.dedup_id = given.deduplication_id
     return outgoing
+
+
+def refuse_empty(body: str | None) -> None:
+    """SQS says of an empty body that the request must contain one. Raises RequestError."""
+    if body == "":
+        raise RequestError("MissingRequiredParameterException", "The body of a message must not be empty.")
 
 
 def read_json_attribute(name: str, given: AttributeJson) -> tuple[str, bytes]:

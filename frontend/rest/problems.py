@@ -4,7 +4,6 @@ body here. The rules of messages are shared by all wires, and their refusals nam
 from __future__ import annotations
 
 import re
-from http import HTTPStatus
 
 import msgspec
 
@@ -16,6 +15,8 @@ from frontend.errors import (
     MethodNotAllowed,
     RequestError,
     Throttled,
+    WrongRegion,
+    title_of,
 )
 from frontend.http import CLOSE_CONNECTION, HttpResponse, Request, Send, new_request_id
 from frontend.limits import RATE_BURST_S
@@ -112,15 +113,21 @@ def problem_parts(request_id: str, error: RequestError) -> tuple[list[tuple[byte
         headers.append((b"www-authenticate", b'Bearer realm="penstock"'))
     body: dict[str, object] = {
         "type": f"urn:penstock:problem:{code}",
-        "title": HTTPStatus(status).phrase,
+        "title": title_of(code),
         "status": status,
-        "detail": _CREDENTIALS.get(error.message) or in_members(error.message),
+        "detail": _detail(error),
         "code": code,
         "request_id": request_id,
     }
     if isinstance(error, Throttled):
         body |= {"quota": error.quota, "limit_per_s": error.limit_per_s}
     return headers, _encode(body)
+
+
+def _detail(error: RequestError) -> str:
+    if isinstance(error, WrongRegion):
+        return f"The request is signed for a region that is not served here. Sign it for {' or '.join(error.served)}."
+    return _CREDENTIALS.get(error.message) or in_members(error.message)
 
 
 def in_members(message: str) -> str:

@@ -14,9 +14,12 @@ from django.db import connection
 from django.test import Client
 
 from api.accounts.models import AccessKey, Account
+from api.audit.actions import OPERATOR
 from api.observability import configure_logging
 from api.queues import actions, spreading
-from api.queues.models import Queue
+from api.queues.attributes import format_arn
+from api.queues.models import MessageMoveTask, Queue
+from api.queues.moves import start_move
 from api.schema import openapi_document_bytes
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
@@ -68,7 +71,9 @@ def test_invalid_queue_is_refused_with_pointers(caller: Caller) -> None:
     answer = caller.request("POST", "/v1/queues", {"name": "orders", "delay_seconds": 901, "retention_seconds": 1})
     assert code(answer) == (400, "invalid-request")
     assert {item["pointer"] for item in answer.json()["errors"]} == {"/delay_seconds", "/retention_seconds"}
-    assert code(caller.request("POST", "/v1/queues", {"name": "a.b"}))[0] == 400
+    for name in ("a.b", "x" * 81):
+        answer = caller.request("POST", "/v1/queues", {"name": name})
+        assert answer.status_code == 400 and [item["pointer"] for item in answer.json()["errors"]] == ["/name"], name
     assert code(caller.request("POST", "/v1/queues", {"name": "a", "delay": 1}))[0] == 400
 
 
@@ -184,6 +189,7 @@ def test_move_is_started_listed_and_cancelled(caller: Caller) -> None:
     made = caller.request("POST", "/v1/queues/dead/moves", asked)
     assert made.status_code == 201
     expected = {"status": "running", "source": "dead", **asked, "moved": 0, "to_move": None, "ended_at": None}
+    expected |= {"scanned": 0, "matched": 0, "skipped": 0, "returned": 0}
     assert {name: made.json()[name] for name in expected} == expected
     assert code(caller.request("POST", "/v1/queues/dead/moves", {}))[0] == 400, "one at a time"
     assert code(caller.request("POST", "/v1/queues/dead/moves", {"messages_per_second": 501})) == (
@@ -199,6 +205,16 @@ def test_move_is_started_listed_and_cancelled(caller: Caller) -> None:
     assert (cancelled.status_code, cancelled.json()["status"]) == (202, "cancelling")
     assert [one["status"] for one in caller.request("GET", "/v1/queues/dead/moves").json()["moves"]] == ["cancelling"]
     assert code(caller.request("DELETE", path))[0] == 400
+
+
+def test_move_of_sqs_shows_no_figure_that_it_does_not_count(caller: Caller) -> None:
+    caller.request("POST", "/v1/queues", {"name": "dead"})
+    caller.request("POST", "/v1/queues", {"name": "orders", "dead_letter_queue": {"name": "dead"}})
+    task = start_move(OPERATOR, caller.account_id, format_arn("us-east-1", caller.account_id, "dead"), None, None)
+    MessageMoveTask.objects.filter(pk=task.pk).update(moved=4, to_move=4)
+    shown = caller.request("GET", f"/v1/queues/dead/moves/{task.uuid}").json()
+    assert (shown["moved"], shown["to_move"]) == (4, 4)
+    assert [shown[name] for name in ("scanned", "matched", "skipped", "returned")] == [None] * 4
 
 
 # --- requests that no view gets to see, and bodies that are no JSON ---

@@ -28,14 +28,13 @@ class Browser:
         return self.client.get(path, headers=headers, REMOTE_ADDR=self.source)
 
     def post(self, path: str, form: dict[str, Any] | None = None, page: str = "/console/me", **headers: str) -> Any:
-        """With the token of a form of `page`."""
+        """With the token of a form of `page`, and the id of the form that is sent once where there is one."""
         given = {**(form or {}), **self.token(page)}
         return self.client.post(path, given, headers=headers, REMOTE_ADDR=self.source)
 
     def token(self, page: str) -> dict[str, str]:
         text = self.get(page).content.decode()
-        found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', text)
-        return {"csrfmiddlewaretoken": found[1]} if found else {}
+        return dict(re.findall(r'name="(csrfmiddlewaretoken|form_id)" value="([^"]+)"', text))
 
     def at(self, tail: str = "") -> str:
         """A page of the account."""

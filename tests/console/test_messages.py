@@ -187,6 +187,22 @@ def test_redrive_is_counted_started_paused_and_cancelled(ann: Browser) -> None:
     assert ann.post(page, {"what": "move", "messages_per_second": "0"}, page).status_code == 400
 
 
+def test_redrive_of_sqs_shows_what_it_counts(ann: Browser) -> None:
+    from api.audit.actions import OPERATOR
+    from api.queues.attributes import format_arn
+    from api.queues.models import MessageMoveTask
+    from api.queues.moves import start_move
+
+    queue_row(ann.account_id, "dead")
+    policy = f'{{"deadLetterTargetArn": "arn:aws:sqs:us-east-1:{ann.account_id}:dead", "maxReceiveCount": 1}}'
+    queue_row(ann.account_id, "orders", RedrivePolicy=policy)
+    start_move(OPERATOR, ann.account_id, format_arn("us-east-1", ann.account_id, "dead"), None, None)
+    MessageMoveTask.objects.update(moved=3, to_move=4)
+    text = ann.get(ann.at("queues/dead/moves")).content.decode()
+    assert "<strong>3</strong> moved of about 4</p>" in text and "matched" not in text and "checked" not in text
+    assert '<progress class="progress" max="4" value="3" aria-label="Moved">' in text
+
+
 def test_schedule_is_set_paused_and_deleted(ann: Browser, data_plane: Any) -> None:
     queue_row(ann.account_id, "orders")
     page = ann.at("queues/orders/schedules")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -221,6 +222,14 @@ def test_counts_come_from_the_data_plane_as_the_person(ann: Browser, data_plane:
     (who, _, target, asked) = data_plane.asked[0]
     assert target == "/v1/message-counts" and asked == {"queues": ["orders"]}
     assert who == f"person:{person_id(ann)}"
+
+
+def test_scheduled_messages_are_shown_as_some_of_the_delayed_ones(ann: Browser, data_plane: Any) -> None:
+    queue_row(ann.account_id, "orders")
+    data_plane.answers["orders"] = {"delayed": 3, "scheduled": 1}
+    text = ann.get(ann.at("queues/orders/counts")).content.decode()
+    figures = re.findall(r"<dt>([^<]+)</dt><dd[^>]*>([^<]+)</dd>", text)
+    assert figures[2:4] == [("Delayed", "3"), ("Of these scheduled", "1")]
 
 
 def test_overview_says_that_sending_is_stopped_and_why(ann: Browser) -> None:

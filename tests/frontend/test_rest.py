@@ -52,6 +52,26 @@ async def test_message_goes_in_and_out_and_is_acked(front: Installation) -> None
     assert acked.json == {"done": 1, "failed": []} and front.storage.count() == 0
 
 
+async def test_body_that_is_empty_is_told_from_one_that_is_not_given(front: Installation) -> None:
+    empty = await front.rest(MESSAGES, {"body": ""})
+    assert (problem(empty), empty.json["title"]) == ("missing-required-parameter", "Missing required parameter")
+    assert empty.json["detail"] == "The body of a message must not be empty."
+    absent = await front.rest(MESSAGES, {})
+    assert absent.json["detail"] == "The request must contain the parameter body."
+    (one,) = (await front.rest(MESSAGES, {"messages": [{"body": ""}]})).json["messages"]
+    assert "must not be empty" in str(one)
+    of_sqs = await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": ""})
+    assert of_sqs.json["message"] == "The request must contain the parameter MessageBody."
+
+
+async def test_title_is_of_the_code_on_both_planes(front: Installation) -> None:
+    from api.problems import problem as of_the_control_plane
+
+    told = (await front.rest("/v1/queues/none/messages", {"body": "x"})).json
+    assert told["title"] == "Queue does not exist" == of_the_control_plane(404, told["code"], "").data["title"]
+    assert of_the_control_plane(403, "access-denied", "").data["title"] == "Access denied"
+
+
 async def test_message_sent_by_rest_is_received_by_sqs(front: Installation) -> None:
     binary = {"type": "Binary", "value": base64.b64encode(b"\x00\xff").decode()}
     await front.rest(MESSAGES, {"body": "hi", "attributes": {"b": binary}})

@@ -97,6 +97,21 @@ async def test_unknown_key_id_is_refused(front: Installation) -> None:
     assert (reply.status, reply.error) == (403, "InvalidClientTokenId")
 
 
+@pytest.mark.parametrize("key_id", ["AKIAXXXX", "test", "fake_key", "A" * 64])
+async def test_key_id_of_another_length_is_one_of_no_key(front: Installation, key_id: str) -> None:
+    headers = signed(front)
+    _swap(headers, front.key.access_key_id, key_id)
+    reply = await send_with(front, headers)
+    assert (reply.status, reply.error) == (403, "InvalidClientTokenId")
+
+
+@pytest.mark.parametrize("key_id", ["", "a-b", "A" * 65, "ä"])
+async def test_what_is_no_key_id_is_a_malformed_credential(front: Installation, key_id: str) -> None:
+    headers = signed(front)
+    _swap(headers, f"={front.key.access_key_id}/", f"={key_id}/")
+    assert (await send_with(front, headers)).error == "IncompleteSignature"
+
+
 async def test_terminator_of_scope_changed_is_refused(front: Installation) -> None:
     headers = signed(front)
     _swap(headers, "aws4_request", "aws5_request")
@@ -295,3 +310,8 @@ async def test_requests_may_be_signed_for_every_region_that_is_served(
             assert reply.json["Attributes"]["QueueArn"].startswith(f"arn:aws:sqs:{REGION}:")
         else:
             assert reply.json["message"] == "Credential should be scoped to a valid region."
+            target = "/v1/queues/orders/messages/receive"
+            headers = sign(front.key, "POST", target, b"{}", "", front.clock.now_s, "application/json")
+            told = await front.call("POST", target, headers, b"{}")
+            assert told.status == 401 and told.json["code"] == "signature-does-not-match"
+            assert told.json["detail"].endswith(f"Sign it for eu-west-1 or {REGION}.")

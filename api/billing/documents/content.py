@@ -167,7 +167,7 @@ def _text(line: InvoiceLine, meter: UsageMeter | None) -> str:
         rate = f" ({format_percent(line.price_nanos)} %)" if line.kind == LineKind.TAX else ""
         return f"{prefix}{line.text}{rate}"
     if line.price_nanos == 0:
-        return f"{SHOWN[meter][0]}, included"
+        return f"{SHOWN[meter][0]}, free"
     return SHOWN[meter][0] if line.tier == 1 else f"{SHOWN[meter][0]}, tier {line.tier}"
 
 

@@ -112,7 +112,7 @@ def test_report_of_now_has_both_together_and_the_lines_that_the_invoice_would_ha
     invoice = report("invoice", "--account", "tests", "--now")
     lines = [(line["text"], line["quantity"], line["amount"]) for line in invoice["provisional"]["lines"]]
     sent = "Sent, in units of 64 KiB"
-    assert lines == [(f"{sent}, included", 100, "0.00"), (sent, 1_500, "1.50")]
+    assert lines == [(f"{sent}, free", 100, "0.00"), (sent, 1_500, "1.50")]
     assert invoice["invoice"]["total"] == "0.50" and invoice["provisional"]["total"]["text"] == "1.50"
 
 

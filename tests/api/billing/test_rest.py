@@ -131,7 +131,7 @@ def test_invoice_sums_line_by_line_queue_by_queue_and_tag_by_tag(caller: Caller,
     assert sum(line["amount_minor"] for line in shown["lines"]) == shown["total_minor"] == 1428
     texts = [line["text"] for line in shown["lines"]]
     assert texts == [
-        "Sent, in units of 64 KiB, included", "Sent, in units of 64 KiB", "Base fee", "Credit: Welcome", "VAT (19 %)",
+        "Sent, in units of 64 KiB, free", "Sent, in units of 64 KiB", "Base fee", "Credit: Welcome", "VAT (19 %)",
     ]  # fmt: skip
     assert shown["lines"][1]["price_text"] == "1000.00 per million"
     assert sum(one["amount_nanos"] for one in shown["queues"]) == 10 * 10**9
