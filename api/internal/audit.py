@@ -1,11 +1,12 @@
 """The audit trail as the front end writes it: an action of the message browser, before it is taken.
 
     POST /internal/audit   {"action", "queue", "message_id", "partition", "offset", "reason", "target"}   -> 200 {}
-                           {"action", "queue", "reason"}   of a whole queue
+                           {"action", "queue", "owner", "reason"}   of a whole queue
                            {"action", "queue", "groups", "reason"}   of parked groups; no groups: all of them
 
-Anything but 200 means that nothing was written, and the front end does not act. The account is that of the principal;
-a queue that it has not cannot be written about. Contents of messages have no field here.
+Anything but 200 means that nothing was written, and the front end does not act (a purge by an SQS client was done). The
+account is that of the principal, or the owner of a queue that another one purged; a queue that it has not cannot be
+written about. Contents of messages have no field here.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from django.http import HttpRequest, HttpResponse
 from api.audit.actions import record
 from api.internal.authentication import principal_of
 from api.internal.sqs import json_answer, problem_answer
+from api.limits import ACCOUNT_ID_DIGITS
 from api.outage import DATABASE_AWAY, outage_text
 from api.queues import selectors
 from frontend.authn.principal import Principal
@@ -55,8 +57,11 @@ class GroupsEntry(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class QueueEntry(msgspec.Struct, forbid_unknown_fields=True):
+    """`owner`: the account whose queue it is, where its policy let another one act; empty: that of the principal."""
+
     action: str
     queue: Name
+    owner: Annotated[str, msgspec.Meta(max_length=ACCOUNT_ID_DIGITS)] = ""
     reason: Reason = ""
 
 
@@ -104,10 +109,11 @@ async def note_action(request: HttpRequest) -> HttpResponse:
 
 @transaction.atomic
 def _write(principal: Principal, entry: Entry) -> bool:
-    if selectors.queue_of(principal.account_id, entry.queue) is None:
-        return False
     details = msgspec.structs.asdict(entry)
+    owner = details.pop("owner", "") or principal.account_id
+    if selectors.queue_of(owner, entry.queue) is None:
+        return False
     for name in ("action", "queue", *(name for name in ("reason", "target") if not details.get(name))):
         details.pop(name, None)
-    record(principal, principal.account_id, entry.action, f"queue:{entry.queue}", **details)
+    record(principal, owner, entry.action, f"queue:{entry.queue}", **details)
     return True

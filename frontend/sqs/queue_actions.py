@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import structlog
+
 from frontend.errors import RequestError, invalid, missing
 from frontend.limits import LIST_RESULTS_MAX, QUEUE_NAME_CHARS_MAX
+from frontend.message_browser.audit import PURGE, note
 from frontend.messages.admission import NO_SENT_TAGS, SentTags, require_own, throttle_account
 from frontend.queues.attributes import (
     check_asked,
@@ -24,6 +27,8 @@ from frontend.queues.names import Address, check_queue_name
 from frontend.sqs import requests
 from frontend.sqs.call import EMPTY, SqsCall, ask_control, ask_storage, encode, find_own_queue, find_queue
 from frontend.sqs.queue_url import check_account_id, make_queue_url, read_queue_url
+
+_log = structlog.get_logger(__name__)
 
 # Of another account's queue, be it there or not.
 NOT_TO_BE_SEEN = "The specified queue does not exist or you do not have access to it."
@@ -69,6 +74,12 @@ async def set_queue_attributes(call: SqsCall, request: requests.SetQueueAttribut
 async def purge_queue(call: SqsCall, request: requests.QueueRequest) -> bytes:
     queue = await find_queue(call, "PurgeQueue", read_queue_url(request.queue_url, call.caller.account_id))
     await ask_storage(call, queue, [call.services.storage.purge(partition) for partition in queue.partitions])
+    # Afterwards, and answered in any case: messages do not wait for the control plane (docs/outages.md).
+    entry = {"action": PURGE, "queue": queue.record.name, "owner": queue.record.account_id}
+    try:
+        await note(call.services, call.caller, call.request.request_id, entry)
+    except RequestError as error:
+        _log.warning("purge_not_noted", queue=queue.record.name, account_id=queue.record.account_id, code=error.code)
     return EMPTY
 
 

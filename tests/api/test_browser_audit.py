@@ -95,6 +95,18 @@ def test_queue_of_another_account_is_not_there(caller: Caller) -> None:
     assert not written()
 
 
+def test_purge_by_another_account_stands_in_the_trail_of_the_owner(caller: Caller) -> None:
+    other = new_caller("other")
+    entry = {"action": "queue.purge", "queue": "orders", "owner": caller.account_id}
+    assert note(other, entry).status_code == 200
+    row = AuditEntry.objects.get(action="queue.purge")
+    assert (row.account_id, row.actor, row.subject, row.details.get("owner")) == (
+        caller.account_id, other.access_key_id, "queue:orders", None,
+    )  # fmt: skip
+    assert note(other, {**entry, "owner": "0" * 13}).status_code == 400
+    assert note(other, {**ENTRY, "owner": caller.account_id}).status_code == 400, "of messages each has its own alone"
+
+
 def test_who_is_no_front_end_writes_nothing(caller: Caller) -> None:
     assert note(caller, ENTRY, **{"X-Penstock-Principal-Mac": "0" * 64}).status_code == 401
     assert caller.request("GET", "/internal/audit").status_code == 404

@@ -7,6 +7,7 @@ import hashlib
 import re
 from typing import Any
 
+import httpx2
 import pytest
 
 from storage_nodes.protocol.errors import ErrorCode
@@ -384,9 +385,21 @@ async def test_purge_in_progress_and_counts(front: Installation) -> None:
     }
     assert (await front.sqs("PurgeQueue", params())).json == {}
     assert front.storage.count() == 0
+    assert front.audit == [{"action": "queue.purge", "queue": "orders", "owner": ACCOUNT}]
     front.storage.fail_with = ErrorCode.PURGE_IN_PROGRESS
     reply = await front.sqs("PurgeQueue", params())
-    assert (reply.status, reply.error) == (403, "PurgeQueueInProgress")
+    assert (reply.status, reply.error) == (403, "PurgeQueueInProgress") and len(front.audit) == 1
+
+
+async def test_purge_goes_on_where_it_cannot_be_noted(front: Installation) -> None:
+    """As all that is asked of messages does while the control plane is away."""
+
+    def broken(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("down")
+
+    await send(front, "x")
+    front.control_answer = broken
+    assert (await front.sqs("PurgeQueue", params())).json == {} and front.storage.count() == 0
 
 
 async def test_message_that_does_not_open_is_left_out_and_counted(front: Installation) -> None:
