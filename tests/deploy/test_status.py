@@ -148,7 +148,9 @@ def test_names_are_done_without_where_the_database_is_away(monkeypatch: pytest.M
 
 
 def test_partitions_are_told_by_their_queues_where_the_database_knows_them(capsys: pytest.CaptureFixture[str]) -> None:
-    partitions = cluster_view.merge_partitions({1: view(row(7, 0, 3), row(8, 1, 3), row(9, 1, 3))})
+    lately_ms = int(time.time() * 1000) - 4_000
+    rows = (row(7, 0, 3, lately_ms), row(8, 1, 3, lately_ms), row(9, 1, 3, lately_ms))
+    partitions = cluster_view.merge_partitions({1: view(*rows)})
     shown: dict[str, Any] = {
         "endpoint": "e",
         "console": "c",
