@@ -75,7 +75,7 @@ async def purge_queue(call: SqsCall, request: requests.QueueRequest) -> bytes:
     queue = await find_queue(call, "PurgeQueue", read_queue_url(request.queue_url, call.caller.account_id))
     await ask_storage(call, queue, [call.services.storage.purge(partition) for partition in queue.partitions])
     # Afterwards, and answered in any case: messages do not wait for the control plane (docs/outages.md).
-    entry = {"action": PURGE, "queue": queue.record.name, "owner": queue.record.account_id}
+    entry: dict[str, object] = {"action": PURGE, "queue": queue.record.name, "owner": queue.record.account_id}
     try:
         await note(call.services, call.caller, call.request.request_id, entry)
     except RequestError as error:
