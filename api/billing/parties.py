@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import Q
+
 from api.billing.models import BillingParty
 
 
@@ -19,6 +21,13 @@ def written_party(party: BillingParty | None) -> dict[str, Any]:
         "payment_days": party.payment_days,
     }
     return {name: value for name, value in told.items() if value not in ("", [], None)}
+
+
+def seller_and_buyer(account_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """In one statement: each invoice of a month asks."""
+    rows = BillingParty.objects.filter(Q(account=None) | Q(account_id=account_id))
+    found = {row.account_id: row for row in rows}
+    return written_party(found.get(None)), written_party(found.get(account_id))
 
 
 def seller() -> dict[str, Any]:

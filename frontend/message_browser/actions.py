@@ -3,7 +3,7 @@
     find    the message still stands at its place
     note    in the audit trail, by the control plane: what cannot be noted is not done
     store   the copy, if there is to be one; it is acknowledged, then
-    remove  the message itself, whoever has leased it; where it had left its place by then (deleted by a consumer, due,
+    remove  the message itself, leased or not; where it had left its place by then (deleted by a consumer, due,
             expired, or moved as a dead letter), the caller is told so and not that it was done
 
 A crash between the last two leaves both; the same request again makes no second copy while the target remembers

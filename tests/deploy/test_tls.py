@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from deploy import roles, tls
+from api.cluster import system_alarms
+from deploy import limits, roles, tls
 from deploy.commands import doctor, status, up
 from deploy.errors import EXIT_FAILED, CommandError
 from deploy.installation import Installation
@@ -189,6 +190,11 @@ def test_doctor_tells_how_long_the_certificate_is_good(
         tls.finding(state)
     assert doctor.run(argparse.Namespace(data_dir=str(installation.data), json=False)) == 1
     assert "days are left" in capsys.readouterr().out
+
+
+def test_page_of_the_cluster_judges_the_certificate_as_doctor_does() -> None:
+    """The launcher and the control plane share no module for it."""
+    assert system_alarms.CERTIFICATE_DAYS_LEFT_MIN == limits.CERTIFICATE_DAYS_LEFT_MIN
 
 
 def test_certificate_that_ends_soon_is_told_by_status_too(

@@ -319,17 +319,6 @@ async def test_pages_are_passed_on_without_a_principal(front: Installation, path
     assert "x-penstock-principal" not in front.control_calls[0].headers
 
 
-async def test_cookies_of_one_visitor_are_not_sent_for_the_next(front: Installation) -> None:
-    """The connection to the control plane is shared by all visitors."""
-    cookie = "penstock_session=of-the-first; Path=/console; HttpOnly"
-    front.control_answer = lambda _: httpx2.Response(200, text="page", headers={"set-cookie": cookie})
-    assert (await front.call("GET", "/console/link", {"host": HOST})).headers["set-cookie"] == cookie
-    await front.call("GET", "/console/", {"host": HOST})
-    await front.call("GET", "/console/", {"host": HOST, "cookie": "penstock_session=of-the-third"})
-    sent = [call.headers.get_list("cookie") for call in front.control_calls]
-    assert sent == [[], [], ["penstock_session=of-the-third"]]
-
-
 async def test_unreachable_control_plane_is_a_problem(front: Installation) -> None:
     def dead(_: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("refused")
@@ -453,17 +442,6 @@ async def test_calls_without_a_key_leave_places_to_those_with_one(front: Install
     assert (await front.call("GET", "/v1/session", {"host": HOST})).status == 503
     headers = {"authorization": f"Bearer {front.key.bearer_token}", "host": HOST}
     assert (await front.call("GET", "/v1/queues", headers)).status == 200
-
-
-async def test_control_plane_gets_no_header_of_ours_in_the_place_of_one_that_the_client_left_out(
-    front: Installation,
-) -> None:
-    front.control_answer = lambda _: httpx2.Response(200, text="page")
-    await front.call("GET", "/console/", {"host": HOST})
-    await front.call("GET", "/console/", {"host": HOST, "user-agent": "theirs", "accept-encoding": "br"})
-    without, given = front.control_calls
-    assert not {"user-agent", "accept", "accept-encoding"} & set(without.headers)
-    assert (given.headers["user-agent"], given.headers["accept-encoding"]) == ("theirs", "br")
 
 
 async def test_control_plane_gets_the_bytes_of_the_path_that_were_checked() -> None:

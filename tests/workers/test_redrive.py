@@ -234,7 +234,7 @@ def test_pause_is_heard_between_two_batches_and_a_paused_task_can_be_cancelled(s
 
 
 def test_message_that_left_while_its_copy_was_sent_is_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may stand in two places: whoever looks for the second one finds the move in the log."""
+    """It may stand in two places: the log names the move, for those who look for the second one."""
     dead_letters(scene)
     remove = scene.storage.remove
 

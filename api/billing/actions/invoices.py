@@ -37,7 +37,7 @@ from api.billing.models import (
     LateUsage,
     NoteKind,
 )
-from api.billing.parties import buyer_of, seller
+from api.billing.parties import seller_and_buyer
 from api.billing.pricing.periods import BillingPeriod, Interval, period_of
 from api.billing.pricing.priced_month import CreditLeft, LineKind, PricedMonth, QueueShare
 from api.billing.pricing.terms import STANDARD_TERMS
@@ -113,11 +113,12 @@ def correct_invoice(actor: Principal, account_id: str, invoice_id: UUID, reason:
     # Taking from the charges takes from credits and tax as well, or leaves them: all parts have one sign.
     kind = NoteKind.DEBIT if charges > 0 or tax > 0 else NoteKind.CREDIT
     returned = wrong.credits_minor - month.priced.credits_minor
+    sells, buys = seller_and_buyer(account_id)
     note = CreditNote.objects.create(
         invoice=invoice, number=_next_number("PN", invoice.period_start), kind=kind, charges_minor=abs(charges),
         credits_minor=returned, tax_minor=abs(tax), total_minor=abs(total),
-        differences=_differences(invoice, month), reason=reason, seller=seller(),
-        buyer=buyer_of(account_id), issued_at=clock.now(),
+        differences=_differences(invoice, month), reason=reason, seller=sells, buyer=buys,
+        issued_at=clock.now(),
     )  # fmt: skip
     if returned:
         BillingCredit.objects.create(
@@ -206,7 +207,7 @@ def _write_begun(account: Account, period: BillingPeriod, waits: bool) -> Invoic
         priced.currency, priced.charges_minor, priced.credits_minor,
     )  # fmt: skip
     invoice.account_title = title_of(account)
-    invoice.seller, invoice.buyer = seller(), buyer_of(account.pk)
+    invoice.seller, invoice.buyer = seller_and_buyer(account.pk)
     invoice.tax_minor, invoice.total_minor = priced.tax_minor, priced.total_minor
     invoice.settled_up_to, invoice.merges, invoice.made_at = settled, merges, now
     invoice.save()
