@@ -127,6 +127,17 @@ def test_configure_is_committed_and_replicated(partition: Partition) -> None:
     assert len(offsets_of(partition.acquire("a"))) == 1
 
 
+def test_what_left_without_a_delete_is_counted_alike_by_every_replica() -> None:
+    partition = Partition(QueueConfig(retention_ms=RETENTION_MS_MIN))
+    partition.send(3)
+    partition.pass_ms(2 * RETENTION_MS_MIN)
+    partition.send(2)
+    partition.purge("p")
+    partition.commit()
+    for stats in (partition.leader.stats, partition.follower.stats):
+        assert (stats(partition.now_ms).expired, stats(partition.now_ms).purged) == (3, 2)
+
+
 @pytest.mark.parametrize("config", [QueueConfig(RETENTION_MS_MIN - 1), QueueConfig(in_flight_max=0)])
 def test_configure_out_of_range_is_refused(partition: Partition, config: QueueConfig) -> None:
     (effect,) = partition.leader.configure("c", config)
