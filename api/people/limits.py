@@ -48,6 +48,10 @@ RECENT_AUTHENTICATION_S_MAX = 600
 
 # --- attempts: so many at once, then one more for each `_EVERY_S` -----------------------------------------------
 SIGN_IN_PER_ADDRESS_BURST, SIGN_IN_PER_ADDRESS_EVERY_S = 10, 60
+# From where the person has signed in of late, in the place of the count above.
+SIGN_IN_PER_FAMILIAR_SOURCE_BURST, SIGN_IN_PER_FAMILIAR_SOURCE_EVERY_S = 10, 60
+# The password is given again by who is signed in.
+PASSWORD_PER_PERSON_BURST, PASSWORD_PER_PERSON_EVERY_S = 10, 60
 SIGN_IN_PER_SOURCE_BURST, SIGN_IN_PER_SOURCE_EVERY_S = 60, 5
 SIGN_UP_PER_ADDRESS_BURST, SIGN_UP_PER_ADDRESS_EVERY_S = 5, 1_200
 SIGN_UP_PER_SOURCE_BURST, SIGN_UP_PER_SOURCE_EVERY_S = 20, 180
@@ -60,6 +64,9 @@ INVITATION_PER_ACCOUNT_BURST, INVITATION_PER_ACCOUNT_EVERY_S = 50, 60
 ATTEMPT_RATES_SWEPT = 2
 # An IPv6 customer holds a network of this length: its addresses count as one source.
 SOURCE_IPV6_PREFIX_BITS = 64
+FAMILIAR_SOURCE_DAYS = 90
+# The one that was not used for the longest time is forgotten first.
+FAMILIAR_SOURCES_PER_PERSON_MAX = 20
 SOURCE_AGE_MS_MAX = 60_000
 SOURCE_CHARACTERS_MAX = 100
 

@@ -177,6 +177,20 @@ class ActingVisit(models.Model):
         return f"{self.session_id} as {self.member_id}"
 
 
+class FamiliarSource(models.Model):
+    """Where a person has signed in from of late (`actions/familiar_sources.py`), as a MAC of address and source."""
+
+    key = models.BinaryField(primary_key=True, max_length=_HASH_BYTES)
+    person = models.ForeignKey(Person, on_delete=models.CASCADE, related_name="familiar_sources")
+    last_used_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        db_table = "person_familiar_source"
+
+    def __str__(self) -> str:
+        return bytes(self.key).hex()
+
+
 class AttemptRate(models.Model):
     """How many attempts were made of late, as the time at which they are forgotten (`rates.py`)."""
 

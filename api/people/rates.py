@@ -25,6 +25,12 @@ class Rate(NamedTuple):
 
 
 SIGN_IN_PER_ADDRESS = Rate("sign_in_per_address", limits.SIGN_IN_PER_ADDRESS_BURST, limits.SIGN_IN_PER_ADDRESS_EVERY_S)
+SIGN_IN_PER_FAMILIAR_SOURCE = Rate(
+    "sign_in_per_familiar_source",
+    limits.SIGN_IN_PER_FAMILIAR_SOURCE_BURST,
+    limits.SIGN_IN_PER_FAMILIAR_SOURCE_EVERY_S,
+)
+PASSWORD_PER_PERSON = Rate("password_per_person", limits.PASSWORD_PER_PERSON_BURST, limits.PASSWORD_PER_PERSON_EVERY_S)
 SIGN_IN_PER_SOURCE = Rate("sign_in_per_source", limits.SIGN_IN_PER_SOURCE_BURST, limits.SIGN_IN_PER_SOURCE_EVERY_S)
 SIGN_UP_PER_ADDRESS = Rate("sign_up_per_address", limits.SIGN_UP_PER_ADDRESS_BURST, limits.SIGN_UP_PER_ADDRESS_EVERY_S)
 SIGN_UP_PER_SOURCE = Rate("sign_up_per_source", limits.SIGN_UP_PER_SOURCE_BURST, limits.SIGN_UP_PER_SOURCE_EVERY_S)

@@ -115,6 +115,7 @@ OPERATOR_PAGES = {
     "months": "operators/billing",
     "accounts-by-cost": "operators/billing/accounts",
     "settling": "operators/billing/settling",
+    "seller": "operators/billing/seller",
     "plans": "operators/billing/plans",
     "plan": "operators/billing/plans/house",
     "work": "operators/background",

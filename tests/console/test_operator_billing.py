@@ -55,7 +55,7 @@ def test_pages_and_changes_are_not_there_for_owners(ann: Browser, billed: str) -
     from api.billing.models import BillingCredit, PricePlanVersion
 
     versions = PricePlanVersion.objects.count()
-    for path in ("", "/accounts", f"/accounts/{billed}", "/settling", "/plans", "/new-plan", "/plans/test"):
+    for path in ("", "/accounts", f"/accounts/{billed}", "/settling", "/seller", "/plans", "/new-plan", "/plans/test"):
         assert ann.get(f"{BASE}{path}").status_code == 404, path
     assert ann.get(WORK).status_code == 404
     credit = {"what": "credit", "name": "Mine", "currency": "USD", "amount_minor": "99999"}

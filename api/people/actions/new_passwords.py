@@ -6,6 +6,7 @@ from django.db import transaction
 
 from api import clock
 from api.people import errands, mails, passwords, rates
+from api.people.actions.familiar_sources import note_source
 from api.people.actions.sessions import end_sessions, lock_session, require_recent
 from api.people.actions.tokens import find_token, make_token, use_up
 from api.people.errors import PeopleError, invalid_token
@@ -38,13 +39,14 @@ def reset_password(origin: RequestOrigin, token: str, password: str) -> None:
         if not use_up(found):
             raise invalid_token()
         _set_password(origin, person, encoded, None, "person.reset_password")
+        note_source(origin, person, clock.now())  # who reads the person's mail may sign in there
 
 
 def change_password(origin: RequestOrigin, session: PersonSession, current: str, password: str) -> None:
     """All sessions end but this one. Raises PeopleError."""
     verified = session.person
     require_recent(session, clock.now())
-    rates.charge(rates.SIGN_IN_PER_ADDRESS, verified.email)
+    rates.charge(rates.PASSWORD_PER_PERSON, str(verified.pk))
     passwords.check_rules(password, verified.email)
     if not passwords.verify_password(current, verified.password):
         raise PeopleError("access-denied", "The current password is not right.")

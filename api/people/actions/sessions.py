@@ -16,6 +16,7 @@ from django.db.models import QuerySet
 from api import clock
 from api.people import limits, passwords, rates
 from api.people.actions.factors import use_code
+from api.people.actions.familiar_sources import charge_sign_in, note_source
 from api.people.actions.tokens import find_token, make_token, note_wrong_attempt, use_up
 from api.people.actions.visit_ends import end_visits
 from api.people.errors import PeopleError, invalid_token, not_signed_in
@@ -43,7 +44,7 @@ def sign_in(origin: RequestOrigin, email: str, password: str) -> NewSession | Ch
     """Raises PeopleError."""
     email = normal_email(email)
     rates.charge(rates.SIGN_IN_PER_SOURCE, origin.counted)
-    rates.charge(rates.SIGN_IN_PER_ADDRESS, email)
+    charge_sign_in(origin, email, clock.now())
     person = Person.objects.filter(email=email).first()
     if not passwords.verify_password(password, person.password if person else "") or person is None:
         raise _refused()
@@ -72,7 +73,7 @@ def answer_challenge(origin: RequestOrigin, token: str, code: str) -> NewSession
 def authenticate_again(origin: RequestOrigin, session: PersonSession, password: str, code: str) -> PersonSession:
     """The session may change security settings for RECENT_AUTHENTICATION_S_MAX. Raises PeopleError."""
     person = session.person
-    rates.charge(rates.SIGN_IN_PER_ADDRESS, person.email)
+    rates.charge(rates.PASSWORD_PER_PERSON, str(person.pk))
     if not passwords.verify_password(password, person.password):
         raise _refused()
     with transaction.atomic():
@@ -151,6 +152,7 @@ def begin_session(origin: RequestOrigin, person: Person, now: datetime, method: 
         person=person, token_hash=hash_token(TokenKind.SESSION, token), source=origin.source,
         user_agent=origin.user_agent, created_at=now, last_seen_at=now, authenticated_at=now,
     )  # fmt: skip
+    note_source(origin, person, now)
     origin.note(person, "", "session.begin", f"session:{session.pk}", method=method)
     return NewSession(session, token)
 
