@@ -11,6 +11,7 @@ from tests.simulation import (
     planted_clients,
     planted_clocks,
     planted_containment,
+    planted_files,
     planted_groups,
     planted_leases,
     planted_levels,
@@ -68,6 +69,10 @@ PLANTED = [
     Planted("B71", "LEVEL", planted_levels.raises_the_level_alone, provocations.mixed_levels),
     Planted("B72", "LEVEL", planted_levels.forgets_the_level_in_checkpoints, provocations.mixed_levels),
     Planted("B9", "R12", planted.counts_suspect_votes, provocations.empty_disks),
+    Planted("B66", "R12", planted.counts_one_suspect_of_two, provocations.pairs_of_disks),
+    Planted("B67", "R20", planted_files.reads_unchecked_manifests, provocations.spoiled_files),
+    Planted("B68", "R12", planted_files.doubts_no_lost_mark, provocations.spoiled_files),
+    Planted("B69", "R20", planted_files.reads_unchecked_checkpoints, provocations.spoiled_files),
     Planted("B10", "R5", planted.no_fsync, provocations.more_faults(crash_rate=0.01, power_share=0.5)),
     Planted("B11", "R5", planted.no_directory_fsync, provocations.more_faults(crash_rate=0.01, power_share=0.5)),
     Planted(

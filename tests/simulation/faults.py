@@ -126,6 +126,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "violation": ("violation_rate",),
     "full": ("full_rate",),
     "wipe": ("wipe_rate",),
+    "pairs": ("pairs",),
     "back": ("back_rate",),
     "stop": ("stop_rate",),
     "managers": ("managers",),
@@ -164,7 +165,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 # What switched off means, where that is not 0.
 _OFF: dict[str, Any] = {"leisure": 1, "disk_us": (100, 1_000)}
 _OFF |= {"retention_ms": RETENTION_MS_DEFAULT, "dedup_ms": DEDUP_WINDOW_MS_DEFAULT}
-_OFF |= dict.fromkeys(("drift", "tiny", "tight", "one_by_one", "park_groups", "pauses", "early_work"), False)
+_OFF |= dict.fromkeys(("drift", "tiny", "tight", "one_by_one", "park_groups", "pauses", "early_work", "pairs"), False)
 
 
 @dataclass
@@ -192,6 +193,7 @@ class Faults:
     consumers: int = 0  # members of the groups of a stream
     movers: int = 0  # clients that move replicas and empty nodes
     wipe_rate: float = 0.0  # a node comes back with an empty disk
+    pairs: bool = False  # two disks of five may lose something at a time (lost_disks.py)
     back_rate: float = 0.0  # a node comes back with an older copy of its directory
     stop_rate: float = 0.0  # a node is told to stop
     full_rate: float = 0.0  # a disk has no room left, for a while
@@ -361,7 +363,7 @@ class FaultInjector:
         if world.draining:
             return
         world.clock_faults.tick()
-        world.accidents.tick(self._may_lose)
+        world.accidents.tick(self._may_lose_alone)
         world.levels.tick()
         for process in world.processes.values():
             untold = world.older.untold()
@@ -371,7 +373,8 @@ class FaultInjector:
                     continue
                 if self._is_wiped(process) or self._is_spoiled(process):
                     continue
-                if faults.back_rate and process.lives and self._may_lose(process) and world.older.put_back(process):
+                may_go_back = faults.back_rate and process.lives and self._may_lose_alone(process)
+                if may_go_back and world.older.put_back(process):
                     continue
                 if chance.random() < faults.restart_rate:
                     process.start()
@@ -406,7 +409,11 @@ class FaultInjector:
             process.rot(chance, power_lost, self._spoil_chance.random() < self._world.faults.unreadable)
 
     def _may_lose(self, process: SimProcess) -> bool:
-        """May this node lose something? Only while all others hold, beyond doubt, all that they ever acknowledged."""
+        """May this node's disk lose something?"""
+        return not process.damaged and self._world.lost_disks.may_lose(process)
+
+    def _may_lose_alone(self, process: SimProcess) -> bool:
+        """Only while all others hold, beyond doubt, all that they ever acknowledged."""
         return not process.damaged and self._world.others_are_sound(process)
 
     def _is_spoiled(self, process: SimProcess) -> bool:
@@ -422,7 +429,7 @@ class FaultInjector:
         faults = self._world.faults
         if not faults.wipe_rate or not process.lives or self._chance.random() > faults.wipe_rate * 5:
             return False
-        if not self._world.others_are_sound(process):
+        if not self._world.lost_disks.may_lose(process):
             return False
         process.wipe()
         self._world.wipes += 1

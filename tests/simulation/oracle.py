@@ -27,6 +27,7 @@ from tests.simulation.guards import complaints
 from tests.simulation.ledger import CommittedLog, Mirror, is_configuration
 from tests.simulation.log_matching import LogMatching
 from tests.simulation.log_oracle import BrokenInvariant, LogOracle, Seen
+from tests.simulation.suspect_votes import SuspectVotes
 
 if TYPE_CHECKING:
     from tests.simulation.process import SimProcess
@@ -49,6 +50,7 @@ class Oracle(LogOracle):
         self._fold_states: dict[tuple[int, int], bytes] = {}
         self._checked_at = 0
         self._matching = LogMatching()
+        self.suspect_votes = SuspectVotes()
         self.in_the_dark: set[tuple[int, int]] = set()  # (partition, epoch) of leaders that could not know the time
         self.elections = 0
         self.dead_letters = 0
@@ -178,6 +180,7 @@ class Oracle(LogOracle):
         voters, votes = self.voters_of(node_id, partition, replica), set(replica.raft.elected_by)
         if len(votes.intersection(voters)) <= len(voters) // 2:
             self.fail("R15 elected by a majority", f"node {node_id}, partition {partition}: {votes} of {voters}")
+        self.suspect_votes.check(self, partition, replica.raft.epoch, votes, voters)
         self.check_boot(node_id, partition, voters)
 
     def check_boot(self, node_id: int, partition: int, voters: tuple[int, ...]) -> None:
@@ -366,6 +369,7 @@ class Oracle(LogOracle):
         if message.partition not in ledger.staged:
             return  # deleted meanwhile
         mirror = ledger.synced.get(message.partition) or Mirror()
+        self.suspect_votes.leaves(process.process_id, message, mirror.suspect)
         kind = type(message)
         if kind is AppendReply and message.ok and mirror.end < message.offset:  # type: ignore[union-attr]
             staged = ledger.staged[message.partition]

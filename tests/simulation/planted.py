@@ -266,6 +266,21 @@ def counts_suspect_votes() -> Iterator[None]:
 
 
 @contextmanager
+def counts_one_suspect_of_two() -> Iterator[None]:
+    """B66: where two voters are suspect, the vote of one of them counts."""
+    real = RaftMachine._has_votes
+
+    def has_votes(self: RaftMachine) -> bool:
+        votes, suspects = set(self._votes), set(self._suspect_votes)
+        if len(suspects) == 2 and self.members.is_majority(votes.difference(list(self._suspect_votes)[:1])):
+            return True
+        return real(self)
+
+    with mock.patch.object(RaftMachine, "_has_votes", has_votes):
+        yield
+
+
+@contextmanager
 def drops_what_it_does_not_know() -> Iterator[None]:
     """B14: a partition that the node's cluster state does not name is taken for a deleted one."""
     real = AssignedReplicas.catch_up

@@ -210,6 +210,7 @@ class SimProcess:
         assert not self.is_up
         self.disk = SimDisk(self.disk.chance)
         self.damaged, self.confirmed_groups, self.gone_back = "", [], set()
+        self.world.lost_disks.lost(self)
         self.world.oracle.wiped(self.process_id)
 
     def exit(self) -> None:
@@ -273,6 +274,7 @@ class SimProcess:
     def _damage(self, path: str, position: int, cut: bool, unreadable: bool) -> None:
         self.damaged = path
         self.spoiled += 1
+        self.world.lost_disks.lost(self)
         if unreadable:
             self.disk.make_unreadable(path, position)
         else:

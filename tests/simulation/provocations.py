@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tests.simulation.faults import Faults
+from tests.simulation.lost_disks import lose_pairs
 
 
 def more_faults(**least: float) -> Callable[[Faults], None]:
@@ -165,3 +166,17 @@ def mixed_levels(faults: Faults) -> None:
     """Nodes of two releases, which are stopped and upgraded."""
     faults.mixed, faults.stop_rate, faults.restart_rate = 1, 0.02, 0.5
     faults.crash_rate, faults.leisure = 0.01, 1
+
+
+def spoiled_files(faults: Faults) -> None:
+    """Manifests, marks and checkpoints in which a byte changed; logs that are flushed often."""
+    faults.spoil_rate, faults.unreadable, faults.rot_rate, faults.segment_rot_rate = 0.5, 0.0, 0.0, 0.0
+    faults.crash_rate, faults.restart_rate = 0.03, 0.2
+    faults.bounds = replace(faults.bounds, memtable_bytes_max=300, checkpoint_inline_bytes_max=64)
+
+
+def pairs_of_disks(faults: Faults) -> None:
+    """Two disks of five that are lost at a time, and leaders that are cut off."""
+    empty_disks(faults)
+    lose_pairs(faults)
+    faults.back_rate, faults.movers, faults.managers, faults.receives_max = 0.0, 2, 0, 0

@@ -36,6 +36,7 @@ from tests.simulation.guards import guarded
 from tests.simulation.keeper_clients import Keeper
 from tests.simulation.lease_referee import LeaseReferee
 from tests.simulation.log_oracle import BrokenInvariant
+from tests.simulation.lost_disks import PAIR_NODES, LostDisks, draw_pairs
 from tests.simulation.manager_clients import TOPIC_PARTITIONS, Creator, Manager
 from tests.simulation.memory_oracle import MemoryOracle
 from tests.simulation.mixed_levels import MixedLevels, draw_levels
@@ -93,6 +94,7 @@ class Outcome(NamedTuple):
     spoiled: int
     upgrades: int
     rolled_back: int
+    pairs: int
 
 
 class World:
@@ -113,6 +115,7 @@ class World:
         draw_accidents(self.faults, random.Random(f"{seed}-accident-rates"))
         draw_older(self.faults, random.Random(f"{seed}-back"))
         draw_levels(self.faults, random.Random(f"{seed}-mixed"))
+        draw_pairs(self.faults, random.Random(f"{seed}-pairs"))
         if adjust is not None:
             adjust(self.faults)
         self.scheduler = Scheduler(self.seed)
@@ -122,6 +125,8 @@ class World:
         count = chance.choice([1, 3, 3, 3, 3, 5])
         if self.faults.movers:
             count = chance.choice([3, 4, 4, 5])
+        if self.faults.pairs:
+            count = PAIR_NODES
         self.node_ids = list(range(1, count + 1))
         self.draining = False
         self.partition = -1
@@ -142,6 +147,7 @@ class World:
         self.lease_referee = LeaseReferee(self)
         self.older = OlderDirectories(self)
         self.levels = MixedLevels(self)
+        self.lost_disks = LostDisks(self)
         self.clients: list[Client] = []
         self.front_ends: list[FrontEnd] = []
         # Receives that named an attempt and were given up: whoever asks next may repeat one, at whatever front end.
@@ -464,7 +470,7 @@ class World:
             sum(len(book.times.expired) for book in oracle.books.values() if isinstance(book, QueueBook)),
             self.clock_faults.jumps, self.clock_faults.sleeps, calls, calls_acked,
             self.accidents.stops, sum(process.spoiled for process in self.processes.values()),
-            self.levels.upgrades, self.levels.rolled_back,
+            self.levels.upgrades, self.levels.rolled_back, self.lost_disks.pairs,
         )  # fmt: skip
 
 
