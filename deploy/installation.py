@@ -26,7 +26,7 @@ from pathlib import Path
 from deploy import allocator, certificates, limits
 from deploy.errors import EXIT_USAGE, CommandError
 from deploy.make_secrets import SECRET_NAMES, write_private_once
-from deploy.outside_servers import BROKER_URL, DATABASE_URL, outside_url, passed_on
+from deploy.outside_servers import BROKER_URL, DATABASE_URL, named_file, outside_url, passed_on
 from deploy.outside_servers import NAMES as OUTSIDE
 from deploy.place import STATE_FILE, data_directory, no_installation
 from deploy.ports import LOOPBACK, choose_port, require_free
@@ -95,7 +95,8 @@ SETTINGS_OF_ROLE: dict[str, tuple[str, ...]] = {
     "manage": (*_CONTROL, "PENSTOCK_USAGE_LAKE"),
 }
 # They are the operator's, if there are any, and hold a password.
-MAIL_SETTINGS = ("PENSTOCK_MAIL_URL", "PENSTOCK_MAIL_URL_FILE", "PENSTOCK_MAIL_DIR", "PENSTOCK_MAIL_FROM")
+MAIL_URL = "PENSTOCK_MAIL_URL"
+MAIL_SETTINGS = (MAIL_URL, "PENSTOCK_MAIL_URL_FILE", "PENSTOCK_MAIL_DIR", "PENSTOCK_MAIL_FROM")
 # Where the caller works on a project of Django or Celery of their own. Our processes set their own.
 OF_OTHER_PROJECTS = ("DJANGO_SETTINGS_MODULE", "CELERY_CONFIG_MODULE")
 SENDS_MAIL = ("control-plane", "worker", "manage")
@@ -267,6 +268,7 @@ class Installation:
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),
             "PENSTOCK_LOG_LEVEL": os.environ.get("PENSTOCK_LOG_LEVEL") or "info",
             **common,
+            **(named_file(MAIL_URL) if role in SENDS_MAIL else {}),
             **{name: settings[name] for name in (*names, *inner) if name not in OUTSIDE},
             **{key: said for name in names if name in OUTSIDE for key, said in passed_on(name, settings[name]).items()},
         }

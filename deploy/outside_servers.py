@@ -34,9 +34,12 @@ def outside_url(name: str) -> str:
     return url
 
 
+def named_file(name: str) -> dict[str, str]:
+    """The file that the launcher was told of, by its full path: processes run in another folder. Empty: of none."""
+    path = os.environ.get(f"{name}_FILE")
+    return {f"{name}_FILE": os.path.abspath(path)} if path else {}
+
+
 def passed_on(name: str, url: str) -> dict[str, str]:
     """What a process is told that needs the server: as the launcher was told, or the URL of an embedded one."""
-    path = os.environ.get(f"{name}_FILE")
-    if path and not os.environ.get(name):
-        return {f"{name}_FILE": os.path.abspath(path)}
-    return {name: url}
+    return (not os.environ.get(name) and named_file(name)) or {name: url}

@@ -131,9 +131,12 @@ class MetadataServer(asyncio.Protocol, Subscriber):
         self._send(opcode, FLAG_ANSWER, self._feed_id, message)
 
     def _cut_for(self, why: str) -> None:
+        self._tell_refused(why)
+        self.cut_off()
+
+    def _tell_refused(self, why: str) -> None:
         source = self._transport.get_extra_info("peername") if self._transport is not None else None
         _log.warning("connection_refused", error=why, source=str(source))
-        self.cut_off()
 
     def cut_off(self) -> None:
         if self._transport is not None:
@@ -177,6 +180,7 @@ class MetadataServer(asyncio.Protocol, Subscriber):
             raise FrameError("the first frame must be HELLO")
         hello = _hello(frame.payload)
         if hello.cluster_id != self._cluster_id:
+            self._tell_refused("a client of another installation")
             self._refuse(frame, ErrorCode.INVALID_REQUEST, "this is another installation")
             assert self._transport is not None
             self._transport.close()

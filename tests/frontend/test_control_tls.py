@@ -19,7 +19,8 @@ from storage_nodes.trust.connection import AskingContext
 from storage_nodes.trust.credentials import Credentials, InnerTlsMode
 from storage_nodes.trust.names import InnerRole
 from storage_nodes.trust.port import NamedPort
-from tests.support.inner_certificates import InnerAuthority
+from tests.support.inner_certificates import InnerAuthority, context_that_shows
+from tests.support.strangers import Handshaker, Visit, Visitor, comes, heard_logs, in_time
 
 CALLER = service("front-end")
 KEY = b"i" * 32
@@ -90,3 +91,44 @@ async def test_front_end_tells_nothing_to_who_is_not_its_control_plane(tmp_path:
     async with control_plane(server) as address:
         with pytest.raises(RequestError):
             await asked(address, authority.credentials(InnerRole.FRONT_END))
+
+
+@pytest.mark.parametrize("mode", [InnerTlsMode.ENCRYPT, InnerTlsMode.AUTHENTICATE])
+@pytest.mark.parametrize(
+    ("shown", "reason", "text", "name"),
+    [
+        ("", "not_tls", "it does not speak TLS", ""),
+        ("nothing", "handshake", "did not return a certificate", ""),
+        ("theirs", "handshake", "its certificate is not believed", ""),
+        ("foreign", "cluster", "it is of another cluster than pk-test", "penstock://pk-other/front-end/1"),
+        ("node", "role", "the role node has nothing to ask of the role control-plane", "penstock://pk-test/node/1"),
+        ("worker", "role", "the role worker has nothing to ask of", "penstock://pk-test/worker/1"),
+        ("metadata", "role", "the role metadata has nothing to ask of", "penstock://pk-test/metadata/1"),
+    ],
+)
+async def test_stranger_is_hung_up_on_within_a_second_and_told_and_others_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: InnerTlsMode, shown: str, reason: str, text: str, name: str
+) -> None:
+    authority, told = InnerAuthority(tmp_path / "ours", mode=mode), heard_logs(monkeypatch)
+    context = context_that_shows(shown, authority, tmp_path) if shown else None
+    async with control_plane(authority.credentials(InnerRole.CONTROL_PLANE)) as address:
+        front_end = AskingContext.of(authority.credentials(InnerRole.FRONT_END), InnerRole.CONTROL_PLANE)
+        control = ControlPlane(address, KEY, tls=front_end)
+        host, port = address.split(":")
+
+        async def served() -> None:
+            assert (await control.sqs("CreateQueue", CALLER, "r", {}))["asked"]
+
+        async def case() -> Visit:
+            visit = Visit(served, told)
+            async with visit.watched():
+                stranger = await comes(lambda: Handshaker(context) if context else Visitor(), host, int(port))
+                if context is None:
+                    stranger.write(b"GET /internal/alive HTTP/1.1\r\nhost: x\r\n\r\n")
+                await visit.ends(stranger)
+            line = visit.is_told("refusing a connection", stranger, reason=reason, name=name)
+            assert text in line["text"]
+            return visit
+
+        await in_time(case)
+        await control.close()

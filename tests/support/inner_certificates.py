@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 from deploy import certificates
@@ -33,3 +34,23 @@ class InnerAuthority:
     def foreign(self, role: InnerRole, number: str = "1", cluster_id: str = "pk-other") -> Credentials:
         """Of another cluster, signed by the same authority; it would let us in."""
         return Credentials(cluster_id, self.files(role, number, cluster_id), self._mode)
+
+
+def context_that_shows(shown: str, authority: InnerAuthority, folder: Path) -> ssl.SSLContext:
+    """Of a caller who believes this authority, and shows `nothing`, a certificate of another authority (`theirs`), of
+    another cluster (`foreign`), or of the role of this name."""
+    if shown == "foreign":
+        return authority.foreign(InnerRole.FRONT_END).current.client
+    if shown not in ("nothing", "theirs"):
+        return authority.credentials(InnerRole(shown)).current.client
+    believing = authority.credentials(InnerRole.FRONT_END)
+    if shown == "nothing":
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False
+        context.load_verify_locations(authority.files(InnerRole.FRONT_END).authority)
+        context.set_alpn_protocols([believing.mode])
+        return context
+    theirs = InnerAuthority(folder / "theirs").files(InnerRole.FRONT_END)
+    believing.current.client.load_cert_chain(theirs.certificate, theirs.key)
+    return believing.current.client

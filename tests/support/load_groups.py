@@ -50,6 +50,7 @@ GROUPS = (
             "tests/storage_nodes/node/test_leadership_moves.py",
             "tests/storage_nodes/node/test_many_partitions.py",
             "tests/storage_nodes/node/test_membership_of_nodes.py",
+            "tests/storage_nodes/node/test_metrics_of_nodes.py",
             "tests/storage_nodes/node/test_mixed_versions_of_nodes.py",
             "tests/storage_nodes/node/test_moves_between_nodes.py",
             "tests/storage_nodes/node/test_repeats_between_nodes.py",

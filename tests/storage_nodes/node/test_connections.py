@@ -7,6 +7,7 @@ import pytest
 
 from storage_nodes.limits import (
     CONNECTION_ANSWERS_BYTES_MAX,
+    FRAME_BYTES_MAX,
     FRAME_BYTES_PER_S_MIN,
     FRAME_MS_MAX,
     GREETING_MS_MAX,
@@ -23,7 +24,7 @@ from storage_nodes.node.replicas.appends import Appends
 from storage_nodes.node.transport import connection_table as table_module
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.frames import FLAG_ERROR, encode_frame
+from storage_nodes.protocol.frames import FLAG_ERROR, HEADER_BYTES, encode_frame
 from storage_nodes.protocol.messages import Cancel, ErrorReply, Hello, Opcode, SendRequest, encode_message
 from storage_nodes.protocol.peer_messages import PeerHello
 from tests.storage_nodes.node.connected_node import ANSWER, HELLO, Node, acquires, look
@@ -383,22 +384,48 @@ def test_sends_for_all_voters_that_were_given_up_do_not_use_up_the_connection() 
 # --- what no client and no node sends -------------------------------------------------------------------------
 
 
+# What comes, and what the log says of it.
 STRANGE = {
-    "client of another cluster": encode_frame(Opcode.HELLO, 0, 1, encode_message(Hello("d", "client"))),
-    "node of another cluster": encode_frame(Opcode.PEER_HELLO, 0, 0, encode_message(PeerHello("d", 2, 1))),
-    "request before a greeting": acquires(1),
-    "claim of 2**31 bytes": (2**31).to_bytes(4, "little") + HELLO[4:],
-    "HTTP": b"GET / HTTP/1.1\r\nhost: x\r\n\r\n",
-    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
-    "flipped bit": HELLO[:-1] + bytes([HELLO[-1] ^ 1]),
-}
+    "client of another cluster": (
+        encode_frame(Opcode.HELLO, 0, 1, encode_message(Hello("d", "client"))), "a client of another cluster",
+    ),
+    "node of another cluster": (
+        encode_frame(Opcode.PEER_HELLO, 0, 0, encode_message(PeerHello("d", 2, 1))), "a node of another cluster",
+    ),
+    "request before a greeting": (acquires(1), f"opcode {int(Opcode.ACQUIRE)} before the greeting"),
+    "claim of 2**31 bytes": (
+        HELLO[:8] + (2**31).to_bytes(4, "big") + HELLO[12:],
+        f"claims {2**31} bytes, at most {FRAME_BYTES_MAX} are taken",
+    ),
+    "HTTP": (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", "first byte 0x47 is not a frame's"),
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64), "first byte 0x16 is not a frame's"),
+    "flipped bit": (HELLO[:-1] + bytes([HELLO[-1] ^ 1]), "checksum does not match"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("sent", STRANGE)
-def test_stranger_is_hung_up_on_at_once_and_does_nothing(sent: str) -> None:
+def test_stranger_is_hung_up_on_at_once_and_does_nothing(sent: str, capsys: pytest.CaptureFixture[str]) -> None:
     """S34."""
     node = Node()
     connection, pipe = node.connect(greets=False)
-    connection.data_received(STRANGE[sent] + acquires(7))
+    said, why = STRANGE[sent]
+    connection.data_received(said + acquires(7))
+    assert pipe.aborted, "at once, and not in a later turn"
     node.run()
-    assert pipe.aborted and not node.asked and not pipe.frames, sent
+    assert not node.asked and not pipe.frames and node.room.budget.total == 0
+    assert why in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("length", [FRAME_BYTES_MAX, FRAME_BYTES_MAX + 1, 2**31, 2**32 - 1])
+@pytest.mark.parametrize("greets", [True, False])
+def test_claimed_length_takes_no_memory_before_its_bytes_come(greets: bool, length: int) -> None:
+    node = Node()
+    connection, pipe = node.connect(greets=greets)
+    head = HELLO[:8] + length.to_bytes(4, "big") + HELLO[12:HEADER_BYTES]
+    for at in range(HEADER_BYTES - 1):
+        connection.data_received(head[at : at + 1])
+        assert node.room.budget.used(Kind.FRAMES) == at + 1 and not pipe.aborted
+    connection.data_received(head[-1:])
+    assert pipe.aborted is (length > FRAME_BYTES_MAX) and node.room.budget.used(Kind.FRAMES) <= HEADER_BYTES
+    connection.connection_lost(None)
+    assert node.room.budget.used(Kind.FRAMES) == 0
