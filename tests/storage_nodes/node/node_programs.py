@@ -24,6 +24,9 @@ SMALL_FILES_NODE = node_with(
     LAGGARD_BYTES_MAX=SMALL_LAGGARD_BYTES_MAX,
 )
 
+# A leader that hears no majority leads on for so long, without a lease.
+STUBBORN_MS = 3_000
+STUBBORN_NODE = node_with(QUORUM_LOST_MS=STUBBORN_MS)
 # A message that holds this cannot be folded, until there is a file `healed` beside the node's directory.
 POISON = b"poison"
 
