@@ -47,6 +47,7 @@ GROUPS = (
             "tests/storage_nodes/node/test_fair_between_nodes.py",
             "tests/storage_nodes/node/test_fifo_between_nodes.py",
             "tests/storage_nodes/node/test_idle_memory.py",
+            "tests/storage_nodes/node/test_leader_that_stops.py",
             "tests/storage_nodes/node/test_leadership_moves.py",
             "tests/storage_nodes/node/test_many_partitions.py",
             "tests/storage_nodes/node/test_membership_of_nodes.py",

@@ -49,6 +49,25 @@ runpy.run_module("storage_nodes", run_name="__main__")
 """
 
 
+def faltering_marker(node_id: int) -> str:
+    """The name of the file beside the directories of a cluster that lets this node of `FALTERING_NODE` falter."""
+    return f"node-{node_id}-falters"
+
+
+# A node whose queues cannot fold POISON while there is a file of that name. No other node minds.
+FALTERING_NODE = f"""
+import os, runpy
+from storage_nodes.node.replicas.queue_replica import QueueReplica
+real = QueueReplica.fold
+marker = os.environ["PENSTOCK_NODE_DIR"] + "-falters"
+def fold(self, header, batch):
+    if {POISON!r} in batch and os.path.exists(marker):
+        raise ValueError("no such color")
+    real(self, header, batch)
+QueueReplica.fold = fold
+runpy.run_module("storage_nodes", run_name="__main__")
+"""
+
 # A node of the release before: it neither speaks the newest feature level nor folds an entry of it.
 OLDER_NODE = """
 import runpy
