@@ -57,6 +57,7 @@ GROUPS = (
             "tests/storage_nodes/node/test_retired_partitions.py",
             "tests/storage_nodes/node/test_scheduled_between_nodes.py",
             "tests/storage_nodes/node/test_snapshots_between_nodes.py",
+            "tests/storage_nodes/node/test_unreadable_in_nodes.py",
             "tests/storage_nodes/node/test_usage_between_nodes.py",
             "tests/blackbox/test_short_",
         ),

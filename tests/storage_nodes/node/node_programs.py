@@ -27,6 +27,34 @@ SMALL_FILES_NODE = node_with(
 # A leader that hears no majority leads on for so long, without a lease.
 STUBBORN_MS = 3_000
 STUBBORN_NODE = node_with(QUORUM_LOST_MS=STUBBORN_MS)
+
+
+def unreadable_marker(node_id: int) -> str:
+    """The name of the file beside the directories of a cluster that says what this node of `UNREADABLE_NODE` cannot
+    read any more: a path, and from where to where."""
+    return f"node-{node_id}-unreadable"
+
+
+# A node with small files on a device that fails reads (EIO): where that file says so.
+UNREADABLE_NODE = (
+    """
+import errno, os
+marker = os.environ["PENSTOCK_NODE_DIR"] + "-unreadable"
+real = os.pread
+def pread(fd, length, position):
+    try:
+        with open(marker) as file:
+            path, first, end = file.read().split()
+    except FileNotFoundError:
+        return real(fd, length, position)
+    if position < int(end) and position + length > int(first) and os.readlink(f"/proc/self/fd/{fd}") == path:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    return real(fd, length, position)
+os.pread = pread
+"""
+    + SMALL_FILES_NODE
+)
+
 # A message that holds this cannot be folded, until there is a file `healed` beside the node's directory.
 POISON = b"poison"
 
