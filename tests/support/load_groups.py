@@ -45,6 +45,7 @@ GROUPS = (
             "tests/storage_nodes/node/test_disk_care.py",
             "tests/storage_nodes/node/test_failover.py",
             "tests/storage_nodes/node/test_fair_between_nodes.py",
+            "tests/storage_nodes/node/test_fields_of_later_releases.py",
             "tests/storage_nodes/node/test_fifo_between_nodes.py",
             "tests/storage_nodes/node/test_idle_memory.py",
             "tests/storage_nodes/node/test_leader_that_stops.py",

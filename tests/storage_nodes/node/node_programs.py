@@ -103,3 +103,37 @@ from storage_nodes.protocol import levels
 levels.FEATURE_LEVEL -= 1
 runpy.run_module("storage_nodes", run_name="__main__")
 """
+
+# A node of a later release, which knows one field more of the configuration of a queue, and of the command that makes a
+# partition, and of the configuration in that. It breaks the rule: it writes them before the level of the cluster rose.
+HASTY_NODE = """
+import runpy
+import msgspec
+from storage_nodes.protocol import levels
+levels.FEATURE_LEVEL += 1
+from storage_nodes.machines.cluster import commands as of_cluster
+from storage_nodes.machines.queue import commands as of_queues
+from storage_nodes.protocol.records import decode_body, encode_body
+pack, unpack = msgspec.msgpack.encode, msgspec.msgpack.decode
+encode_of_cluster, encode, decode = of_cluster.encode_command, of_queues.encode_command, of_queues.decode_command
+def encode_later_of_cluster(command):
+    fields = unpack(encode_of_cluster(command))
+    if isinstance(command, of_cluster.CreatePartition):
+        fields[3].append("later")
+        fields.append("later")
+    return pack(fields)
+def encode_later(command):
+    if not isinstance(command, of_queues.ConfiguredCommand):
+        return encode(command)
+    fields = [command.__struct_config__.tag, *msgspec.structs.astuple(command), "later"]
+    return encode_body(pack(fields), of_queues.CONTROL_QUEUE_KEY)
+def decode_later(body):
+    try:
+        return decode(body)
+    except msgspec.ValidationError:
+        record = decode_body(body)
+        return decode(encode_body(pack(unpack(record.value)[:-1]), record.key))
+of_cluster.encode_command = encode_later_of_cluster
+of_queues.encode_command, of_queues.decode_command = encode_later, decode_later
+runpy.run_module("storage_nodes", run_name="__main__")
+"""
