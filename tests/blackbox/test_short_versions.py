@@ -28,4 +28,5 @@ def test_nothing_is_lost_while_nodes_of_two_releases_run_side_by_side(stage: Sta
     assert not any(result.violations.values()) and not result.failure, result
     assert result.counts["faults"] >= 1 and result.counts["sends acknowledged"] > 100
     assert result.counts["sends unknown"] == 0, "an orderly stop costs no acknowledged send"
+    assert result.counts["sends refused"] == 0, "nor is one refused"
     assert stage.installation.status()["feature_level"] > before

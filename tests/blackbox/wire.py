@@ -212,6 +212,7 @@ def _conclude(history: WireHistory, result: Result) -> None:
             "faults": len(history.faults),
             "sends acknowledged": sent[Outcome.OK],
             "sends unknown": sent[Outcome.UNKNOWN],
+            "sends refused": sent[Outcome.REFUSED],
             "received": len(history.received),
             "deletes acknowledged": sum(event.outcome is Outcome.OK for event in deletes),
             "dead letters": len({event.key for event in history.received if event.queue == "letters"}),

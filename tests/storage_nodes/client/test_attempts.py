@@ -369,6 +369,29 @@ def test_lease_that_an_earlier_attempt_ended_is_ended_as_asked(is_repeated: bool
     run([lambda frame: outcomes.pop() if outcomes else encode_message(CodesReply([gone, gone]))], scenario)
 
 
+@pytest.mark.parametrize("is_repeated", [False, True])
+@pytest.mark.parametrize("mode", [VisibilityMode.NACK, VisibilityMode.UNCOUNTED, VisibilityMode.UNSEEN])
+def test_lease_that_an_earlier_attempt_gave_back_is_given_back_as_asked_and_once(
+    mode: VisibilityMode, is_repeated: bool
+) -> None:
+    """Its receipt is over then, so nothing more may come of another attempt in the same mode. What was wrong from the
+    start is told all the same."""
+    gone = [ErrorCode.NOT_IN_FLIGHT, ErrorCode.RECEIPT_STALE]
+    outcomes = [StorageError(ErrorCode.OUTCOME_UNKNOWN)] if is_repeated else []
+    attempts = 1 + len(outcomes)
+
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        changes = [(7, 1, 0), (8, 1, 0), (9, 1, 0), (10, 1, 0)]
+        codes = await client.change_visibility(1, changes, mode, epoch=3)
+        ended = [ErrorCode.OK, ErrorCode.OK] if is_repeated else gone
+        assert codes == [*ended, ErrorCode.OK, ErrorCode.INVALID_REQUEST]
+        sent = [msgspec.msgpack.decode(frame.payload, type=ChangeVisibilityRequest) for frame in nodes[0].frames]
+        assert [(one.mode, one.changes, one.epoch) for one in sent] == [(mode, changes, 3)] * attempts
+
+    answer = encode_message(CodesReply([*gone, ErrorCode.OK, ErrorCode.INVALID_REQUEST]))
+    run([lambda frame: outcomes.pop() if outcomes else answer], scenario)
+
+
 @pytest.mark.parametrize("attempts", [1, 3])
 def test_call_makes_no_more_attempts_than_it_may_and_learns_from_the_last(attempts: int) -> None:
     async def main() -> None:

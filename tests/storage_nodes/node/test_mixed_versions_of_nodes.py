@@ -12,10 +12,10 @@ import pytest
 from benchmarks.storage_cluster import STOP_TIMEOUT_S, StorageCluster
 from storage_nodes.client import StorageClient
 from storage_nodes.model import PartitionKind
-from storage_nodes.protocol.errors import StorageError
+from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.levels import FEATURE_LEVEL
-from storage_nodes.protocol.messages import ClusterInfo
-from storage_nodes.protocol.records import encode_body
+from storage_nodes.protocol.messages import ClusterInfo, QueueConfig
+from storage_nodes.protocol.records import decode_body, encode_body
 from tests.storage_nodes.node.conftest import cluster_of
 from tests.storage_nodes.node.node_programs import OLDER_NODE
 from tests.storage_nodes.node.test_cluster_of_nodes import drain
@@ -25,6 +25,9 @@ OLDER = FEATURE_LEVEL - 1
 QUEUES = 4
 WITHIN_S = 30.0
 MIXED_S = 1.5
+RECEIVES_EVERY, RECEIVED_MAX = 5, 4
+CONFIGURES_EVERY = 40
+VISIBILITY_MS = 2_000  # what is not gone comes back while the test runs
 
 
 @pytest.fixture
@@ -33,20 +36,22 @@ def older_cluster(incubator: Incubator) -> Iterator[StorageCluster]:
 
 
 class Traffic:
-    """Sends to every queue, one call after the other, until it is told to stop. A client tries again what a node that
-    stops refuses; a call that fails all the same is a failed send."""
+    """Of each queue one client that sends, receives, deletes most of that, gives the rest back, and configures the
+    queue, one call after the other, until it is told to stop. A client tries again what a node that stops refuses; a
+    call that fails all the same is a failure, and so is a message that comes back after its delete was answered."""
 
     def __init__(self, client: StorageClient, partitions: list[int]) -> None:
         self._client = client
         self._partitions = partitions
         self.sent: dict[int, list[bytes]] = {partition: [] for partition in partitions}
+        self.deleted: dict[int, set[bytes]] = {partition: set() for partition in partitions}
         self.failed: list[str] = []
         self._stopped = asyncio.Event()
 
     async def run(self) -> None:
-        await asyncio.gather(*map(self._send, self._partitions))
+        await asyncio.gather(*map(self._work, self._partitions))
 
-    async def _send(self, partition: int) -> None:
+    async def _work(self, partition: int) -> None:
         number = 0
         while not self._stopped.is_set():
             number += 1
@@ -54,12 +59,27 @@ class Traffic:
             try:
                 await self._client.send(partition, [encode_body(body)])
                 self.sent[partition].append(body)
-                # Commands too: leases and deletes are what a higher level would show in.
-                if number % 5 == 0:
-                    await self._client.acquire(partition, 1, 1_000)
+                # Commands too: they are what a higher level would show in.
+                if number % RECEIVES_EVERY == 0:
+                    await self._receive(partition)
+                if number % CONFIGURES_EVERY == 0:
+                    await self._client.configure(partition, QueueConfig(in_flight_max=100_000 + number))
             except StorageError as error:
                 self.failed.append(f"{partition}: {error}")
             await asyncio.sleep(0.005)
+
+    async def _receive(self, partition: int) -> None:
+        messages = (await self._client.acquire(partition, RECEIVED_MAX, VISIBILITY_MS)).messages
+        if not messages:
+            return
+        values = [decode_body(message.body).value for message in messages]
+        deleted = self.deleted[partition]
+        self.failed += [f"{partition}: {value!r} was deleted" for value in values if value in deleted]
+        receipts = [(message.offset, message.delivery) for message in messages]
+        codes = await self._client.delete(partition, receipts[1:])
+        self.failed += [f"{partition}: a delete was answered {code.name}" for code in codes if code is not ErrorCode.OK]
+        deleted.update(value for value, code in zip(values[1:], codes, strict=True) if code is ErrorCode.OK)
+        await self._client.change_visibility(partition, [(*receipts[0], 0)])  # where the lease was lost, it waits
 
     def stop(self) -> None:
         self._stopped.set()
@@ -125,10 +145,10 @@ def test_nodes_are_upgraded_one_at_a_time_and_one_is_rolled_back_without_a_faile
         traffic.stop()
         await running
         assert traffic.failed == []
-        assert all(len(sent) > 100 for sent in traffic.sent.values())
-        await asyncio.sleep(1.1)  # leases of the traffic run out
         for partition, sent in traffic.sent.items():
-            assert sorted(await drain(client, partition)) == sorted(sent)
+            deleted = traffic.deleted[partition]
+            assert len(sent) > 100 and len(deleted) > 20
+            assert sorted(await drain(client, partition)) == sorted(set(sent) - deleted), "what was not deleted, once"
         for node_id in (1, 2, 3):
             info = await described(client, node_id)
             assert not next(node for node in info.nodes if node.node_id == node_id).stopped
