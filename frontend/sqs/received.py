@@ -178,8 +178,8 @@ def _system_attributes(message: Received) -> dict[str, str]:
         attributes["MessageGroupId"] = message.group
     if message.sequence_number is not None:
         attributes["SequenceNumber"] = message.sequence_number
-    if message.content.dedup_id:
-        attributes["MessageDeduplicationId"] = message.content.dedup_id
+    if message.dedup_id:
+        attributes["MessageDeduplicationId"] = message.dedup_id
     if message.dead_letter_source is not None:
         attributes["DeadLetterQueueSourceArn"] = message.dead_letter_source
     if message.content.trace_header:
