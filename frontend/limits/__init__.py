@@ -25,6 +25,9 @@ BATCH_BYTES_MAX = 1 * MIB
 BATCH_ENTRIES_MAX = 10
 BATCH_ENTRY_ID_CHARS_MAX = 80
 RECEIVE_MESSAGES_MAX = 10
+# Names of attributes that an SQS receive asks for. Ten messages of ten attributes have a hundred. Each attribute is
+# compared with each prefix: so many cost a millisecond of the event loop. A form has no more fields either.
+RECEIVE_NAMES_MAX = 1_000
 RECEIVE_WAIT_S_MAX = 20
 # A long poll that takes so much longer than it was asked to wait asks whether its queue is there still.
 POLL_OVERDUE_MS = 500

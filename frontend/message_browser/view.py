@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from frontend.crypto.envelope import Content, EnvelopeError, History
 from frontend.crypto.message_ids import MessageIds
-from frontend.messages.opening import KeyNotGranted, OpenedRecord, message_id_of, open_record
+from frontend.messages.opening import KeyNotGranted, OpenedRecord, dedup_id_of, message_id_of, open_record
 from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.messages import BrowsedMessage, DeadSource, MessageState
 from storage_nodes.protocol.records import RecordError, read_headers, section_of
@@ -22,6 +22,7 @@ class BrowsedView(NamedTuple):
     visible_ms     when a message that is in flight or delayed can be received
     first_sent_ms  before it was moved for the first time
     record         None: it does not open, which says nothing about where it stands
+    dedup_id       "" where there is none to show
     source         name of the queue that a dead letter was sent to
     """
 
@@ -35,6 +36,7 @@ class BrowsedView(NamedTuple):
     first_received_ms: int
     record: OpenedRecord | None
     message_id: str
+    dedup_id: str
     sequence_number: str | None
     source: str | None
     tag: str | None
@@ -68,6 +70,7 @@ def see(ids: MessageIds, queue: ResolvedQueue, partition: int, message: BrowsedM
         sent_ms, first_received_ms = dead.sent_ms, dead.first_received_ms or first_received_ms
         receives += dead.receives
         source = queue.record.name if record.granted_by is None else record.granted_by
+    message_id = message_id_of(ids, queue, partition, offset, record)
     return BrowsedView(
         partition,
         offset,
@@ -78,7 +81,8 @@ def see(ids: MessageIds, queue: ResolvedQueue, partition: int, message: BrowsedM
         sent_ms if history is None else history.sent_ms,
         first_received_ms,
         record,
-        message_id_of(ids, queue, partition, offset, record),
+        message_id,
+        dedup_id_of(queue, record, message_id),
         queue.sequence_number(partition, offset) if queue.fifo is not None else None,
         source,
         _tag_of(message.body),
@@ -91,7 +95,7 @@ def unopened(partition: int, message: BrowsedMessage) -> BrowsedView:
     deadline_ms, received_ms = message.deadline_ms, message.first_received_ms
     return BrowsedView(
         partition, message.offset, state, message.delivery, deadline_ms, sent_ms, sent_ms, received_ms,
-        None, "", None, None, None,
+        None, "", "", None, None, None,
     )  # fmt: skip
 
 

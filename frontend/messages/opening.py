@@ -121,6 +121,14 @@ def message_id_of(ids: MessageIds, queue: ResolvedQueue, partition: int, offset:
     return ids.of(partition, offset if record.origin is None else record.origin)
 
 
+def dedup_id_of(queue: ResolvedQueue, record: OpenedRecord, message_id: str) -> str:
+    """The deduplication id that a message is shown with, "" for none. Of a dead letter in a FIFO queue it is the
+    message id, as in SQS, and not what its sender gave."""
+    if record.dead is not None and queue.fifo is not None:
+        return message_id
+    return record.opened.content.dedup_id
+
+
 def _plain_parts(body: bytes) -> tuple[bytes, bytes] | None:
     """(key, value) of a record with a usage key and without headers, as nearly all are; None of any other. A short cut
     to what `decode_body` says."""

@@ -26,7 +26,7 @@ from frontend.crypto.envelope import Content, EnvelopeError
 from frontend.errors import RequestError
 from frontend.http import Disconnected
 from frontend.messages.admission import admit_at_hand, admit_found, also, count_request, pay_later, still_caller
-from frontend.messages.opening import KeyNotGranted, message_id_of, open_record
+from frontend.messages.opening import KeyNotGranted, dedup_id_of, message_id_of, open_record
 from frontend.messages.receive_options import ReceiveOptions
 from frontend.messages.storage_errors import explain_storage_error
 from frontend.messages.tags import check_filter, filter_finds_nothing
@@ -49,11 +49,15 @@ _log = structlog.get_logger("frontend.messages.receive")
 
 
 class Received(msgspec.Struct, frozen=True, gc=False):
-    """A message as a caller sees it. Times are ms since the epoch. No receipt: its lease is kept for the caller."""
+    """A message as a caller sees it. Times are ms since the epoch. No receipt: its lease is kept for the caller.
+
+    `dedup_id` is the one to show: that of the content is what its sender gave.
+    """
 
     message_id: str
     receipt_handle: str
     content: Content
+    dedup_id: str
     sender: str
     sent_ms: int
     first_received_ms: int
@@ -259,10 +263,12 @@ def open_lease(
             sent_ms = dead.sent_ms
     if queue.fifo is not None:
         sequence = queue.sequence_number(found.partition, message.offset)
+    message_id = message_id_of(services.message_ids, queue, found.partition, message.offset, record)
     return Received(
-        message_id_of(services.message_ids, queue, found.partition, message.offset, record),
+        message_id,
         receipt,
         opened.content,
+        dedup_id_of(queue, record, message_id),
         sender,
         sent_ms,
         first_received_ms,

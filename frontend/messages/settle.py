@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from frontend.authn.principal import Principal
 from frontend.crypto.receipts import Receipt, ReceiptError
-from frontend.errors import RequestError, invalid, receipt_is_invalid
+from frontend.errors import RequestError, invalid, missing, receipt_is_invalid
 from frontend.limits import VISIBILITY_S_MAX
 from frontend.messages.admission import admit, admit_at_hand, admit_found
 from frontend.messages.storage_errors import error_of_code, explain_storage_error
@@ -55,13 +55,15 @@ async def change_visibility(
     address: Address,
     changes: Sequence[tuple[str | None, int | RequestError]],
 ) -> list[RequestError | None]:
-    """(handle, seconds from now) each; a RequestError in the place of the seconds is passed through."""
+    """(handle, seconds from now) each; a RequestError in the place of the seconds is passed through, unless the handle
+    is missing."""
     queue = await admit(services, caller, "ChangeMessageVisibility", address, messages=len(changes))
     receipts = read_receipts(services, queue, [handle for handle, _ in changes])
     seconds: list[int] = []
-    for index, (_, visibility_s) in enumerate(changes):
+    for index, (handle, visibility_s) in enumerate(changes):
         if isinstance(visibility_s, RequestError):
-            receipts[index] = visibility_s
+            if handle is not None:
+                receipts[index] = visibility_s
             seconds.append(0)
         else:
             receipt = receipts[index]
@@ -102,11 +104,14 @@ def read_receipts(
     read, owner, partitions = services.receipts.read, queue.owner, queue.partitions
     receipts: list[Receipt | RequestError] = []
     for handle in handles:
+        if handle is None:
+            receipts.append(missing("ReceiptHandle"))
+            continue
         try:
-            receipt = read(owner, handle or "")
-            receipts.append(receipt if receipt.partition in partitions else receipt_is_invalid(handle or ""))
+            receipt = read(owner, handle)
+            receipts.append(receipt if receipt.partition in partitions else receipt_is_invalid(handle))
         except ReceiptError:
-            receipts.append(receipt_is_invalid(handle or ""))
+            receipts.append(receipt_is_invalid(handle))
     return receipts
 
 

@@ -176,7 +176,7 @@ def _seen_json(call: RestCall, queue: ResolvedQueue, seen: BrowsedView, body_cha
     optional = {
         "group": seen.group,
         "sequence_number": seen.sequence_number,
-        "deduplication_id": content.dedup_id or None,
+        "deduplication_id": seen.dedup_id or None,
         "trace_header": content.trace_header or None,
         "tag": seen.tag,
         "history": None if content.history is None else history_json(content.history),

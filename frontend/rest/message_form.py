@@ -101,7 +101,7 @@ def message_row(message: Received, kind: type[MessageRow] = MessageRow) -> Messa
         message.receipt_handle,
         message.group,
         message.sequence_number,
-        content.dedup_id,
+        message.dedup_id,
         message.dead_letter_source,
         content.trace_header,
     )

@@ -149,9 +149,13 @@ def _plant(tree: Tree, name: str, value: str) -> None:
 
 
 class _Member(NamedTuple):
+    """`empty_field`: where a list without items may stand as an empty field instead; SDKs give that the name which the
+    member has in the model."""
+
     attribute: str
     field: str
     read: Reader
+    empty_field: str | None = None
 
 
 @cache
@@ -161,9 +165,12 @@ def _structure(parameters: type[requests.SqsRequest]) -> Reader:
     def read(node: Node, name: str) -> requests.SqsRequest:
         if isinstance(node, str):
             raise _malformed(name, "must have members")
-        values = {
-            attribute: read_member(node[field], field) for attribute, field, read_member in members if field in node
-        }
+        values: dict[str, Any] = {}
+        for attribute, field, read_member, empty_field in members:
+            if field in node:
+                values[attribute] = read_member(node[field], field)
+            elif empty_field is not None and node.get(empty_field) == "":
+                values[attribute] = []
         return parameters(**values)
 
     return read
@@ -174,7 +181,7 @@ def _member(field: Any) -> _Member:
     origin, inner = get_origin(kind), get_args(kind)
     name = _FIELD_NAMES.get(field.encode_name, field.encode_name)
     if origin is list:
-        return _Member(field.name, _ENTRY_NAMES.get(inner[0], name), _list(_reader(inner[0])))
+        return _Member(field.name, _ENTRY_NAMES.get(inner[0], name), _list(_reader(inner[0])), field.encode_name)
     if origin is dict:
         return _Member(field.name, name, _map("Key" if name == "Tag" else "Name", _reader(inner[1])))
     return _Member(field.name, name, _reader(kind))

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from frontend.crypto.envelope import Attributes
-from frontend.errors import RequestError
+from frontend.errors import RequestError, invalid
+from frontend.limits import RECEIVE_NAMES_MAX
 from frontend.messages.opening import death_json
 from frontend.messages.receive import Received
 from frontend.messages.tags import TAG_ATTRIBUTE
@@ -84,18 +85,20 @@ class RequestedAttributes(NamedTuple):
 
     @classmethod
     def of(cls, parameters: ReceiveMessage) -> RequestedAttributes:
-        """Raises RequestError for a system attribute that does not exist."""
-        if not (
-            parameters.message_system_attribute_names
-            or parameters.attribute_names
-            or parameters.message_attribute_names
-        ):
+        """Raises RequestError for a system attribute that does not exist, and for more names than are looked at."""
+        system_names = parameters.message_system_attribute_names or ()
+        old_names = parameters.attribute_names or ()
+        message_names = parameters.message_attribute_names or ()
+        count = len(system_names) + len(old_names) + len(message_names)
+        if not count:
             return _NOTHING_MORE
-        system = frozenset((*(parameters.message_system_attribute_names or ()), *(parameters.attribute_names or ())))
+        if count > RECEIVE_NAMES_MAX:
+            raise invalid(f"A receive may name {RECEIVE_NAMES_MAX} attributes at most. You have sent {count} names.")
+        system = frozenset((*system_names, *old_names))
         unknown = system - _SYSTEM_NAMES - _QUEUE_NAMES
         if unknown:
             raise RequestError("InvalidAttributeName", f"Unknown Attribute {min(unknown)[:80]}.")
-        names = frozenset(split_filters(parameters.message_attribute_names)[0])
+        names = frozenset(split_filters(message_names)[0])
         prefixes = tuple(name[:-2] for name in names if name.endswith(".*"))
         ours = any(name.startswith(_OURS) for name in names)
         return cls(system, names, ("", *prefixes) if names & _EVERY_NAME else prefixes, ours)
@@ -178,8 +181,8 @@ def _system_attributes(message: Received) -> dict[str, str]:
         attributes["MessageGroupId"] = message.group
     if message.sequence_number is not None:
         attributes["SequenceNumber"] = message.sequence_number
-    if message.content.dedup_id:
-        attributes["MessageDeduplicationId"] = message.content.dedup_id
+    if message.dedup_id:
+        attributes["MessageDeduplicationId"] = message.dedup_id
     if message.dead_letter_source is not None:
         attributes["DeadLetterQueueSourceArn"] = message.dead_letter_source
     if message.content.trace_header:

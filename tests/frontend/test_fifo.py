@@ -21,7 +21,11 @@ from storage_nodes.protocol.records import (
     decode_body,
     encode_body,
 )
+from tests.frontend.compat.wire import PROTOCOLS, speak
 from tests.support.frontend_plane import ACCOUNT, HOST, QUEUE_URL, Installation
+from tests.support.message_browser import peek
+from tests.support.push_socket import Socket
+from tests.support.settling import settle
 
 FIFO_URL = f"http://{HOST}/{ACCOUNT}/line.fifo"
 MESSAGE = {"QueueUrl": FIFO_URL, "MessageBody": "x", "MessageGroupId": "g", "MessageDeduplicationId": "d"}
@@ -155,6 +159,7 @@ def grant_keys(front: Installation, source: str, target: str, partitions: tuple[
 
 
 DEAD_URL = f"http://{HOST}/{ACCOUNT}/dead"
+FIFO_DEAD_URL = f"{DEAD_URL}.fifo"
 
 
 @pytest.fixture
@@ -218,6 +223,63 @@ async def test_fifo_dead_letter_keeps_its_message_id(line: Installation) -> None
     (letter,) = await receive(line, f"http://{HOST}/{ACCOUNT}/dead.fifo")
     assert letter["MessageId"] == sent["MessageId"]
     assert letter["Attributes"]["MessageGroupId"] == "g"
+
+
+async def test_fifo_dead_letter_shows_its_message_id_as_its_deduplication_id(line: Installation) -> None:
+    """SQS-API.md section 4. What its sender gave is shown nowhere: it may be another message's in this queue."""
+    line.storage.provide(4, fifo=True)
+    line.storage.set_config(2, max_receives=1, dead_letter_partition=4)
+    sent = (await line.sqs("SendMessage", MESSAGE)).json
+    (alive,) = await receive(line, VisibilityTimeout=1)
+    assert alive["Attributes"]["MessageDeduplicationId"] == "d"
+    line.clock.now_s += 2
+    assert await receive(line) == []
+    grant_keys(line, "line.fifo", "dead.fifo", (4,))
+    await line.sqs("SendMessage", {**MESSAGE, "QueueUrl": FIFO_DEAD_URL, "MessageGroupId": "direct"})
+    asked = {"QueueUrl": FIFO_DEAD_URL, "VisibilityTimeout": 1, "MessageSystemAttributeNames": ["All"]}
+    asked["MaxNumberOfMessages"] = 10
+    expected = {(sent["MessageId"], sent["MessageId"])}
+    shown = [(one["id"], one["deduplication_id"]) for one in await peek(line, "dead.fifo", limit=2)]
+    direct = {one for one in shown if one[1] == "d"}
+    assert len(direct) == 1 and set(shown) == expected | direct
+    for protocol in PROTOCOLS:
+        letters = (await speak(line, protocol, "ReceiveMessage", asked)).result["Messages"]
+        ids = {(letter["MessageId"], letter["Attributes"]["MessageDeduplicationId"]) for letter in letters}
+        assert ids == expected | direct, protocol
+        line.clock.now_s += 2
+    reply = await line.rest("/v1/queues/dead.fifo/messages/receive", {"max_messages": 10, "visibility_seconds": 1})
+    assert {(one["id"], one["deduplication_id"]) for one in reply.json["messages"]} == expected | direct
+    line.clock.now_s += 2
+    for wire in ("subscribe", "bulk"):
+        assert set(await pushed_ids(line, "dead.fifo", wire)) == expected | direct, wire
+        line.clock.now_s += 1_000
+
+
+async def pushed_ids(front: Installation, queue: str, wire: str) -> list[tuple[str, str]]:
+    """Ids and deduplication ids of two messages that a websocket is given."""
+    socket = Socket(front, queue, {"authorization": f"Bearer {front.key.bearer_token}"}, wire)
+
+    def given() -> list[Any]:
+        return [*socket.of("message"), *(row for frame in socket.of("messages") for row in frame["messages"])]
+
+    socket.say({"type": "credit", "n": 10})
+    await settle(lambda: len(given()) == 2)
+    await socket.leave()
+    return [(row["id"], row["deduplication_id"]) for row in given()]
+
+
+async def test_dead_letter_of_a_standard_queue_keeps_its_deduplication_id(front: Installation) -> None:
+    """SQS has none there: what was sent is shown."""
+    front.add_queue("orders", (1,), attributes={"Penstock.DeduplicationWindow": "60"})
+    front.storage.provide(3)
+    front.storage.set_config(1, max_receives=1, dead_letter_partition=3)
+    await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "hello", "MessageDeduplicationId": "d"})
+    assert len(await receive(front, QUEUE_URL, VisibilityTimeout=1)) == 1
+    front.clock.now_s += 2
+    assert await receive(front, QUEUE_URL) == []
+    grant_keys(front, "orders", "dead", (3,))
+    (letter,) = await receive(front, DEAD_URL)
+    assert letter["Attributes"]["MessageDeduplicationId"] == "d"
 
 
 async def test_more_ids_than_storage_remembers_throttle_the_sender(line: Installation) -> None:

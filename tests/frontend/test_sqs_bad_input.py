@@ -100,6 +100,13 @@ async def test_member_that_is_named_once_more_in_escaped_letters_is_refused(fron
     assert front.storage.count() == 0
 
 
+async def test_member_that_is_named_twice_around_a_text_of_escaped_letters_is_refused(front: Installation) -> None:
+    body = b'{"QueueUrl":%b,"MessageBody":%b,"Mess\\u0061geBody":"b"}'
+    reply = await front.sqs("SendMessage", body % (URL, json.dumps("é" * 1_000).encode()))
+    assert (reply.status, reply.error) == (400, SERIALIZATION)
+    assert front.storage.count() == 0
+
+
 async def test_name_in_escaped_letters_is_taken_once(front: Installation) -> None:
     reply = await front.sqs("SendMessage", b'{"QueueUrl":%b,"Mess\\u0061geBody":"\\u0061\\":"}' % URL)
     assert reply.status == 200

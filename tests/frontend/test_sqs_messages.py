@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from storage_nodes.protocol.errors import ErrorCode
+from tests.frontend.compat.wire import PROTOCOLS, speak
 from tests.support.frontend_plane import ACCOUNT, HOST, OTHER_ACCOUNT, QUEUE_URL, Installation, Reply
 from tests.support.settling import settle
 
@@ -224,6 +225,30 @@ async def test_batch_delete_and_visibility_answer_entry_by_entry(front: Installa
     reply = await front.sqs("DeleteMessageBatch", params(Entries=entries))
     assert reply.json["Successful"] == [{"Id": "x"}] and reply.json["Failed"][0]["Code"] == "ReceiptHandleIsInvalid"
     assert front.storage.count() == 2
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_entry_without_a_receipt_handle_is_told_so_as_a_single_call_is(
+    front: Installation, protocol: str
+) -> None:
+    """An empty one is a handle that is none of ours. What else is wrong with the entry comes behind."""
+    await send(front)
+    (message,) = await receive(front)
+    given = {"empty": {"ReceiptHandle": ""}, "right": {"ReceiptHandle": message["ReceiptHandle"]}, "none": {}}
+    for action, more, worse in (
+        ("ChangeMessageVisibility", {"VisibilityTimeout": 5}, {"VisibilityTimeout": 43_201}),
+        ("DeleteMessage", {}, {}),
+    ):
+        single = await speak(front, protocol, action, params(**more))
+        missing = (single.code, single.message)
+        assert missing == ("MissingParameter", "The request must contain the parameter ReceiptHandle.")
+        entries = [{"Id": name, **handle, **more} for name, handle in given.items()] + [{"Id": "worse", **worse}]
+        answered = await speak(front, protocol, f"{action}Batch", params(Entries=entries))
+        assert [one["Id"] for one in answered.result["Successful"]] == ["right"]
+        failed = {one["Id"]: (one["Code"], one["Message"]) for one in answered.result["Failed"]}
+        wrong = ("ReceiptHandleIsInvalid", 'The input receipt handle "" is not a valid receipt handle.')
+        assert failed == {"none": missing, "empty": wrong, "worse": missing}
+        assert all(one["SenderFault"] for one in answered.result["Failed"])
 
 
 def _entries(count: int) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import boto3
 import botocore.auth
 import botocore.session
+import msgspec
 import pytest
 from botocore.awsrequest import AWSRequest
 from botocore.config import Config
@@ -19,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frontend.limits import FORM_FIELDS_MAX, REQUEST_BODY_BYTES_MAX
-from frontend.sqs import query_form
+from frontend.sqs import query_form, requests
 from tests.frontend.compat.query_model import write_query_model
 from tests.frontend.compat.wire import FORM, read_answer, speak
 from tests.support.frontend_plane import ACCOUNT, HOST, QUEUE_URL, REGION, Installation, Reply, at_time, sign
@@ -133,6 +134,40 @@ async def test_unnumbered_and_gapped_lists_are_read(front: Installation) -> None
     reply = await post(front, gapped, PATH)
     names = [one.text for one in ElementTree.fromstring(reply.body).iter(f"{NAMESPACE}Name")]
     assert sorted(names, key=str) == ["DelaySeconds", "QueueArn"]
+
+
+@pytest.mark.parametrize("field", ["TagKeys", "TagKey"])
+async def test_empty_list_is_read_under_the_name_of_its_member_too(front: Installation, field: str) -> None:
+    """Serializers of SDKs write a list without items so, and one with items under the name of the items."""
+    refused = await post(front, {"Action": "UntagQueue", field: ""}, PATH)
+    assert (refused.status, code(refused)) == (400, "InvalidParameterValue")
+    assert b"Tag keys must be between 1 and 128 characters in length." in refused.body
+    missing = await post(front, {"Action": "UntagQueue"}, PATH)
+    assert code(missing) == "MissingParameter"
+
+
+LISTS = [
+    (kind, field.name, field.encode_name)
+    for kind in vars(requests).values()
+    if isinstance(kind, type) and issubclass(kind, requests.SqsRequest)
+    for field in msgspec.structs.fields(kind)
+    if "list[" in str(field.type)
+]
+
+
+@pytest.mark.parametrize(("parameters", "attribute", "member"), LISTS)
+def test_every_list_may_be_an_empty_field_of_its_members_name(parameters: Any, attribute: str, member: str) -> None:
+    assert getattr(query_form.read_request(parameters, {member: ""}), attribute) == []
+    # With something in it, it is no field that a client writes: ignored as others are.
+    forms: list[query_form.Tree] = [{member: "x"}, {member: {"1": "x"}}]
+    for form in forms:
+        assert getattr(query_form.read_request(parameters, form), attribute) is None
+
+
+def test_list_with_items_goes_before_an_empty_field_of_its_members_name() -> None:
+    read = query_form.read_request(requests.UntagQueue, {"TagKeys": "", "TagKey": {"1": "a"}})
+    assert read.tag_keys == ["a"]
+    assert len(LISTS) == 12, "the expression above finds them"
 
 
 MALFORMED = "MalformedInput"

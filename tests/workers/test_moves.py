@@ -84,12 +84,28 @@ def test_message_that_is_moved_keeps_its_tag(scene: Scene) -> None:
 
 def test_fifo_move_keeps_the_group_its_order_and_the_old_id(scene: Scene) -> None:
     dead_letters(scene, ".fifo")
-    ids = [message.message_id for message in scene.receive("dead.fifo", visibility_s=1)]
+    letters = scene.receive("dead.fifo", visibility_s=1)
+    ids = [letter.message_id for letter in letters]
+    assert [letter.dedup_id for letter in letters] == ids
     scene.clock.now_s += 2
     assert run(scene, start(scene, "dead.fifo")).status == "COMPLETED"
     back = scene.receive("orders.fifo")
     assert [(message.content.body, message.group) for message in back] == [("m0", "g"), ("m1", "g"), ("m2", "g")]
-    assert [message.content.dedup_id for message in back] == ids
+    assert [message.dedup_id for message in back] == ids
+
+
+def test_fifo_letter_that_kept_its_id_before_names_that_id_when_it_moves(scene: Scene) -> None:
+    """A task of REST keeps ids, one of SQS makes new messages: the id that consumers saw is the one that is named."""
+    dead_letters(scene, ".fifo", count=1)
+    answer = scene.caller.request("POST", "/v1/queues/dead.fifo/moves", {})
+    run(scene, MessageMoveTask.objects.get(uuid=answer.json()["id"]))
+    scene.fail("orders.fifo")
+    (letter,) = scene.receive("dead.fifo", visibility_s=1)
+    assert letter.dedup_id == letter.message_id
+    scene.clock.now_s += 2
+    assert run(scene, start(scene, "dead.fifo")).status == "COMPLETED"
+    (back,) = scene.receive("orders.fifo")
+    assert back.dedup_id == letter.message_id
 
 
 @pytest.mark.parametrize("dies_at", ["send", "delete"])

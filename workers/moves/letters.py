@@ -26,7 +26,7 @@ from frontend.crypto.envelope import Content, billed_bytes, seal, seal_as
 from frontend.crypto.message_ids import MessageIds
 from frontend.errors import RequestError
 from frontend.message_browser.view import BrowsedView, history_of
-from frontend.messages.opening import OpenedRecord, open_record
+from frontend.messages.opening import OpenedRecord, message_id_of, open_record
 from frontend.messages.tags import tag_headers
 from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.messages import AcquiredMessage
@@ -98,9 +98,8 @@ def body_for(target: ResolvedQueue, leased: Leased, ids: MessageIds) -> bytes:
         record_key = _key_of(content)
         envelope = seal_as(target.sealing_key(time.time()), message_id, sender, content, size_field(record_key))
         return encode_body(envelope, record_key, headers)
-    dead = letter.dead
-    origin = offset if letter.origin is None else letter.origin
-    old_id = ids.of(leased.partition, origin) if dead is None else ids.of(dead.partition, dead.offset)
+    # The target is a queue of the source's kind.
+    old_id = message_id_of(ids, target, leased.partition, offset, letter)
     content = msgspec.structs.replace(letter.opened.content, dedup_id=old_id)
     record_key = _key_of(content)
     return encode_body(

@@ -35,6 +35,9 @@ _MEMBERS = {
     "StringList": "StringListValue",
     "TagKeyList": "TagKey",
 }
+# The members of these lists are the only ones that the model gives the name of the items: an empty list of another kind
+# is written under the name of its member.
+_NAMED_LISTS = ("BinaryList", "StringList")
 _MAPS = {
     "MessageBodyAttributeMap": ("MessageAttribute", "Name", "Value"),
     "MessageBodySystemAttributeMap": ("MessageSystemAttribute", "Name", "Value"),
@@ -66,7 +69,7 @@ def query_model() -> dict[str, Any]:
         for member in shape.get("members", {}).values():
             if member["shape"] in _MAPS:
                 member["locationName"] = _MAPS[member["shape"]][0]
-            elif member["shape"] in _MEMBERS:
+            elif member["shape"] in _NAMED_LISTS:
                 member["locationName"] = _MEMBERS[member["shape"]]
     for name, operation in model["operations"].items():
         if "output" in operation:
