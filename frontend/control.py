@@ -62,8 +62,11 @@ _NOT_RETURNED = _HOP_BY_HOP | {b"server", b"date"}
 
 
 class _Problem(msgspec.Struct):
+    """`message` is of an action, `detail` of what is refused before one is found."""
+
     code: str = ""
     message: str = ""
+    detail: str = ""
 
 
 _decode_problem = msgspec.json.Decoder(_Problem).decode
@@ -347,6 +350,9 @@ def _error_of(status: int, content: bytes) -> RequestError:
         problem = _decode_problem(content)
     except (msgspec.DecodeError, UnicodeDecodeError):
         problem = _Problem()
+    if 400 <= status < 500 and problem.code and problem.code not in KINDS:
+        # Of a layer below its actions, like the size of a body: asking again does not help.
+        return invalid(problem.message or problem.detail or "The request cannot be read.")
     if status >= 500 or problem.code not in KINDS or KINDS[problem.code].status >= 500:
         return unavailable("The control plane cannot do this at the moment.")
     retry_after_s = RETRY_AFTER_S if problem.code == "RequestThrottled" else None

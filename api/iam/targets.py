@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from api.encryption.selectors import named_key
 from api.iam.authorisation import Targets
 from api.queues import moves
-from api.queues.attributes import parse_arn, redrive_target
+from api.queues.attributes import check_tags, parse_arn, redrive_target
 from api.queues.selectors import letter_holders_of, letter_owners_of, queue_of, queue_of_id
 from api.queues.serializers import (
     MoveRequestSerializer,
@@ -78,7 +78,8 @@ def _new_queue(account_id: str, request: Request, path: Mapping[str, Any]) -> Ta
     asked = QueueRequestSerializer(data=request.data)
     if not asked.is_valid():
         return None
-    tags, attributes = asked.validated_data["tags"], asked.attributes(account_id)
+    # More than a queue can have are not weighed: a policy may compare each with each of its patterns.
+    tags, attributes = check_tags(asked.validated_data["tags"]), asked.attributes(account_id)
     targets = Targets(asked.validated_data["name"], tags=tags, tag_keys=tuple(tags))
     return with_attributes(targets, account_id, attributes)
 

@@ -6,6 +6,7 @@ helps.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
@@ -251,4 +252,9 @@ def problem_answer(status: int, code: str, message: str) -> HttpResponse:
 
 
 def json_answer(status: int, content: dict[str, object]) -> HttpResponse:
-    return HttpResponse(msgspec.json.encode(content), status=status, content_type="application/json")
+    try:
+        encoded = msgspec.json.encode(content)
+    except UnicodeEncodeError:
+        # Half of a surrogate pair, which JSON of a caller escaped: `?` takes its place.
+        encoded = json.dumps(content, ensure_ascii=False).encode(errors="replace")
+    return HttpResponse(encoded, status=status, content_type="application/json")

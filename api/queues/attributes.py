@@ -13,7 +13,16 @@ from typing import NamedTuple
 
 from api import limits
 from frontend.authz import PolicyError, PolicyKind, PolicyProblem, compile_policy
-from frontend.queues.extensions import EXTENSIONS
+from frontend.queues.extensions import (
+    ACKS,
+    DEDUPLICATION_WINDOW,
+    EXTENSIONS,
+    PARK_GROUPS,
+    PAUSED,
+    UNCOUNTED_RELEASE,
+    acks_of,
+    dedup_window_ms,
+)
 from frontend.queues.names import FIFO_SUFFIX, QueueArn, format_arn, parse_arn
 from frontend.strict_json import repeated_member
 
@@ -51,6 +60,15 @@ _RANGES: dict[str, tuple[int, int]] = {
     "KmsDataKeyReusePeriodSeconds": (60, 86_400),
     "Penstock.Partitions": (1, limits.PARTITIONS_PER_LEVEL_MAX),
     "Penstock.PriorityLevels": (1, limits.PRIORITY_LEVELS_MAX),
+}
+_UNSET: dict[str, str] = {
+    "KmsDataKeyReusePeriodSeconds": "300",
+    "RedriveAllowPolicy": json.dumps({"redrivePermission": "allowAll"}),
+    "Penstock.Partitions": "1",
+    "Penstock.PriorityLevels": "1",
+    ACKS: acks_of(None).name.lower(),
+    DEDUPLICATION_WINDOW: str(dedup_window_ms({}) // 1000),
+    **dict.fromkeys((PARK_GROUPS, PAUSED, UNCOUNTED_RELEASE), "false"),
 }
 _STANDARD_ONLY = frozenset({"Penstock.PriorityLevels"})
 _FIFO_THROUGHPUT = frozenset({"DeduplicationScope", "FifoThroughputLimit"})
@@ -180,6 +198,9 @@ def check_tag_keys(given: object) -> list[str]:
     """Keys to be taken away; naming one that no tag has is no error."""
     if not isinstance(given, list) or not given:
         raise QueueProblem("MissingRequiredParameterException", "The request must contain the parameter TagKeys.")
+    if len(given) > limits.QUEUE_TAGS_MAX:
+        text = f"Maximum number of tag keys per request are {limits.QUEUE_TAGS_MAX}. You have sent {len(given)}."
+        raise QueueProblem("InvalidParameterValueException", text)
     if not all(isinstance(key, str) for key in given):
         raise QueueProblem("InvalidParameterValueException", "TagKeys must be a list of strings.")
     return given
@@ -201,7 +222,7 @@ def merged(stored: Mapping[str, str], change: Mapping[str, str]) -> dict[str, st
             result.pop(name, None)
         else:
             result[name] = value
-    if change.get("KmsMasterKeyId") == "":
+    if change.get("KmsMasterKeyId") == "" or change.get("SqsManagedSseEnabled") == "true":
         result.pop("KmsDataKeyReusePeriodSeconds", None)
     if change.get("KmsMasterKeyId"):
         # The two kinds of encryption at rest exclude each other; naming both is refused in _normalise.
@@ -212,11 +233,20 @@ def merged(stored: Mapping[str, str], change: Mapping[str, str]) -> dict[str, st
 
 
 def first_difference(stored: Mapping[str, str], asked: Mapping[str, str]) -> str | None:
-    """The first attribute asked for with another value than the queue has."""
+    """The first attribute that the queue would have another value of; what it has not stored has its default."""
+    after = merged(stored, asked)
     for name in sorted(asked):
-        if stored.get(name, "") != asked[name]:
+        unset = _unset(name, stored)
+        if (stored.get(name) or unset) != (after.get(name) or unset):
             return name
     return None
+
+
+def _unset(name: str, stored: Mapping[str, str]) -> str:
+    """What an optional attribute means that is not stored; "" where it means nothing."""
+    if name == "Penstock.Partitions" and stored.get("FifoThroughputLimit") == "perMessageGroupId":
+        return str(limits.FIFO_PARTITIONS_DEFAULT)
+    return _UNSET.get(name, "")
 
 
 def redrive_of(attributes: Mapping[str, str]) -> Redrive | None:
@@ -310,7 +340,7 @@ def _redrive_policy(name: str, value: str) -> str:
         raise RedriveRefused(value, "Redrive policy is not a valid JSON map.") from None
     unknown = set(policy) - {"deadLetterTargetArn", "maxReceiveCount"}
     if unknown:
-        raise RedriveRefused(value, f"Redrive policy contains unknown attribute: {min(unknown)[:100]}.")
+        raise RedriveRefused(value, f"Redrive policy contains unknown attribute: {_shown(min(unknown))}.")
     for member in ("deadLetterTargetArn", "maxReceiveCount"):
         if member not in policy:
             raise RedriveRefused(value, f"Redrive policy does not contain mandatory attribute: {member}.")
@@ -322,13 +352,16 @@ def _redrive_policy(name: str, value: str) -> str:
     if type(receives) is not int or not 1 <= receives <= limits.REDRIVE_RECEIVES_MAX:
         bounds = f"valid values are from 1 to {limits.REDRIVE_RECEIVES_MAX} both inclusive"
         shown = given if isinstance(given, str) else json.dumps(given)
-        raise RedriveRefused(value, f"Invalid value for maxReceiveCount: {shown[:100]}, {bounds}.")
+        raise RedriveRefused(value, f"Invalid value for maxReceiveCount: {_shown(shown)}, {bounds}.")
     return json.dumps({"deadLetterTargetArn": policy["deadLetterTargetArn"], "maxReceiveCount": receives})
 
 
 def _redrive_allow_policy(name: str, value: str) -> str:
     policy = _json_object(name, value)
-    permission = policy.get("redrivePermission", "allowAll")
+    unknown = set(policy) - {"redrivePermission", "sourceQueueArns"}
+    if unknown:
+        raise _bad_value(name, f"There is no member {_shown(min(unknown))}.")
+    permission = policy.get("redrivePermission")
     if permission not in ("allowAll", "denyAll", "byQueue"):
         raise _bad_value(name, "redrivePermission must be allowAll, denyAll or byQueue.")
     sources = policy.get("sourceQueueArns")
@@ -356,6 +389,11 @@ def _extension(name: str, value: str) -> str:
     if normal is None:
         raise _bad_value(name, f"Must be {extension.must_be}.")
     return normal
+
+
+def _shown(text: str) -> str:
+    """Of what JSON escaped: half of a surrogate pair, which no answer can hold, is shown as `?`."""
+    return text[:100].encode(errors="replace").decode()
 
 
 def _json_object(name: str, value: str) -> dict[str, object]:

@@ -24,7 +24,12 @@ from frontend.authz.compiled_policy import (
     load_policy,
 )
 from frontend.authz.evaluation import Decision, Reason, Simulation, evaluate, simulate
-from frontend.authz.policy_document import PolicyKind, count_floating_patterns, parse_document
+from frontend.authz.policy_document import (
+    PolicyKind,
+    count_floating_patterns,
+    count_several_values_wildcards,
+    parse_document,
+)
 from frontend.authz.policy_error import PolicyError, PolicyProblem
 from frontend.authz.policy_lines import line_of
 from frontend.authz.refusal_text import refusal_text
@@ -49,6 +54,7 @@ __all__ = [
     "StatementPlace",
     "compile_policy",
     "count_floating_patterns",
+    "count_several_values_wildcards",
     "evaluate",
     "join_policies",
     "line_of",

@@ -12,7 +12,8 @@ from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
 from frontend.authz import policy_limits as limits
-from frontend.authz.condition_operators import OperatorUse, parse_operator
+from frontend.authz.condition_operators import ConditionOperator, OperatorUse, parse_operator
+from frontend.authz.context_keys import KeyType, find_key
 from frontend.authz.policy_error import PolicyError, PolicyProblem
 from frontend.authz.policy_json import ROOT, JsonNumber, JsonObject, check_text, member_path, parse_json
 from frontend.authz.policy_principal import Principals, parse_principals
@@ -115,7 +116,7 @@ def read_document(text: str, kind: PolicyKind, errors: Errors) -> PolicyDocument
             statements.append(statement)
     document = PolicyDocument(kind, version, policy_id, tuple(statements))
     errors.attempt(_check_sids, document)
-    errors.attempt(_check_floating_patterns, document)
+    errors.attempt(_check_patterns, document)
     if kind is PolicyKind.RESOURCE:
         errors.attempt(_check_counts, document)
     return document
@@ -363,20 +364,52 @@ def count_floating_patterns(document: PolicyDocument) -> int:
     """The patterns that cost a step for every character that they are compared with (policy_limits.py)."""
     texts = [text for one in document.statements for text in one.resources]
     texts += [text for one in document.statements for entry in one.conditions for text in entry.values]
-    return sum("?" in "".join(text.value.split("*")[1:-1]) for text in texts)
+    return sum(_is_floating(text.value) for text in texts)
 
 
-def _check_floating_patterns(document: PolicyDocument) -> None:
+def count_several_values_wildcards(document: PolicyDocument) -> int:
+    """Of conditions on keys of several values: each value of a request is compared with them (policy_limits.py)."""
+    return sum(
+        _wildcards(entry.use.operator, text.value, document.has_variables)
+        for statement in document.statements
+        for entry in statement.conditions
+        if (key := find_key(entry.key)) is not None and key.type is KeyType.STRINGS
+        for text in entry.values
+    )
+
+
+def _wildcards(operator: ConditionOperator, value: str, variables: bool) -> int:
+    """What it counts as. A plain text is found at once among all those of its condition."""
+    if operator.family in ("Null", "Bool"):
+        return 0
+    count = 0 if operator.family == "String" else limits.WILDCARDS_OF_A_READ_VALUE
+    if operator.family == "Arn" or "Like" in operator.name:
+        count += value.count("*") + value.count("?")
+        count += limits.WILDCARDS_OF_A_FLOATING_PATTERN if _is_floating(value) else 0
+    return count + (value.count("${") * limits.WILDCARDS_OF_A_VARIABLE if variables else 0)
+
+
+def _is_floating(value: str) -> bool:
+    return "?" in "".join(value.split("*")[1:-1])
+
+
+def _check_patterns(document: PolicyDocument) -> None:
     count = count_floating_patterns(document)
     if count > limits.FLOATING_PATTERNS_MAX:
-        raise _too_many(ROOT, "patterns with a ? between two *", count, "a policy")
+        raise _too_many(ROOT, _FLOATING, count, "a policy")
+    count = count_several_values_wildcards(document)
+    if count > limits.SEVERAL_VALUES_WILDCARDS_MAX:
+        raise _too_many(ROOT, _OF_SEVERAL_VALUES, count, "a policy")
 
 
+_FLOATING = "patterns with a ? between two *"
+_OF_SEVERAL_VALUES = "wildcards in conditions on keys of several values"
 _COUNTS_MAX = {
     "actions": limits.QUEUE_POLICY_ACTIONS_PER_STATEMENT_MAX,
     "principals": limits.QUEUE_POLICY_PRINCIPALS_MAX,
     "conditions": limits.QUEUE_POLICY_CONDITIONS_MAX,
-    "patterns with a ? between two *": limits.FLOATING_PATTERNS_MAX,
+    _FLOATING: limits.FLOATING_PATTERNS_MAX,
+    _OF_SEVERAL_VALUES: limits.SEVERAL_VALUES_WILDCARDS_MAX,
 }
 
 

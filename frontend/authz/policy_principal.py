@@ -2,7 +2,7 @@
 
 | written | names |
 |---|---|
-| `"*"`, `{"AWS": "*"}` | everyone, unsigned callers and services too |
+| `"*"`, `{"AWS": "*"}` | everyone; unsigned callers too, whom no front end serves |
 | `{"AWS": "111122223333"}`, `{"AWS": "arn:aws:iam::111122223333:root"}` | the account |
 | `{"AWS": "arn:aws:iam::A:user/path/name"}`, `...:role/path/name` | that user; that role and all its sessions |
 | `{"AWS": "arn:aws:sts::A:assumed-role/role/session"}`, `...:federated-user/name` | that one session |

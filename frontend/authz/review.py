@@ -130,7 +130,7 @@ def _of_principals(statement: Statement) -> Iterator[Remark]:
     path = f"{statement.path}.Principal"
     named = len(principals.accounts) + len(principals.names) + len(principals.services)
     if principals.everyone and statement.effect is Effect.ALLOW and not statement.conditions:
-        yield _remark(path, "opens it to everyone, unsigned callers too")
+        yield _remark(path, "opens it to everyone: every signed caller, of any account")
     if not principals.everyone and named < principals.entries_count:
         yield _remark(path, "an entry stands twice, or matches no caller (Federated)")
     if any(not name.startswith("arn:") for name in principals.names):

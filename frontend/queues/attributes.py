@@ -66,9 +66,10 @@ _COUNTS = (
     "ApproximateNumberOfMessagesNotVisible",
     "ApproximateNumberOfMessagesDelayed",
 )
-# Of the partitions that there are: those that take messages, and those that are being emptied for good.
+# Of ours, for who asks by name; `All` is what SQS has. Of the partitions that there are: those that take messages, and
+# those that are being emptied for good.
 _PARTITIONS = ("Penstock.PartitionsOpen", "Penstock.PartitionsDraining")
-# Of ours, for who asks by name; `All` is what SQS has. As the leaders know it at this moment.
+# Of ours too. As the leaders know it at this moment.
 _OUR_COUNTS: dict[str, Callable[[list[QueueStats]], int]] = {
     "Penstock.MessageGroups": lambda stats: sum(one.groups for one in stats),
     "Penstock.NoisyGroups": lambda stats: sum(one.noisy_groups for one in stats),
@@ -125,7 +126,10 @@ def check_tags(tags: dict[str, str] | None, queue_name: str) -> None:
 
 
 def check_tag_keys(keys: Sequence[str]) -> None:
-    """Raises RequestError where there is none, or one that no tag can have."""
+    """Raises RequestError where there is none, one that no tag can have, or more than a queue can have: a policy may
+    compare each with each of its patterns."""
+    if len(keys) > TAGS_MAX:
+        raise invalid(f"Maximum number of tag keys per request are {TAGS_MAX}. You have sent {len(keys)}.")
     if not keys or not all(1 <= len(key) <= TAG_KEY_CHARS_MAX for key in keys):
         raise invalid(f"Tag keys must be between 1 and {TAG_KEY_CHARS_MAX} characters in length.")
 
@@ -158,7 +162,7 @@ def queue_attributes(
         _COUNTS[1]: str(sum(one.in_flight for one in stats)),
         _COUNTS[2]: str(sum(one.delayed for one in stats)),
     }
-    if record.layout or not asked.isdisjoint(_PARTITIONS):
+    if not asked.isdisjoint(_PARTITIONS):
         draining = sum(one.closed and not one.drained for one in record.layout)
         closed = sum(one.closed for one in record.layout)
         values |= zip(_PARTITIONS, (str(len(record.partitions) - closed), str(draining)), strict=True)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from api import limits
 from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
 
@@ -133,11 +134,16 @@ def test_redrive_policy_needs_both_members(missing: str) -> None:
         f'{{"deadLetterTargetArn": "{ARN}", "maxReceiveCount": 1001}}',
         f'{{"deadLetterTargetArn": "{ARN}", "maxReceiveCount": true}}',
         f'{{"deadLetterTargetArn": "{ARN}", "maxReceiveCount": 5, "extra": 1}}',
+        f'{{"deadLetterTargetArn": "{ARN}", "maxReceiveCount": "\\ud800"}}',
+        '{"\\ud800": 1}',
         f'{{"deadLetterTargetArn": "{ARN}", "maxReceiveCount": 5, "maxReceiveCount": 5}}',
     ],
 )
 def test_redrive_policy_that_is_wrong_is_refused(policy: str) -> None:
-    assert code_of(check_new, {"RedrivePolicy": policy}) == "InvalidParameterValueException"
+    with pytest.raises(rules.RedriveRefused) as refused:
+        check_new({"RedrivePolicy": policy})
+    assert refused.value.code == "InvalidParameterValueException"
+    assert refused.value.why.encode(), "half of a surrogate pair cannot be told"
 
 
 def test_redrive_allow_policy_decides_about_sources() -> None:
@@ -160,10 +166,17 @@ def test_redrive_allow_policy_decides_about_sources() -> None:
         {"redrivePermission": "byQueue", "sourceQueueArns": [ARN] * 11},
         {"redrivePermission": "byQueue", "sourceQueueArns": ["x"]},
         {"redrivePermission": "denyAll", "sourceQueueArns": [ARN]},
+        {},
+        {"redrivePermision": "denyAll"},
+        {"redrivePermission": "denyAll", "sourceQueueArn": [ARN]},
+        {"redrivePermission": "denyAll", "\ud800": 1},
     ],
 )
 def test_redrive_allow_policy_that_is_wrong_is_refused(policy: dict[str, object]) -> None:
-    assert code_of(check_new, {"RedriveAllowPolicy": json.dumps(policy)}) == "InvalidAttributeValue"
+    with pytest.raises(rules.QueueProblem) as refused:
+        check_new({"RedriveAllowPolicy": json.dumps(policy)})
+    assert refused.value.code == "InvalidAttributeValue"
+    assert refused.value.message.encode(), "half of a surrogate pair cannot be told"
 
 
 def test_policy_over_its_size_is_refused() -> None:
@@ -188,7 +201,8 @@ def test_encryption_kinds_exclude_each_other() -> None:
     assert not {"KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds"} & set(removed)
     assert removed["SqsManagedSseEnabled"] == "false"
     assert with_kms["SqsManagedSseEnabled"] == "false"
-    assert "KmsMasterKeyId" not in rules.merged(with_kms, {"SqsManagedSseEnabled": "true"})
+    managed = rules.merged(with_kms, {"SqsManagedSseEnabled": "true"})
+    assert not {"KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds"} & set(managed)
 
 
 def test_change_of_queue_type_is_refused() -> None:
@@ -202,9 +216,49 @@ def test_first_difference_names_the_attribute_that_differs() -> None:
     assert rules.first_difference(rules.DEFAULTS, asked) == "VisibilityTimeout"
     assert rules.first_difference(rules.DEFAULTS, {"VisibilityTimeout": "30"}) is None
     assert rules.first_difference(rules.DEFAULTS, {"Policy": "{}"}) == "Policy"
+    assert rules.first_difference({**rules.DEFAULTS, "Policy": "{}"}, {"Policy": ""}) == "Policy"
+
+
+@pytest.mark.parametrize(
+    ("attribute", "default", "other"),
+    [
+        ("KmsDataKeyReusePeriodSeconds", "300", "301"),
+        ("RedriveAllowPolicy", '{"redrivePermission": "allowAll"}', '{"redrivePermission": "denyAll"}'),
+        ("Penstock.Acks", "quorum", "all"),
+        ("Penstock.DeduplicationWindow", "300", "301"),
+        ("Penstock.Partitions", "1", "2"),
+        ("Penstock.Paused", "false", "true"),
+        ("Penstock.PriorityLevels", "1", "2"),
+        ("Penstock.UncountedRelease", "false", "true"),
+        ("Policy", "", '{"Version": "2012-10-17"}'),
+    ],
+)
+def test_what_was_never_set_is_no_difference_from_its_default(attribute: str, default: str, other: str) -> None:
+    without = rules.merged(rules.DEFAULTS, {"KmsMasterKeyId": "alias/x"})
+    asked = {"KmsMasterKeyId": "alias/x"}
+    for stored in (without, {**without, attribute: default}):
+        assert rules.first_difference(stored, asked) is None
+        assert rules.first_difference(stored, {**asked, attribute: default}) is None
+        assert rules.first_difference(stored, {**asked, attribute: other}) == attribute
+    assert rules.first_difference({**without, attribute: other}, {**asked, attribute: default}) == attribute
+
+
+def test_partitions_of_a_high_throughput_queue_have_a_default_of_their_own() -> None:
+    fast = {"FifoThroughputLimit": "perMessageGroupId", "DeduplicationScope": "messageGroup"}
+    stored = rules.merged(rules.defaults_of("a.fifo"), fast)
+    default = str(limits.FIFO_PARTITIONS_DEFAULT)
+    assert rules.first_difference(stored, {"Penstock.Partitions": default}) is None
+    assert rules.first_difference(stored, {"Penstock.Partitions": "1"}) == "Penstock.Partitions"
+
+
+def test_period_of_a_key_that_is_not_used_is_no_difference() -> None:
+    asked = {"SqsManagedSseEnabled": "true", "KmsDataKeyReusePeriodSeconds": "60"}
+    assert rules.first_difference(rules.merged(rules.DEFAULTS, asked), asked) is None
 
 
 def test_tags_beyond_their_limits_are_refused() -> None:
     assert rules.check_tags({"k" * 128: "v" * 256})
     for bad in ({"": "v"}, {"k" * 129: ""}, {"k": "v" * 257}, {f"k{n}": "" for n in range(51)}):
         assert code_of(rules.check_tags, bad) == "InvalidParameterValueException"
+    assert rules.check_tag_keys(["k"] * 50)
+    assert code_of(rules.check_tag_keys, ["k"] * 51) == "InvalidParameterValueException"

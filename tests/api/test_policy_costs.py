@@ -11,7 +11,7 @@ import pytest
 from api.iam import limits
 from api.iam.actions import keys
 from frontend.authz import parse_document
-from frontend.authz.policy_limits import FLOATING_PATTERNS_MAX
+from frontend.authz.policy_limits import FLOATING_PATTERNS_MAX, SEVERAL_VALUES_WILDCARDS_MAX
 from tests.support.control_plane import Caller
 
 pytestmark = pytest.mark.django_db
@@ -41,6 +41,38 @@ def test_slow_patterns_of_all_policies_of_a_key_are_bounded_together(caller: Cal
         assert (refused.status_code, refused.json()["code"]) == (403, "over-limit"), refused.content
     assert caller.request("GET", f"{key}/policy").json()["attached"] == ["first"]
     assert caller.request("PUT", "/v1/policies/first", {"policy": slow_policy(half)}).status_code == 200
+
+
+def many_patterns(patterns: int) -> dict[str, Any]:
+    """Each is compared with each tag key of a request."""
+    condition = {"ForAllValues:StringLike": {"aws:TagKeys": [f"{number}*" for number in range(patterns)]}}
+    statement = {"Effect": "Allow", "Action": "sqs:*", "Resource": "*", "Condition": condition}
+    return {"Version": "2012-10-17", "Statement": statement}
+
+
+def test_patterns_of_tag_keys_of_all_policies_of_a_key_are_bounded_together(caller: Caller) -> None:
+    half = SEVERAL_VALUES_WILDCARDS_MAX // 2
+    made = caller.request("POST", "/v1/keys", {"name": "k", "policy": many_patterns(half)})
+    key = f"/v1/keys/{made.json()['access_key_id']}"
+    for name, count in (("fits", half), ("does not", half + 1)):
+        assert (
+            caller.request("POST", "/v1/policies", {"name": name[:4], "policy": many_patterns(count)}).status_code
+            == 201
+        )
+    refused = caller.request("PUT", f"{key}/policies/does")
+    assert (refused.status_code, refused.json()["code"]) == (403, "over-limit"), refused.content
+    assert caller.request("PUT", f"{key}/policies/fits").status_code == 200
+
+
+def test_document_with_too_many_patterns_of_tag_keys_is_not_stored(caller: Caller) -> None:
+    asked = many_patterns(SEVERAL_VALUES_WILDCARDS_MAX + 1)
+    refused = caller.request("POST", "/v1/policies", {"name": "slow", "policy": asked})
+    assert (refused.status_code, refused.json()["code"]) == (400, "invalid-policy"), refused.content
+    assert "101 wildcards in conditions on keys of several values" in refused.json()["detail"]
+    asked["Statement"] |= {"Principal": "*"}
+    params = {"QueueName": "q", "Attributes": {"Policy": json.dumps(asked)}}
+    refused = caller.sqs("CreateQueue", **params)
+    assert (refused.status_code, refused.json()["code"]) == (403, "OverLimit"), refused.content
 
 
 def test_change_of_a_policy_that_many_keys_have_reads_its_text_once(

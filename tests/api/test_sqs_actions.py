@@ -10,6 +10,7 @@ import pytest
 from django.utils import timezone
 
 from api.audit.models import AuditEntry
+from api.internal.sqs import json_answer
 from api.queues import actions
 from api.queues.models import Queue, QueueDataKey
 from tests.support.control_plane import Caller, copy_queue, new_caller
@@ -18,6 +19,7 @@ from tests.support.scripted_storage import ScriptedStorage
 from workers.lifecycle.reconciling import reconcile_queue
 
 pytestmark = pytest.mark.django_db(transaction=True)
+DEAD_ARN = "arn:aws:sqs:us-east-1:123456789012:dead"
 
 
 @pytest.fixture
@@ -59,6 +61,18 @@ def test_create_queue_again_with_same_attributes_returns_it(caller: Caller, stor
         assert caller.sqs("CreateQueue", QueueName="orders", Attributes=attributes).status_code == 200
     assert Queue.objects.count() == 1
     assert storage.calls == ["create", "stats"]
+
+
+def test_create_queue_again_with_a_default_that_was_not_set_returns_it(
+    caller: Caller, storage: ScriptedStorage
+) -> None:
+    encrypted = {"KmsMasterKeyId": "alias/x"}
+    assert caller.sqs("CreateQueue", QueueName="orders", Attributes=encrypted).status_code == 200
+    for more in ({"KmsDataKeyReusePeriodSeconds": "300"}, {"RedriveAllowPolicy": '{"redrivePermission":"allowAll"}'}):
+        answer = caller.sqs("CreateQueue", QueueName="orders", Attributes={**encrypted, **more})
+        assert answer.status_code == 200, answer.content
+    answer = caller.sqs("CreateQueue", QueueName="orders", Attributes={"KmsDataKeyReusePeriodSeconds": "301"})
+    assert error(answer) == (400, "QueueNameExists")
 
 
 def test_create_queue_with_another_value_names_the_attribute(caller: Caller, storage: ScriptedStorage) -> None:
@@ -278,3 +292,29 @@ def test_sources_of_a_queue_are_found_by_an_index(caller: Caller, storage: Scrip
         plan = sources_of(caller.account_id, "dead").explain()
         cursor.execute("RESET enable_seqscan")
     assert "queue_by_target" in plan
+
+
+@pytest.mark.parametrize(
+    ("attribute", "policy", "code"),
+    [
+        ("RedrivePolicy", r'{"\ud800": 1}', "InvalidParameterValueException"),
+        (
+            "RedrivePolicy",
+            f'{{"deadLetterTargetArn": "{DEAD_ARN}", "maxReceiveCount": "\\ud800"}}',
+            "InvalidParameterValueException",
+        ),
+        ("RedriveAllowPolicy", r'{"\ud800": 1}', "InvalidAttributeValue"),
+        ("Policy", r'{"\ud800": 1}', "InvalidAttributeValue"),
+        ("Penstock.RetryPolicy", r'{"\ud800": 1}', "InvalidAttributeValue"),
+    ],
+)
+def test_half_of_a_surrogate_pair_in_a_policy_is_refused(
+    caller: Caller, attribute: str, policy: str, code: str
+) -> None:
+    answer = caller.sqs("CreateQueue", QueueName="orders", Attributes={attribute: policy})
+    assert (answer.status_code, answer.json()["code"]) == (400, code), answer.content
+    assert not Queue.objects.filter(name="orders").exists()
+
+
+def test_answer_can_tell_of_any_text() -> None:
+    assert json.loads(json_answer(400, {"message": "a \ud800 ü"}).content) == {"message": "a ? ü"}

@@ -15,6 +15,7 @@ from tests.support.scripted_storage import ScriptedStorage
 from workers.lifecycle.reconciling import reconcile_queue
 
 pytestmark = pytest.mark.django_db(transaction=True)
+DENY_ALL = {"Version": "2012-10-17", "Statement": [{"Effect": "Deny", "Action": "*", "Resource": "*"}]}
 OTHERS = ["111122223333", "444455556666"]
 
 
@@ -59,6 +60,21 @@ def test_tags_of_a_queue_stay_within_fifty(caller: Caller) -> None:
     assert refused(answer) == (400, "InvalidParameterValueException")
     assert caller.sqs("TagQueue", QueueName="orders", Tags={"k0": "changed"}).status_code == 200
     assert len(orders().tags) == 50 and orders().tags["k0"] == "changed"
+
+
+def test_more_tags_than_a_queue_can_have_are_refused_before_they_are_weighed(caller: Caller) -> None:
+    made = caller.request("POST", "/v1/keys", {"name": "k", "policy": DENY_ALL}).json()
+    nothing = Caller(caller.account_id, made["access_key_id"])
+    for count, status in ((50, 403), (51, 400)):
+        keys = [f"k{number}" for number in range(count)]
+        tags = dict.fromkeys(keys, "v")
+        for answer in (
+            nothing.sqs("UntagQueue", QueueName="orders", TagKeys=keys),
+            nothing.sqs("TagQueue", QueueName="orders", Tags=tags),
+            nothing.sqs("CreateQueue", QueueName="new", tags=tags),
+            nothing.request("POST", "/v1/queues", {"name": "new", "tags": tags}),
+        ):
+            assert answer.status_code == status, answer.content
 
 
 @pytest.mark.parametrize(

@@ -340,6 +340,10 @@ async def test_tags_are_refused_with_the_words_of_sqs(
         assert (answered.code, answered.message) == (
             "InvalidParameterValue", "Tag keys must be between 1 and 128 characters in length."
         )  # fmt: skip
+    answered = await speak(front, protocol, "UntagQueue", {"QueueUrl": QUEUE_URL, "TagKeys": list(tags)})
+    assert (answered.code, answered.message) == (
+        "InvalidParameterValue", "Maximum number of tag keys per request are 50. You have sent 51."
+    )  # fmt: skip
 
 
 @both

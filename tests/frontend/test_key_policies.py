@@ -249,6 +249,17 @@ async def test_tags_of_a_request_are_seen(front: Installation) -> None:
     assert (await front.sqs("UntagQueue", {**tagging, "TagKeys": ["a", "env"]}, key=key)).status == 403
 
 
+async def test_more_tags_than_a_queue_can_have_are_refused_before_they_are_weighed(front: Installation) -> None:
+    nothing, asked = restricted(front), {"QueueUrl": QUEUE_URL}
+    keys = [f"k{number}" for number in range(51)]
+    for action, sent, most in (
+        ("UntagQueue", {"TagKeys": keys}, {"TagKeys": keys[:50]}),
+        ("TagQueue", {"Tags": dict.fromkeys(keys, "v")}, {"Tags": dict.fromkeys(keys[:50], "v")}),
+    ):
+        assert (await front.sqs(action, {**asked, **sent}, key=nothing)).status == 400
+        assert (await front.sqs(action, {**asked, **most}, key=nothing)).status == 403
+
+
 async def test_browser_is_opened_by_its_own_action_and_closed_by_that_of_sqs(front: Installation) -> None:
     async def peek(*statements: dict[str, Any]) -> int:
         token = restricted(front, *statements).bearer_token

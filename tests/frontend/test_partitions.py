@@ -176,6 +176,9 @@ async def test_counts_and_purge_are_of_all_partitions(front: Installation) -> No
     asked = {"QueueUrl": QUEUE_URL, "AttributeNames": ["All"]}
     shown = (await front.sqs("GetQueueAttributes", asked)).json["Attributes"]
     assert (shown["ApproximateNumberOfMessages"], shown["ApproximateNumberOfMessagesNotVisible"]) == ("4", "2")
+    assert not {"Penstock.PartitionsOpen", "Penstock.PartitionsDraining"} & set(shown), "they are of no SQS"
+    asked["AttributeNames"] = ["All", "Penstock.PartitionsOpen", "Penstock.PartitionsDraining"]
+    shown = (await front.sqs("GetQueueAttributes", asked)).json["Attributes"]
     assert (shown["Penstock.PartitionsOpen"], shown["Penstock.PartitionsDraining"]) == ("3", "0")
     assert (await front.sqs("PurgeQueue", {"QueueUrl": QUEUE_URL})).status == 200
     assert front.storage.count() == 0

@@ -106,6 +106,14 @@ async def test_refusal_of_the_control_plane_is_passed_on(front: Installation) ->
     assert reply.headers["x-amzn-query-error"] == "QueueAlreadyExists;Sender"
 
 
+async def test_refusal_below_the_actions_of_the_control_plane_is_not_to_be_repeated(front: Installation) -> None:
+    problem = {"code": "request-too-large", "status": 413, "detail": "A body has at most 1048576 bytes here."}
+    front.control_answer = lambda _: httpx2.Response(413, json=problem)
+    reply = await front.sqs("SetQueueAttributes", {"QueueUrl": QUEUE_URL, "Attributes": {"DelaySeconds": "1"}})
+    assert (reply.status, reply.error) == (400, "InvalidParameterValueException")
+    assert "at most 1048576 bytes" in reply.body.decode() and "retry-after" not in reply.headers
+
+
 @pytest.mark.parametrize("status", [500, 503, 400, 302])
 async def test_failure_of_the_control_plane_shows_nothing_of_it(front: Installation, status: int) -> None:
     front.control_answer = lambda _: httpx2.Response(status, text="<h1>Traceback: password</h1>")

@@ -20,8 +20,14 @@ from api.iam.locks import access_of, announce_key, locked_key
 from api.iam.models import KeyAccess, PolicyAttachment
 from api.quotas.single import copy_key_quotas
 from frontend.authn.principal import Principal
-from frontend.authz import PolicyError, PolicyKind, count_floating_patterns, parse_document
-from frontend.authz.policy_limits import FLOATING_PATTERNS_MAX
+from frontend.authz import (
+    PolicyError,
+    PolicyKind,
+    count_floating_patterns,
+    count_several_values_wildcards,
+    parse_document,
+)
+from frontend.authz.policy_limits import FLOATING_PATTERNS_MAX, SEVERAL_VALUES_WILDCARDS_MAX
 
 
 class KeySpec(NamedTuple):
@@ -31,6 +37,11 @@ class KeySpec(NamedTuple):
     expires_at: datetime | None = None
     policy: str | None = None
     tags: Mapping[str, str] = {}
+
+
+class _SlowPatterns(NamedTuple):
+    floating: int
+    of_several_values: int
 
 
 @transaction.atomic
@@ -184,19 +195,25 @@ def check_size(access: KeyAccess) -> None:
     if sum(map(len, texts)) > limits.KEY_POLICIES_CHARACTERS_MAX:
         text = f"All policies of a key have at most {limits.KEY_POLICIES_CHARACTERS_MAX} characters together."
         raise IamError("over-limit", text)
-    if sum(map(_floating_patterns, texts)) > FLOATING_PATTERNS_MAX:
+    counted = [_slow_patterns(text) for text in texts]
+    if sum(one.floating for one in counted) > FLOATING_PATTERNS_MAX:
         text = f"All policies of a key have at most {FLOATING_PATTERNS_MAX} patterns with a ? between two * together."
+        raise IamError("over-limit", text)
+    if sum(one.of_several_values for one in counted) > SEVERAL_VALUES_WILDCARDS_MAX:
+        most = SEVERAL_VALUES_WILDCARDS_MAX
+        text = f"All policies of a key have at most {most} wildcards in conditions on keys of several values together."
         raise IamError("over-limit", text)
 
 
 @lru_cache(limits.POLICY_TEXTS_COUNTED_MAX)
-def _floating_patterns(text: str) -> int:
-    """0 of a stored policy that is not understood: it denies everything, and nothing of it is compared. Kept, because a
-    change of a named policy asks this for every key that has it."""
+def _slow_patterns(text: str) -> _SlowPatterns:
+    """None of a stored policy that is not understood: it denies everything. Kept, because a change of a named policy
+    asks this for every key that has it."""
     try:
-        return count_floating_patterns(parse_document(text, PolicyKind.IDENTITY))
+        document = parse_document(text, PolicyKind.IDENTITY)
     except PolicyError:
-        return 0
+        return _SlowPatterns(0, 0)
+    return _SlowPatterns(count_floating_patterns(document), count_several_values_wildcards(document))
 
 
 def _copy_access(old: AccessKey, new: AccessKey) -> None:

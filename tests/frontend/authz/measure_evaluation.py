@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable
 
 from frontend.authz import NO_POLICY, CompiledPolicy, RequestContext, evaluate, join_policies
-from frontend.authz.policy_limits import FLOATING_PATTERNS_MAX, QUEUE_POLICY_BYTES_MAX
+from frontend.authz.policy_limits import FLOATING_PATTERNS_MAX, QUEUE_POLICY_BYTES_MAX, SEVERAL_VALUES_WILDCARDS_MAX
+from frontend.limits import TAG_KEY_CHARS_MAX, TAGS_MAX
 from tests.frontend.authz.scene import ACCOUNT, ALICE, BOB, REGION, asked, document, identity, queue, statement
 
 ROUNDS, CALLS_PER_ROUND = 400, 200
@@ -44,6 +45,12 @@ def hostile() -> CompiledPolicy:
     return queue(statement(Principal="*", Condition={"StringLike": {"aws:UserAgent": patterns}}))
 
 
+def hostile_of_tags() -> CompiledPolicy:
+    """As many patterns of tag keys as a policy may have, none of which fits a key of `k`."""
+    patterns = [f"*z{number}*" for number in range(SEVERAL_VALUES_WILDCARDS_MAX // 2)]
+    return queue(statement(Principal="*", Condition={"ForAllValues:StringNotLike": {"aws:TagKeys": patterns}}))
+
+
 def best_us(call: Callable[[], object], rounds: int = ROUNDS, calls: int = CALLS_PER_ROUND) -> float:
     best_s = float("inf")
     for _ in range(rounds):
@@ -60,6 +67,8 @@ def main() -> None:
     worst, nearly = hostile(), request("sqs:SendMessage", "orders", user_agent="a" * 8_000)
     send, receive = request("sqs:SendMessage", "team4-x"), request("sqs:ReceiveMessage", "orders-4")
     other, plain = request("sqs:SendMessage", "other"), request("sqs:SendMessage", "team4-x", secure_transport=False)
+    keys = tuple("k" * (TAG_KEY_CHARS_MAX - 2) + f"{number:02}" for number in range(TAGS_MAX))
+    tags, tagging = hostile_of_tags(), request("sqs:SendMessage", "orders", tag_keys=keys)
     rows: list[tuple[str, float]] = [
         ("send, allowed by the last policy", best_us(lambda: evaluate(send, policies))),
         ("receive, with an address", best_us(lambda: evaluate(receive, policies))),
@@ -69,6 +78,7 @@ def main() -> None:
         ("making the request", best_us(lambda: request("sqs:SendMessage", "team4-x"))),
         ("compiling a policy of 3 statements", best_us(lambda: typical(1), 20, 20)),
         ("hostile patterns", best_us(lambda: evaluate(nearly, NO_POLICY, worst), 3, 1)),
+        ("hostile patterns of 50 tag keys", best_us(lambda: evaluate(tagging, NO_POLICY, tags), 3, 1)),
     ]
     sys.stdout.writelines(f"{what:<36} {cost_us:>10.2f} us\n" for what, cost_us in rows)
 

@@ -350,6 +350,52 @@ def test_policy_has_so_many_patterns_with_a_floating_question_mark_at_most(kind:
     assert error.problem is PolicyProblem.TOO_MANY and f"{most + 1} patterns" in error.text
 
 
+VARIABLE, FLOATING = limits.WILDCARDS_OF_A_VARIABLE, limits.WILDCARDS_OF_A_FLOATING_PATTERN
+READ = limits.WILDCARDS_OF_A_READ_VALUE
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "counts"),
+    [
+        ("StringLike", "a*", 1),
+        ("StringNotLikeIfExists", "*a*?", 3),
+        ("StringLike", "*a?b*", 3 + FLOATING),
+        ("StringLike", "${aws:username}-*", 1 + VARIABLE),
+        ("StringEquals", "${aws:username}", VARIABLE),
+        ("StringEqualsIgnoreCase", "a*", 0),
+        ("StringEquals", "team", 0),
+        ("Bool", "true", 0),
+        ("NumericEquals", "1", READ),
+        ("IpAddress", "10.0.0.0/8", READ),
+        ("ArnLike", "arn:aws:sqs:*:*:a", 2 + READ),
+    ],
+)
+@pytest.mark.parametrize("kind", list(PolicyKind))
+def test_policy_has_so_many_wildcards_on_keys_of_several_values_at_most(
+    kind: PolicyKind, operator: str, value: str, counts: int
+) -> None:
+    most = limits.SEVERAL_VALUES_WILDCARDS_MAX
+    who = EVERYONE if kind is RESOURCE else {}
+
+    def text(key: str, wildcards: int) -> str:
+        conditions = {
+            f"ForAllValues:{operator}": {key: [value] * 2},
+            "ForAnyValue:StringLike": {key: [f"{number}*" for number in range(wildcards)]},
+        }
+        return document(statement(Condition=conditions, **who))
+
+    compile_policy(text("aws:tagkeys", most - 2 * counts), kind, "p")
+    error = refusal(text("aws:tagkeys", most - 2 * counts + 1), kind)
+    assert error.problem is PolicyProblem.TOO_MANY and f"{most + 1} wildcards" in error.text
+    compile_policy(text("aws:username", most + 1), kind, "p")
+
+
+def test_variable_that_is_plain_text_counts_as_no_wildcard() -> None:
+    values = ["${aws:username}"] * limits.SEVERAL_VALUES_WILDCARDS_MAX
+    condition = {"ForAllValues:StringEquals": {"aws:TagKeys": values}}
+    compile_policy(document(statement(Condition=condition), version="2008-10-17"), IDENTITY, "p")
+
+
 def test_queue_policy_counts_bytes_as_they_are_sent() -> None:
     most = limits.QUEUE_POLICY_BYTES_MAX
     text = document(statement(**EVERYONE))

@@ -107,6 +107,11 @@ def test_variable_in_the_older_version_is_told() -> None:
     ]
 
 
+def test_remark_about_everyone_names_signed_callers_alone() -> None:
+    (remark,) = review(document(statement(Principal="*")), RESOURCE, QUEUE_ARN)
+    assert remark.text == "opens it to everyone: every signed caller, of any account"
+
+
 def test_remark_says_what_and_where() -> None:
     (only,) = review(json.dumps({"Statement": statement(Action="s3:*")}), IDENTITY)
     assert only == Remark("$.Statement.Action", "matches nothing: another service's action", False)

@@ -278,6 +278,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit("TagQueue", "Tags, of the queue then", _tag_more, below=MISSING),
     Limit("TagQueue", "tag key, characters", _sized(Tags=lambda n: {"k" * n: "v"})),
     Limit("TagQueue", "tag value, characters", _sized(Tags=lambda n: {"k": "v" * n}), has_below=False),
+    Limit("UntagQueue", "TagKeys", _sized(TagKeys=lambda n: [f"k{i}" for i in range(n)])),
     Limit("GetQueueUrl", "QueueName, characters", _url_of_name, NOT_FOUND, MISSING),
     Limit("GetQueueUrl", "QueueOwnerAWSAccountId, digits", _owner, "InvalidAddress"),
     Limit("ListQueues", "MaxResults", lambda _, n: {"MaxResults": n}),

@@ -219,13 +219,18 @@ def test_nothing_but_attribute_lists_is_unsupported() -> None:
 async def test_defaults_are_as_documented(scene: Scene, protocol: str) -> None:
     given = {
         "RedrivePolicy": json.dumps({"deadLetterTargetArn": arn_of("dead"), "maxReceiveCount": "10"}),
-        "RedriveAllowPolicy": "{}",
         "KmsMasterKeyId": "alias/mine",
     }
     await speak(scene.front, protocol, "CreateQueue", {"QueueName": "new", "Attributes": given})
     asked = {"QueueUrl": url_of("new"), "AttributeNames": ["All"]}
     attributes = (await speak(scene.front, protocol, "GetQueueAttributes", asked)).result["Attributes"]
-    shown = {**attributes, **json.loads(attributes["RedrivePolicy"]), **json.loads(attributes["RedriveAllowPolicy"])}
+    shown = {**attributes, **json.loads(attributes["RedrivePolicy"])}
+    for permission in ("denyAll", "allowAll"):
+        # Without a RedriveAllowPolicy the queue is as with that of the default, which makes it no other one.
+        again = {**given, "RedriveAllowPolicy": json.dumps({"redrivePermission": permission})}
+        made = await speak(scene.front, protocol, "CreateQueue", {"QueueName": "new", "Attributes": again})
+        if made.status == 200:
+            shown["redrivePermission"] = permission
     for (action, what), value in DEFAULTS.items():
         assert action != "CreateQueue" or str(shown[what]) == value, what
     with_sources(scene)
