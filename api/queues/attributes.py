@@ -361,7 +361,7 @@ def _redrive_allow_policy(name: str, value: str) -> str:
     unknown = set(policy) - {"redrivePermission", "sourceQueueArns"}
     if unknown:
         raise _bad_value(name, f"There is no member {_shown(min(unknown))}.")
-    permission = policy.get("redrivePermission")
+    permission = policy.get("redrivePermission", "allowAll")
     if permission not in ("allowAll", "denyAll", "byQueue"):
         raise _bad_value(name, "redrivePermission must be allowAll, denyAll or byQueue.")
     sources = policy.get("sourceQueueArns")

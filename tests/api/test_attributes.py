@@ -152,6 +152,7 @@ def test_redrive_allow_policy_decides_about_sources() -> None:
 
     assert rules.allows_source({}, ARN)
     assert rules.allows_source(allowing({"redrivePermission": "allowAll"}), ARN)
+    assert rules.allows_source(allowing({}), ARN)
     assert not rules.allows_source(allowing({"redrivePermission": "denyAll"}), ARN)
     by_queue = allowing({"redrivePermission": "byQueue", "sourceQueueArns": [ARN]})
     assert rules.allows_source(by_queue, ARN)
@@ -166,7 +167,7 @@ def test_redrive_allow_policy_decides_about_sources() -> None:
         {"redrivePermission": "byQueue", "sourceQueueArns": [ARN] * 11},
         {"redrivePermission": "byQueue", "sourceQueueArns": ["x"]},
         {"redrivePermission": "denyAll", "sourceQueueArns": [ARN]},
-        {},
+        {"sourceQueueArns": [ARN]},
         {"redrivePermision": "denyAll"},
         {"redrivePermission": "denyAll", "sourceQueueArn": [ARN]},
         {"redrivePermission": "denyAll", "\ud800": 1},

@@ -71,8 +71,8 @@ _NOTES = """## What differs
 - AddPermission takes an account that does not exist, so that it tells of no account whether it exists; SQS refuses it.
 - UntagQueue takes 50 keys at most, as a queue has no more tags. A Policy has at most 100 wildcards in conditions on
   `aws:TagKeys` ([policies.md](policies.md)).
-- A RedriveAllowPolicy without `redrivePermission`, or with a member that SQS does not have, is InvalidAttributeValue:
-  misspelt it would open the queue. SQS documents allowAll as the default; a queue without the attribute has it.
+- A RedriveAllowPolicy with a member that SQS does not have is InvalidAttributeValue: a misspelt one would open the
+  queue.
 - Half of a surrogate pair, escaped in the JSON of a request (`\\ud800` alone), is a SerializationException of the whole
   call, in the body of one message of a batch too; SQS says InvalidMessageContents of a message body.
 - Names in `PENSTOCK_REGIONS` are regions that requests may be signed for; all of them see the same queues, whose ARNs
