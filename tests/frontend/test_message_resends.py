@@ -222,8 +222,8 @@ async def test_integer_that_no_member_may_have_is_refused(front: Installation, n
     (seen,) = await peek(front)
     (held,) = (await front.rest(MESSAGES + "/receive", {})).json["messages"]
     receipts = {"receipts": [held["receipt"]]}
-    given: dict[str, dict[str, object]] = {"": {"body": "y"}, "/resend": {"message": seen["message"]}, "/find": {"filter": {}}}
-    given |= {"/extend": receipts, "/release": receipts}
+    given: dict[str, dict[str, object]] = {"/extend": receipts, "/release": receipts, "": {"body": "y"}}
+    given |= {"/resend": {"message": seen["message"]}, "/find": {"filter": {}}}
     for path, members in _INTEGERS.items():
         for member in members:
             reply = await front.rest(MESSAGES + path, {**given.get(path, {}), member: number})

@@ -38,8 +38,8 @@ _log = logging.getLogger("penstock_client")
 
 
 class Link:
-    """`connection` numbers the connections from 1 on, 0 while there was none. `is_held` says whether frames were sent that
-    the service may not have read yet: a pong may be late then."""
+    """`connection` numbers the connections from 1 on, 0 while there was none. `is_held` says whether frames were
+    sent that the service may not have read yet: a pong may be late then."""
 
     def __init__(
         self,

@@ -159,17 +159,13 @@ class Publishing:
                 return failures + [Failure(at, passing.code, passing.detail) for at in places[sent:]]
         return failures
 
-    def _frames(
-        self, places: Sequence[int], rows: list[Row], ids: bool, acks: str | None
-    ) -> Iterator[_Frame]:
+    def _frames(self, places: Sequence[int], rows: list[Row], ids: bool, acks: str | None) -> Iterator[_Frame]:
         """Each within what the service takes."""
         most = self.link.limits.get("messages_max", _MESSAGES_MAX)
         for start in range(0, len(places), most):
             yield from self._halved(places[start : start + most], rows, ids, acks)
 
-    def _halved(
-        self, places: Sequence[int], rows: list[Row], ids: bool, acks: str | None
-    ) -> Iterator[_Frame]:
+    def _halved(self, places: Sequence[int], rows: list[Row], ids: bool, acks: str | None) -> Iterator[_Frame]:
         seq = next(self._seq)
         frame = frame_of("publish", seq=seq, messages=[rows[at] for at in places])
         if ids:

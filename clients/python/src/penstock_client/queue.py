@@ -37,7 +37,9 @@ class Queue:
         self._open_timeout_s = open_timeout_s
         self._publishing = Publishing(form, name.endswith(".fifo"), deduplicate)
         self._consuming = Consuming()
-        self._link = Link(endpoint, token, name, form, self._on_ready, self._on_frame, self._is_held, pause_s_max, options)
+        self._link = Link(
+            endpoint, token, name, form, self._on_ready, self._on_frame, self._is_held, pause_s_max, options
+        )
         self._publishing.link = self._consuming.link = self._link
         self._watch: asyncio.Task[None] | None = None
         self.lost = 0
