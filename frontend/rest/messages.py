@@ -32,7 +32,7 @@ from frontend.messages.receive_options import (
 )
 from frontend.messages.send import send_message, send_messages
 from frontend.messages.settle import change_visibility, delete_messages, give_back
-from frontend.rest.call import RestCall, Route, error_json
+from frontend.rest.call import RestCall, Route, error_json, raise_if_none_done
 from frontend.rest.message_form import MessageJson, check_message, message_row, read_message
 
 
@@ -154,10 +154,7 @@ def sent_json(sent: Sent) -> dict[str, object]:
 
 
 def _receipts_answer(call: RestCall, receipts: Sequence[str], outcomes: Sequence[RequestError | None]) -> bytes:
-    errors = [outcome for outcome in outcomes if outcome is not None]
-    for error in errors:
-        if error.kind.status >= 500 or len(receipts) == 1:
-            raise error
+    raise_if_none_done(outcomes)
     failed = [
         {"index": index, "receipt": receipt, **error_json(outcome)}
         for index, (receipt, outcome) in enumerate(zip(receipts, outcomes, strict=True))
