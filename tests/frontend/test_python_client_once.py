@@ -132,3 +132,100 @@ async def test_acks_none_is_not_sent_again_where_the_outcome_is_unknown(front: I
     async with link() as queue:
         assert [one.code for one in (await queue.publish(["x"], acks="none")).failed] == ["outcome-unknown"]
     assert front.storage.count() == 1
+
+
+async def test_failure_of_the_service_is_no_refusal_for_good(front: Installation, link: Connect) -> None:
+    send = front.storage.send
+
+    async def broken(*arguments: Any) -> Any:
+        await send(*arguments)
+        raise RuntimeError("a bug")
+
+    front.storage.send = broken  # type: ignore[method-assign]
+    async with link() as queue:
+        assert [one.code for one in (await queue.publish(["x"])).failed] == ["internal-failure"]
+    assert front.storage.count() == 1, "it may be stored, and is not sent again"
+
+
+async def test_pause_before_another_attempt_is_as_long_as_the_service_asks_for(
+    link: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    async with link() as queue:
+        answers = [{"type": "refuse", "code": "request-throttled", "detail": "", "retry_after_s": 7}, {"failed": []}]
+
+        async def answer(_: object) -> dict[str, Any]:
+            return {"type": "confirm", **answers.pop(0)}
+
+        monkeypatch.setattr(queue._publishing, "_answer", answer)
+        with monkeypatch.context() as patched:
+            patched.setattr(publishing.asyncio, "sleep", noted)
+            assert not (await queue.publish(["x"])).failed
+    assert 7 in pauses
+
+
+async def test_message_of_an_earlier_batch_is_not_settled_by_a_later_one(front: Installation, link: Connect) -> None:
+    async with link() as queue:
+        await queue.publish(["a", "b"])
+        batches = queue.receive()
+        first = await anext(batches)
+        cut(queue)
+        second = await anext(batches)
+        for settle in (second.ack, second.nack):
+            with pytest.raises(ValueError, match="another batch"):
+                await settle([first[0]])
+        assert front.storage.count() == 2 and await second.ack(list(second))
+        await until(lambda: front.storage.count() == 0)
+
+
+async def test_receive_that_was_left_is_followed_by_another_at_once(link: Connect) -> None:
+    async with link() as queue:
+        await queue.publish(["a", "b"])
+        bodies = []
+        for _ in range(2):
+            async for batch in queue.receive(prefetch=1):
+                bodies += batch.bodies()
+                await batch.ack()
+                break
+        assert sorted(bodies) == ["a", "b"]
+        held = queue.receive(idle_s=0.01)
+        with pytest.raises(StopAsyncIteration):
+            await anext(held)
+        held = queue.receive()
+        waiting = asyncio.ensure_future(anext(held))
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="already"):
+            await anext(queue.receive())
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        await queue.publish(["c"])
+        assert (await anext(queue.receive())).bodies() == ["c"]
+
+
+@pytest.mark.parametrize("wait_for_next", [False, True])
+async def test_ack_that_was_not_sent_does_not_count_for_the_limit(link: Connect, wait_for_next: bool) -> None:
+    async with link() as queue:
+        await queue.publish(["a"])
+        say = queue._link.say
+        bodies: list[str] = []
+
+        async def not_sent(frame: dict[str, Any]) -> bool:
+            if frame["type"] != "ack" or bodies[1:]:
+                return await say(frame)
+            cut(queue)
+            if wait_for_next:
+                await until(lambda: queue._link.connection == 2 and queue._link.ready.is_set())
+            return False
+
+        queue._link.say = not_sent  # type: ignore[method-assign]
+        async with asyncio.timeout(10):
+            async for batch in queue.receive(limit=1):
+                bodies += batch.bodies()
+                await batch.ack()
+        assert bodies == ["a", "a"]

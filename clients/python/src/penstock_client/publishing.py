@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from penstock_client.errors import PublishRefused
@@ -116,14 +117,16 @@ class Publishing:
         """What fails for a reason that passes is published again, a few times."""
         published = Published(len(rows), [], [None] * len(rows) if ids else None)
         left = list(range(len(rows)))
+        asked_s = 0.0
         for attempt in range(ATTEMPTS_MAX):
             if attempt:
-                await asyncio.sleep(RETRY_PAUSE_S * 2**attempt)
+                await asyncio.sleep(max(RETRY_PAUSE_S * 2**attempt, asked_s))
             failures = await self._once(left, rows, published, acks)
-            left = []
+            left, asked_s = [], 0.0
             for one in failures:
                 if one.code in _PASSING and attempt + 1 < ATTEMPTS_MAX:
                     left.append(one.index)
+                    asked_s = max(asked_s, one.retry_after_s)
                 else:
                     published.failed.append(one)
             if not left:
@@ -156,7 +159,7 @@ class Publishing:
             sent += len(frame.places)
             passing = next((one for one in found if one.code in _PASSING), None)
             if passing is not None:
-                return failures + [Failure(at, passing.code, passing.detail) for at in places[sent:]]
+                return failures + [replace(passing, index=at) for at in places[sent:]]
         return failures
 
     def _frames(self, places: Sequence[int], rows: list[Row], ids: bool, acks: str | None) -> Iterator[_Frame]:
@@ -217,7 +220,7 @@ def _take_in(published: Published, frame: _Frame, answer: dict[str, Any]) -> lis
         failure = _failure(0, frame, answer)
         if failure.code not in _PASSING and failure.code not in _UNTOLD:
             raise PublishRefused(failure.code, failure.detail)
-        return [Failure(at, failure.code, failure.detail) for at in places]
+        return [replace(failure, index=at) for at in places]
     if published.sent is not None:
         for at, sent in zip(places, answer["sent"], strict=True):
             published.sent[at] = sent
@@ -229,5 +232,5 @@ def _failure(place: int, frame: _Frame, told: dict[str, Any]) -> Failure:
     sent once."""
     code = told["code"]
     if frame.is_once and code in _UNSURE:
-        return Failure(place, OUTCOME_UNKNOWN, told["detail"])
-    return Failure(place, code, told["detail"])
+        code = OUTCOME_UNKNOWN
+    return Failure(place, code, told["detail"], told.get("retry_after_s") or 0.0)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from penstock_client.consuming import Consuming
+from penstock_client.consuming import Consuming, Receiving
 from penstock_client.errors import NotConnected
 from penstock_client.link import Link
 from penstock_client.messages import Batch, Message, Published
@@ -100,7 +100,7 @@ class Queue:
 
         Raises ConnectionRefused, NotConnected.
         """
-        return self._consuming.receive(prefetch, tags, limit, idle_s)
+        return Receiving(self._consuming, prefetch, tags, limit, idle_s)
 
     async def _on_ready(self) -> None:
         await self._publishing.resend()
