@@ -58,3 +58,41 @@ async def test_partition_that_is_away_fails_its_scheduled_messages_alone(call: s
     fail(front, 1, 2)
     reply = await front.rest(f"{SCHEDULED}/{call}", ask)
     assert (reply.status, problem(reply)) == (503, "service-unavailable"), "all of it failed so"
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("delay_seconds", 600),
+        ("tag", "red"),
+        ("group", "g"),
+        ("deduplication_id", "d"),
+        ("attributes", {}),
+        ("priority", 0),
+        ("deliver_at_ms", 1),
+        ("delay_ms", 0),
+    ],
+)
+async def test_member_of_a_message_does_not_stand_beside_messages(
+    front: Installation, member: str, value: object
+) -> None:
+    reply = await front.rest(MESSAGES, {"messages": [{"body": "a"}, {"body": "b"}], member: value})
+    assert reply.status == 400 and member in reply.json["detail"] and front.storage.count() == 0
+    assert (await front.rest(MESSAGES, {"messages": [{"body": "a"}], "acks": "leader"})).status == 200
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"priority": 99},
+        {"tag": "red", "attributes": {"Penstock.Tag": {"value": "red"}}},
+        {"priority": 1, "attributes": {"Penstock.Priority": {"type": "Number", "value": "1"}}},
+    ],
+)
+async def test_entry_whose_members_contradict_each_other_fails_alone(
+    front: Installation, wrong: dict[str, object]
+) -> None:
+    reply = await front.rest(MESSAGES, {"messages": [{"body": "a"}, {"body": "b", **wrong}, {"body": "c"}]})
+    assert reply.status == 200 and front.storage.count() == 2
+    a, b, c = reply.json["messages"]
+    assert "id" in a and "id" in c and (b["index"], b["error"]["code"]) == (1, "invalid-parameter-value")
