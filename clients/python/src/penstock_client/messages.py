@@ -155,8 +155,10 @@ class Batch(Sequence[Delivery]):
         return [row["body"] for row in self._rows]
 
     async def ack(self, messages: Iterable[Delivery] | None = None) -> bool:
-        """Deletes these, or all that are not settled. False: the connection that brought them is gone. Raises ValueError
-        for a message of another batch: on another connection its number is that of another message."""
+        """Deletes these, or all that are not settled. False: the connection that brought them is gone.
+
+        Raises ValueError for a message of another batch: its number may be that of another message by now.
+        """
         ranges, count = self._take(messages)
         return await self._consuming.settle(self._connection, "ack", ranges, count)
 
