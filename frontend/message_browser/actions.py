@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from frontend.authn.principal import Principal
-from frontend.crypto.envelope import as_uuids, format_message_id, seal_as
+from frontend.crypto.envelope import Content, as_uuids, format_message_id, seal_as
 from frontend.crypto.message_tokens import InvalidToken, MessageToken
 from frontend.errors import RequestError, invalid, queue_does_not_exist, unavailable
 from frontend.limits import BROWSER_DEDUP_PREFIX, BROWSER_REASON_CHARS_MAX, QUEUE_NAME_CHARS_MAX
@@ -28,13 +28,15 @@ from frontend.message_browser.audit import PURGE, entry_of, note, note_failure
 from frontend.message_browser.search import see_now
 from frontend.message_browser.view import BrowsedView, history_of
 from frontend.messages.admission import admit, also, require_sending
-from frontend.messages.drafts import Draft, draft_message
+from frontend.messages.drafts import Draft, check_delay_s, draft_message
+from frontend.messages.due_time import check_due_time
 from frontend.messages.outgoing import OutgoingMessage
 from frontend.messages.partition_batches import Sent
 from frontend.messages.send import acknowledge
 from frontend.messages.storage_errors import check_taken, explain_storage_error
 from frontend.parameters import check_text
 from frontend.queues.names import Address
+from frontend.queues.priority import check_priority
 from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.dead_letters import copy_of_dead
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -102,7 +104,7 @@ async def dead_letter_one(request: BrowserRequest, token_text: str, reason: str)
         note=reason,
     )
     body = copy_of_dead(source, message.body)
-    await _store(request, "message.dead_letter", held, target, body, message.offset)
+    await _store(request, "message.dead_letter", held, target, body, held.seen.content)
     await _remove(request, "message.dead_letter", held, moved=True)
     return held.seen, target.record.name
 
@@ -128,7 +130,7 @@ async def resend_one(
     key = target.sealing_key(request.services.now_s())
     envelope = seal_as(key, message_id, sender, draft.content, size_field(record_key))
     body = encode_body(envelope, record_key, draft.headers)
-    partition, reply = await _store(request, "message.resend", held, target, body, held.seen.offset)
+    partition, reply = await _store(request, "message.resend", held, target, body, draft.content)
     sent = Sent(draft, format_message_id(message_id))
     for _, original in reply.duplicates if is_named else ():
         try:
@@ -186,11 +188,17 @@ async def _failed(request: BrowserRequest, action: str, held: _Held, error: Requ
 
 
 async def _store(
-    request: BrowserRequest, action: str, held: _Held, target: ResolvedQueue, body: bytes, turn: int
+    request: BrowserRequest,
+    action: str,
+    held: _Held,
+    target: ResolvedQueue,
+    body: bytes,
+    content: Content | None,
 ) -> tuple[int, SendReply]:
-    """`turn` says which partition of a standard queue, so that the same request again comes to the same."""
+    """The place of the message says which partition of a standard queue, of the level of `content`: the same request
+    again comes to the same."""
     group = dict(decode_body(body).headers).get(HEADER_GROUP)
-    partition = target.partition_for_copy(None if group is None else group.decode(), held.seen.content, turn)
+    partition = target.partition_for_copy(None if group is None else group.decode(), content, held.message.offset)
     with request.services.storage_calls:
         try:
             reply = await request.services.storage.send(partition, [body], False)
@@ -236,13 +244,20 @@ def _draft_again(
     the caller name its deduplication id?"""
     seen = held.seen
     message = edit(seen)
+    if message.delay_s is not None:
+        check_delay_s(message.delay_s)
     asked = (message.body, message.attributes, message.trace_header, message.delay_s, message.group, message.dedup_id)
     token = MessageToken(seen.partition, seen.offset)
     change = services.message_tokens.digest(held.queue.owner, token, msgspec.msgpack.encode(asked))
     is_named = message.dedup_id is not None
     if target.fifo is not None and not is_named:
         message.dedup_id = BROWSER_DEDUP_PREFIX + change.hex()
-    draft = draft_message(message, target.send_rules)
+    rules = target.send_rules
+    draft = draft_message(message, rules)
+    if rules.levels:
+        check_priority(message.attributes, rules.levels)
+    if message.due is not None:
+        check_due_time(message.due, services.now_s())
     if not any(name == HEADER_DEDUP for name, _ in draft.headers):
         draft.headers = (*draft.headers, (HEADER_DEDUP, _KEY_START + change))
     draft.content = msgspec.structs.replace(draft.content, history=history_of(held.queue, seen))

@@ -23,11 +23,11 @@ from frontend.authn.rights import Allowed, Origin, Rights
 from frontend.authz import NO_POLICY, CompiledPolicy, RequestContext, evaluate, refusal_text
 from frontend.authz.actions import QUEUE_ACTIONS, Target, resource_arn
 from frontend.authz.request_context import NO_TAGS, Tags
-from frontend.errors import RequestError, Throttled, throttled
+from frontend.errors import RequestError, Throttled, throttled, unavailable
 from frontend.limits import KEY_DECISIONS_KEPT_MAX
 from frontend.limits.quota_tree import PAYLOAD_QUOTA, SENDS_OF_ACCOUNT, SENDS_TO_QUEUE, HeldSends, QuotaRefusal
 from frontend.limits.quotas import DEFAULT_LIMITS
-from frontend.metadata.interface import Missing
+from frontend.metadata.interface import MetadataUnavailable, Missing
 from frontend.metering.request_counts import ERRORS, NO_KEY, NO_QUEUE, REQUESTS, THROTTLED
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
@@ -238,12 +238,16 @@ async def _find_of_another(
 
 
 async def _is_active(services: FrontendServices, account_id: str) -> bool:
-    """False while the account is suspended, closing or closed: as its keys open nothing then, its policies do not."""
+    """False while the account is suspended, closing or closed: as its keys open nothing then, its policies do not.
+    Raises RequestError where that cannot be told."""
     known = services.metadata.cached_account(account_id)
     if not isinstance(known, Missing):
         return known is None or known.active
     # A task, which its deadlines need: a hot request is none (frontend/express).
-    found = await asyncio.create_task(services.metadata.get_account(account_id), name="owner-look-up")
+    try:
+        found = await asyncio.create_task(services.metadata.get_account(account_id), name="owner-look-up")
+    except MetadataUnavailable as error:
+        raise unavailable("The service is not available. Try again.", error.retry_after_s) from None
     return found is None or found.active
 
 

@@ -91,7 +91,7 @@ def _standard_headers(message: OutgoingMessage, rules: SendRules) -> tuple[str, 
     """(deduplication id, headers) of a message of a standard queue."""
     delay_ms = rules.delay_ms
     if message.delay_s is not None:
-        delay_ms = _check_delay_s(message.delay_s) * 1000
+        delay_ms = check_delay_s(message.delay_s) * 1000
     dedup_id = message.dedup_id
     if dedup_id is not None and not rules.dedups:
         reason = "The request includes a parameter that is not valid for this queue type."
@@ -108,7 +108,7 @@ def _standard_headers(message: OutgoingMessage, rules: SendRules) -> tuple[str, 
 
 def _fifo_headers(message: OutgoingMessage, delay_ms: int, fifo: FifoRules) -> tuple[bytes, str, Headers]:
     """(group, deduplication id, headers). A delay is for the whole queue: one message must not overtake another."""
-    if message.delay_s is not None and _check_delay_s(message.delay_s):
+    if message.delay_s is not None and check_delay_s(message.delay_s):
         raise bad_value(
             message.delay_s,
             "DelaySeconds",
@@ -122,7 +122,8 @@ def _fifo_headers(message: OutgoingMessage, delay_ms: int, fifo: FifoRules) -> t
     return group, dedup_id, headers
 
 
-def _check_delay_s(seconds: int) -> int:
+def check_delay_s(seconds: int) -> int:
+    """Raises RequestError."""
     if not 0 <= seconds <= DELAY_S_MAX:
         raise bad_value(seconds, "DelaySeconds", f"DelaySeconds must be >= 0 and <= {DELAY_S_MAX}.")
     return seconds

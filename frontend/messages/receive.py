@@ -113,7 +113,7 @@ async def _confirm(
     changed. The queue as it is now. Raises RequestError."""
     try:
         return await also(services, await still_caller(services, caller), "ReceiveMessage", address)
-    except RequestError:
+    except Exception:  # a bug of ours too: no one holds the leases
         await release(services.storage, leases, VisibilityMode.UNSEEN)
         raise
 

@@ -1,7 +1,8 @@
 """Scheduled messages of a queue: which there are, cancelling them, giving them another time.
 
     way in, authenticate, authorise, route, throttle         as in send.py
-    list      all partitions asked for a page each, merged by due time; bodies opened
+    list      a place among the calls of the message browser; a page (scheduled_pages.py), paid for by what was read;
+              bodies opened
     change    one call per partition; each message has an outcome of its own
 
 A message is named by an opaque id: the partition and the offset where it lies, MACed for its queue as receipts are, but
@@ -25,11 +26,12 @@ from frontend.errors import RequestError, invalid
 from frontend.limits import SCHEDULED_LISTED_MAX
 from frontend.messages.admission import admit, pay_later
 from frontend.messages.opening import OpenedRecord, message_id_of, open_record
+from frontend.messages.scheduled_pages import Position, ScheduledPage
 from frontend.messages.storage_errors import error_of_code, explain_storage_error
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import ScheduledMessage, ScheduledReply
+from storage_nodes.protocol.messages import ScheduledMessage
 from storage_nodes.protocol.records import RecordError
 
 if TYPE_CHECKING:
@@ -38,9 +40,6 @@ if TYPE_CHECKING:
 _OFFSET_MAX = 2**63 - 1
 
 _log = structlog.get_logger("frontend.messages.scheduled")
-
-# Where a page ends: (due_ms, partition, offset), which is the order over all partitions.
-Position = tuple[int, int, int]
 
 
 class Scheduled(NamedTuple):
@@ -72,19 +71,17 @@ async def list_scheduled(
     listing = b"" if until_ms is None else b"%d" % until_ms
     after = _read_cursor(services, queue, cursor, listing)
     until = _OFFSET_MAX if until_ms is None else max(0, min(until_ms, _OFFSET_MAX))
-    with services.storage_calls:
+    page = ScheduledPage(services, queue.partitions, count_max, after, until)
+    searches_max = services.quotas.limits(caller.account_id, caller.name).browser_searches
+    with services.browser_calls.place(caller.account_id, searches_max):
         try:
-            replies = await asyncio.gather(
-                *(
-                    services.storage.scheduled(partition, count_max, _after_in(partition, after), until)
-                    for partition in queue.partitions
-                )
-            )
+            await page.run()
         except StorageError as error:
             raise await explain_storage_error(services, queue, error) from None
-    found, end = _merge(queue.partitions, replies, count_max)
-    messages = [_opened(services, queue, partition, message) for partition, message in found]
-    pay_later(services, caller, address, len(found), sum(len(message.body) for _, message in found))
+        finally:
+            pay_later(services, caller, address, page.read, page.read_bytes)
+    messages = [_opened(services, queue, partition, message) for partition, message in page.found]
+    end = page.end
     if end is None:
         return Page(messages, None)
     due_ms, partition, offset = end
@@ -132,36 +129,6 @@ async def _change_at(
     for (index, _), code in zip(where, codes, strict=True):
         if code != ErrorCode.OK:
             outcomes[index] = error_of_code(code, queue.record.name)
-
-
-def _merge(
-    partitions: Sequence[int], replies: Sequence[ScheduledReply], count_max: int
-) -> tuple[list[tuple[int, ScheduledMessage]], Position | None]:
-    """The first messages over all partitions, and where the next page goes on (None: nowhere). What a partition did
-    not show yet may stand right behind its last message, so nothing beyond the first such place is taken."""
-    ends = [
-        (reply.last_due_ms, partition, reply.last_offset)
-        for partition, reply in zip(partitions, replies, strict=True)
-        if reply.more
-    ]
-    known_to = min(ends, default=None)
-    found = sorted(
-        ((message.due_ms, partition, message.offset), message)
-        for partition, reply in zip(partitions, replies, strict=True)
-        for message in reply.messages
-    )
-    if known_to is not None:
-        found = [one for one in found if one[0] <= known_to]
-    taken = found[:count_max]
-    end = taken[-1][0] if len(taken) < len(found) else known_to
-    return [(position[1], message) for position, message in taken], end
-
-
-def _after_in(partition: int, after: Position | None) -> tuple[int, int]:
-    if after is None:
-        return (-1, -1)
-    due_ms, at, offset = after
-    return (due_ms, offset if partition == at else _OFFSET_MAX - 1 if partition < at else -1)
 
 
 def _read_cursor(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -40,6 +40,16 @@ class Route(NamedTuple):
     run: Callable[[RestCall, Any], Awaitable[bytes]]
     method: str = "POST"
     decode_msgpack: Callable[[bytes], Any] | None = None
+
+
+def raise_if_none_done(outcomes: Sequence[RequestError | None]) -> None:
+    """A batch is refused where it is one entry that failed, or where the service failed with all of it: else each entry
+    is told its own outcome. Raises RequestError."""
+    first = outcomes[0]
+    if first is not None and (
+        len(outcomes) == 1 or all(one is not None and one.kind.status >= 500 for one in outcomes)
+    ):
+        raise first
 
 
 def error_json(error: RequestError) -> dict[str, object]:

@@ -16,6 +16,7 @@ from functools import partial
 
 import msgspec
 
+from frontend.crypto.envelope import Attributes
 from frontend.crypto.message_tokens import MessageToken
 from frontend.errors import invalid, missing
 from frontend.limits import BROWSER_MESSAGES_SHOWN_DEFAULT, BROWSER_MESSAGES_SHOWN_MAX, MESSAGE_BYTES_MAX
@@ -23,8 +24,9 @@ from frontend.message_browser.actions import BrowserRequest, dead_letter_one, de
 from frontend.message_browser.filters import STATE_WORDS, MessageFilter, check_filter
 from frontend.message_browser.search import Search, SearchResult, look
 from frontend.message_browser.view import BrowsedView
+from frontend.messages.due_time import DELAY_SECONDS, DELIVER_AT
 from frontend.messages.opening import death_json
-from frontend.messages.outgoing import NO_OPTIONS, MessageOptions, OutgoingMessage, check_options, outgoing_message
+from frontend.messages.outgoing import MessageOptions, OutgoingMessage, check_options, outgoing_message
 from frontend.queues.resolver import ResolvedQueue
 from frontend.rest.call import RestCall, Route, encode_answer
 from frontend.rest.message_form import MessageJson, attributes_json, history_json, read_json_attribute, refuse_empty
@@ -130,13 +132,14 @@ def _token(text: str) -> str:
 
 
 def _edited(asked: ResendJson, options: MessageOptions, seen: BrowsedView) -> OutgoingMessage:
-    """The message with its changes. Attributes that are given take the place of all. Raises RequestError."""
+    """The message with its changes. Attributes that are given take the place of all; tag, priority and delivery time
+    are laid over the others. Raises RequestError."""
     content = seen.content
     assert content is not None
     refuse_empty(asked.body)
     body = content.body if asked.body is None else asked.body
-    if asked.attributes is None and options is NO_OPTIONS:
-        message = outgoing_message(body, content.attributes, _unchanged)
+    if asked.attributes is None:
+        message = outgoing_message(body, _kept(content.attributes, options), _unchanged, options)
     else:
         message = outgoing_message(body, asked.attributes, read_json_attribute, options)
     message.trace_header = content.trace_header
@@ -144,6 +147,13 @@ def _edited(asked: ResendJson, options: MessageOptions, seen: BrowsedView) -> Ou
     message.group = seen.group if asked.group is None else asked.group
     message.dedup_id = asked.deduplication_id
     return message
+
+
+def _kept(attributes: Attributes, options: MessageOptions) -> Attributes:
+    """A delivery time takes the place of the one that the message had, in whichever form."""
+    if options.deliver_at_ms is None and options.delay_ms is None:
+        return attributes
+    return {name: one for name, one in attributes.items() if name not in (DELIVER_AT, DELAY_SECONDS)}
 
 
 def _unchanged(_: str, attribute: tuple[str, bytes]) -> tuple[str, bytes]:

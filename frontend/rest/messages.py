@@ -21,6 +21,7 @@ import msgspec
 
 from frontend.errors import RequestError, invalid, missing
 from frontend.limits import BATCH_ENTRIES_MAX, BULK_BYTES_MAX, BULK_MESSAGES_MAX
+from frontend.messages.outgoing import OutgoingMessage
 from frontend.messages.partition_batches import Sent
 from frontend.messages.receive import receive_messages
 from frontend.messages.receive_options import (
@@ -32,12 +33,16 @@ from frontend.messages.receive_options import (
 )
 from frontend.messages.send import send_message, send_messages
 from frontend.messages.settle import change_visibility, delete_messages, give_back
-from frontend.rest.call import RestCall, Route, error_json
+from frontend.rest.call import RestCall, Route, error_json, raise_if_none_done
 from frontend.rest.message_form import MessageJson, check_message, message_row, read_message
 
 
 class SendJson(MessageJson):
     messages: list[MessageJson] | None = None
+
+
+# What counts for all messages of a batch is `acks` alone.
+_OF_ONE_MESSAGE = tuple(one.name for one in msgspec.structs.fields(MessageJson) if one.name not in ("body", "acks"))
 
 
 class ReceiveJson(msgspec.Struct, forbid_unknown_fields=True):
@@ -69,11 +74,15 @@ async def _send(call: RestCall, asked: SendJson) -> bytes:
         return call.encode(sent_json(sent))
     if asked.body is not None:
         raise invalid("Either body or messages may be given, not both.")
-    _check_count(asked.messages, "messages")
-    batch = [check_message(one, asked.acks) for one in asked.messages]
-    sending = partial(
-        send_messages, call.services, call.caller, call.address, batch, read_message, size_bytes, BULK_BYTES_MAX
-    )
+    for name in _OF_ONE_MESSAGE:
+        if getattr(asked, name) is not None:
+            raise invalid(f"{name} is a member of each of the messages, and may not be given beside them.")
+    batch = _check_count(asked.messages, "messages")
+
+    def read(given: MessageJson) -> OutgoingMessage:
+        return read_message(check_message(given, asked.acks))
+
+    sending = partial(send_messages, call.services, call.caller, call.address, batch, read, size_bytes, BULK_BYTES_MAX)
     if len(batch) > BATCH_ENTRIES_MAX:
         with call.services.bulk_sends.place(call.caller.account_id):
             outcomes = await sending()
@@ -154,10 +163,7 @@ def sent_json(sent: Sent) -> dict[str, object]:
 
 
 def _receipts_answer(call: RestCall, receipts: Sequence[str], outcomes: Sequence[RequestError | None]) -> bytes:
-    errors = [outcome for outcome in outcomes if outcome is not None]
-    for error in errors:
-        if error.kind.status >= 500 or len(receipts) == 1:
-            raise error
+    raise_if_none_done(outcomes)
     failed = [
         {"index": index, "receipt": receipt, **error_json(outcome)}
         for index, (receipt, outcome) in enumerate(zip(receipts, outcomes, strict=True))

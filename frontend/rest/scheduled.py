@@ -17,7 +17,7 @@ from frontend.errors import RequestError, invalid
 from frontend.limits import SCHEDULED_CHANGED_MAX, SCHEDULED_LISTED
 from frontend.messages.due_time import check_due_ms
 from frontend.messages.scheduled import Scheduled, change_scheduled, list_scheduled
-from frontend.rest.call import RestCall, Route, encode_answer, error_json
+from frontend.rest.call import RestCall, Route, encode_answer, error_json, raise_if_none_done
 from frontend.rest.message_form import attributes_json
 
 _PARAMETERS = frozenset(("limit", "cursor", "until_ms"))
@@ -65,9 +65,7 @@ async def _change(call: RestCall, ids: list[str] | None, due_ms: int) -> bytes:
     if not ids or len(ids) > SCHEDULED_CHANGED_MAX:
         raise invalid(f"The request must name 1 to {SCHEDULED_CHANGED_MAX} ids.")
     outcomes = await change_scheduled(call.services, call.caller, call.address, ids, due_ms)
-    for outcome in outcomes:
-        if outcome is not None and (outcome.kind.status >= 500 or len(ids) == 1):
-            raise outcome
+    raise_if_none_done(outcomes)
     failed = [
         {"id": one, **error_json(outcome)} for one, outcome in zip(ids, outcomes, strict=True) if outcome is not None
     ]

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import httpx2
+import msgspec
 import pytest
 
+from frontend.message_browser.filters import MessageFilter
+from frontend.metadata.records import PartitionRecord
+from storage_nodes.limits import SCHEDULE_MS_MAX
 from storage_nodes.protocol.errors import ErrorCode
+from tests.frontend.test_partitions import spread
 from tests.frontend.test_rest import problem
 from tests.support.frontend_plane import QUEUE_URL, Installation
 from tests.support.message_browser import MESSAGES, act, peek, send, storage_fails
@@ -149,3 +154,90 @@ async def test_resend_under_a_named_deduplication_id_is_repeated_as_one(
     reply = await act(front, "resend", message, "line.fifo", deduplication_id="b")
     (only,) = await peek(front, "line.fifo")
     assert (reply.status, only["id"]) == (200, reply.json["id"])
+
+
+async def test_options_are_laid_over_the_attributes_that_the_message_has(front: Installation) -> None:
+    kept = {"a": {"type": "String", "value": "1"}, "b": {"type": "Number", "value": "2"}}
+    await send(front, "x", attributes=kept, tag="red", delay_ms=1_000)
+    front.clock.now_s += 2
+    now_ms = int(front.clock.now_s * 1000)
+    for change, name, value in (
+        ({"tag": "blue"}, "Penstock.Tag", "blue"),
+        ({"priority": 2}, "Penstock.Priority", "2"),
+        ({"deliver_at_ms": now_ms + 100}, "Penstock.DeliverAt", str(now_ms + 100)),
+        ({"delay_ms": 100}, "Penstock.DelaySeconds", "0.100"),
+    ):
+        (message,) = await peek(front)
+        reply = await act(front, "resend", message, **change)
+        assert reply.status == 200, reply.body
+        front.clock.now_s += 2
+        (new,) = await peek(front)
+        assert kept.items() <= new["attributes"].items(), change
+        assert new["attributes"][name]["value"] == value
+        assert len({"Penstock.DeliverAt", "Penstock.DelaySeconds"} & new["attributes"].keys()) == 1, change
+    assert new["tag"] == "blue"
+    await act(front, "resend", new, attributes={"c": {"value": "3"}}, tag="green")
+    (new,) = await peek(front)
+    assert new["attributes"].keys() == {"c", "Penstock.Tag"}, "given ones take the place of all"
+
+
+async def test_changed_priority_says_the_partition(front: Installation) -> None:
+    spread(front, [PartitionRecord(1), PartitionRecord(2, 1)], **{"Penstock.PriorityLevels": "2"})
+    await send(front, "x", priority=0)
+    (message,) = await peek(front)
+    assert front.storage.messages(1)
+    assert (await act(front, "resend", message, priority=2)).status == 400
+    assert (await act(front, "resend", message, priority=1)).status == 200
+    assert front.storage.messages(2) and not front.storage.messages(1)
+
+
+async def test_resend_takes_no_time_that_a_send_does_not_take(front: Installation) -> None:
+    await send(front, "x")
+    (message,) = await peek(front)
+    now_ms = int(front.clock.now_s * 1000)
+    for far in ({"deliver_at_ms": now_ms + SCHEDULE_MS_MAX + 1_000}, {"delay_ms": SCHEDULE_MS_MAX + 1}):
+        assert (await front.rest(MESSAGES, {"body": "x", **far})).status == 400
+        reply = await act(front, "resend", message, **far)
+        assert reply.status == 400 and "at most" in reply.json["detail"]
+    assert len(await peek(front)) == 1 and not front.audit
+
+
+HUGE = (10**20, -(10**20), 2**63)
+_MESSAGE = ("delay_seconds", "priority", "deliver_at_ms", "delay_ms")
+_INTEGERS: dict[str, tuple[str, ...]] = {
+    "": _MESSAGE,
+    "/resend": _MESSAGE,
+    "/receive": ("max_messages", "wait_seconds", "visibility_seconds"),
+    "/extend": ("visibility_seconds",),
+    "/release": ("delay_seconds",),
+    "/peek": ("limit", "body_chars"),
+    "/find": ("limit", "body_chars"),
+}
+_FILTER = tuple(one.name for one in msgspec.structs.fields(MessageFilter) if one.type == int | None)
+
+
+@pytest.mark.parametrize("number", HUGE)
+async def test_integer_that_no_member_may_have_is_refused(front: Installation, number: int) -> None:
+    await send(front, "x")
+    (seen,) = await peek(front)
+    (held,) = (await front.rest(MESSAGES + "/receive", {})).json["messages"]
+    receipts = {"receipts": [held["receipt"]]}
+    given: dict[str, dict[str, object]] = {"/extend": receipts, "/release": receipts, "": {"body": "y"}}
+    given |= {"/resend": {"message": seen["message"]}, "/find": {"filter": {}}}
+    for path, members in _INTEGERS.items():
+        for member in members:
+            reply = await front.rest(MESSAGES + path, {**given.get(path, {}), member: number})
+            assert reply.status == 400 and problem(reply) != "internal-failure", (path, member, reply.body)
+    batch = [{"body": "y", member: number} for member in _MESSAGE]
+    reply = await front.rest(MESSAGES, {"messages": batch})
+    assert reply.status == 400 or not any("id" in one for one in reply.json["messages"])
+    for member in _FILTER:
+        reply = await front.rest(MESSAGES + "/find", {"filter": {member: number}})
+        assert reply.status in (200, 400), (member, reply.body)
+    for member in ("deliver_at_ms", "delay_ms"):
+        ask = {"ids": ["x"], member: number}
+        assert (await front.rest("/v1/queues/orders/scheduled/reschedule", ask)).status == 400
+    for member in ("limit", "until_ms"):
+        reply = await front.rest(f"/v1/queues/orders/scheduled?{member}={number}", method="GET")
+        assert reply.status in (200, 400), (member, reply.body)
+    assert len(await peek(front)) == 1

@@ -9,9 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
+from frontend.metadata.interface import MISS, MetadataUnavailable
 from frontend.push.closing import CLOSE_FORBIDDEN
 from frontend.rest.message_browser import BROWSER_ROUTES
 from frontend.rest.messages import ROUTES
+from storage_nodes.protocol.messages import MessageState
 from tests.frontend.test_queue_policies import SECRET_ARN, set_policy, statement
 from tests.support.bulk_socket import JSON, BulkSocket
 from tests.support.frontend_plane import ACCOUNT, HOST, OTHER_ACCOUNT, Installation
@@ -187,3 +189,42 @@ async def test_live_tail_has_no_path_to_other_accounts(front: Installation, monk
     socket = await subscribed(front, monkeypatch, "tail")
     await asyncio.wait_for(socket.task, 5)
     assert socket.refused[0] == 404
+
+
+async def test_owner_that_cannot_be_looked_up_is_an_outage_and_leases_go_back(
+    front: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue is at hand, the account that it is of is not."""
+    actions = ["sqs:SendMessage", "sqs:ReceiveMessage"]
+    set_policy(front, OTHER_ACCOUNT, "secret", statement("Allow", actions, SECRET_ARN))
+    socket = bulk_socket(front)
+    await first(socket, "ready")
+    assert (await front.rest(MESSAGES, {"body": "x"})).status == 200
+    lease, began = front.storage.acquire, asyncio.Event()
+
+    async def away(_: str) -> None:
+        raise MetadataUnavailable("the metadata service does not answer")
+
+    async def then_away(*arguments: object, **more: object) -> object:
+        monkeypatch.setattr(front.metadata, "cached_account", lambda _: MISS)
+        monkeypatch.setattr(front.metadata, "get_account", away)
+        began.set()
+        return await lease(*arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(front.storage, "acquire", then_away)
+    reply = await front.rest(MESSAGES + "/receive", {"visibility_seconds": 600, "wait_seconds": 1})
+    assert reply.status == 503 and began.is_set()
+    assert [message.state for message in front.storage.messages(50)] == [MessageState.WAITING]
+    socket.publish(1, "a")
+    assert (await first(socket, "refuse"))["code"] == "service-unavailable"
+    await socket.leave()
+
+
+async def test_leases_go_back_where_their_receive_breaks(front: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    await front.rest("/v1/queues/orders/messages", {"body": "x"})
+    monkeypatch.setattr("frontend.messages.receive.still_caller", broken)
+    assert (await front.rest("/v1/queues/orders/messages/receive", {"wait_seconds": 1})).status == 500
+    assert [message.state for message in front.storage.messages(1)] == [MessageState.WAITING]

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from frontend.authn.principal import Principal
+from frontend.limits import BROWSER_CALLS_MAX, MIB
+from frontend.messages import scheduled, scheduled_pages
+from frontend.queues.names import Address
 from frontend.sqs.message_form import attributes_md5
 from storage_nodes.limits import SCHEDULE_MS_MAX
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_DUE, HEADER_GROUP, decode_body
-from tests.support.frontend_plane import OTHER_ACCOUNT, QUEUE_URL, Installation, Reply
+from tests.support.frontend_plane import ACCOUNT, OTHER_ACCOUNT, QUEUE_URL, Installation, Reply
 
 MESSAGES = "/v1/queues/orders/messages"
 SCHEDULED = "/v1/queues/orders/scheduled"
@@ -217,8 +222,16 @@ async def test_scheduled_messages_of_another_account_do_not_exist(front: Install
         assert (reply.status, reply.json["code"]) == (404, "queue-does-not-exist")
 
 
-@pytest.mark.parametrize("page_max", [1, 3, 1_000])
-async def test_pages_over_all_partitions_show_every_message_once_in_order(page_max: int) -> None:
+@pytest.mark.parametrize(
+    ("page_max", "held_bytes_max", "scan_s_max"),
+    [(1, 10**6, 9), (3, 10**6, 9), (1_000, 10**6, 9), (3, 1, 9), (3, 1, -1)],
+)
+async def test_pages_over_all_partitions_show_every_message_once_in_order(
+    page_max: int, held_bytes_max: int, scan_s_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nothing fits in memory beside what is taken, and where each page ends as soon as it may."""
+    monkeypatch.setattr(scheduled_pages, "_HELD_BYTES_MAX", held_bytes_max)
+    monkeypatch.setattr(scheduled_pages, "BROWSER_SCAN_S_MAX", scan_s_max)
     front = Installation(partitions=(1, 2, 3))
     front.storage.page_max = page_max
     for number in range(40):
@@ -237,6 +250,41 @@ async def test_pages_over_all_partitions_show_every_message_once_in_order(page_m
     assert [one["deliver_at_ms"] for one in seen] == sorted(one["deliver_at_ms"] for one in seen)
     until = (await front.rest(f"{SCHEDULED}?until_ms={_now_ms(front) + 1_000}", method="GET")).json["messages"]
     assert {one["deliver_at_ms"] for one in until} == {_now_ms(front) + 1_000}
+
+
+async def test_page_over_many_partitions_holds_few_bytes_and_pays_for_what_was_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    partitions = tuple(range(1, 25))
+    front = Installation(partitions=partitions)
+    for number in range(len(partitions)):
+        sent = await front.rest(MESSAGES, {"body": f"{number:02}" + "x" * 900_000, "delay_ms": HOUR_MS + number})
+        assert sent.status == 200
+    assert all(len(front.storage.messages(partition)) == 1 for partition in partitions)
+    paid: list[tuple[int, int]] = []
+    monkeypatch.setattr(scheduled, "pay_later", lambda *given: paid.append(given[-2:]))
+    principal = Principal(ACCOUNT, front.key.access_key_id)
+    tracemalloc.start()
+    try:
+        page = await scheduled.list_scheduled(front.plane, principal, Address(ACCOUNT, "orders"), 500, None, None)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [one.record.opened.content.body[:2] for one in page.messages if one.record] == ["00", "01", "02"]
+    assert page.cursor is not None and peak < 16 * MIB
+    ((read, read_bytes),) = paid
+    assert read >= len(partitions) and read_bytes > read * 900_000
+
+
+async def test_list_takes_a_place_of_the_message_browser(front: Installation) -> None:
+    places = [front.plane.browser_calls.place(ACCOUNT) for _ in range(BROWSER_CALLS_MAX // 2)]
+    for place in places:
+        place.__enter__()
+    refused = await front.rest(SCHEDULED, method="GET")
+    assert (refused.status, refused.json["code"]) == (429, "request-throttled")
+    for place in places:
+        place.__exit__(None, None, None)
+    assert (await front.rest(SCHEDULED, method="GET")).status == 200 and not front.plane.browser_calls.calls
 
 
 async def test_full_schedule_is_said_so(front: Installation) -> None:

@@ -12,6 +12,45 @@ from penstock_client.messages import Batch
 from penstock_client.wire import frame_of
 
 
+class Receiving(AsyncIterator[Batch]):
+    """One receive. It ends with its last batch, by `aclose`, or when it is left (`break`) and nothing holds it: a
+    generator would end a turn of the event loop later, and the next receive find the queue taken."""
+
+    def __init__(
+        self, consuming: Consuming, prefetch: int, tags: Sequence[str], limit: int | None, idle_s: float | None
+    ) -> None:
+        self._consuming = consuming
+        self._asked = (prefetch, tags, limit)
+        self._idle_s = idle_s
+        self._has_begun = self._has_ended = False
+
+    async def __anext__(self) -> Batch:
+        if self._has_ended:
+            raise StopAsyncIteration
+        batch = None
+        try:
+            if not self._has_begun:
+                self._has_begun = True
+                await self._consuming.start(self, *self._asked)
+            batch = await self._consuming.next(self._idle_s)
+        finally:
+            if batch is None:
+                self._end()
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
+
+    async def aclose(self) -> None:
+        self._end()
+
+    def __del__(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self._has_ended = True
+        self._consuming.end(self)
+
+
 class Consuming:
     """Of one queue, one receiver at a time.
 
@@ -25,6 +64,7 @@ class Consuming:
         self.link: Link
         self._batches: deque[Batch] = deque()
         self._news = asyncio.Event()
+        self._receiving: int | None = None  # the id of what receives: who leaves it must be seen to have gone
         self._prefetch = 0
         self._limit: int | None = None
         self._tags: tuple[str, ...] | None = None  # None: nothing was received yet
@@ -34,27 +74,32 @@ class Consuming:
         self._given = 0
         self._settled = 0
 
-    async def receive(
-        self, prefetch: int, tags: Sequence[str], limit: int | None, idle_s: float | None
-    ) -> AsyncIterator[Batch]:
-        if self._prefetch:
+    async def start(self, receiving: Receiving, prefetch: int, tags: Sequence[str], limit: int | None) -> None:
+        if self._receiving is not None:
             raise RuntimeError("the queue is being received from already")
         if not 1 <= prefetch <= self.link.limits["credit_max"]:
             raise ValueError(f"prefetch must be between 1 and {self.link.limits['credit_max']}")
         if self._tags is not None and self._tags != tuple(tags):
             raise ValueError("the first receive of a queue chooses the tags")
+        self._receiving = id(receiving)
         self._prefetch, self._limit, self._tags = prefetch, limit, tuple(tags)
         self._given = self._settled = 0
-        try:
-            if self.link.ready.is_set():  # else `begin` asks
-                await self._ask()
-            while limit is None or self._given < limit:
-                batch = await self._next(idle_s)
-                if batch is None:
-                    return
-                self._given += len(batch)
-                yield batch
-        finally:
+        if self.link.ready.is_set():  # else `begin` asks
+            await self._ask()
+
+    async def next(self, idle_s: float | None) -> Batch | None:
+        """None: it has given as many as were asked for, or nothing came for so long. Raises what ended the link."""
+        if self._limit is not None and self._given >= self._limit:
+            return None
+        batch = await self._next(idle_s)
+        if batch is not None:
+            self._given += len(batch)
+        return batch
+
+    def end(self, receiving: Receiving) -> None:
+        """Another one may begin, and what arrives waits for it."""
+        if self._receiving == id(receiving):
+            self._receiving = None
             self._prefetch = 0
 
     async def begin(self) -> None:
@@ -79,13 +124,19 @@ class Consuming:
     async def settle(
         self, connection: int, kind: str, ranges: list[list[int]], count: int, more: dict[str, Any] | None = None
     ) -> bool:
-        if connection != self.link.connection or not self.link.ready.is_set():
+        if connection != self.link.connection:
+            return False
+        if not self.link.ready.is_set():
+            self._given -= count  # they come again
             return False
         if not count:
             return True
         self._held -= count
         self._settled += count
         sent = await self.link.say(frame_of(kind, ranges=ranges, **(more or {})))
+        if not sent:  # they come again, and count when they do
+            self._settled -= count
+            self._given -= count
         if self._prefetch and self.link.ready.is_set():
             await self._give_credit()
         return sent

@@ -28,6 +28,8 @@ from penstock_client.wire import Form
 # A frame of the service: 500 messages, up to 3 MiB of bodies, which JSON may make six times as long.
 FRAME_BYTES_MAX = 32 * 1024 * 1024
 PING_S = 20.0
+# While the service may be holding frames back, it reads nothing, pings neither: for its rate, or for room.
+HELD_PONG_S = 120.0
 PAUSE_S_MIN = 0.1
 _FATAL_STATUSES = frozenset((400, 401, 403, 404))
 _FATAL_CODES = frozenset((4400, 4401, 4403, 4404))
@@ -36,7 +38,8 @@ _log = logging.getLogger("penstock_client")
 
 
 class Link:
-    """`connection` numbers the connections from 1 on, 0 while there was none."""
+    """`connection` numbers the connections from 1 on, 0 while there was none. `is_held` says whether frames were
+    sent that the service may not have read yet: a pong may be late then."""
 
     def __init__(
         self,
@@ -46,6 +49,7 @@ class Link:
         form: Form,
         on_ready: Callable[[], Awaitable[None]],
         on_frame: Callable[[dict[str, Any]], None],
+        is_held: Callable[[], bool],
         pause_s_max: float,
         options: dict[str, Any],
     ) -> None:
@@ -56,11 +60,13 @@ class Link:
         self._form = form
         self._on_ready = on_ready
         self._on_frame = on_frame
+        self._is_held = is_held
         self._pause_s_max = pause_s_max
         self._options = options
         self._socket: ClientConnection | None = None
         self._task: asyncio.Task[None] | None = None
         self.limits: dict[str, int] = {}
+        self._heard_s = 0.0
         self.connection = 0
         self.failure: ClientError | None = None
         self.failed = asyncio.Event()
@@ -76,6 +82,10 @@ class Link:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+    @property
+    def is_open(self) -> bool:
+        return self._socket is not None
 
     async def send(self, frame: bytes | str) -> bool:
         """False: there is no connection now."""
@@ -121,8 +131,7 @@ class Link:
                 subprotocols=[Subprotocol(self._form.subprotocol)],
                 compression=None,
                 max_size=FRAME_BYTES_MAX,
-                ping_interval=PING_S,
-                ping_timeout=PING_S,
+                ping_interval=None,
                 **self._options,
             )
         except InvalidStatus as error:
@@ -130,8 +139,10 @@ class Link:
                 raise _refused(error) from None
             raise
         was_ready = False
+        keeping = asyncio.create_task(self._keep_alive(socket))
         try:
             async for raw in socket:
+                self._heard_s = monotonic()
                 frame = self._form.decode(raw)
                 if frame["type"] == "ready":
                     was_ready = True
@@ -143,11 +154,29 @@ class Link:
         finally:
             self._socket = None
             self.ready.clear()
+            keeping.cancel()
             with contextlib.suppress(ConnectionClosed, OSError):
                 await socket.close()
         if socket.close_code in _FATAL_CODES:
             raise ConnectionRefused(socket.close_code or 0, socket.close_reason or "")
         return was_ready
+
+    async def _keep_alive(self, socket: ClientConnection) -> None:
+        """Pings, and cuts a connection over which nothing has come for too long."""
+        while True:
+            await asyncio.sleep(PING_S)
+            # A task: where the service reads nothing, the ping itself may wait.
+            pinging = asyncio.create_task(_pong(socket))
+            asked_s = monotonic()
+            try:
+                while not (await asyncio.wait({pinging}, timeout=PING_S / 20))[0]:
+                    silent_s = monotonic() - max(asked_s, self._heard_s)
+                    if silent_s > (HELD_PONG_S if self._is_held() else PING_S):
+                        _log.info("no answer for %.0f s", silent_s)
+                        socket.transport.abort()
+                        return
+            finally:
+                pinging.cancel()
 
     async def _begin(self, socket: ClientConnection, frame: dict[str, Any]) -> None:
         self.limits = {name: value for name, value in frame.items() if name != "type"}
@@ -160,6 +189,11 @@ class Link:
         if self.failure is None:
             self.failure = error
         self.failed.set()
+
+
+async def _pong(socket: ClientConnection) -> None:
+    with contextlib.suppress(ConnectionClosed):
+        await (await socket.ping())
 
 
 def _refused(error: InvalidStatus) -> ConnectionRefused:

@@ -48,11 +48,14 @@ def _attribute(value: str | tuple[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A message that was not stored. `index` is its place in what was published."""
+    """A message that was not stored, or perhaps was, with the codes `outcome-unknown`, `internal-failure` and
+    `service-unavailable`. `index` is its place in what was published; `retry_after_s` is 0 where the service does not
+    say."""
 
     index: int
     code: str
     detail: str
+    retry_after_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -69,13 +72,17 @@ class Published:
 
 
 class Delivery:
-    """A received message. Times are milliseconds since 1970."""
+    """A received message. Times are milliseconds since 1970. It is settled by the batch that it came in."""
 
-    __slots__ = ("_row", "number")
+    __slots__ = ("_batch", "_row", "number")
 
-    def __init__(self, number: int, row: dict[str, Any]) -> None:
+    def __init__(self, batch: Batch, number: int, row: dict[str, Any]) -> None:
+        self._batch = batch
         self.number = number
         self._row = row
+
+    def is_of(self, batch: Batch) -> bool:
+        return self._batch is batch
 
     @property
     def body(self) -> str:
@@ -138,17 +145,20 @@ class Batch(Sequence[Delivery]):
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self._rows)))]
         row = self._rows[index]
-        return Delivery(self._first + (index if index >= 0 else len(self._rows) + index), row)
+        return Delivery(self, self._first + (index if index >= 0 else len(self._rows) + index), row)
 
     def __iter__(self) -> Iterator[Delivery]:
         for number, row in enumerate(self._rows, self._first):
-            yield Delivery(number, row)
+            yield Delivery(self, number, row)
 
     def bodies(self) -> list[str]:
         return [row["body"] for row in self._rows]
 
     async def ack(self, messages: Iterable[Delivery] | None = None) -> bool:
-        """Deletes these, or all that are not settled. False: the connection that brought them is gone."""
+        """Deletes these, or all that are not settled. False: the connection that brought them is gone.
+
+        Raises ValueError for a message of another batch: its number may be that of another message by now.
+        """
         ranges, count = self._take(messages)
         return await self._consuming.settle(self._connection, "ack", ranges, count)
 
@@ -171,9 +181,17 @@ class Batch(Sequence[Delivery]):
             return [[self._first, last]], len(self._rows)
         if self._left is None:
             self._left = set(range(self._first, last + 1))
-        wanted = self._left if messages is None else {one.number for one in messages} & self._left
+        wanted = self._left if messages is None else self._numbers(messages) & self._left
         self._left = self._left - wanted
         return _ranges(wanted), len(wanted)
+
+    def _numbers(self, messages: Iterable[Delivery]) -> set[int]:
+        numbers = set()
+        for one in messages:
+            if not one.is_of(self):
+                raise ValueError(f"{one!r} came in another batch, which settles it")
+            numbers.add(one.number)
+        return numbers
 
 
 def _ranges(numbers: Iterable[int]) -> list[list[int]]:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from penstock_client.consuming import Consuming
+from penstock_client.consuming import Consuming, Receiving
 from penstock_client.errors import NotConnected
 from penstock_client.link import Link
 from penstock_client.messages import Batch, Message, Published
@@ -37,7 +37,9 @@ class Queue:
         self._open_timeout_s = open_timeout_s
         self._publishing = Publishing(form, name.endswith(".fifo"), deduplicate)
         self._consuming = Consuming()
-        self._link = Link(endpoint, token, name, form, self._on_ready, self._on_frame, pause_s_max, options)
+        self._link = Link(
+            endpoint, token, name, form, self._on_ready, self._on_frame, self._is_held, pause_s_max, options
+        )
         self._publishing.link = self._consuming.link = self._link
         self._watch: asyncio.Task[None] | None = None
         self.lost = 0
@@ -98,7 +100,7 @@ class Queue:
 
         Raises ConnectionRefused, NotConnected.
         """
-        return self._consuming.receive(prefetch, tags, limit, idle_s)
+        return Receiving(self._consuming, prefetch, tags, limit, idle_s)
 
     async def _on_ready(self) -> None:
         await self._publishing.resend()
@@ -116,6 +118,9 @@ class Queue:
         elif kind == "error":
             self.errors += 1
             _log.warning("%s: %s: %s", self.name, frame["code"], frame["detail"])
+
+    def _is_held(self) -> bool:
+        return self._publishing.is_unconfirmed
 
     async def _give_up_with_the_link(self) -> None:
         await self._link.failed.wait()
