@@ -34,7 +34,7 @@ from frontend.messages.receive import Received, open_leases
 from frontend.messages.send import send_paid
 from frontend.push import bulk_frames
 from frontend.push.bulk_frames import AckRangesFrame, BulkFrame, NackRangesFrame, PublishFrame, Ranges
-from frontend.push.deliveries import CloseSocket, Deliveries, check_nack_delay_s, receipt_of_lease
+from frontend.push.deliveries import CloseSocket, Deliveries, check_nack_delay_s
 from frontend.push.frames import CreditFrame, FilterFrame, FrameRefused
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
@@ -172,7 +172,7 @@ class BulkSession(Deliveries[int]):
                 held = self._held.get(number)
                 # Else it was settled before, or lost: what is given back may be another consumer's by then.
                 if held is not None and (is_ack or held.until_s > now_s):
-                    named[number] = receipt_of_lease(held.lease)
+                    named[number] = held.receipt
         if isinstance(frame, AckRangesFrame):
             await self._ack(list(named.items()))
         else:

@@ -47,7 +47,7 @@ from frontend.metadata.interface import MetadataUnavailable
 from frontend.push.closing import CLOSE_INTERNAL, close_code_of
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
-from frontend.routing.poll import Lease, PollRequest, poll_partitions, release
+from frontend.routing.poll import Lease, LeaseName, PollRequest, give_back, poll_partitions, release
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import VisibilityMode
 
@@ -69,13 +69,19 @@ class RateExceeded(Exception):
 
 
 class _Held:
-    """A lease the client has: when it runs out (monotonic clock)."""
+    """A lease the client has: what storage knows it by, not its message, and when it runs out (monotonic clock). A
+    client may hold SOCKET_LEASES_MAX of them."""
 
-    __slots__ = ("lease", "until_s")
+    __slots__ = ("receipt", "until_s")
 
-    def __init__(self, lease: Lease, until_s: float) -> None:
-        self.lease = lease
+    def __init__(self, receipt: Receipt, until_s: float) -> None:
+        self.receipt = receipt
         self.until_s = until_s
+
+    @property
+    def name(self) -> LeaseName:
+        receipt = self.receipt
+        return LeaseName(receipt.partition, receipt.epoch, 0, receipt.offset, receipt.delivery)
 
 
 class _Fetched(NamedTuple):
@@ -145,7 +151,8 @@ class Deliveries(ABC, Generic[Name]):
             await asyncio.gather(self._settling, return_exceptions=True)
         # A lease that ran out may be another consumer's by now.
         now_s = monotonic()
-        await release(self._services.storage, [held.lease for held in self._held.values() if held.until_s > now_s])
+        names = [held.name for held in self._held.values() if held.until_s > now_s]
+        await give_back(self._services.storage, names, VisibilityMode.HELD)
         self._held.clear()
 
     async def _pay(self, messages: int, size_bytes: int = 0, is_send: bool = False) -> None:
@@ -185,11 +192,15 @@ class Deliveries(ABC, Generic[Name]):
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            fetched = await self._fetch(room)
-            if len(fetched.leases) < self.fetch_messages_max:
-                await self._deliver(fetched)
-            else:
-                await self._deliver_a_backlog(fetched)
+            await self._move(room)
+
+    async def _move(self, room: int) -> None:
+        """Some messages to the client. A call of its own: between two of them nothing of a fetch is kept."""
+        fetched = await self._fetch(room)
+        if len(fetched.leases) < self.fetch_messages_max:
+            await self._deliver(fetched)
+        else:
+            await self._deliver_a_backlog(fetched)
 
     def _room(self, fetched: int = 0) -> int:
         """How many messages may be asked for, with so many that are on their way to the client."""
@@ -262,7 +273,7 @@ class Deliveries(ABC, Generic[Name]):
         opened = await self._open(queue, leases)
         for name, lease, _ in opened:
             # Held before it is sent: an ack may come back before the send is done.
-            self._held[name] = _Held(lease, fetched.until_s)
+            self._held[name] = _Held(_receipt_of(lease), fetched.until_s)
         size_bytes = sum(map(len, map(_body, leases)))
         pay_later(self._services, self._caller, self._address, len(leases), size_bytes)
         self._credit -= len(opened)
@@ -355,7 +366,7 @@ class Deliveries(ABC, Generic[Name]):
         for start in range(0, len(names), SOCKET_IDS_PER_FRAME_MAX):
             # What was acked or given back during an earlier call is another consumer's to have.
             some = [name for name in names[start : start + SOCKET_IDS_PER_FRAME_MAX] if name in self._held]
-            found = [receipt_of_lease(due[name].lease) for name in some]
+            found = [due[name].receipt for name in some]
             outcomes = await apply_receipts(self._services, queue, found, [SOCKET_VISIBILITY_S * 1000] * len(found))
             for name, outcome in zip(some, outcomes, strict=True):
                 if outcome is None:
@@ -410,7 +421,7 @@ class Deliveries(ABC, Generic[Name]):
                 await self._close_socket(CLOSE_INTERNAL, "The subscription failed inside the service.")
 
 
-def receipt_of_lease(lease: Lease) -> Receipt:
+def _receipt_of(lease: Lease) -> Receipt:
     """Needs no proof: the lease was made here."""
     message = lease.message
     return Receipt(lease.partition, message.offset, message.delivery, lease.epoch)
