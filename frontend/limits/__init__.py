@@ -319,6 +319,8 @@ SOCKETS_MAX = 20_000
 SOCKETS_WITHOUT_KEY_MAX = 1_000
 # Frames of a client over its rate wait so long for it; what would have to wait longer is closed.
 SOCKET_PAUSE_S_MAX = 5.0
+# A fetch takes what is left of the rates' bursts, and what they grant within this time.
+SOCKET_FETCH_AHEAD_S = 1.0
 SOCKET_CREDIT_MAX = 1_000
 SOCKET_FETCH_MESSAGES_MAX = 100
 SOCKET_FRAME_BYTES_MAX = 256 * KIB
@@ -415,6 +417,7 @@ assert IDLE_FRAMES_AT_ONCE_MAX >= IDLE_FRAMES_PER_S >= 100 / SOCKET_PING_S, "a c
 assert CONTROL_ANSWER_BYTES_MAX < CONNECTION_HELD_BYTES_MAX
 assert SOCKET_RENEW_S * 2 < SOCKET_VISIBILITY_S, "one renewal may be lost"
 assert QUOTA_RECHECK_S <= QUOTA_REPORT_S, "who asked for nothing between two reports looks again before it counts"
+assert SOCKET_FETCH_AHEAD_S < SOCKET_PAUSE_S_MAX, "a frame behind a fetch does not wait too long"
 assert SOCKET_PAUSE_S_MAX < SOCKET_VISIBILITY_S - SOCKET_RENEW_S, "leases are renewed while frames wait"
 assert TAIL_SHOWN_MAX <= BROWSER_PAGE_MESSAGES_MAX <= TAIL_LOOK_MESSAGES_MAX
 assert TAIL_LOOK_MESSAGES_MAX >= 1_000 * TAIL_LOOK_S, "a thousand messages a second are followed"

@@ -162,9 +162,9 @@ class BulkSession(Deliveries[int]):
         try:
             count = _count(frame.ranges, self._delivered)
         except RequestError:
-            await self._pay(0, size_bytes)
+            await self._pay_settled(0, size_bytes)
             raise
-        await self._pay(count, size_bytes)
+        await self._pay_settled(count, size_bytes)
         is_ack, now_s = isinstance(frame, AckRangesFrame), monotonic()
         named: dict[int, Receipt | None] = {}  # each once, whatever the ranges
         for first, last in frame.ranges:

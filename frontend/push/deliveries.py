@@ -29,6 +29,7 @@ from frontend.limits import (
     DELAY_S_MAX,
     SOCKET_ACKS_PENDING_MAX,
     SOCKET_CREDIT_MAX,
+    SOCKET_FETCH_AHEAD_S,
     SOCKET_FETCH_MESSAGES_MAX,
     SOCKET_IDS_PER_FRAME_MAX,
     SOCKET_LEASES_MAX,
@@ -39,7 +40,7 @@ from frontend.limits import (
     SOCKET_VISIBILITY_S,
     SOCKET_WAIT_MS,
 )
-from frontend.messages.admission import also, pay, pay_later, still_caller
+from frontend.messages.admission import also, messages_left, pay, pay_later, still_caller
 from frontend.messages.receive import Received
 from frontend.messages.settle import apply_receipts, give_back_mode
 from frontend.messages.tags import check_filter, filter_finds_nothing
@@ -105,6 +106,8 @@ class Deliveries(ABC, Generic[Name]):
         self._tags: tuple[bytes, ...] = ()
         self._may_filter = True  # nothing was asked for yet
         self._credit = 0
+        self._unpaid = 0  # frames about messages that the client has, which wait for the rate
+        self._message_bytes = 1.0  # of one, in the last fetch
         self._held: dict[Name, _Held] = {}
         self._acks: list[Settled[Name]] = []
         self._wake = asyncio.Event()
@@ -154,6 +157,26 @@ class Deliveries(ABC, Generic[Name]):
         names = [held.name for held in self._held.values() if held.until_s > now_s]
         await give_back(self._services.storage, names, VisibilityMode.HELD)
         self._held.clear()
+
+    async def _pay_settled(self, messages: int, size_bytes: int) -> None:
+        """What the client has done with messages is heard, however long its rate lets that wait: until then its leases
+        are renewed, and nothing more is fetched. A stop waits for nothing. Raises RequestError for what no wait
+        helps."""
+        self._unpaid += 1
+        try:
+            while True:
+                try:
+                    pay(self._services, self._caller, self._address, messages, size_bytes)
+                    return
+                except RequestError as error:
+                    if error.retry_after_s is None:
+                        raise
+                    wait_s = float(error.retry_after_s)
+                if await self._stopping_within(wait_s):
+                    pay_later(self._services, self._caller, self._address, messages, size_bytes)
+                    return
+        finally:
+            self._unpaid -= 1
 
     async def _pay(self, messages: int, size_bytes: int = 0, is_send: bool = False) -> None:
         """A client over its rate is not read for a while. Raises RateExceeded if that does not help, RequestError for
@@ -247,9 +270,13 @@ class Deliveries(ABC, Generic[Name]):
         """Leases of up to so many messages; none after a failure that passes, and a pause. Raises RequestError for one
         that does not."""
         queue = await self._queue()
+        if self._unpaid:
+            await asyncio.sleep(SOCKET_RETRY_S)
+            return _Fetched([], 0.0)
         try:
             pay(self._services, self._caller, self._address)
-            ask = PollRequest(room, SOCKET_VISIBILITY_S * 1000, wait_ms, tags=self._tags)
+            left = messages_left(self._services, self._caller, self._address, SOCKET_FETCH_AHEAD_S, self._message_bytes)
+            ask = PollRequest(min(room, left), SOCKET_VISIBILITY_S * 1000, wait_ms, tags=self._tags)
             leases = await poll_partitions(self._services.storage, queue.partitions, ask, queue.routes)
             return _Fetched(leases, monotonic() + SOCKET_VISIBILITY_S)
         except StorageError as error:
@@ -275,6 +302,7 @@ class Deliveries(ABC, Generic[Name]):
             # Held before it is sent: an ack may come back before the send is done.
             self._held[name] = _Held(_receipt_of(lease), fetched.until_s)
         size_bytes = sum(map(len, map(_body, leases)))
+        self._message_bytes = size_bytes / len(leases)
         pay_later(self._services, self._caller, self._address, len(leases), size_bytes)
         self._credit -= len(opened)
         self._services.meters.count("messages_pushed", len(opened))

@@ -46,13 +46,15 @@ class Subscription(Deliveries[str]):
         self, frame: FilterFrame | CreditFrame | AckFrame | NackFrame | ExtendFrame, size_bytes: int
     ) -> None:
         """One frame of the client, when its rate lets it in. Raises RequestError, RateExceeded."""
-        await self._pay(0 if isinstance(frame, FilterFrame | CreditFrame) else len(frame.ids), size_bytes)
         if isinstance(frame, FilterFrame):
+            await self._pay(0, size_bytes)
             await self._set_filter(frame.tags)
             return
         if isinstance(frame, CreditFrame):
+            await self._pay(0, size_bytes)
             self._add_credit(frame.n)
             return
+        await self._pay_settled(len(frame.ids), size_bytes)
         if not 1 <= len(frame.ids) <= SOCKET_IDS_PER_FRAME_MAX:
             raise invalid(f"A frame must name 1 to {SOCKET_IDS_PER_FRAME_MAX} ids.")
         if isinstance(frame, AckFrame):
