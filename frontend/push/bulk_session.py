@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
 _log = structlog.get_logger("frontend.push")
-SendFrame = Callable[[object], Awaitable[None]]
+SendFrame = Callable[[object], Awaitable[bool]]  # whether it was said
 
 
 class BulkSession(Deliveries[int]):
@@ -200,8 +200,10 @@ class BulkSession(Deliveries[int]):
         return [(number, lease, message) for number, (lease, message) in enumerate(found, first)]
 
     async def _send_messages(self, messages: Sequence[tuple[int, Lease, Received]]) -> None:
-        if messages:
-            await self._send(bulk_frames.messages(messages[0][0], [message for _, _, message in messages]))
+        if not messages:
+            return
+        if await self._send(bulk_frames.messages(messages[0][0], [message for _, _, message in messages])):
+            self._note_sent(number for number, _, _ in messages)
 
     async def _tell_lost(self, names: Sequence[int]) -> None:
         await self._send(bulk_frames.lost(names))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
@@ -71,13 +71,14 @@ class RateExceeded(Exception):
 
 class _Held:
     """A lease the client has: what storage knows it by, not its message, and when it runs out (monotonic clock). A
-    client may hold SOCKET_LEASES_MAX of them."""
+    client may hold SOCKET_LEASES_MAX of them. `is_sent`: else the client has never seen it."""
 
-    __slots__ = ("receipt", "until_s")
+    __slots__ = ("is_sent", "receipt", "until_s")
 
     def __init__(self, receipt: Receipt, until_s: float) -> None:
         self.receipt = receipt
         self.until_s = until_s
+        self.is_sent = False
 
     @property
     def name(self) -> LeaseName:
@@ -125,7 +126,8 @@ class Deliveries(ABC, Generic[Name]):
         """The messages of the leases that open, with the names by which the client will know them."""
 
     @abstractmethod
-    async def _send_messages(self, messages: Sequence[tuple[Name, Lease, Received]]) -> None: ...
+    async def _send_messages(self, messages: Sequence[tuple[Name, Lease, Received]]) -> None:
+        """What has left is noted (`_note_sent`)."""
 
     @abstractmethod
     async def _tell_lost(self, names: Sequence[Name]) -> None: ...
@@ -154,9 +156,11 @@ class Deliveries(ABC, Generic[Name]):
             await asyncio.gather(self._settling, return_exceptions=True)
         # A lease that ran out may be another consumer's by now.
         now_s = monotonic()
-        names = [held.name for held in self._held.values() if held.until_s > now_s]
-        await give_back(self._services.storage, names, VisibilityMode.HELD)
+        held = [one for one in self._held.values() if one.until_s > now_s]
         self._held.clear()
+        unseen = [one.name for one in held if not one.is_sent]
+        await give_back(self._services.storage, unseen, VisibilityMode.UNSEEN)
+        await give_back(self._services.storage, [one.name for one in held if one.is_sent], VisibilityMode.HELD)
 
     async def _pay_settled(self, messages: int, size_bytes: int) -> None:
         """What the client has done with messages is heard, however long its rate lets that wait: until then its leases
@@ -307,6 +311,12 @@ class Deliveries(ABC, Generic[Name]):
         self._credit -= len(opened)
         self._services.meters.count("messages_pushed", len(opened))
         await self._send_messages(opened)
+
+    def _note_sent(self, names: Iterable[Name]) -> None:
+        for name in names:
+            held = self._held.get(name)  # else it was settled already
+            if held is not None:
+                held.is_sent = True
 
     # --- settling ---
 

@@ -30,7 +30,7 @@ from frontend.routing.poll import Lease
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
-SendText = Callable[[str], Awaitable[None]]
+SendText = Callable[[str], Awaitable[bool]]  # whether it was said
 
 
 class Subscription(Deliveries[str]):
@@ -88,8 +88,9 @@ class Subscription(Deliveries[str]):
         return [(message.receipt_handle, lease, message) for lease, message in found if message is not None]
 
     async def _send_messages(self, messages: Sequence[tuple[str, Lease, Received]]) -> None:
-        for _, _, message in messages:
-            await self._send(message_frame(message))
+        for name, _, message in messages:
+            if await self._send(message_frame(message)):
+                self._note_sent((name,))
 
     async def _tell_lost(self, names: Sequence[str]) -> None:
         await self._send(lost_frame(names))
