@@ -322,11 +322,22 @@ SOCKETS_MAX = 20_000
 SOCKETS_WITHOUT_KEY_MAX = 1_000
 # Frames of a client over its rate wait so long for it; what would have to wait longer is closed.
 SOCKET_PAUSE_S_MAX = 5.0
+# A fetch takes what is left of the rates' bursts, and what they grant within this time.
+SOCKET_FETCH_AHEAD_S = 1.0
 SOCKET_CREDIT_MAX = 1_000
 SOCKET_FETCH_MESSAGES_MAX = 100
 SOCKET_FRAME_BYTES_MAX = 256 * KIB
 # Held of all sockets of a front end: frames that are not whole, and those that wait to be worked on. Accounts share it.
 FRAMES_HELD_BYTES_MAX = 256 * MIB
+# What a frame that waits for the application holds besides its own bytes.
+FRAME_OVERHEAD_BYTES = 512
+# So much of what a socket reads is parsed at a time: hundreds of the smallest frames.
+SOCKET_PARSE_BYTES = 4 * KIB
+# Frames that bring the application nothing: pings, pongs, and parts of a frame that are smaller than any need be. Of
+# one connection, so many a second, and so many at once.
+IDLE_FRAMES_PER_S = 100
+IDLE_FRAMES_AT_ONCE_MAX = 200
+FRAME_PART_BYTES_MIN = 64
 # How often a frame that is not whole yet is looked at.
 FRAME_LOOK_S = 5.0
 # Of a close frame, by RFC 6455: 125 with its code.
@@ -404,9 +415,12 @@ assert BODY_COUNTED_BYTES_MIN * STORAGE_CALLS_IN_FLIGHT_MAX < 2 * BODIES_HELD_BY
 assert BODIES_HELD_BYTES_MAX >= BULK_SENDS_MAX * REQUEST_BODY_BYTES_MAX, "bulk sends are bounded by their own number"
 assert HEADERS_HELD_BYTES_MAX >= 64 * PARTIAL_HEADER_BYTES_MAX, "addresses that share it have room for large headers"
 assert FRAMES_HELD_BYTES_MAX >= 16 * BULK_BYTES_MAX, "accounts that share it have room for frames of the largest size"
+assert SOCKET_PARSE_BYTES <= 16 * KIB, "a turn of the event loop has some thousand of the smallest frames at most"
+assert IDLE_FRAMES_AT_ONCE_MAX >= IDLE_FRAMES_PER_S >= 100 / SOCKET_PING_S, "a client that pings is not cut"
 assert CONTROL_ANSWER_BYTES_MAX < CONNECTION_HELD_BYTES_MAX
 assert SOCKET_RENEW_S * 2 < SOCKET_VISIBILITY_S, "one renewal may be lost"
 assert QUOTA_RECHECK_S <= QUOTA_REPORT_S, "who asked for nothing between two reports looks again before it counts"
+assert SOCKET_FETCH_AHEAD_S < SOCKET_PAUSE_S_MAX, "a frame behind a fetch does not wait too long"
 assert SOCKET_PAUSE_S_MAX < SOCKET_VISIBILITY_S - SOCKET_RENEW_S, "leases are renewed while frames wait"
 assert TAIL_SHOWN_MAX <= BROWSER_PAGE_MESSAGES_MAX <= TAIL_LOOK_MESSAGES_MAX
 assert TAIL_LOOK_MESSAGES_MAX >= 1_000 * TAIL_LOOK_S, "a thousand messages a second are followed"

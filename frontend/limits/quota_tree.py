@@ -23,6 +23,7 @@ all who send there. Only what is held has such a bucket; each front end has an e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import NamedTuple
 
 from frontend.limits import QUOTA_RECHECK_S, RATE_BUCKETS_MAX, RATE_BURST_S
@@ -270,6 +271,27 @@ class QuotaTree:
             bucket.messages_at_s = (at_s if at_s > now_s else now_s) + messages * bucket.messages_cost_s
             at_s = bucket.bytes_at_s
             bucket.bytes_at_s = (at_s if at_s > now_s else now_s) + size_bytes * bucket.bytes_cost_s
+
+    def left(
+        self, account_id: str, access_key_id: str, queue_name: str, now_s: float, ahead_s: float
+    ) -> tuple[float, float]:
+        """How many messages, and bytes, may be given to a request that was just paid for: what is left of the bursts,
+        and what the rates grant within `ahead_s`."""
+        path = self._paths.get(access_key_id)
+        if path is None or path.account_id != account_id:
+            return inf, inf
+        now_s -= self._epoch_s or 0.0
+        buckets = path.buckets
+        if path.by_queue is not None and queue_name:
+            buckets = path.by_queue.get(queue_name) or self._with_queue(path, queue_name, now_s)
+        messages = size_bytes = inf
+        latest_s = now_s + self._burst_s + ahead_s
+        for bucket in buckets:
+            if bucket.messages_cost_s:
+                messages = min(messages, (latest_s - max(bucket.messages_at_s, now_s)) / bucket.messages_cost_s)
+            if bucket.bytes_cost_s:
+                size_bytes = min(size_bytes, (latest_s - max(bucket.bytes_at_s, now_s)) / bucket.bytes_cost_s)
+        return messages, size_bytes
 
     def pay_sends(self, held: Sequence[HeldSends], now_s: float, messages: int = 1) -> QuotaRefusal | None:
         """What is sent where sends are held to these rates. None: it is paid for, at each; else at none."""

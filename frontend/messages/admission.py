@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from math import inf
+from sys import maxsize
 from typing import TYPE_CHECKING, NamedTuple
 
 from frontend.authn.principal import Principal
@@ -322,6 +323,16 @@ def pay_later(services: FrontendServices, caller: Principal, address: Address, m
     """What a request that was paid for gave out; negative: what it could not take. Never refused: the next one is."""
     account_id, name = caller.account_id, address.name if address.account_id == caller.account_id else ""
     services.quotas.pay_later(account_id, caller.name, name, services.steady_s(), messages, size_bytes)
+
+
+def messages_left(
+    services: FrontendServices, caller: Principal, address: Address, ahead_s: float, message_bytes: float
+) -> int:
+    """How many messages of about this size the rates leave to a request that was just paid for, and grant within
+    `ahead_s`; one at least."""
+    account_id, name = caller.account_id, address.name if address.account_id == caller.account_id else ""
+    messages, size_bytes = services.quotas.left(account_id, caller.name, name, services.steady_s(), ahead_s)
+    return int(max(1.0, min(messages, size_bytes / message_bytes, maxsize)))
 
 
 def pay_unpaid(

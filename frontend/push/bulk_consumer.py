@@ -96,11 +96,12 @@ class BulkConsumer(SocketConsumer):
             raise FrameRefused("Frames are binary.")
         return bytes(raw)
 
-    async def _say(self, frame: object) -> None:
+    async def _say(self, frame: object) -> bool:
         if self._closed:
-            return
+            return False
         raw = self._form.encode(frame)
         if self._form.is_text:
             await self.send(text_data=raw.decode())
         else:
             await self.send(bytes_data=raw)
+        return True

@@ -34,7 +34,7 @@ from frontend.messages.receive import Received, open_leases
 from frontend.messages.send import send_paid
 from frontend.push import bulk_frames
 from frontend.push.bulk_frames import AckRangesFrame, BulkFrame, NackRangesFrame, PublishFrame, Ranges
-from frontend.push.deliveries import CloseSocket, Deliveries, check_nack_delay_s, receipt_of_lease
+from frontend.push.deliveries import CloseSocket, Deliveries, check_nack_delay_s
 from frontend.push.frames import CreditFrame, FilterFrame, FrameRefused
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
 _log = structlog.get_logger("frontend.push")
-SendFrame = Callable[[object], Awaitable[None]]
+SendFrame = Callable[[object], Awaitable[bool]]  # whether it was said
 
 
 class BulkSession(Deliveries[int]):
@@ -162,9 +162,9 @@ class BulkSession(Deliveries[int]):
         try:
             count = _count(frame.ranges, self._delivered)
         except RequestError:
-            await self._pay(0, size_bytes)
+            await self._pay_settled(0, size_bytes)
             raise
-        await self._pay(count, size_bytes)
+        await self._pay_settled(count, size_bytes)
         is_ack, now_s = isinstance(frame, AckRangesFrame), monotonic()
         named: dict[int, Receipt | None] = {}  # each once, whatever the ranges
         for first, last in frame.ranges:
@@ -172,7 +172,7 @@ class BulkSession(Deliveries[int]):
                 held = self._held.get(number)
                 # Else it was settled before, or lost: what is given back may be another consumer's by then.
                 if held is not None and (is_ack or held.until_s > now_s):
-                    named[number] = receipt_of_lease(held.lease)
+                    named[number] = held.receipt
         if isinstance(frame, AckRangesFrame):
             await self._ack(list(named.items()))
         else:
@@ -200,8 +200,10 @@ class BulkSession(Deliveries[int]):
         return [(number, lease, message) for number, (lease, message) in enumerate(found, first)]
 
     async def _send_messages(self, messages: Sequence[tuple[int, Lease, Received]]) -> None:
-        if messages:
-            await self._send(bulk_frames.messages(messages[0][0], [message for _, _, message in messages]))
+        if not messages:
+            return
+        if await self._send(bulk_frames.messages(messages[0][0], [message for _, _, message in messages])):
+            self._note_sent(number for number, _, _ in messages)
 
     async def _tell_lost(self, names: Sequence[int]) -> None:
         await self._send(bulk_frames.lost(names))

@@ -17,7 +17,7 @@ CLOSE_LATE = 4408
 CLOSE_OVER_LIMIT = 4429
 
 # With these the connection asks the application to end the socket: its client is still there.
-ASKED_TO_END = frozenset((CLOSE_RESTART, CLOSE_TRY_LATER, CLOSE_LATE))
+ASKED_TO_END = frozenset((CLOSE_RESTART, CLOSE_TRY_LATER, CLOSE_LATE, CLOSE_OVER_LIMIT))
 
 STOPPING = "The front end is about to stop. Connect again."
 

@@ -2,6 +2,9 @@
 
     frame       must be whole within the time of a body, and arrive at its rate (`frontend/client_bytes.py`)
     memory      of frames that are not whole, or wait for the application (`frontend/client_bytes.py`)
+    a turn      a piece of what was read is parsed (SOCKET_PARSE_BYTES); behind a frame for the application the rest of
+                it waits, unparsed, until the application has taken that
+    idle        frames that bring the application nothing (pings, pongs, tiny parts) are counted by time
     pushed      the client must read it (`frontend/writing.py`)
     upgrade     what the client says before the answer is not looked at before it
     stop        the application ends the socket: what it still has to say goes out first
@@ -22,7 +25,7 @@ from typing import Any
 import structlog
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import CloseCode
+from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 
 from frontend.client_bytes import held_frames, lateness
@@ -33,11 +36,16 @@ from frontend.http import network_of, new_request_id
 from frontend.limits import (
     BULK_BYTES_MAX,
     FRAME_LOOK_S,
+    FRAME_OVERHEAD_BYTES,
+    FRAME_PART_BYTES_MIN,
+    IDLE_FRAMES_AT_ONCE_MAX,
+    IDLE_FRAMES_PER_S,
     LINGER_BYTES_MAX,
     LINGER_S_MAX,
     SOCKET_FRAME_BYTES_MAX,
+    SOCKET_PARSE_BYTES,
 )
-from frontend.push.closing import CLOSE_LATE, CLOSE_RESTART, CLOSE_TRY_LATER, STOPPING, close_reason
+from frontend.push.closing import CLOSE_LATE, CLOSE_OVER_LIMIT, CLOSE_RESTART, CLOSE_TRY_LATER, STOPPING, close_reason
 from frontend.rest.problems import problem_parts
 
 _BULK_PATH = re.compile(r"/v1/(?:accounts/[0-9]{12}/)?queues/[^/]+/bulk")
@@ -47,6 +55,7 @@ HOLDER = "frames_holder"
 STILL = "still"
 _log = structlog.get_logger("frontend.push")
 _slow_frames = FloodLog(_log, "slow_frame_cut")
+_floods = FloodLog(_log, "flood_of_frames_cut")
 
 
 @contextlib.contextmanager
@@ -73,6 +82,8 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
     _in_work_bytes  of the frame that the application has
     _unanswered     what is told where the application does not answer the upgrade
     _early          came before the upgrade was answered: the parser would answer a ping, or fail without a word
+    _unparsed       was read together with frames that the application has not taken yet
+    _idle_at_s      when the idle frames that came would have come at the rate that they have
     """
 
     transport: Any
@@ -85,6 +96,9 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
     _held_bytes = 0
     _holder = ""
     _early = b""
+    _unparsed = b""
+    _idle_at_s = 0.0
+    _is_flooded = False
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -101,8 +115,11 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
             return
         if self.handshake_initiated and not self.handshake_complete:
             self._early += data
+        elif self._unparsed or self.read_paused:
+            self._unparsed += data
         else:
-            super().data_received(data)
+            self._unparsed = data
+            self._parse_on()
         if self.close_sent or self._late_bytes is not None:
             return
         self._arrived_bytes += len(data)
@@ -110,6 +127,33 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
             self._refuse(CLOSE_TRY_LATER, "Too many bytes of frames wait to be whole, or to be worked on.")
         elif len(self._early) > SOCKET_FRAME_BYTES_MAX:
             self.transport.abort()  # a client waits for the answer to its handshake
+
+    def _parse_on(self) -> None:
+        """Up to the next frame for the application. One turn of the event loop parses no whole read of tiny frames."""
+        data, self._unparsed = self._unparsed, b""
+        start = 0
+        while start < len(data) and not self.read_paused and self._late_bytes is None:
+            piece = data[start : start + SOCKET_PARSE_BYTES] if self.handshake_complete else data[start:]
+            start += len(piece)
+            super().data_received(piece)
+            if self._is_flooded and self._late_bytes is None:
+                self._cut_flood()
+        if self._late_bytes is None:
+            self._unparsed = data[start:]
+
+    def _note_idle(self) -> None:
+        now_s = self.loop.time()
+        self._idle_at_s = max(self._idle_at_s, now_s) + 1 / IDLE_FRAMES_PER_S
+        if self._idle_at_s > now_s + IDLE_FRAMES_AT_ONCE_MAX / IDLE_FRAMES_PER_S:
+            self._is_flooded = True
+
+    def _cut_flood(self) -> None:
+        if self.close_sent:
+            self._throw_away()
+            self._end_writing()
+        else:
+            _floods.warn(self.loop.time(), client=str(self.client))
+            self._refuse(CLOSE_OVER_LIMIT, "Too many pings, pongs or tiny parts of frames.")
 
     def handle_connect(self, event: Request) -> None:
         """The parser takes the bound of a frame before the frame; where the socket leads is known before the first."""
@@ -127,7 +171,8 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
             self._arrived_bytes = unfinished_bytes
             if self._watch is None:
                 self._watch = self.loop.call_later(FRAME_LOOK_S, self._look)
-        held_bytes = unfinished_bytes + self._waiting_bytes + self._in_work_bytes
+        held_bytes = unfinished_bytes + len(self.frames) * FRAME_OVERHEAD_BYTES
+        held_bytes += len(self._unparsed) + self._waiting_bytes + self._in_work_bytes
         if held_bytes == self._held_bytes:
             return False
         holder = self._find_holder()
@@ -159,13 +204,17 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
 
     def _refuse(self, code: int, reason: str) -> None:
         """The frame that is arriving is thrown away, and the application ends the socket."""
+        self._throw_away()
+        self._ask_to_end(code, reason)
+
+    def _throw_away(self) -> None:
+        """What is not parsed yet, and what still comes."""
         self._late_bytes = 0
         self._forget_unfinished()
-        self._ask_to_end(code, reason)
 
     def _forget_unfinished(self) -> None:
         self.conn.reader.discard()
-        self._early = b""
+        self._early = self._unparsed = b""
         self.frames = []
         self.conn.current_size = None
         self._note_held()
@@ -183,6 +232,7 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
         data = self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
         self.frames = []
         if self.close_sent:
+            self._note_idle()
             return  # and reads on, to the client's own close
         if self.curr_msg_data_type == "bytes":
             self.queue.put_nowait({"type": "websocket.receive", "bytes": data})
@@ -193,24 +243,59 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
                 self.conn.fail(CloseCode.INVALID_DATA, "A text frame is not UTF-8.")
                 self.handle_parser_exception()
                 return
-        self._sizes.append(len(data))
-        self._waiting_bytes += len(data)
+        size_bytes = len(data) + FRAME_OVERHEAD_BYTES
+        self._sizes.append(size_bytes)
+        self._waiting_bytes += size_bytes
         if not self.read_paused:
             self.read_paused = True
             self.transport.pause_reading()
 
     def handle_ping(self) -> None:
-        if self._late_bytes is None:  # else nothing may be written any more
-            super().handle_ping()
+        self._note_idle()
+        pongs = self.conn.data_to_send()  # to all pings of a piece
+        if pongs and self._late_bytes is None:  # else nothing may be written any more
+            self.transport.write(b"".join(pongs))
+
+    def handle_pong(self, event: Frame) -> None:
+        self._note_idle()
+        super().handle_pong(event)
+
+    def handle_cont(self, event: Frame) -> None:
+        self._note_part(event)
+        super().handle_cont(event)
+
+    def handle_text(self, event: Frame) -> None:
+        self._note_part(event)
+        super().handle_text(event)
+
+    def handle_bytes(self, event: Frame) -> None:
+        self._note_part(event)
+        super().handle_bytes(event)
+
+    def _note_part(self, event: Frame) -> None:
+        if not event.fin and len(event.data) < FRAME_PART_BYTES_MIN:
+            self._note_idle()
 
     async def receive(self) -> Any:
         self._in_work_bytes = 0
+        if self._unparsed and self.queue.empty():
+            await asyncio.sleep(0)  # other connections have their turn
+            self._read_on()
         self._note_held()
-        message = await super().receive()
+        message = await self.queue.get()
+        if self.read_paused and self.queue.empty() and not self._unparsed:
+            self._read_on()
         if message["type"] == "websocket.receive":
             self._in_work_bytes = self._sizes.popleft()
             self._waiting_bytes -= self._in_work_bytes
         return message
+
+    def _read_on(self) -> None:
+        """Parse what waits, and read again unless that has a frame for the application."""
+        self.read_paused = False
+        self._parse_on()
+        if not self.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     async def send(self, message: Any) -> None:
         still = message.get(STILL)
@@ -220,6 +305,9 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
                 raise FrameExpired
         if self.close_sent and self._late_bytes is not None:
             raise ClientDisconnected  # what the client said last was no frame; the application has not heard of it yet
+        if self._unparsed and message["type"] == "websocket.close" and self.handshake_complete:
+            self._throw_away()
+            self.close_timeout = LINGER_S_MAX
         await super().send(message)
         if not self.handshake_complete:
             # Refused before the upgrade, and that is said: to uvicorn an application that forgot to answer.

@@ -97,6 +97,8 @@ class SubscribeConsumer(SocketConsumer):
         self._subscription = subscription
         await self._say(READY)
 
-    async def _say(self, text: str) -> None:
-        if not self._closed:
-            await self.send(text_data=text)
+    async def _say(self, text: str) -> bool:
+        if self._closed:
+            return False
+        await self.send(text_data=text)
+        return True

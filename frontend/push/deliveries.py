@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
@@ -29,6 +29,7 @@ from frontend.limits import (
     DELAY_S_MAX,
     SOCKET_ACKS_PENDING_MAX,
     SOCKET_CREDIT_MAX,
+    SOCKET_FETCH_AHEAD_S,
     SOCKET_FETCH_MESSAGES_MAX,
     SOCKET_IDS_PER_FRAME_MAX,
     SOCKET_LEASES_MAX,
@@ -39,7 +40,7 @@ from frontend.limits import (
     SOCKET_VISIBILITY_S,
     SOCKET_WAIT_MS,
 )
-from frontend.messages.admission import also, pay, pay_later, still_caller
+from frontend.messages.admission import also, messages_left, pay, pay_later, still_caller
 from frontend.messages.receive import Received
 from frontend.messages.settle import apply_receipts, give_back_mode
 from frontend.messages.tags import check_filter, filter_finds_nothing
@@ -47,7 +48,7 @@ from frontend.metadata.interface import MetadataUnavailable
 from frontend.push.closing import CLOSE_INTERNAL, close_code_of
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
-from frontend.routing.poll import Lease, PollRequest, poll_partitions, release
+from frontend.routing.poll import Lease, LeaseName, PollRequest, give_back, poll_partitions, release
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import VisibilityMode
 
@@ -69,13 +70,20 @@ class RateExceeded(Exception):
 
 
 class _Held:
-    """A lease the client has: when it runs out (monotonic clock)."""
+    """A lease the client has: what storage knows it by, not its message, and when it runs out (monotonic clock). A
+    client may hold SOCKET_LEASES_MAX of them. `is_sent`: else the client has never seen it."""
 
-    __slots__ = ("lease", "until_s")
+    __slots__ = ("is_sent", "receipt", "until_s")
 
-    def __init__(self, lease: Lease, until_s: float) -> None:
-        self.lease = lease
+    def __init__(self, receipt: Receipt, until_s: float) -> None:
+        self.receipt = receipt
         self.until_s = until_s
+        self.is_sent = False
+
+    @property
+    def name(self) -> LeaseName:
+        receipt = self.receipt
+        return LeaseName(receipt.partition, receipt.epoch, 0, receipt.offset, receipt.delivery)
 
 
 class _Fetched(NamedTuple):
@@ -99,6 +107,8 @@ class Deliveries(ABC, Generic[Name]):
         self._tags: tuple[bytes, ...] = ()
         self._may_filter = True  # nothing was asked for yet
         self._credit = 0
+        self._unpaid = 0  # frames about messages that the client has, which wait for the rate
+        self._message_bytes = 1.0  # of one, in the last fetch
         self._held: dict[Name, _Held] = {}
         self._acks: list[Settled[Name]] = []
         self._wake = asyncio.Event()
@@ -116,7 +126,8 @@ class Deliveries(ABC, Generic[Name]):
         """The messages of the leases that open, with the names by which the client will know them."""
 
     @abstractmethod
-    async def _send_messages(self, messages: Sequence[tuple[Name, Lease, Received]]) -> None: ...
+    async def _send_messages(self, messages: Sequence[tuple[Name, Lease, Received]]) -> None:
+        """What has left is noted (`_note_sent`)."""
 
     @abstractmethod
     async def _tell_lost(self, names: Sequence[Name]) -> None: ...
@@ -145,8 +156,31 @@ class Deliveries(ABC, Generic[Name]):
             await asyncio.gather(self._settling, return_exceptions=True)
         # A lease that ran out may be another consumer's by now.
         now_s = monotonic()
-        await release(self._services.storage, [held.lease for held in self._held.values() if held.until_s > now_s])
+        held = [one for one in self._held.values() if one.until_s > now_s]
         self._held.clear()
+        unseen = [one.name for one in held if not one.is_sent]
+        await give_back(self._services.storage, unseen, VisibilityMode.UNSEEN)
+        await give_back(self._services.storage, [one.name for one in held if one.is_sent], VisibilityMode.HELD)
+
+    async def _pay_settled(self, messages: int, size_bytes: int) -> None:
+        """What the client has done with messages is heard, however long its rate lets that wait: until then its leases
+        are renewed, and nothing more is fetched. A stop waits for nothing. Raises RequestError for what no wait
+        helps."""
+        self._unpaid += 1
+        try:
+            while True:
+                try:
+                    pay(self._services, self._caller, self._address, messages, size_bytes)
+                    return
+                except RequestError as error:
+                    if error.retry_after_s is None:
+                        raise
+                    wait_s = float(error.retry_after_s)
+                if await self._stopping_within(wait_s):
+                    pay_later(self._services, self._caller, self._address, messages, size_bytes)
+                    return
+        finally:
+            self._unpaid -= 1
 
     async def _pay(self, messages: int, size_bytes: int = 0, is_send: bool = False) -> None:
         """A client over its rate is not read for a while. Raises RateExceeded if that does not help, RequestError for
@@ -185,11 +219,15 @@ class Deliveries(ABC, Generic[Name]):
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            fetched = await self._fetch(room)
-            if len(fetched.leases) < self.fetch_messages_max:
-                await self._deliver(fetched)
-            else:
-                await self._deliver_a_backlog(fetched)
+            await self._move(room)
+
+    async def _move(self, room: int) -> None:
+        """Some messages to the client. A call of its own: between two of them nothing of a fetch is kept."""
+        fetched = await self._fetch(room)
+        if len(fetched.leases) < self.fetch_messages_max:
+            await self._deliver(fetched)
+        else:
+            await self._deliver_a_backlog(fetched)
 
     def _room(self, fetched: int = 0) -> int:
         """How many messages may be asked for, with so many that are on their way to the client."""
@@ -236,9 +274,13 @@ class Deliveries(ABC, Generic[Name]):
         """Leases of up to so many messages; none after a failure that passes, and a pause. Raises RequestError for one
         that does not."""
         queue = await self._queue()
+        if self._unpaid:
+            await asyncio.sleep(SOCKET_RETRY_S)
+            return _Fetched([], 0.0)
         try:
             pay(self._services, self._caller, self._address)
-            ask = PollRequest(room, SOCKET_VISIBILITY_S * 1000, wait_ms, tags=self._tags)
+            left = messages_left(self._services, self._caller, self._address, SOCKET_FETCH_AHEAD_S, self._message_bytes)
+            ask = PollRequest(min(room, left), SOCKET_VISIBILITY_S * 1000, wait_ms, tags=self._tags)
             leases = await poll_partitions(self._services.storage, queue.partitions, ask, queue.routes)
             return _Fetched(leases, monotonic() + SOCKET_VISIBILITY_S)
         except StorageError as error:
@@ -262,12 +304,19 @@ class Deliveries(ABC, Generic[Name]):
         opened = await self._open(queue, leases)
         for name, lease, _ in opened:
             # Held before it is sent: an ack may come back before the send is done.
-            self._held[name] = _Held(lease, fetched.until_s)
+            self._held[name] = _Held(_receipt_of(lease), fetched.until_s)
         size_bytes = sum(map(len, map(_body, leases)))
+        self._message_bytes = size_bytes / len(leases)
         pay_later(self._services, self._caller, self._address, len(leases), size_bytes)
         self._credit -= len(opened)
         self._services.meters.count("messages_pushed", len(opened))
         await self._send_messages(opened)
+
+    def _note_sent(self, names: Iterable[Name]) -> None:
+        for name in names:
+            held = self._held.get(name)  # else it was settled already
+            if held is not None:
+                held.is_sent = True
 
     # --- settling ---
 
@@ -355,7 +404,7 @@ class Deliveries(ABC, Generic[Name]):
         for start in range(0, len(names), SOCKET_IDS_PER_FRAME_MAX):
             # What was acked or given back during an earlier call is another consumer's to have.
             some = [name for name in names[start : start + SOCKET_IDS_PER_FRAME_MAX] if name in self._held]
-            found = [receipt_of_lease(due[name].lease) for name in some]
+            found = [due[name].receipt for name in some]
             outcomes = await apply_receipts(self._services, queue, found, [SOCKET_VISIBILITY_S * 1000] * len(found))
             for name, outcome in zip(some, outcomes, strict=True):
                 if outcome is None:
@@ -410,7 +459,7 @@ class Deliveries(ABC, Generic[Name]):
                 await self._close_socket(CLOSE_INTERNAL, "The subscription failed inside the service.")
 
 
-def receipt_of_lease(lease: Lease) -> Receipt:
+def _receipt_of(lease: Lease) -> Receipt:
     """Needs no proof: the lease was made here."""
     message = lease.message
     return Receipt(lease.partition, message.offset, message.delivery, lease.epoch)

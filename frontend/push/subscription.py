@@ -30,7 +30,7 @@ from frontend.routing.poll import Lease
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
-SendText = Callable[[str], Awaitable[None]]
+SendText = Callable[[str], Awaitable[bool]]  # whether it was said
 
 
 class Subscription(Deliveries[str]):
@@ -46,13 +46,15 @@ class Subscription(Deliveries[str]):
         self, frame: FilterFrame | CreditFrame | AckFrame | NackFrame | ExtendFrame, size_bytes: int
     ) -> None:
         """One frame of the client, when its rate lets it in. Raises RequestError, RateExceeded."""
-        await self._pay(0 if isinstance(frame, FilterFrame | CreditFrame) else len(frame.ids), size_bytes)
         if isinstance(frame, FilterFrame):
+            await self._pay(0, size_bytes)
             await self._set_filter(frame.tags)
             return
         if isinstance(frame, CreditFrame):
+            await self._pay(0, size_bytes)
             self._add_credit(frame.n)
             return
+        await self._pay_settled(len(frame.ids), size_bytes)
         if not 1 <= len(frame.ids) <= SOCKET_IDS_PER_FRAME_MAX:
             raise invalid(f"A frame must name 1 to {SOCKET_IDS_PER_FRAME_MAX} ids.")
         if isinstance(frame, AckFrame):
@@ -86,8 +88,9 @@ class Subscription(Deliveries[str]):
         return [(message.receipt_handle, lease, message) for lease, message in found if message is not None]
 
     async def _send_messages(self, messages: Sequence[tuple[str, Lease, Received]]) -> None:
-        for _, _, message in messages:
-            await self._send(message_frame(message))
+        for name, _, message in messages:
+            if await self._send(message_frame(message)):
+                self._note_sent((name,))
 
     async def _tell_lost(self, names: Sequence[str]) -> None:
         await self._send(lost_frame(names))

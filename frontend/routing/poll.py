@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -121,14 +121,37 @@ def _is_departure(said: asyncio.Future[Any]) -> bool:
     return bool(said.result()["type"] == "http.disconnect")
 
 
+class LeaseName(NamedTuple):
+    """What storage knows a lease by. `deadline_ms` 0: not named."""
+
+    partition: int
+    epoch: int
+    deadline_ms: int
+    offset: int
+    delivery: int
+
+
 async def release(storage: MessageStorage, leases: Sequence[Lease], mode: VisibilityMode = VisibilityMode.HELD) -> None:
-    """Make leased messages visible again, as well as that can be done: their leases run out in any case. What another
-    consumer has by now stays with it. UNSEEN: nobody has seen them, and their leases are as they were answered."""
+    """Make leased messages visible again. UNSEEN: nobody has seen them, and their leases are as they were answered."""
+    is_unseen = mode == VisibilityMode.UNSEEN
+    names = [
+        LeaseName(
+            lease.partition,
+            lease.epoch,
+            lease.deadline_ms if is_unseen else 0,
+            lease.message.offset,
+            lease.message.delivery,
+        )
+        for lease in leases
+    ]
+    await give_back(storage, names, mode)
+
+
+async def give_back(storage: MessageStorage, names: Sequence[LeaseName], mode: VisibilityMode) -> None:
+    """As well as that can be done: their leases run out in any case. What another consumer has by now stays with it."""
     by_partition: dict[tuple[int, int, int], list[tuple[int, int, int]]] = {}
-    for lease in leases:
-        deadline_ms = lease.deadline_ms if mode == VisibilityMode.UNSEEN else 0
-        changes = by_partition.setdefault((lease.partition, lease.epoch, deadline_ms), [])
-        changes.append((lease.message.offset, lease.message.delivery, 0))
+    for partition, epoch, deadline_ms, offset, delivery in names:
+        by_partition.setdefault((partition, epoch, deadline_ms), []).append((offset, delivery, 0))
     for (partition, epoch, deadline_ms), changes in by_partition.items():
         for some in in_calls(changes):
             with contextlib.suppress(StorageError):

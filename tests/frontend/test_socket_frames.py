@@ -14,7 +14,7 @@ import websockets
 
 from frontend.client_bytes import HeldBytes, held_frames
 from frontend.express.protocol import express_config
-from frontend.limits import BULK_MESSAGES_MAX, JSON_VALUES_MAX
+from frontend.limits import BULK_MESSAGES_MAX, FRAME_OVERHEAD_BYTES, JSON_VALUES_MAX
 from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_LATE, CLOSE_RESTART, CLOSE_TRY_LATER, STOPPING
 from frontend.server import Server
 from tests.support.bulk_socket import gate_storage
@@ -177,7 +177,7 @@ async def test_cost_of_a_frame_does_not_grow_with_those_that_wait(
     socket.transport.write(frame * 20)
     await until(lambda: front.plane.bulk_sends.calls == 8)
     # The one in work is held until its send is under way.
-    await until(lambda: held_frames.held_bytes == 12 * len(text))
+    await until(lambda: held_frames.held_bytes == 12 * (len(text) + FRAME_OVERHEAD_BYTES))
     gate.set()
     for _ in range(20):
         assert json.loads(await asyncio.wait_for(socket.recv(), 5))["type"] == "confirm"
