@@ -65,6 +65,9 @@ async def test_body_that_is_empty_is_told_from_one_that_is_not_given(front: Inst
 
 
 async def test_title_is_of_the_code_on_both_planes(front: Installation) -> None:
+    from tests.support.control_plane import set_up
+
+    set_up()
     from api.problems import problem as of_the_control_plane
 
     told = (await front.rest("/v1/queues/none/messages", {"body": "x"})).json
