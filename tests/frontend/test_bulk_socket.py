@@ -318,6 +318,18 @@ async def test_key_that_may_only_send_publishes_and_gets_nothing(front: Installa
     socket = sockets()
     socket.publish(1, "x")
     await socket.first("confirm")
+    for count in (1, 2):
+        socket.say({"type": "credit", "n": SOCKET_LEASES_MAX})  # what was given is void
+        await settle(lambda count=count: len(socket.of("error")) == count)
+    assert {one["code"] for one in socket.of("error")} == {"access-denied"} and not socket.of("messages")
+    socket.publish(2, "y")
+    await settle(lambda: len(socket.of("confirm")) == 2)
+    assert socket.closed == (0, "")
+
+
+async def test_key_that_may_only_send_and_asks_for_messages_alone_is_closed(front: Installation, sockets: Any) -> None:
+    deny(front, "ReceiveMessage")
+    socket = sockets()
     socket.say({"type": "credit", "n": 1})
     await asyncio.wait_for(socket.task, 5)
     assert socket.closed[0] == CLOSE_FORBIDDEN and not socket.of("messages")
