@@ -189,7 +189,11 @@ class BulkSession(Deliveries[int]):
         if isinstance(frame, AckRangesFrame):
             await self._ack(list(named.items()))
         else:
-            check_nack_delay_s(frame.delay_seconds)
+            try:
+                check_nack_delay_s(frame.delay_seconds)
+            except RequestError as error:
+                await self._tell_error(error, list(named))
+                return
             await self._nack(list(named.items()), frame.delay_seconds, frame.count)
 
     # --- deliveries ---

@@ -26,7 +26,6 @@ from frontend.authn.principal import Principal
 from frontend.crypto.receipts import Receipt
 from frontend.errors import RequestError, invalid, unavailable
 from frontend.limits import (
-    DELAY_S_MAX,
     SOCKET_ACKS_PENDING_MAX,
     SOCKET_CREDIT_MAX,
     SOCKET_FETCH_AHEAD_S,
@@ -39,6 +38,7 @@ from frontend.limits import (
     SOCKET_RETRY_S,
     SOCKET_VISIBILITY_S,
     SOCKET_WAIT_MS,
+    VISIBILITY_S_MAX,
 )
 from frontend.messages.admission import also, messages_left, pay, pay_later, still_caller
 from frontend.messages.receive import Received
@@ -486,5 +486,5 @@ def _receipt_of(lease: Lease) -> Receipt:
 
 def check_nack_delay_s(delay_seconds: int | None) -> None:
     """Raises RequestError."""
-    if not 0 <= (delay_seconds or 0) <= DELAY_S_MAX:
-        raise invalid(f"delay_seconds must be between 0 and {DELAY_S_MAX}.")
+    if not 0 <= (delay_seconds or 0) <= VISIBILITY_S_MAX:
+        raise invalid(f"delay_seconds must be between 0 and {VISIBILITY_S_MAX}.")

@@ -18,6 +18,7 @@ from frontend.limits import (
     SOCKET_FRAME_BYTES_MAX,
     SOCKET_LEASES_MAX,
     SOCKET_PUBLISHES_MAX,
+    VISIBILITY_S_MAX,
 )
 from frontend.push import bulk_session, deliveries
 from frontend.push.bulk_frames import ranges_of
@@ -159,7 +160,7 @@ async def test_bad_json_frame_closes_and_says_why(front: Installation, sockets: 
         {"type": "ack", "ranges": [[1, 2**60]]},
         {"type": "ack", "ranges": []},
         {"type": "ack", "ranges": [[1, 1]] * (SOCKET_LEASES_MAX + 1)},
-        {"type": "nack", "ranges": [[1, 1]], "delay_seconds": 901},
+        {"type": "nack", "ranges": [[1, 1]], "delay_seconds": VISIBILITY_S_MAX + 1},
         {"type": "credit", "n": SOCKET_LEASES_MAX + 1},
     ],
 )
