@@ -358,6 +358,8 @@ SOCKET_RETRY_S = 1.0
 SOCKET_PING_S = 20.0
 # Of a bulk socket: publish frames that are being stored; while there are so many, no frame is read.
 SOCKET_PUBLISHES_MAX = 8
+# So long a socket that the service ends waits for their confirms: longer than a storage call takes.
+SOCKET_FINISH_S_MAX = 16.0
 # The first publish frame of an account that waits looks so often for a place among the BULK_SENDS_MAX.
 SOCKET_PLACE_RETRY_S = 0.02
 # --- live tail ----------------------------------------------------------------------------------------------
@@ -421,6 +423,7 @@ assert CONTROL_ANSWER_BYTES_MAX < CONNECTION_HELD_BYTES_MAX
 assert SOCKET_RENEW_S * 2 < SOCKET_VISIBILITY_S, "one renewal may be lost"
 assert QUOTA_RECHECK_S <= QUOTA_REPORT_S, "who asked for nothing between two reports looks again before it counts"
 assert SOCKET_FETCH_AHEAD_S < SOCKET_PAUSE_S_MAX, "a frame behind a fetch does not wait too long"
+assert SOCKET_FINISH_S_MAX < SHUTDOWN_GRACE_S
 assert SOCKET_PAUSE_S_MAX < SOCKET_VISIBILITY_S - SOCKET_RENEW_S, "leases are renewed while frames wait"
 assert TAIL_SHOWN_MAX <= BROWSER_PAGE_MESSAGES_MAX <= TAIL_LOOK_MESSAGES_MAX
 assert TAIL_LOOK_MESSAGES_MAX >= 1_000 * TAIL_LOOK_S, "a thousand messages a second are followed"

@@ -224,7 +224,7 @@ class QuotaTree:
         asked.requests += 1
         asked.messages += messages
         asked.bytes += size_bytes
-        if size_bytes > path.limits.payload_bytes:
+        if is_send and size_bytes > path.limits.payload_bytes:
             return QuotaRefusal(PAYLOAD_QUOTA, path.limits.payload_bytes, 0.0)
         buckets = path.buckets
         if path.by_queue is not None and queue_name:

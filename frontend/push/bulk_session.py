@@ -25,6 +25,7 @@ from frontend.limits import (
     BULK_BYTES_MAX,
     BULK_MESSAGES_MAX,
     SEQUENCE_MAX,
+    SOCKET_FINISH_S_MAX,
     SOCKET_LEASES_MAX,
     SOCKET_PLACE_RETRY_S,
     SOCKET_PUBLISHES_MAX,
@@ -64,18 +65,26 @@ class BulkSession(Deliveries[int]):
         self._send = send
         self._delivered = 0
         self._publishes: set[asyncio.Task[None]] = set()
+        self._has_published = self._is_ending = False
 
     async def close(self) -> None:
         """What is being stored is stored; its confirm is lost. Leases do not wait for that."""
         try:
             await super().close()
         finally:
-            await self.finish_publishes()
+            if self._publishes:
+                await asyncio.wait(self._publishes)
 
     async def finish_publishes(self) -> None:
-        """Returns when what is being stored is confirmed: a client that does not hear of it sends it again."""
-        if self._publishes:
-            await asyncio.wait(self._publishes)
+        """Returns when what is being stored is confirmed: a client that does not hear of it sends it again. No further
+        publish is taken."""
+        self._is_ending = True
+        publishes = self._publishes - {asyncio.current_task()}
+        if publishes:
+            await asyncio.wait(publishes, timeout=SOCKET_FINISH_S_MAX)
+
+    async def _finish(self) -> None:
+        await self.finish_publishes()
 
     async def handle(self, frame: BulkFrame, size_bytes: int) -> None:
         """One frame of the client, when its rate lets it in. Raises RequestError, RateExceeded, FrameRefused."""
@@ -95,6 +104,7 @@ class BulkSession(Deliveries[int]):
     async def _publish(self, frame: PublishFrame, size_bytes: int) -> None:
         if not 0 <= frame.seq <= SEQUENCE_MAX:
             raise FrameRefused(f"seq must be between 0 and {SEQUENCE_MAX}.")
+        self._has_published = True
         count = len(frame.messages)
         try:
             await self._pay(min(count, BULK_MESSAGES_MAX), size_bytes, True)
@@ -109,6 +119,9 @@ class BulkSession(Deliveries[int]):
             place = await self._place()
         except RequestError as error:
             await self._send(bulk_frames.refuse(frame.seq, error))
+            return
+        if self._is_ending:  # it is not confirmed, so it is not stored
+            place.close()
             return
         task = asyncio.create_task(self._guard(self._store(frame, size_bytes, place)))
         self._publishes.add(task)
@@ -176,13 +189,29 @@ class BulkSession(Deliveries[int]):
         if isinstance(frame, AckRangesFrame):
             await self._ack(list(named.items()))
         else:
-            check_nack_delay_s(frame.delay_seconds)
+            try:
+                check_nack_delay_s(frame.delay_seconds)
+            except RequestError as error:
+                await self._tell_error(error, list(named))
+                return
             await self._nack(list(named.items()), frame.delay_seconds, frame.count)
 
     # --- deliveries ---
 
     def _read(self, queue: ResolvedQueue, name: int) -> Receipt | RequestError:
         raise AssertionError("the receipt of what is held is at hand")
+
+    async def _goes_on_without(self, error: RequestError) -> bool:
+        """On a socket that publishes, messages without the right to them are refused as any other frame is."""
+        if error.code != "AccessDeniedException" or not self._has_published:
+            return False
+        try:
+            await self._queue("SendMessage")
+        except RequestError:
+            return False
+        self._credit = 0
+        await self._tell_error(error)
+        return True
 
     async def _require_use(self) -> ResolvedQueue:
         try:

@@ -26,7 +26,6 @@ from frontend.authn.principal import Principal
 from frontend.crypto.receipts import Receipt
 from frontend.errors import RequestError, invalid, unavailable
 from frontend.limits import (
-    DELAY_S_MAX,
     SOCKET_ACKS_PENDING_MAX,
     SOCKET_CREDIT_MAX,
     SOCKET_FETCH_AHEAD_S,
@@ -39,6 +38,7 @@ from frontend.limits import (
     SOCKET_RETRY_S,
     SOCKET_VISIBILITY_S,
     SOCKET_WAIT_MS,
+    VISIBILITY_S_MAX,
 )
 from frontend.messages.admission import also, messages_left, pay, pay_later, still_caller
 from frontend.messages.receive import Received
@@ -139,6 +139,13 @@ class Deliveries(ABC, Generic[Name]):
     async def _require_use(self) -> ResolvedQueue:
         """The queue that the key may use for something that the wire is for. Raises RequestError."""
 
+    async def _finish(self) -> None:
+        """The service is about to end the socket: what is under way is answered first."""
+
+    async def _goes_on_without(self, error: RequestError) -> bool:
+        """Whether the socket lives on where messages are refused to it."""
+        return False
+
     # --- life ---
 
     async def start(self) -> None:
@@ -219,7 +226,11 @@ class Deliveries(ABC, Generic[Name]):
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            await self._move(room)
+            try:
+                await self._move(room)
+            except RequestError as error:
+                if not await self._goes_on_without(error):
+                    raise
 
     async def _move(self, room: int) -> None:
         """Some messages to the client. A call of its own: between two of them nothing of a fetch is kept."""
@@ -376,9 +387,13 @@ class Deliveries(ABC, Generic[Name]):
                 checked_s = now_s
                 refusal = await self._key_refused()
                 if refusal is not None:
-                    await self._close_socket(*refusal)
+                    await self._end(*refusal)
                     return
-            await self._renew_held(now_s)
+            try:
+                await self._renew_held(now_s)
+            except RequestError as error:
+                if not await self._goes_on_without(error):
+                    raise
 
     async def _renew_held(self, now_s: float) -> None:
         # A lease that ran out would be taken from who received the message since: it is not renewed.
@@ -442,6 +457,10 @@ class Deliveries(ABC, Generic[Name]):
             raise unavailable("Keys cannot be looked up at the moment.") from None
         return self._caller
 
+    async def _end(self, code: int, reason: str) -> None:
+        await self._finish()
+        await self._close_socket(code, reason)
+
     async def _guard(self, work: Awaitable[None]) -> None:
         """A task of the socket ends with it: the client left (OSError, RuntimeError), the queue did, or the filter was
         refused."""
@@ -450,13 +469,13 @@ class Deliveries(ABC, Generic[Name]):
         except RequestError as error:
             with contextlib.suppress(OSError, RuntimeError):
                 await self._tell_error(error)
-                await self._close_socket(close_code_of(error.kind.rest_status), error.message)
+                await self._end(close_code_of(error.kind.rest_status), error.message)
         except (OSError, RuntimeError):
             return
         except Exception:
             _log.exception("subscription_failed", account_id=self._caller.account_id)
             with contextlib.suppress(OSError, RuntimeError):
-                await self._close_socket(CLOSE_INTERNAL, "The subscription failed inside the service.")
+                await self._end(CLOSE_INTERNAL, "The subscription failed inside the service.")
 
 
 def _receipt_of(lease: Lease) -> Receipt:
@@ -467,5 +486,5 @@ def _receipt_of(lease: Lease) -> Receipt:
 
 def check_nack_delay_s(delay_seconds: int | None) -> None:
     """Raises RequestError."""
-    if not 0 <= (delay_seconds or 0) <= DELAY_S_MAX:
-        raise invalid(f"delay_seconds must be between 0 and {DELAY_S_MAX}.")
+    if not 0 <= (delay_seconds or 0) <= VISIBILITY_S_MAX:
+        raise invalid(f"delay_seconds must be between 0 and {VISIBILITY_S_MAX}.")

@@ -60,7 +60,11 @@ class Subscription(Deliveries[str]):
         if isinstance(frame, AckFrame):
             await self._ack([(receipt, None) for receipt in frame.ids])
         elif isinstance(frame, NackFrame):
-            check_nack_delay_s(frame.delay_seconds)
+            try:
+                check_nack_delay_s(frame.delay_seconds)
+            except RequestError as error:
+                await self._tell_error(error, frame.ids)
+                return
             await self._nack([(receipt, None) for receipt in frame.ids], frame.delay_seconds, frame.count)
         else:
             if not 1 <= frame.seconds <= VISIBILITY_S_MAX:

@@ -18,6 +18,7 @@ from frontend.limits import (
     SOCKET_FRAME_BYTES_MAX,
     SOCKET_LEASES_MAX,
     SOCKET_PUBLISHES_MAX,
+    VISIBILITY_S_MAX,
 )
 from frontend.push import bulk_session, deliveries
 from frontend.push.bulk_frames import ranges_of
@@ -159,7 +160,7 @@ async def test_bad_json_frame_closes_and_says_why(front: Installation, sockets: 
         {"type": "ack", "ranges": [[1, 2**60]]},
         {"type": "ack", "ranges": []},
         {"type": "ack", "ranges": [[1, 1]] * (SOCKET_LEASES_MAX + 1)},
-        {"type": "nack", "ranges": [[1, 1]], "delay_seconds": 901},
+        {"type": "nack", "ranges": [[1, 1]], "delay_seconds": VISIBILITY_S_MAX + 1},
         {"type": "credit", "n": SOCKET_LEASES_MAX + 1},
     ],
 )
@@ -318,6 +319,18 @@ async def test_key_that_may_only_send_publishes_and_gets_nothing(front: Installa
     socket = sockets()
     socket.publish(1, "x")
     await socket.first("confirm")
+    for count in (1, 2):
+        socket.say({"type": "credit", "n": SOCKET_LEASES_MAX})  # what was given is void
+        await settle(lambda count=count: len(socket.of("error")) == count)
+    assert {one["code"] for one in socket.of("error")} == {"access-denied"} and not socket.of("messages")
+    socket.publish(2, "y")
+    await settle(lambda: len(socket.of("confirm")) == 2)
+    assert socket.closed == (0, "")
+
+
+async def test_key_that_may_only_send_and_asks_for_messages_alone_is_closed(front: Installation, sockets: Any) -> None:
+    deny(front, "ReceiveMessage")
+    socket = sockets()
     socket.say({"type": "credit", "n": 1})
     await asyncio.wait_for(socket.task, 5)
     assert socket.closed[0] == CLOSE_FORBIDDEN and not socket.of("messages")

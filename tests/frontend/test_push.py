@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from frontend.limits import SOCKET_CREDIT_MAX, SOCKET_VISIBILITY_S
+from frontend.limits import SOCKET_CREDIT_MAX, SOCKET_VISIBILITY_S, VISIBILITY_S_MAX
 from frontend.limits.quota_tree import QuotaTree
 from frontend.limits.quotas import AccountLimits, Rates, account_limits
 from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_OVER_LIMIT, CLOSE_RESTART, STOPPING, close_reason
@@ -332,7 +332,7 @@ async def test_frame_out_of_bounds_is_answered_with_an_error(front: Installation
         {"type": "credit", "n": 0},
         {"type": "credit", "n": SOCKET_CREDIT_MAX + 1},
         {"type": "ack", "ids": []},
-        {"type": "nack", "ids": ["x"], "delay_seconds": 901},
+        {"type": "nack", "ids": ["x"], "delay_seconds": VISIBILITY_S_MAX + 1},
         {"type": "extend", "ids": ["x"], "seconds": 0},
     ]
     for frame in bad:

@@ -10,6 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from frontend.limits import VISIBILITY_S_MAX
+from frontend.limits.quota_tree import QuotaTree
+from frontend.limits.quotas import account_limits
 from storage_nodes.protocol.messages import MessageState
 from tests.support.bulk_socket import sockets as sockets
 from tests.support.frontend_plane import Installation
@@ -91,3 +94,39 @@ async def test_of_a_subscription_only_what_left_counts_as_received(front: Instal
     shown = await front.rest(f"/v1/queues/{queue}/messages/peek", {})
     assert [one["receive_count"] for one in shown.json["messages"]] == [1, 0, 0]
     assert [one["state"] for one in shown.json["messages"]] == ["waiting"] * 3
+
+
+@pytest.mark.parametrize("wire", ["bulk", "subscribe"])
+async def test_nack_takes_what_a_release_over_rest_takes_and_names_what_it_refuses(
+    front: Installation, sockets: Any, wire: str
+) -> None:
+    await send(front, "a")
+    socket = sockets() if wire == "bulk" else subscribe(front)
+    await settle(lambda: bool(socket.of("ready")))
+    socket.say({"type": "credit", "n": 1})
+    await settle(lambda: bool(socket.of("messages") or socket.of("message")))
+    named: dict[str, Any] = {"ranges": [[1, 1]]}
+    if wire == "subscribe":
+        named = {"ids": [socket.of("message")[0]["receipt"]]}
+    socket.say({"type": "nack", "delay_seconds": VISIBILITY_S_MAX + 1, **named})
+    await settle(lambda: bool(socket.of("error")))
+    (refused,) = socket.of("error")
+    assert refused["code"] == "invalid-parameter-value" and named.items() <= refused.items()
+    socket.say({"type": "nack", "delay_seconds": VISIBILITY_S_MAX, **named})
+    await settle(lambda: front.storage.messages(1)[0].deadline_ms >= (front.clock.now_s + VISIBILITY_S_MAX) * 1_000)
+    assert len(socket.of("error")) == 1
+    await socket.leave()
+
+
+async def test_quota_of_payloads_is_of_what_sends() -> None:
+    front = Installation(quotas=QuotaTree(lambda _: account_limits({"payload_bytes": 1_024})))
+    for number in range(30):
+        await send(front, f"{number}")
+    socket = subscribe(front)
+    await settle(lambda: bool(socket.of("ready")))
+    socket.say({"type": "credit", "n": 30})
+    await settle(lambda: len(socket.of("message")) == 30)
+    socket.say({"type": "ack", "ids": [one["receipt"] for one in socket.of("message")]})
+    await settle(lambda: front.storage.count() == 0)
+    assert not socket.of("error")
+    await socket.leave()
