@@ -64,17 +64,6 @@ async def test_body_that_is_empty_is_told_from_one_that_is_not_given(front: Inst
     assert of_sqs.json["message"] == "The request must contain the parameter MessageBody."
 
 
-async def test_title_is_of_the_code_on_both_planes(front: Installation) -> None:
-    from tests.support.control_plane import set_up
-
-    set_up()
-    from api.problems import problem as of_the_control_plane
-
-    told = (await front.rest("/v1/queues/none/messages", {"body": "x"})).json
-    assert told["title"] == "Queue does not exist" == of_the_control_plane(404, told["code"], "").data["title"]
-    assert of_the_control_plane(403, "access-denied", "").data["title"] == "Access denied"
-
-
 async def test_message_sent_by_rest_is_received_by_sqs(front: Installation) -> None:
     binary = {"type": "Binary", "value": base64.b64encode(b"\x00\xff").decode()}
     await front.rest(MESSAGES, {"body": "hi", "attributes": {"b": binary}})
