@@ -14,7 +14,8 @@ from tests.simulation.guards import NotDeterministic, guarded
 from tests.simulation.log_oracle import BrokenInvariant
 from tests.simulation.world import Outcome, run_seed
 
-SEEDS_FROM = 1
+# In these seeds clients get through, and two disks are lost at a time.
+SEEDS_FROM = 89
 SEEDS = 24
 STEPS = 2_000
 # Every seed that ever failed: it stays.
