@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from api import limits
 from frontend.authz import PolicyError, PolicyKind, PolicyProblem, compile_policy
+from frontend.queues.encryption import REUSE_PERIOD_S_DEFAULT
 from frontend.queues.extensions import (
     ACKS,
     DEDUPLICATION_WINDOW,
@@ -62,7 +63,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "Penstock.PriorityLevels": (1, limits.PRIORITY_LEVELS_MAX),
 }
 _UNSET: dict[str, str] = {
-    "KmsDataKeyReusePeriodSeconds": "300",
+    "KmsDataKeyReusePeriodSeconds": str(REUSE_PERIOD_S_DEFAULT),
     "RedriveAllowPolicy": json.dumps({"redrivePermission": "allowAll"}),
     "Penstock.Partitions": "1",
     "Penstock.PriorityLevels": "1",

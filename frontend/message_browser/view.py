@@ -82,7 +82,7 @@ def see(ids: MessageIds, queue: ResolvedQueue, partition: int, message: BrowsedM
         first_received_ms,
         record,
         message_id,
-        dedup_id_of(queue, record, message_id),
+        dedup_id_of(record.opened.content, message_id, queue.fifo is not None, record.dead),
         queue.sequence_number(partition, offset) if queue.fifo is not None else None,
         source,
         _tag_of(message.body),

@@ -14,7 +14,7 @@ import contextlib
 
 import msgspec
 
-from frontend.crypto.envelope import EnvelopeError, KeyNames, Opened, key_names, open_envelope, open_named
+from frontend.crypto.envelope import Content, EnvelopeError, KeyNames, Opened, key_names, open_envelope, open_named
 from frontend.crypto.message_ids import MessageIds
 from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.messages import DeadSource, DeathReason
@@ -121,12 +121,10 @@ def message_id_of(ids: MessageIds, queue: ResolvedQueue, partition: int, offset:
     return ids.of(partition, offset if record.origin is None else record.origin)
 
 
-def dedup_id_of(queue: ResolvedQueue, record: OpenedRecord, message_id: str) -> str:
+def dedup_id_of(content: Content, message_id: str, is_fifo: bool, death: DeadSource | None) -> str:
     """The deduplication id that a message is shown with, "" for none. Of a dead letter in a FIFO queue it is the
     message id, as in SQS, and not what its sender gave."""
-    if record.dead is not None and queue.fifo is not None:
-        return message_id
-    return record.opened.content.dedup_id
+    return message_id if is_fifo and death is not None else content.dedup_id
 
 
 def _plain_parts(body: bytes) -> tuple[bytes, bytes] | None:

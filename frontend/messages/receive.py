@@ -49,15 +49,11 @@ _log = structlog.get_logger("frontend.messages.receive")
 
 
 class Received(msgspec.Struct, frozen=True, gc=False):
-    """A message as a caller sees it. Times are ms since the epoch. No receipt: its lease is kept for the caller.
-
-    `dedup_id` is the one to show: that of the content is what its sender gave.
-    """
+    """A message as a caller sees it. Times are ms since the epoch. No receipt: its lease is kept for the caller."""
 
     message_id: str
     receipt_handle: str
     content: Content
-    dedup_id: str
     sender: str
     sent_ms: int
     first_received_ms: int
@@ -68,6 +64,11 @@ class Received(msgspec.Struct, frozen=True, gc=False):
     dead_letter_source: str | None
     # How it died there.
     death: DeadSource | None
+
+    @property
+    def dedup_id(self) -> str:
+        """The one to show: that of the content is what its sender gave."""
+        return dedup_id_of(self.content, self.message_id, self.sequence_number is not None, self.death)
 
 
 async def receive_messages(
@@ -263,12 +264,10 @@ def open_lease(
             sent_ms = dead.sent_ms
     if queue.fifo is not None:
         sequence = queue.sequence_number(found.partition, message.offset)
-    message_id = message_id_of(services.message_ids, queue, found.partition, message.offset, record)
     return Received(
-        message_id,
+        message_id_of(services.message_ids, queue, found.partition, message.offset, record),
         receipt,
         opened.content,
-        dedup_id_of(queue, record, message_id),
         sender,
         sent_ms,
         first_received_ms,

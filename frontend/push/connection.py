@@ -279,8 +279,7 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
     async def receive(self) -> Any:
         self._in_work_bytes = 0
         if self._unparsed and self.queue.empty():
-            await asyncio.sleep(0)  # other connections have their turn
-            self._read_on()
+            self._read_on()  # in a turn of its own: the application asks for each message in a task
         self._note_held()
         message = await self.queue.get()
         if self.read_paused and self.queue.empty() and not self._unparsed:

@@ -20,6 +20,7 @@ from frontend.limits import (
 )
 from frontend.metadata.records import QueueRecord
 from frontend.parameters import is_text
+from frontend.queues.encryption import REUSE_PERIOD_S_DEFAULT
 from frontend.queues.extensions import EXTENSIONS
 from frontend.queues.names import FIFO_SUFFIX, bad_queue_name, format_arn
 from frontend.queues.priority import PRIORITY_LEVELS
@@ -50,7 +51,7 @@ _FIFO_DEFAULTS: dict[str, str] = {
     "DeduplicationScope": "queue",
     "FifoThroughputLimit": "perQueue",
 }
-_KMS_DEFAULTS: dict[str, str] = {"KmsDataKeyReusePeriodSeconds": "300"}
+_KMS_DEFAULTS: dict[str, str] = {"KmsDataKeyReusePeriodSeconds": str(REUSE_PERIOD_S_DEFAULT)}
 _DOCUMENTS = frozenset(("Policy", "RedrivePolicy", "RedriveAllowPolicy"))
 _BOOLEANS = frozenset(("SqsManagedSseEnabled",))
 _TEXTS = frozenset(("KmsMasterKeyId",))

@@ -17,11 +17,14 @@ from tests.support.control_plane import Caller
 pytestmark = pytest.mark.django_db
 
 
-def slow_policy(patterns: int) -> dict[str, Any]:
-    """Each pattern takes a step for every character of what it is compared with."""
-    condition = {"StringLike": {"aws:UserAgent": [f"*{number}x?y*" for number in range(patterns)]}}
+def policy_where(condition: dict[str, Any]) -> dict[str, Any]:
     statement = {"Effect": "Allow", "Action": "sqs:*", "Resource": "*", "Condition": condition}
     return {"Version": "2012-10-17", "Statement": statement}
+
+
+def slow_policy(patterns: int) -> dict[str, Any]:
+    """Each pattern takes a step for every character of what it is compared with."""
+    return policy_where({"StringLike": {"aws:UserAgent": [f"*{number}x?y*" for number in range(patterns)]}})
 
 
 def test_slow_patterns_of_all_policies_of_a_key_are_bounded_together(caller: Caller) -> None:
@@ -45,9 +48,7 @@ def test_slow_patterns_of_all_policies_of_a_key_are_bounded_together(caller: Cal
 
 def many_patterns(patterns: int) -> dict[str, Any]:
     """Each is compared with each tag key of a request."""
-    condition = {"ForAllValues:StringLike": {"aws:TagKeys": [f"{number}*" for number in range(patterns)]}}
-    statement = {"Effect": "Allow", "Action": "sqs:*", "Resource": "*", "Condition": condition}
-    return {"Version": "2012-10-17", "Statement": statement}
+    return policy_where({"ForAllValues:StringLike": {"aws:TagKeys": [f"{number}*" for number in range(patterns)]}})
 
 
 def test_patterns_of_tag_keys_of_all_policies_of_a_key_are_bounded_together(caller: Caller) -> None:

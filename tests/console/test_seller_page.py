@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from tests.console.browsing import Browser
@@ -58,6 +60,18 @@ def test_what_is_wrong_is_told_and_what_was_typed_stays(operator: Browser, wrong
     answer = operator.post(PAGE, {**FORM, "payment": "typed", **wrong})
     assert answer.status_code == 400
     assert told in answer.content.decode() and "typed" in answer.content.decode()
+    assert seller() == NAMED
+
+
+def test_change_of_the_seller_wants_a_recent_sign_in(operator: Browser) -> None:
+    from api import clock
+    from api.billing.parties import seller
+    from api.people.models import PersonSession
+
+    assert operator.post(PAGE, FORM).status_code == 302
+    PersonSession.objects.update(authenticated_at=clock.now() - timedelta(hours=1))
+    for form in ({**FORM, "name": "Another"}, {"what": "remove"}):
+        assert operator.post(PAGE, form)["Location"].startswith("/console/again")
     assert seller() == NAMED
 
 

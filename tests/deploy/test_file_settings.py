@@ -98,7 +98,7 @@ def test_table_names_the_roles_that_the_launcher_tells() -> None:
 
 PLANES = ("storage_nodes", "frontend", "api", "workers", "deploy", "console", "benchmarks")
 FORMS = {form: setting for setting in SETTINGS for form in (setting.name, setting.file_form)}
-# They read what they are asked for by name. Whoever asks is looked at, too.
+# They read what they are asked for by name. The asking process is looked at, too.
 READ_ANY = {
     "api/settings/server_urls.py",
     "api/management/commands/grant_application.py",  # the name that the operator gives it

@@ -122,6 +122,27 @@ async def test_frames_about_messages_that_the_client_has_wait_for_their_turn(qui
     await socket.leave()
 
 
+async def test_nothing_more_is_fetched_while_an_ack_waits_for_the_rate(quick: Installation, sockets: Any) -> None:
+    await send(quick, 3)
+    quick.plane.quotas = QuotaTree(lambda _: AccountLimits(Rates(10_000, 10, None)))
+    body = quick.storage.messages(1)[0].body
+    socket = sockets(at=quick)
+    socket.say({"type": "credit", "n": 10})
+    await settle(lambda: len(socket.bodies()) == 3)
+    quick.plane.quotas.pay_later(ACCOUNT, quick.key.access_key_id, "orders", quick.clock.now_s, 600, 0)
+    socket.say({"type": "ack", "ranges": [[1, 3]]})
+    await asyncio.sleep(0.05)
+    await quick.storage.send(1, [body])  # to the fetch that was under way
+    await settle(lambda: len(socket.bodies()) == 4)
+    await quick.storage.send(1, [body])
+    await asyncio.sleep(20 / TIMES)  # the debt is of a minute
+    assert len(socket.bodies()) == 4
+    async with asyncio.timeout(10):
+        while len(socket.bodies()) < 5:
+            await asyncio.sleep(0.01)
+    assert socket.closed == (0, "") and quick.storage.count() == 2
+
+
 async def test_stop_does_not_wait_for_the_rate(quick: Installation, sockets: Any) -> None:
     await send(quick, 3)
     quick.plane.quotas = QuotaTree(lambda _: AccountLimits(Rates(10_000, 10, None)))

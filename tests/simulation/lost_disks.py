@@ -39,10 +39,11 @@ class LostDisks:
     def may_lose(self, process: SimProcess) -> bool:
         """May this node's disk lose something now?"""
         world = self._world
-        others = [other for other in world.processes.values() if other is not process]
-        doubted = [other for other in others if not world.oracle.is_sound(other)]
-        if not doubted or not world.faults.pairs or len(world.node_ids) < PAIR_NODES:
-            return bool(others) and not doubted
+        if not world.faults.pairs:
+            return world.others_are_sound(process)
+        doubted = self._doubted_beside(process)
+        if not doubted:
+            return True
         # What an older directory forgot is another thing to find out (`older_directories.py`), one at a time.
         if len(doubted) > 1 or doubted[0].gone_back:
             return False
@@ -52,5 +53,8 @@ class LostDisks:
 
     def lost(self, process: SimProcess) -> None:
         """Something was lost there."""
+        self.pairs += bool(self._doubted_beside(process))
+
+    def _doubted_beside(self, process: SimProcess) -> list[SimProcess]:
         others = [other for other in self._world.processes.values() if other is not process]
-        self.pairs += any(not self._world.oracle.is_sound(other) for other in others)
+        return [other for other in others if not self._world.oracle.is_sound(other)]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class SuspectVotes:
-    """Of one world: votes that left while the disk of whoever gave them said that it is suspect."""
+    """Of one world: votes that left while the disk of their voter said that it is suspect."""
 
     def __init__(self) -> None:
         self._given: set[tuple[int, int, int]] = set()  # (partition, epoch, node)
@@ -22,7 +22,7 @@ class SuspectVotes:
             self._given.add((message.partition, message.epoch, node_id))
 
     def check(self, oracle: LogOracle, partition: int, epoch: int, votes: set[int], voters: tuple[int, ...]) -> None:
-        """Whoever wins has a majority of votes that count."""
+        """The winner has a majority of votes that count."""
         counted = {voter for voter in votes.intersection(voters) if (partition, epoch, voter) not in self._given}
         if len(counted) <= len(voters) // 2 and not votes.issuperset(voters):
             text = (

@@ -1,5 +1,5 @@
 """Those who should not be at a port of the installation, and what their visit did: how soon they were hung up on, what
-was told of them, what memory they took meanwhile, and how others were served."""
+was told of them, what memory they took during it, and how others were served."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLOSED_WITHIN_S = 1.0
 TRIES = 3
 # A try waits for so long: before the deadline of a greeting (5 s), which ends a connection in any case.
 PATIENCE_S = 4.0
-# What Python may hold more than before, with all that others say meanwhile: far less than the 2^31 bytes of a claim.
+# What Python may hold more than before, with all that others say during it: far less than the 2^31 bytes of a claim.
 HEAP_BYTES_MAX = 8 * 1024 * 1024
 Logs = list[dict[str, Any]]
 
@@ -156,7 +156,7 @@ def lines(told: Logs, event: str) -> Logs:
 
 
 class Visit:
-    """One stranger at a port: the log says who it was and why it went, it takes no memory, and somebody else is served
+    """One stranger at a port: the log says who it was and why it went, it takes no memory, and another client is served
     all the time."""
 
     def __init__(self, bystander: Callable[[], Awaitable[object]], told: Logs) -> None:
@@ -198,7 +198,7 @@ class Visit:
             tracemalloc.stop()
             self._is_over = True
         await calls
-        assert self._calls, "somebody else was served meanwhile"
+        assert self._calls, "another client was served during it"
         assert most_bytes - before_bytes <= HEAP_BYTES_MAX
 
     async def _call(self) -> None:

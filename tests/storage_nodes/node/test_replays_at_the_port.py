@@ -1,4 +1,4 @@
-"""What one process said to a node, said again by somebody else: it is refused as any stranger is, and nothing that was
+"""What one process said to a node, said again by another one: it is refused as any stranger is, and nothing that was
 said counts twice. Who is on the way between two hosts, and puts frames into a connection that is open, is another
 matter (docs/inner_trust.md)."""
 

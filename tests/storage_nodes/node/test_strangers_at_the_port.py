@@ -1,5 +1,5 @@
 """What a storage node does with those who should not be at its port: each is hung up on within a second and told of in
-the log, with who and why; no memory is taken for what they claim, and those who may be there are served meanwhile."""
+the log, with who and why; no memory is taken for what they claim, and those who may be there are served during it."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ async def until_log_says(cluster: StorageCluster, node_id: int, *words: str) -> 
 
 
 async def receive_all(client: StorageClient, partition: int, values: set[bytes]) -> None:
-    """Those that are acknowledged, by whoever leads now."""
+    """Those that are acknowledged, by the present leader."""
     received: set[bytes] = set()
     deadline = time.monotonic() + WITHIN_S
     while not received >= values:
